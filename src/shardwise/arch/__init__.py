@@ -1,0 +1,55 @@
+"""Model architectures: a catalog name or a config.json becomes a Model."""
+
+from collections.abc import Mapping
+from functools import cache
+
+import msgspec
+
+from shardwise import catalog
+from shardwise.arch._family import Family, families
+from shardwise.arch._fields import Fields
+from shardwise.arch._file import looks_like_path, read_config
+from shardwise.arch._shape import model_from_shape
+from shardwise.registry import closest
+from shardwise.spec.model import Model
+
+__all__ = ["Family", "families", "model_from_config", "model_from_shape", "model_names", "model_of"]
+
+
+def model_names() -> list[str]:
+    return catalog.names("models")
+
+
+def model_of(name_or_path: str) -> Model:
+    """A catalog name or alias, a config.json, or a folder that holds one."""
+    try:
+        name = catalog.resolve("models", name_or_path)
+    except ValueError:
+        if looks_like_path(name_or_path):
+            return model_from_config(*read_config(name_or_path))
+        raise
+    return _from_catalog(name)
+
+
+@cache
+def _from_catalog(name: str) -> Model:
+    return model_from_config(catalog.entry("models", name), name)
+
+
+def model_from_config(config: Mapping[str, object], name: str) -> Model:
+    """A Model from Hugging Face configuration fields. Code that they name (`auto_map`) is never run."""
+    fields = Fields(config, name)
+    model_type = fields.word("model_type", "")
+    by_type = {known: family for family in families().values() for known in family.model_types}
+    if model_type not in by_type:
+        raise ValueError(
+            f"model {name}: model_type is {model_type[:60]!r}, which no family reads; "
+            f"{closest(model_type[:60], list(by_type))} "
+            f"(families: {', '.join(sorted(families()))})"
+        )
+    model = by_type[model_type].read(config, name)
+    return msgspec.structs.replace(
+        model,
+        published_params=fields.number("_shardwise_params", 0.0),
+        source=fields.word("_shardwise_source", ""),
+    )

@@ -1,0 +1,71 @@
+"""The tensors of one layer: attention, feed-forward, experts."""
+
+from collections.abc import Iterator
+
+from shardwise.arch._tensor import Maker, Tensor
+from shardwise.spec.model import Attention, Experts, FeedForward, Layer
+
+
+def layer_block(make: Maker, layer: Layer, hidden: int) -> Iterator[Tensor]:
+    for index in range(layer.norms):
+        yield from make.norm(f"norm.{index}", hidden)
+    if layer.attention is not None:
+        heads = _latent if layer.attention.latent else _grouped
+        yield from heads(make, layer.attention, hidden)
+    if layer.feed_forward is not None:
+        yield from _feed_forward(make, layer.feed_forward, hidden)
+    if layer.experts is not None:
+        yield from _experts(make, layer.experts, hidden)
+
+
+def _grouped(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
+    queries, keys, values = a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.value_dim
+    yield from make.matrix("q", queries, hidden, "column", bias=a.bias_qkv, pieces=a.heads)
+    yield from make.matrix("k", keys, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
+    yield from make.matrix("v", values, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
+    yield from make.matrix("o", hidden, a.heads * a.value_dim, "row", bias=a.bias_out, pieces=a.heads)
+    if a.qk_norm == "head":
+        yield from make.norm("q_norm", a.head_dim)
+        yield from make.norm("k_norm", a.head_dim)
+    elif a.qk_norm == "full":
+        yield from make.norm("q_norm", queries, "column")
+        yield from make.norm("k_norm", keys, "column")
+    if a.sinks:
+        yield make.plain("sinks", (a.heads,), "column", pieces=a.heads)
+
+
+def _latent(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
+    """MLA: queries and keys/values go through a narrow latent that every tp rank computes whole."""
+    queries, unrotated = a.heads * a.head_dim, a.head_dim - a.rope_dim
+    if a.q_lora:
+        yield from make.matrix("q_a", a.q_lora, hidden, "none", bias=a.bias_qkv)
+        yield from make.norm("q_a_norm", a.q_lora)
+        yield from make.matrix("q_b", queries, a.q_lora, "column", pieces=a.heads)
+    else:
+        yield from make.matrix("q", queries, hidden, "column", pieces=a.heads)
+    yield from make.matrix("kv_a", a.kv_lora + a.rope_dim, hidden, "none", bias=a.bias_qkv)
+    yield from make.norm("kv_a_norm", a.kv_lora)
+    yield from make.matrix("kv_b", a.heads * (unrotated + a.value_dim), a.kv_lora, "column", pieces=a.heads)
+    yield from make.matrix("o", hidden, a.heads * a.value_dim, "row", bias=a.bias_out, pieces=a.heads)
+
+
+def _feed_forward(make: Maker, f: FeedForward, hidden: int, prefix: str = "") -> Iterator[Tensor]:
+    if f.glu:
+        yield from make.matrix(f"{prefix}gate", f.width, hidden, "column", bias=f.bias)
+    yield from make.matrix(f"{prefix}up", f.width, hidden, "column", bias=f.bias)
+    yield from make.matrix(f"{prefix}down", hidden, f.width, "row", bias=f.bias)
+
+
+def _experts(make: Maker, e: Experts, hidden: int) -> Iterator[Tensor]:
+    yield from make.matrix("router", e.count, hidden, "none", bias=e.router_bias)
+    shapes = {"gate": (e.width, hidden), "up": (e.width, hidden), "down": (hidden, e.width)}
+    for role in ("gate", "up", "down") if e.glu else ("up", "down"):
+        outputs, inputs = shapes[role]
+        yield make.plain(f"expert.{role}", (e.count, outputs, inputs), "expert", product=True)
+        if e.bias:
+            yield make.plain(f"expert.{role}", (e.count, outputs), "expert", kind="bias")
+    if e.shared_width:
+        shared = FeedForward(width=e.shared_width, glu=e.glu, bias=e.bias)
+        yield from _feed_forward(make, shared, hidden, "shared.")
+    if e.shared_gate:
+        yield from make.matrix("shared_gate", 1, hidden, "none")

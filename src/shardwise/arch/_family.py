@@ -1,0 +1,70 @@
+"""What a model family exports, and the pieces most families share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+
+from shardwise.arch._fields import Fields
+from shardwise.registry import plugins
+from shardwise.spec.model import Attention, Experts, Layer, Model
+
+
+class Family(Struct, frozen=True, kw_only=True):
+    name: str
+    model_types: tuple[str, ...]
+    """values of config.json's model_type this family reads"""
+    read: Callable[[Mapping[str, object], str], Model]
+    names: Mapping[str, str] = {}
+    """tensor names by role where they differ from Llama's (see _names.py)"""
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Every family by its name; one file in family/ is one family."""
+    found: dict[str, Family] = {}
+    for file, family in plugins("shardwise.arch.family", "FAMILY").items():
+        if not isinstance(family, Family):
+            raise TypeError(f"family/{file}.py: FAMILY is {type(family).__name__}; it must be a Family")
+        found[family.name] = family
+    return found
+
+
+def attention(fields: Fields, **more: Any) -> Attention:
+    """Multi-head or grouped-query attention under the field names nearly every family uses."""
+    hidden, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+    width = fields.whole("head_dim", default=0)
+    return Attention(
+        heads=heads,
+        kv_heads=fields.whole("num_key_value_heads", default=heads),
+        head_dim=width or fields.divided("hidden_size", hidden, "num_attention_heads", heads),
+        **more,
+    )
+
+
+def experts(fields: Fields, count: str, width: str, **more: Any) -> Experts:
+    return Experts(
+        count=fields.whole(count, most=10**5),
+        top_k=fields.whole("num_experts_per_tok", most=10**5),
+        width=fields.whole(width),
+        **more,
+    )
+
+
+def assemble(fields: Fields, name: str, family: str, layers: Sequence[Layer], **more: Any) -> Model:
+    """A Model from its layers, first to last; equal layers become one kind."""
+    kinds = list(dict.fromkeys(layers))
+    place = {kind: index for index, kind in enumerate(kinds)}
+    given: dict[str, Any] = {
+        "hidden": fields.whole("hidden_size") if "hidden" not in more else 0,
+        "vocab": fields.whole("vocab_size") if "vocab" not in more else 0,
+        "tied": fields.flag("tie_word_embeddings", False) if "tied" not in more else False,
+    }
+    return Model(
+        name=name,
+        family=family,
+        kinds=tuple(kinds),
+        pattern=tuple(place[layer] for layer in layers),
+        **{**given, **more},
+    )

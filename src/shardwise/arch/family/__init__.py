@@ -1,0 +1,1 @@
+"""Model families: one file is one family and exports FAMILY."""

@@ -1,0 +1,20 @@
+"""Gemma: Llama with tied embedding and heads wider than hidden / heads."""
+
+from collections.abc import Mapping
+
+from shardwise.arch._family import Family, assemble, attention
+from shardwise.arch._fields import Fields
+from shardwise.spec.model import FeedForward, Layer, Model
+
+
+def read(config: Mapping[str, object], name: str) -> Model:
+    fields = Fields(config, name)
+    layer = Layer(
+        attention=attention(fields),
+        feed_forward=FeedForward(width=fields.whole("intermediate_size"), glu=True),
+    )
+    tied = fields.flag("tie_word_embeddings", True)
+    return assemble(fields, name, "gemma", [layer] * fields.layers(), tied=tied)
+
+
+FAMILY = Family(name="gemma", model_types=("gemma",), read=read)

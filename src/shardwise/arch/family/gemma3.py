@@ -1,0 +1,28 @@
+"""Gemma 3, the text part: Gemma 2 with a norm on query and key heads and five windowed layers to one full."""
+
+from collections.abc import Mapping
+
+from shardwise.arch._family import Family, assemble, attention
+from shardwise.arch._fields import Fields
+from shardwise.spec.model import FeedForward, Layer, Model
+
+
+def read(config: Mapping[str, object], name: str) -> Model:
+    fields = Fields(config, name)
+    text = fields.section("text_config") if fields.has("text_config") else fields
+    feed_forward = FeedForward(width=text.whole("intermediate_size"), glu=True)
+    window = text.whole("sliding_window", default=4096)
+    kinds = {
+        "full_attention": Layer(attention=attention(text, qk_norm="head"), feed_forward=feed_forward, norms=4),
+        "sliding_attention": Layer(
+            attention=attention(text, qk_norm="head", window=window), feed_forward=feed_forward, norms=4
+        ),
+    }
+    count, period = text.layers(), text.whole("sliding_window_pattern", default=6)
+    usual = ["sliding_attention" if (index + 1) % period else "full_attention" for index in range(count)]
+    words = text.words("layer_types", count, tuple(kinds), usual)
+    tied = text.flag("tie_word_embeddings", True)
+    return assemble(text, name, "gemma3", [kinds[word] for word in words], tied=tied)
+
+
+FAMILY = Family(name="gemma3", model_types=("gemma3", "gemma3_text"), read=read)

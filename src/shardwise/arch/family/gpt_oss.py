@@ -1,0 +1,42 @@
+"""gpt-oss: experts with biases, attention sinks, every second layer with a sliding window."""
+
+from collections.abc import Mapping
+
+from shardwise.arch._family import Family, assemble, attention, experts
+from shardwise.arch._fields import Fields
+from shardwise.spec.model import Layer, Model
+
+_MLP = "model.layers.{i}.mlp."
+
+
+def read(config: Mapping[str, object], name: str) -> Model:
+    fields = Fields(config, name)
+    bias = fields.flag("attention_bias", True)
+    routed = experts(fields, "num_local_experts", "intermediate_size", bias=True, router_bias=True)
+    kinds = {
+        word: Layer(
+            attention=attention(fields, bias_qkv=bias, bias_out=bias, sinks=True, window=window),
+            experts=routed,
+        )
+        for word, window in (
+            ("sliding_attention", fields.whole("sliding_window", default=128)),
+            ("full_attention", 0),
+        )
+    }
+    count = fields.layers()
+    usual = ["full_attention" if index % 2 else "sliding_attention" for index in range(count)]
+    words = fields.words("layer_types", count, tuple(kinds), usual)
+    return assemble(fields, name, "gpt_oss", [kinds[word] for word in words])
+
+
+FAMILY = Family(
+    name="gpt_oss",
+    model_types=("gpt_oss",),
+    read=read,
+    names={
+        "router": _MLP + "router",
+        "expert.gate": _MLP + "experts.gate_up_proj|gate",
+        "expert.up": _MLP + "experts.gate_up_proj|up",
+        "expert.down": _MLP + "experts.down_proj",
+    },
+)

@@ -1,0 +1,168 @@
+"""The parameter tensors of a model, and how many parameters they hold.
+
+Grouped-query attention with fewer key/value heads than tensor-parallel ranks: K and V can be cut into
+`kv_heads` pieces only (`Tensor.pieces`), so further ranks hold copies.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import msgspec
+
+from shardwise.arch._blocks import layer_block
+from shardwise.arch._family import families
+from shardwise.arch._names import LLAMA
+from shardwise.arch._tensor import Maker, Tensor
+from shardwise.spec.model import Model
+
+__all__ = [
+    "Tensor",
+    "active_parameters",
+    "embedding_tensors",
+    "head_tensors",
+    "layer_tensors",
+    "matmul_parameters",
+    "mtp_tensors",
+    "parameters",
+]
+
+_CACHED = 512
+
+
+@lru_cache(_CACHED)
+def layer_tensors(model: Model, kind: int) -> tuple[Tensor, ...]:
+    """The tensors of one layer of this kind; `{i}` in a name stands for the layer, `{e}` for the expert."""
+    return tuple(layer_block(_maker(model, "layer"), model.kinds[kind], model.hidden))
+
+
+@lru_cache(_CACHED)
+def embedding_tensors(model: Model) -> tuple[Tensor, ...]:
+    return tuple(_embedding(model, _maker(model, "embedding")))
+
+
+@lru_cache(_CACHED)
+def head_tensors(model: Model) -> tuple[Tensor, ...]:
+    """From the final norm to the logits; a tied vocabulary matrix is counted in the embedding, not here."""
+    return tuple(_head(model, _maker(model, "head")))
+
+
+@lru_cache(_CACHED)
+def mtp_tensors(model: Model) -> tuple[Tensor, ...]:
+    """Layers that predict further tokens: two norms, a 2h x h projection, a layer as the last one, a norm.
+
+    Embedding and vocabulary matrix are the model's own.
+    """
+    make, hidden = _maker(model, "mtp"), model.hidden
+    found: list[Tensor] = []
+    for extra in range(model.mtp_layers):
+        module = [
+            *make.norm("mtp.embedding_norm", hidden),
+            *make.norm("mtp.hidden_norm", hidden),
+            *make.matrix("mtp.projection", hidden, 2 * hidden, "column"),
+            *layer_block(make, model.kinds[model.pattern[-1]], hidden),
+            *make.norm("mtp.final_norm", hidden),
+        ]
+        index = str(model.layers + extra)
+        found += [msgspec.structs.replace(t, name=t.name.replace("{i}", index)) for t in module]
+    return tuple(found)
+
+
+def parameters(model: Model, *, mtp: bool = False) -> int:
+    """All parameters; `mtp` adds the extra prediction layers, which published sizes leave out."""
+    layers = sum(times * sum(t.size for t in tensors) for tensors, times in _layers(model))
+    ends = sum(t.size for t in embedding_tensors(model) + head_tensors(model))
+    return layers + ends + (sum(t.size for t in mtp_tensors(model)) if mtp else 0)
+
+
+def active_parameters(model: Model, *, embedding: bool = True, mtp: bool = False) -> int:
+    """Parameters one token meets: `top_k` experts of each expert layer.
+
+    Without `embedding` the tables that are only looked up are left out; a tied table stays, since the head
+    multiplies by it.
+    """
+    active = sum(
+        times * sum(_active(model, kind, t) for t in layer_tensors(model, kind)) for kind, times in _kinds(model)
+    )
+    active += sum(t.size for t in head_tensors(model))
+    active += sum(t.size for t in embedding_tensors(model) if embedding or not _only_looked_up(model, t))
+    return active + (sum(_active(model, model.pattern[-1], t) for t in mtp_tensors(model)) if mtp else 0)
+
+
+def matmul_parameters(model: Model, *, mtp: bool = False) -> int:
+    """Parameters that enter a matrix product for every token: 2 FLOP each forward, 4 backward."""
+    active = sum(
+        times * sum(_active(model, kind, t) for t in layer_tensors(model, kind) if t.product)
+        for kind, times in _kinds(model)
+    )
+    ends = sum(t.size for t in embedding_tensors(model) + head_tensors(model) if t.product)
+    tied = model.vocab * _embedding_width(model) if model.tied else 0
+    extra = 0
+    if mtp and model.mtp_layers:
+        head = model.vocab * _embedding_width(model) * model.mtp_layers
+        extra = head + sum(_active(model, model.pattern[-1], t) for t in mtp_tensors(model) if t.product)
+    return active + ends + tied + extra
+
+
+def _embedding(model: Model, make: Maker) -> Iterator[Tensor]:
+    if model.inputs == "features":
+        yield from make.matrix("input", model.hidden, model.input_width, "column", bias=model.input_bias)
+        return
+    width = _embedding_width(model)
+    yield make.plain("token", (model.vocab, width), "vocab")
+    if model.positions:
+        yield make.plain("position", (model.positions, model.hidden), "none")
+    if model.token_types:
+        yield make.plain("token_type", (model.token_types, model.hidden), "none")
+    if width != model.hidden:
+        yield from make.matrix("project_in", model.hidden, width, "none")
+    if model.embedding_norm:
+        yield from make.norm("embedding_norm", model.hidden)
+
+
+def _head(model: Model, make: Maker) -> Iterator[Tensor]:
+    hidden, width = model.hidden, _embedding_width(model)
+    if model.final_norm:
+        yield from make.norm("final_norm", hidden)
+    if width != hidden:
+        yield from make.matrix("project_out", width, hidden, "none")
+    if model.pooler:
+        yield from make.matrix("pooler", hidden, hidden, "none", bias=True, product=False)
+    if model.head_transform:
+        yield from make.matrix("transform", hidden, hidden, "none", bias=True)
+        yield from make.norm("transform_norm", hidden)
+    if model.pooler and model.head_transform:
+        yield from make.matrix("next_sentence", 2, hidden, "none", bias=True, product=False)
+    if not model.tied:
+        yield make.plain("head", (model.vocab, width), "vocab", product=True)
+    if model.head_bias:
+        yield make.plain("head", (model.vocab,), "vocab", kind="bias")
+
+
+def _maker(model: Model, part: str) -> Maker:
+    family = families().get(model.family)
+    return Maker({**LLAMA, **(family.names if family else {})}, part, model.norm, model.norm_bias)
+
+
+def _embedding_width(model: Model) -> int:
+    return model.embedding_width or model.hidden
+
+
+def _kinds(model: Model) -> list[tuple[int, int]]:
+    """(kind, how many layers are of it)."""
+    return [(kind, model.pattern.count(kind)) for kind in range(len(model.kinds))]
+
+
+def _layers(model: Model) -> list[tuple[tuple[Tensor, ...], int]]:
+    return [(layer_tensors(model, kind), times) for kind, times in _kinds(model)]
+
+
+def _active(model: Model, kind: int, tensor: Tensor) -> int:
+    experts = model.kinds[kind].experts
+    if tensor.split != "expert" or experts is None:
+        return tensor.size
+    return tensor.size // experts.count * experts.top_k
+
+
+def _only_looked_up(model: Model, tensor: Tensor) -> bool:
+    table = len(tensor.shape) == 2 and not tensor.product
+    return table and not (model.tied and tensor.split == "vocab")

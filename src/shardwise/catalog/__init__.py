@@ -1,0 +1,61 @@
+"""Data that ships with shardwise: GPUs, fabrics, prices, models, stacks. One file is one entry.
+
+This module only finds and parses files; what a field means is known by the package that uses the entry.
+An entry is found by its file name or by one of the `aliases` inside the file, in any case.
+"""
+
+import copy
+import json
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from shardwise.registry import closest
+
+KINDS = ("gpus", "fabrics", "prices", "models", "stacks")
+_ROOT = Path(__file__).parent
+
+
+@cache
+def _files(kind: str) -> dict[str, Path]:
+    if kind not in KINDS:
+        raise ValueError(f"catalog kind {kind!r} is unknown; {closest(kind, list(KINDS))}")
+    found = (p for p in (_ROOT / kind).iterdir() if p.suffix in (".toml", ".json"))
+    return {path.stem: path for path in sorted(found)}
+
+
+@cache
+def _parsed(kind: str, stem: str) -> dict[str, Any]:
+    path = _files(kind)[stem]
+    text = path.read_text(encoding="utf-8")
+    data: dict[str, Any] = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    return data
+
+
+@cache
+def _stem_of(kind: str) -> dict[str, str]:
+    """Every spelling, in lower case -> file name. Parses the whole kind: built on the first alias."""
+    stems = {alias.lower(): stem for stem in _files(kind) for alias in _parsed(kind, stem).get("aliases", ())}
+    return stems | {stem.lower(): stem for stem in _files(kind)}
+
+
+def names(kind: str) -> list[str]:
+    """The entries of a kind, by file name, sorted."""
+    return list(_files(kind))
+
+
+def resolve(kind: str, name: str) -> str:
+    """The file name behind a name or alias; an unknown one is a ValueError that says what is near."""
+    name = name.strip()
+    if name in _files(kind):
+        return name
+    stem = _stem_of(kind).get(name.lower())
+    if stem is None:
+        raise ValueError(f"{kind[:-1]} {name!r} is unknown; {closest(name, names(kind))}")
+    return stem
+
+
+def entry(kind: str, name: str) -> dict[str, Any]:
+    """The parsed file of an entry: a copy, so that a caller may change it."""
+    return copy.deepcopy(_parsed(kind, resolve(kind, name)))

@@ -1,0 +1,73 @@
+"""How every verb prints: tables, facts, footnotes, JSON. Nothing here knows a verb."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+Cell = str | int | float | None
+
+
+def _console() -> Console:
+    # Names from files may hold brackets, so rich's markup stays off.
+    return Console(markup=False, highlight=False, emoji=False)
+
+
+def text_of(value: Cell) -> str:
+    """One cell: thousands grouped, three or four significant digits, '-' for what does not exist."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, words: int = 1) -> None:
+    """A table; the first `words` columns are text and stand left, the others are numbers and stand right."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True,
+                  show_edge=False)  # fmt: skip
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="left" if index < words else "right", overflow="fold", vertical="top")
+    for row in rows:
+        table.add_row(*(text_of(cell) for cell in row))
+    _console().print(table)
+
+
+def print_gap() -> None:
+    _console().print()
+
+
+def print_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
+    """A title and one 'name  value' line per fact."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    table.add_column(justify="left", no_wrap=True)
+    table.add_column(justify="left", overflow="fold")
+    for name, value in facts:
+        table.add_row(name, text_of(value))
+    _console().print(table)
+
+
+def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
+    """Footnotes: assumptions made, sources corrected."""
+    lines = list(notes)
+    if not lines:
+        return
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for line in lines:
+        table.add_row("-", line)
+    console = _console()
+    console.print(f"\n{title}:")
+    console.print(table)
+
+
+def print_json(data: Any) -> None:
+    """Indented JSON on stdout; a number that is not finite becomes null."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")

@@ -1,0 +1,17 @@
+"""Every verb and the question it answers. A verb NAME lives in the module NAME of this package, in a function NAME.
+
+The module is imported only when the verb is run, so that `--help` costs nothing of numpy or the catalog.
+"""
+
+VERBS: dict[str, str] = {
+    "models": "The models shardwise knows, or everything about one of them.",
+    "gpus": "The GPUs shardwise knows: peaks, memory, links, power, price.",
+    "clusters": "The clusters shardwise knows, level by level; --yaml writes a file to edit.",
+    "roofline": "How much work hides memory and network: critical intensity and batch.",
+    "mfu": "Utilization of a run by each convention in use, side by side.",
+    "batch": "What equals what: global batch, micro-batch, accumulation, data parallel.",
+}
+
+
+def import_path(verb: str) -> str:
+    return f"{__package__}.{verb}:{verb}"

@@ -1,0 +1,102 @@
+"""`shardwise models`: the model catalog, or one model in full."""
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from shardwise.arch import model_names, model_of
+from shardwise.arch.tensors import active_parameters, matmul_parameters, parameters
+from shardwise.cli import _notes
+from shardwise.cli._options import Json
+from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
+from shardwise.spec.model import Attention, Layer, Model
+
+HEADS = ["name", "family", "params B", "active B", "layers", "hidden", "heads/kv", "vocab"]
+
+
+def models(
+    name: Annotated[str | None, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")] = None,
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """The models shardwise knows, or everything about one of them."""
+    if name is not None:
+        _one(model_of(name), json)
+        return
+    known = [model_of(each) for each in model_names()]
+    if json:
+        print_json({"models": [_data(model) for model in known]})
+    else:
+        print_table("models", HEADS, map(_cells, known), words=2)
+
+
+def _one(model: Model, json: bool) -> None:
+    notes = _notes.on_model(model.name)
+    if json:
+        print_json(_data(model) | {"notes": notes})
+        return
+    print_facts(model.name, _facts(model))
+    print_notes(notes)
+
+
+def _attention(model: Model) -> Attention | None:
+    return next((layer.attention for layer in model.kinds if layer.attention is not None), None)
+
+
+def _heads(attention: Attention | None) -> str | None:
+    return None if attention is None else f"{attention.heads}/{attention.kv_heads}"
+
+
+def _cells(model: Model) -> list[Cell]:
+    return [
+        model.name, model.family, _billions(parameters(model)), _billions(active_parameters(model)),
+        model.layers, model.hidden, _heads(_attention(model)), model.vocab,
+    ]  # fmt: skip
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:,.2f}" if count >= 1e7 else f"{count / 1e9:.2g}"
+
+
+def _facts(model: Model) -> list[tuple[str, Cell]]:
+    published = f"{model.published_params:,.0f}" if model.published_params else None
+    return [
+        ("family", model.family),
+        ("parameters", f"{parameters(model):,}"),
+        ("published", published),
+        ("active per token", f"{active_parameters(model):,} ({matmul_parameters(model):,} in matrix products)"),
+        ("layers", model.layers),
+        *((f"  {model.pattern.count(index)} x", _layer_text(kind)) for index, kind in enumerate(model.kinds)),
+        ("hidden", model.hidden),
+        ("vocabulary", f"{model.vocab:,}{', tied' if model.tied else ''}"),
+        ("positions", f"{model.positions:,} learned" if model.positions else "rotary" if model.rotary else "none"),
+        ("weights", f"{4 * parameters(model):,} bytes in fp32, {2 * parameters(model):,} in bf16"),
+        ("source", model.source or None),
+    ]
+
+
+def _layer_text(layer: Layer) -> str:
+    parts = []
+    if (attention := layer.attention) is not None:
+        text = f"{attention.heads} heads of {attention.head_dim}, {attention.kv_heads} kv"
+        parts.append(text + (f", latent {attention.kv_lora}" if attention.latent else "")
+                     + (f", window {attention.window:,}" if attention.window else ""))  # fmt: skip
+    if (dense := layer.feed_forward) is not None:
+        parts.append(f"feed-forward {dense.width:,}{' gated' if dense.glu else ''}")
+    if (experts := layer.experts) is not None:
+        shared = f" + shared {experts.shared_width:,}" if experts.shared_width else ""
+        parts.append(f"{experts.count} experts of {experts.width:,}, {experts.top_k} active{shared}")
+    return "; ".join(parts)
+
+
+def _data(model: Model) -> dict[str, Any]:
+    attention = _attention(model)
+    return {
+        "name": model.name, "family": model.family, "parameters": parameters(model),
+        "active_parameters": active_parameters(model), "matmul_parameters": matmul_parameters(model),
+        "published_parameters": model.published_params or None, "layers": model.layers, "hidden": model.hidden,
+        "heads": attention.heads if attention else None, "kv_heads": attention.kv_heads if attention else None,
+        "vocab": model.vocab, "tied": model.tied, "source": model.source,
+        "kinds": [{"count": model.pattern.count(i), "layer": _layer_text(kind)} for i, kind in enumerate(model.kinds)],
+    }  # fmt: skip

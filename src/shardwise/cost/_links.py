@@ -1,0 +1,58 @@
+"""Constants of the links, as data: cost/curves/network.toml, fitted by benchmarks/fit_network.py."""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+from msgspec import Struct
+
+from shardwise.spec.cluster import Cluster, Level
+
+
+class Style(Struct, frozen=True, forbid_unknown_fields=True):
+    """One way of sending, in its protocols from low latency to full bandwidth: one entry per protocol."""
+
+    step_us: tuple[float, ...]
+    """a dependent message, on top of the latency the level states"""
+    rate: tuple[float, ...]
+    """part of the link's bandwidth the data reaches"""
+    base_us: tuple[float, ...] = ()
+    """start of the operation; of the level-0 link only"""
+    stored: tuple[float, ...] = ()
+    """part of the message that every step waits for before it passes it on (1: no pipelining)"""
+
+
+class Link(Struct, frozen=True, forbid_unknown_fields=True):
+    ring: Style
+    pairwise: Style
+    tree: Style | None = None
+    """None: as ring (inside a node a tree is a chain)"""
+    switch: Style | None = None
+    """None: as ring; asked for only where a switch adds numbers"""
+    copy_bytes_per_s: float = 0.0
+    """a rank's copy of its own part, out of place; 0 means none"""
+
+    def style(self, name: str) -> Style:
+        found: Style | None = getattr(self, name)
+        return found or self.ring
+
+
+class Links(Struct, frozen=True, forbid_unknown_fields=True):
+    cards_per_group: float
+    """network cards of a node that one group's channels are spread over, at most"""
+    link: dict[str, Link]
+
+    def of(self, cluster: Cluster, level: Level) -> Link:
+        """The constants of a level; an NVLink generation without its own takes the nearest."""
+        if level.kind != "nvlink":
+            return self.link[level.kind]
+        generation = cluster.gpu.nvlink.generation if cluster.gpu.nvlink else 4
+        known = [int(name.removeprefix("nvlink")) for name in self.link if name.startswith("nvlink")]
+        return self.link[f"nvlink{min(known, key=lambda g: abs(g - generation))}"]
+
+
+@cache
+def default_links() -> Links:
+    text = files("shardwise.cost").joinpath("curves/network.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Links)

@@ -1,0 +1,157 @@
+"""What one GPU's kernels reach of its datasheet: fitted constants joined with that GPU's peaks.
+
+The constants live in curves/<gpu>.toml and say there from what they were fitted. A file may name a
+`fallback`: the constants of the nearest measured GPU, applied to this GPU's own peaks and bandwidth.
+"""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from shardwise.registry import closest
+from shardwise.spec.gpu import Gpu
+
+_T = TypeVar("_T")
+
+DTYPES = ("bf16", "fp16", "fp8", "fp8-block", "fp4", "tf32", "fp32")
+_ELEMENT_BYTES = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "fp8-block": 1.0,
+    "fp4": 0.5,
+}
+# A chip without the narrow format computes in the next wider one it has.
+_WIDER = {"fp4": "fp8", "fp8-block": "bf16", "fp8": "bf16", "bf16": "fp16"}
+# A format without a fitted section uses the constants of a near one, at its own peak.
+_NEAR = {"fp16": "bf16", "tf32": "bf16", "fp32": "bf16", "fp8-block": "fp8", "fp4": "fp8", "fp8": "bf16"}
+
+
+class GemmLaw(Struct, frozen=True, kw_only=True):
+    """Constants of one dtype; `gpu.gemm_seconds` states the law."""
+
+    peak: float
+    """FLOP/s"""
+    e_max: float
+    """share of peak that a large product reaches in a short burst"""
+    sustained: float
+    """factor on e_max in long runs, where the power limit lowers the clock"""
+    k0: float
+    """prologue and epilogue of a tile, as extra length of the inner dimension"""
+    wave: float
+    """the last, part-filled wave of tiles, as extra output elements"""
+    memory_efficiency: float
+    element_bytes: float
+    output_bytes: float = 2.0
+    cast_bytes: float = 0.0
+    """traffic to scale and round the left operand to this dtype, per element"""
+    wgrad_fp32: float = 1.0
+    """relative time of a weight gradient that accumulates into fp32, against the forward layout"""
+
+
+class AttentionLaw(Struct, frozen=True, kw_only=True):
+    """Constants of one pass of one flash kernel, as shares of the bf16 peak."""
+
+    e_max: float
+    seq0: float
+    dim0: float
+    work0: float
+    """rows of queries (batch x heads x sequence) at which half the GPU is filled"""
+
+
+class Curve(Struct, frozen=True, kw_only=True):
+    gpu: str
+    measured: str
+    """the GPU the constants were fitted on"""
+    source: str
+    bandwidth: float
+    """bytes/s of the datasheet"""
+    kernel_floor_s: float
+    """device time of the smallest kernel; the host's launch cost is not in it"""
+    gemm: dict[str, GemmLaw]
+    attention: dict[str, dict[str, AttentionLaw]]
+    """kernel name -> forward, backward"""
+    memory: dict[str, float]
+    """share of the bandwidth by kind of element-wise pass"""
+    attention_peak: float
+
+    def gemm_law(self, dtype: str) -> GemmLaw:
+        return _pick(self.gemm, dtype, "dtype")
+
+    def attention_law(self, kernel: str, backward: bool) -> AttentionLaw:
+        return _pick(self.attention, kernel, "attention kernel")["backward" if backward else "forward"]
+
+    def memory_efficiency(self, kind: str) -> float:
+        return _pick(self.memory, kind, "kind of memory pass")
+
+
+def _pick(table: dict[str, _T], name: str, what: str) -> _T:
+    if name not in table:
+        raise ValueError(f"{what} {name!r} is unknown; {closest(name, list(table))}")
+    return table[name]
+
+
+def curve_of(gpu: Gpu) -> Curve:
+    """The curve of a GPU; one without a file of its own uses curves/default.toml."""
+    # A Gpu holds a dict and cannot be hashed; its bytes can, and two what-if chips of one name stay apart.
+    return _curve(msgspec.json.encode(gpu))
+
+
+@cache
+def _curve(encoded: bytes) -> Curve:
+    gpu = msgspec.json.decode(encoded, type=Gpu)
+    data, measured = _constants(gpu.name.lower())
+    return Curve(
+        gpu=gpu.name,
+        measured=measured,
+        source=data["source"],
+        bandwidth=gpu.memory_bandwidth,
+        kernel_floor_s=data["kernel_floor_s"],
+        gemm={dtype: _gemm_law(gpu, data["gemm"], dtype) for dtype in DTYPES},
+        attention=msgspec.convert(data["attention"], dict[str, dict[str, AttentionLaw]]),
+        memory=data["memory"],
+        attention_peak=gpu.peak("bf16"),
+    )
+
+
+@cache
+def _constants(name: str) -> tuple[dict[str, Any], str]:
+    """The file of a GPU laid over the file it falls back to, and the name of the GPU that was measured."""
+    folder = files("shardwise.cost").joinpath("curves")
+    path = folder.joinpath(f"{name}.toml")
+    if not path.is_file():
+        return _constants("default")
+    own = tomllib.loads(path.read_text(encoding="utf-8"))
+    if "fallback" not in own:
+        return own, name
+    base, measured = _constants(own["fallback"])
+    return _overlay(base, own), measured
+
+
+def _overlay(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in own.items():
+        merged[key] = _overlay(base.get(key, {}), value) if isinstance(value, dict) else value
+    return merged
+
+
+def _gemm_law(gpu: Gpu, sections: dict[str, dict[str, Any]], dtype: str) -> GemmLaw:
+    while dtype in _WIDER and dtype.removesuffix("-block") not in gpu.peak_flops:
+        dtype = _WIDER[dtype]
+    near = dtype
+    while near not in sections:
+        near = _NEAR[near]
+    # Products in 32 bits also write 32 bits.
+    constants = {
+        "peak": gpu.peak(dtype.removesuffix("-block")),
+        "element_bytes": _ELEMENT_BYTES[dtype],
+        "output_bytes": max(2.0, _ELEMENT_BYTES[dtype]),
+    }
+    fields = set(GemmLaw.__struct_fields__)
+    return GemmLaw(**{k: v for k, v in sections[near].items() if k in fields} | constants)

@@ -1,0 +1,119 @@
+"""Seconds of the kernels of a training step on one GPU. Scalars or numpy arrays, few operations each.
+
+Matrix product of m x k by k x n, F = peak · e_max · sustained:
+
+    t = floor + cast + sqrt(compute² + memory²)
+    compute = 2 · (m·n + wave) · (k + k0) / F
+    memory  = (bytes of both operands and the result) / (bandwidth · efficiency)
+
+It is smooth, grows with each of m, n and k, and never beats the peak. The host's launch cost is not here: a
+caller who runs kernels one by one from Python adds its own.
+"""
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.curve import Curve, curve_of
+
+__all__ = [
+    "Curve",
+    "attention_seconds",
+    "curve_of",
+    "gemm_seconds",
+    "memory_seconds",
+    "plain_attention_seconds",
+]
+
+Numbers = float | NDArray[np.float64]
+
+# Bytes per score of the unfused softmax path in 16 bits. Forward: scale-mask-softmax reads and writes,
+# dropout reads, writes and keeps a byte of mask. Backward: dropout the same, softmax reads 2, writes 1.
+PLAIN_SCORE_BYTES = {"forward": 9.0, "backward": 11.0}
+
+
+def gemm_seconds(
+    curve: Curve,
+    m: Numbers,
+    n: Numbers,
+    k: Numbers,
+    dtype: str = "bf16",
+    *,
+    batch: Numbers | None = None,
+    sustained: bool = True,
+    wgrad: bool = False,
+    quantise: bool = True,
+) -> Numbers:
+    """One product, or `batch` equal ones in one kernel.
+
+    `sustained` lowers the rate to what the power limit allows in long runs; `wgrad` is a weight gradient that
+    accumulates into fp32; `quantise` counts the pass that rounds the left operand (fp8, fp4).
+    """
+    law = curve.gemm_law(dtype)
+    rate = law.peak * law.e_max * (law.sustained if sustained else 1.0) / (law.wgrad_fp32 if wgrad else 1.0)
+    per_byte = 1.0 / (curve.bandwidth * law.memory_efficiency)
+    area = m * n
+    edges = (m + n) * k
+    if batch is not None:
+        area = area * batch
+        edges = edges * batch
+    squared = (area + law.wave) * (k * (2.0 / rate) + law.k0 * (2.0 / rate))
+    moved = edges * (law.element_bytes * per_byte) + area * (law.output_bytes * per_byte)
+    # In place: on large arrays the time goes into fresh memory, not into arithmetic.
+    squared *= squared
+    moved *= moved
+    squared += moved
+    seconds = np.sqrt(squared)
+    seconds += curve.kernel_floor_s
+    if quantise and law.cast_bytes:
+        rows = m * k if batch is None else m * k * batch
+        seconds = seconds + rows * (law.cast_bytes / curve.bandwidth) + curve.kernel_floor_s
+    return cast(Numbers, seconds)
+
+
+def attention_seconds(
+    curve: Curve,
+    flops: Numbers,
+    seq: Numbers,
+    head_dim: Numbers,
+    batch_heads: Numbers,
+    *,
+    backward: bool = False,
+    kernel: str = "flash",
+) -> Numbers:
+    """Flash attention doing `flops` useful FLOP (causal: half the square; backward: 2.5 times forward).
+
+    `seq` is the length of keys, `batch_heads` the micro-batch times the query heads on this GPU.
+    """
+    law = curve.attention_law(kernel, backward)
+    fill = (1.0 + law.seq0 / seq) * (1.0 + law.dim0 / head_dim) * (1.0 + law.work0 / (batch_heads * seq))
+    return flops * fill / (curve.attention_peak * law.e_max) + curve.kernel_floor_s
+
+
+def plain_attention_seconds(
+    curve: Curve,
+    seq: Numbers,
+    head_dim: Numbers,
+    batch_heads: Numbers,
+    *,
+    keys: Numbers | None = None,
+    backward: bool = False,
+    score_bytes: float | None = None,
+) -> Numbers:
+    """Attention that writes its scores: batched products and softmax passes over the full square."""
+    keys = seq if keys is None else keys
+    scores = gemm_seconds(curve, seq, keys, head_dim, batch=batch_heads)
+    values = gemm_seconds(curve, seq, head_dim, keys, batch=batch_heads)
+    products = 2.0 if backward else 1.0
+    per_score = PLAIN_SCORE_BYTES["backward" if backward else "forward"] if score_bytes is None else score_bytes
+    passes = memory_seconds(curve, batch_heads * seq * keys * per_score, kernels=2)
+    return (scores + values) * products + passes
+
+
+def memory_seconds(curve: Curve, moved: Numbers, kind: str = "stream", *, kernels: Numbers = 1.0) -> Numbers:
+    """Element-wise passes that move `moved` bytes in all, in `kernels` kernels.
+
+    Kinds: stream (copy, add), norm, activation, optimizer (fused AdamW).
+    """
+    return moved * (1.0 / (curve.bandwidth * curve.memory_efficiency(kind))) + kernels * curve.kernel_floor_s

@@ -1,0 +1,240 @@
+"""Seconds of one collective on an axis placed on the cluster.
+
+Every (algorithm, protocol) is a straight line in the bytes: latency + bytes / rate, with both from the place of the
+group in the tree of levels. Latency: messages that wait for each other, level by level. Rate: the slowest level, where
+the ranks of one node share their network cards. A library picks the fastest, so the time is the lowest line.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shardwise.collectives import OPS, Collective, Load, Shape, collective, collectives
+from shardwise.cost._links import Links, default_links
+from shardwise.cost.placement import level_members
+from shardwise.registry import closest
+from shardwise.spec.cluster import Cluster
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_PROBES = 2.0 ** np.arange(0, 44, 1.5)
+"""bytes at which lines are compared when those that never win are dropped"""
+_BUS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+
+
+@dataclass(frozen=True)
+class Law:
+    """Lines of distinct groups, and which group each element belongs to."""
+
+    latency: Floats
+    """seconds, (line, group)"""
+    slope: Floats
+    """seconds per byte, (line, group)"""
+    algorithm: tuple[str, ...]
+    """of each line"""
+    group: Ints
+
+    def seconds(self, bytes_: ArrayLike) -> Floats:
+        size = np.asarray(bytes_, dtype=np.float64)
+        best = self.slope[0][self.group] * size + self.latency[0][self.group]
+        for slope, latency in zip(self.slope[1:], self.latency[1:], strict=True):
+            best = np.minimum(best, slope[self.group] * size + latency[self.group])
+        return np.asarray(best)
+
+    def line(self, bytes_: ArrayLike) -> Ints:
+        """Which line is the lowest."""
+        times = self.slope[:, self.group] * np.asarray(bytes_, dtype=np.float64) + self.latency[:, self.group]
+        return np.asarray(np.argmin(times, axis=0))
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    seconds: Floats
+    latency: Floats
+    """part of the seconds that would stay with no bytes"""
+    algorithm: NDArray[np.str_]
+    level: Ints
+    """the level whose links set the rate"""
+
+
+@dataclass(frozen=True)
+class Network:
+    cluster: Cluster
+    links: Links
+    reducing: tuple[bool, ...]
+    """which levels' switches add numbers"""
+    efficiency: tuple[float, ...]
+    """by level: factor on the bandwidth reached, beyond the fitted constants"""
+
+    def seconds(
+        self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
+    ) -> Floats:
+        """Time of one collective; see collectives for what `bytes_` counts. A group of one rank takes no time."""
+        return self.law(op, size, stride, algorithm=algorithm).seconds(bytes_)
+
+    def law(self, op: str, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None) -> Law:
+        """The time as a function of bytes; build it once where several calls run over the same axis."""
+        chosen = self._algorithms(op, algorithm)
+        ranks, apart, group = _distinct(size, stride)
+        shape = level_members(self.cluster, ranks, apart)
+        latencies, slopes, names = [], [], []
+        for found in chosen:
+            latency, slope, _ = self._lines(found, op, shape)
+            latencies.append(latency)
+            slopes.append(slope)
+            names += [found.name] * len(latency)
+        alone = shape.size <= 1.0
+        latency = np.where(alone, 0.0, np.concatenate(latencies))
+        slope = np.where(alone, 0.0, np.concatenate(slopes))
+        if not np.isfinite(latency).any(axis=0).all():
+            raise ValueError(f"algorithm: {algorithm!r} cannot run {op} on every group asked for; leave it out")
+        winners = np.unique(np.argmin(latency[..., None] + slope[..., None] * _PROBES, axis=0))
+        return Law(latency[winners], slope[winners], tuple(names[w] for w in winners), group)
+
+    def bus_bandwidth(
+        self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
+    ) -> Floats:
+        """bytes/s as nccl-tests counts them: all_reduce 2 (n - 1) / n, gather, scatter, all-to-all (n - 1) / n."""
+        ranks = np.asarray(size, dtype=np.float64)
+        factor = _BUS[op] * (ranks - 1.0) / ranks if op in _BUS else np.ones_like(ranks)
+        return np.asarray(factor * np.asarray(bytes_) / self.seconds(op, bytes_, size, stride, algorithm=algorithm))
+
+    def traffic(
+        self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
+    ) -> Floats:
+        """Bytes one GPU sends into each level (last axis) under the algorithm that is the fastest."""
+        law = self.law(op, size, stride, algorithm=algorithm)
+        sent, ranks, apart = np.broadcast_arrays(np.asarray(bytes_, dtype=np.float64), size, stride)
+        shape = level_members(self.cluster, ranks, apart)
+        line = np.broadcast_to(law.line(bytes_), sent.shape)
+        total = np.zeros((len(self.cluster.levels), *sent.shape))
+        for name in dict.fromkeys(law.algorithm):
+            mine = np.isin(line, [i for i, a in enumerate(law.algorithm) if a == name])
+            total = np.where(mine, collective(name).load(op, shape).volume * sent, total)
+        return np.moveaxis(total, 0, -1)
+
+    def breakdown(
+        self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
+    ) -> Breakdown:
+        """Why a collective takes that long."""
+        law = self.law(op, size, stride, algorithm=algorithm)
+        line = law.line(bytes_)
+        names = np.array(law.algorithm)[line]
+        _, ranks, apart = np.broadcast_arrays(np.asarray(bytes_), size, stride)
+        shape = level_members(self.cluster, ranks, apart)
+        level = np.zeros(ranks.shape, dtype=np.int64)
+        for name in dict.fromkeys(law.algorithm):
+            binding = np.argmax(self._lines(collective(name), op, shape)[2], axis=0)
+            level = np.where(names == name, binding, level)
+        return Breakdown(law.seconds(bytes_), law.latency[line, law.group], names, level)
+
+    def _algorithms(self, op: str, algorithm: str | None) -> list[Collective]:
+        if op not in OPS:
+            raise ValueError(f"op: {op!r} is unknown; {closest(op, list(OPS))}")
+        if algorithm is None:
+            return [found for found in collectives().values() if op in found.ops and found.automatic]
+        found = collective(algorithm)
+        if op not in found.ops:
+            raise ValueError(f"algorithm: {algorithm} does not serve {op}; it serves {', '.join(found.ops)}")
+        return [found]
+
+    def _legal(self, found: Collective, shape: Shape) -> NDArray[np.bool_]:
+        legal = np.ones(shape.size.shape, dtype=np.bool_)
+        if found.spans_nodes:
+            legal &= shape.nodes > 1.0
+        if found.reduces_at == "node":
+            legal &= self.reducing[0] & shape.crossed[0]
+        if found.reduces_at == "all":
+            # In the fabric the switches add what a reducing node hands up; without one there is nothing to hand.
+            able = np.array(self.reducing).reshape(-1, *[1] * shape.size.ndim)
+            legal &= (able | ~shape.crossed).all(axis=0) & shape.crossed[0]
+        return legal | (shape.size <= 1.0)
+
+    def _lines(self, found: Collective, op: str, shape: Shape) -> tuple[Floats, Floats, Floats]:
+        """(seconds, seconds per byte) with a first axis for protocols; seconds per byte by level at full rate."""
+        load = found.load(op, shape)
+        levels = self.cluster.levels
+        links = [self.links.of(self.cluster, level) for level in levels]
+        styles = [link.style(found.style) for link in links]
+        protocols = len(styles[0].rate)
+        base = styles[0].base_us or (0.0,) * protocols
+        legal = self._legal(found, shape)
+        latency, slope = [], []
+        for k in range(protocols):
+            start = base[k] * 1e-6 + np.where(legal, 0.0, np.inf)
+            fill = np.zeros_like(shape.size)
+            by_level = np.zeros_like(shape.members)
+            for i, level in enumerate(levels):
+                style, wire = styles[i], level.usable_bandwidth * self.efficiency[i]
+                start = start + load.steps[i] * (style.step_us[k] * 1e-6 + level.latency_s)
+                crowding = self._crowding(found, level.kind, shape.below[i])
+                by_level[i] = load.volume[i] * crowding / (wire * style.rate[k])
+                if style.stored:
+                    fill = fill + style.stored[k] * load.steps[i] * crowding / (shape.below[i] * wire)
+            latency.append(start)
+            slope.append(by_level.max(axis=0) + fill + _copying(load, links[0].copy_bytes_per_s))
+        return np.stack(latency), np.stack(slope), by_level
+
+    def _crowding(self, found: Collective, kind: str, below: Floats) -> Floats | float:
+        """How much more than its own share a card carries when a group uses only some of the node's cards."""
+        if kind != "network" or not found.pooled:
+            return 1.0
+        return np.maximum(below / self.links.cards_per_group, 1.0)
+
+
+def network_of(
+    cluster: Cluster,
+    *,
+    sharp: bool = False,
+    nvls: bool = True,
+    efficiency: dict[str, float] | None = None,
+    links: Links | None = None,
+) -> Network:
+    """The network of a cluster.
+
+    sharp: the network's switches reduce (needs a plug-in and a licence, so off unless asked for); nvls: those of the
+    NVLink domain do. Both only where the level can. efficiency: factor by level name, for a fabric that is known to
+    reach less (or more) than the ones the constants were fitted on.
+    """
+    given = efficiency or {}
+    names = [level.name for level in cluster.levels]
+    for name, value in given.items():
+        if name not in names:
+            raise ValueError(f"efficiency: {cluster.name} has no level {name!r}; {closest(name, names)}")
+        if not 0.0 < value <= 2.0:
+            raise ValueError(f"efficiency: {name} is {value}; write a factor above 0 and at most 2")
+    return Network(
+        cluster=cluster,
+        links=links or default_links(),
+        reducing=tuple(level.reduces and (sharp if level.kind == "network" else nvls) for level in cluster.levels),
+        efficiency=tuple(given.get(name, 1.0) for name in names),
+    )
+
+
+def _copying(load: Load, rate: float) -> Floats | float:
+    return load.own / rate if rate else 0.0
+
+
+def _distinct(size: ArrayLike, stride: ArrayLike) -> tuple[Ints, Ints, Ints]:
+    """All pairs of a distinct size with a distinct stride, and the pair of each element.
+
+    A million policies have a few hundred distinct groups. Table look-ups find them in linear time, without a sort.
+    """
+    ranks, apart = np.broadcast_arrays(np.asarray(size, dtype=np.int64), np.asarray(stride, dtype=np.int64))
+    if ranks.size and (ranks.min() < 1 or apart.min() < 1):
+        raise ValueError("size and stride of a group: write whole numbers of 1 or more")
+    sizes, which_size = _ranked(ranks)
+    strides, which_stride = _ranked(apart)
+    grid_sizes, grid_strides = np.meshgrid(sizes, strides, indexing="ij")
+    return grid_sizes.ravel(), grid_strides.ravel(), which_size * len(strides) + which_stride
+
+
+def _ranked(values: Ints) -> tuple[Ints, Ints]:
+    """(sorted distinct values, the place of each element among them)."""
+    if values.ndim == 0 or values.size == 0:
+        return values.reshape(-1), np.zeros(values.shape, dtype=np.int64)
+    present = np.zeros(int(values.max()) + 1, dtype=np.bool_)
+    present[values] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[values]

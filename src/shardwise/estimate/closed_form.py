@@ -1,0 +1,58 @@
+"""Model + Cluster + Job + Policies + Stack -> memory and time. The one entry for one policy and for a million."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.gpu import curve_of
+from shardwise.cost.network import network_of
+from shardwise.cost.placement import Placement
+from shardwise.estimate.layers import Machine
+from shardwise.estimate.memory import Memory, memory_of
+from shardwise.estimate.time import Times, step_times
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policies
+from shardwise.spec.stack import Stack
+from shardwise.work import Work, work_of
+from shardwise.work.layout import Numbers
+
+
+@dataclass(frozen=True)
+class Estimate:
+    work: Work
+    times: Times
+    memory: Memory
+    fits: NDArray[np.bool_]
+    tokens_per_s_per_gpu: Numbers
+
+
+def estimate(
+    model: Model, cluster: Cluster, job: Job, policies: Policies, stack: Stack, *, every_stage: bool = False
+) -> Estimate:
+    work = work_of(model, job, policies, stack, every_stage=every_stage)
+    placement = Placement()
+    machine = Machine(
+        curve=curve_of(cluster.gpu),
+        network=network_of(cluster, efficiency=_fabric(cluster, stack)),
+        stack=stack,
+        precision=job.precision,
+        sizes=placement.sizes(policies),
+        strides=placement.strides(policies),
+    )
+    times = step_times(work, machine, cluster)
+    memory = memory_of(work)
+    gpus = policies.dp * policies.tp * policies.pp * policies.cp
+    return Estimate(
+        work=work,
+        times=times,
+        memory=memory,
+        fits=memory.peak <= cluster.gpu.memory_bytes,
+        tokens_per_s_per_gpu=job.step_tokens / times.step_s / gpus,
+    )
+
+
+def _fabric(cluster: Cluster, stack: Stack) -> dict[str, float]:
+    return {level.name: stack.fabric_efficiency for level in cluster.levels if level.kind == "network"}

@@ -1,0 +1,135 @@
+"""Seconds of one layer (or end) for one micro-batch: compute and communication, by phase."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_seconds, plain_attention_seconds
+from shardwise.cost.network import Law, Network
+from shardwise.spec.job import Precision
+from shardwise.spec.policy import Ints
+from shardwise.spec.stack import Stack
+from shardwise.work.layout import Layout, Numbers
+from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Value
+
+AXES = ("tp", "cp", "ep")
+
+
+@dataclass(frozen=True)
+class LayerSeconds:
+    forward: Numbers
+    backward: Numbers
+    attention: Numbers
+    """forward time of the attention core, a part of `forward`: what selective recompute repeats and ring attention hides under"""
+    forward_comm: dict[str, Numbers]
+    """by axis, before any overlap"""
+    backward_comm: dict[str, Numbers]
+    ops: Numbers
+    """operations the host launches in the forward pass"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What turns work into seconds: kernel curves, the placed network, and the software's constants."""
+
+    curve: Curve
+    network: Network
+    stack: Stack
+    precision: Precision
+    sizes: Mapping[str, Ints]
+    strides: Mapping[str, Ints]
+    laws: dict[tuple[str, str], Law] = field(default_factory=dict)
+    """collectives priced so far, by operation and axis: the law of an axis is the same for every message"""
+
+    def collective(self, op: str, axis: str, bytes_: Value) -> Numbers:
+        """Seconds of one collective over a whole axis."""
+        key = (op, axis)
+        if key not in self.laws:
+            self.laws[key] = self.network.law(op, self.sizes[axis], self.strides[axis])
+        return self.laws[key].seconds(bytes_)
+
+    def over(self, op: str, bytes_: Value, size: Numbers, stride: Ints) -> Numbers:
+        """Seconds of one collective over a part of an axis."""
+        return self.network.seconds(op, bytes_, size, stride)
+
+
+def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: float) -> LayerSeconds:
+    stack = machine.stack
+    zero = np.zeros_like(layout.tp)
+    forward, backward = zero, zero
+    for gemm in work.gemms:
+        f, b = _gemm(gemm, machine)
+        forward, backward = forward + f, backward + b
+    attention = zero
+    if work.attention is not None:
+        attention, attention_backward = _attention(work.attention, layout, machine)
+        forward, backward = forward + attention, backward + attention_backward
+    passes = stack.pointwise_passes
+    for part in work.pointwise:
+        forward = forward + memory_seconds(machine.curve, part.forward_bytes * passes)
+        backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
+    forward_comm, backward_comm, launches = _communication(work.collectives, layout, machine)
+    return LayerSeconds(
+        forward=forward,
+        backward=backward,
+        attention=attention,
+        forward_comm=forward_comm,
+        backward_comm=backward_comm,
+        ops=base_ops + work.extra_ops + launches,
+    )
+
+
+def _gemm(gemm: Gemm, machine: Machine) -> tuple[Numbers, Numbers]:
+    """Forward and backward (input and weight gradient) of one product."""
+    curve, stack, precision = machine.curve, machine.stack, machine.precision
+    low = precision.compute in ("fp8", "fp4")
+    dtype = precision.compute if gemm.low_precision or not low else "bf16"
+    if gemm.grouped:
+        efficiency = stack.kernel_efficiency * stack.grouped_gemm_efficiency
+        batch: Value | None = gemm.batch
+        rows = gemm.m * stack.expert_imbalance
+    else:
+        efficiency, batch, rows = stack.kernel_efficiency, None, gemm.m
+    forward = gemm_seconds(curve, rows, gemm.n, gemm.k, dtype, batch=batch)
+    input_grad = gemm_seconds(curve, rows, gemm.k, gemm.n, dtype, batch=batch)
+    fp32 = precision.grad_bytes > 2
+    weight_grad = gemm_seconds(curve, gemm.n, gemm.k, rows, dtype, batch=batch, wgrad=fp32, quantise=False)
+    return forward / efficiency, (input_grad + weight_grad) / efficiency
+
+
+def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Numbers, Numbers]:
+    curve, efficiency = machine.curve, machine.stack.attention_efficiency
+    plain = layout.policies.attention > 0
+    zero = np.zeros_like(layout.tp)
+    forward, backward = zero, zero
+    groups = attend.sequences * attend.heads
+    if not plain.all():
+        flops = attend.forward_flops()
+        shape = (attend.keys, attend.head_dim, groups)
+        forward = attention_seconds(curve, flops, *shape) / efficiency
+        backward = attention_seconds(curve, 2.5 * flops, *shape, backward=True) / efficiency
+    if plain.any():
+        square = (attend.queries, attend.head_dim, groups)
+        slow = [plain_attention_seconds(curve, *square, keys=attend.keys, backward=b) for b in (False, True)]
+        forward = np.where(plain, slow[0] / efficiency, forward)
+        backward = np.where(plain, slow[1] / efficiency, backward)
+    return forward, backward
+
+
+def _communication(
+    collectives: tuple[Collective, ...], layout: Layout, machine: Machine
+) -> tuple[dict[str, Numbers], dict[str, Numbers], Numbers]:
+    """Seconds by axis and phase."""
+    zero = np.zeros_like(layout.tp)
+    phases = {"forward": dict.fromkeys(AXES, zero), "backward": dict.fromkeys(AXES, zero)}
+    launches = zero
+    for item in collectives:
+        if not np.any(item.count):
+            continue
+        into = phases[item.phase]
+        axis = "ep" if item.axis == "etp" else item.axis
+        into[axis] = into[axis] + item.count * machine.collective(item.op, item.axis, item.bytes)
+        if item.phase == "forward":
+            launches = launches + 2.0 * item.count
+    return phases["forward"], phases["backward"], launches

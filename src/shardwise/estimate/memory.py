@@ -1,0 +1,161 @@
+"""Memory of each pipeline stage, by kind. "The parameters fit" is never the answer."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise.schedules import schedules
+from shardwise.spec.policy import SCHEDULES
+from shardwise.work import Work
+from shardwise.work.layout import Numbers, sharded_over
+from shardwise.work.ops import LayerWork
+from shardwise.work.parameters import stage_parameters
+from shardwise.work.stages import Grid
+
+KINDS = ("parameters", "gradients", "optimizer", "activations", "logits", "gathered", "working", "buffers", "overhead")
+
+
+@dataclass(frozen=True)
+class Memory:
+    kinds: dict[str, Grid]
+    """bytes by kind on each evaluated stage"""
+    total: Grid
+    peak: Numbers
+    fullest: Numbers
+    """number of the fullest stage"""
+    in_flight: Grid
+    host_bytes: Numbers
+    """moved to the host by offloading, per GPU"""
+
+
+def memory_of(work: Work) -> Memory:
+    layout, stack, precision = work.layout, work.stack, work.job.precision
+    policies, stages = layout.policies, work.stages
+    dense, expert = stage_parameters(work.counts, layout, stages)
+    in_flight = _in_flight(work)
+    activations, logits = _activations(work, in_flight)
+    off_activations = (policies.offload >= 2)[:, None]
+    off_optimizer = ((policies.offload == 1) | (policies.offload == 3))[:, None]
+    kept = np.where(off_activations, activations / np.maximum(stages.layers * in_flight, 1.0), activations)
+    optimizer = _sharded(work, dense, expert, 1) * _state_bytes(work)
+    kinds = {
+        "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes,
+        "gradients": _sharded(work, dense, expert, 2) * precision.grad_bytes,
+        "optimizer": np.where(off_optimizer, 0.0, optimizer),
+        "activations": kept * stack.act_overhead,
+        "logits": logits,
+        "gathered": _gathered(work, dense + expert),
+        "working": _working(work),
+        "buffers": _buffers(work, dense + expert),
+    }
+    tensors = sum(kinds.values(), start=0.0)
+    kinds["overhead"] = tensors * stack.fragmentation + stack.base_bytes
+    total = tensors + kinds["overhead"]
+    rows = np.arange(len(total))
+    fullest = np.argmax(total, axis=1)
+    host = np.where(off_activations, activations - kept, 0.0) + np.where(off_optimizer, optimizer, 0.0)
+    return Memory(
+        kinds=kinds,
+        total=total,
+        peak=total[rows, fullest],
+        fullest=stages.index[rows, fullest],
+        in_flight=in_flight,
+        host_bytes=host.max(axis=1),
+    )
+
+
+def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:
+    layout = work.layout
+    zero = layout.policies.zero
+    return (
+        dense / sharded_over(zero, stage, layout.shard)[:, None]
+        + expert / sharded_over(zero, stage, layout.expert_shard)[:, None]
+    )
+
+
+def _state_bytes(work: Work) -> float:
+    """Optimizer bytes per parameter."""
+    precision, optimizer = work.job.precision, work.job.optimizer
+    factored = 2.0 * precision.moment_bytes / work.model.hidden if optimizer.factored else 0.0
+    return precision.master_bytes + optimizer.moments * precision.moment_bytes + optimizer.extra_bytes + factored
+
+
+def _in_flight(work: Work) -> Grid:
+    layout = work.layout
+    index = work.stages.index
+    pp, vpp, micro = (a[:, None] for a in (layout.pp, layout.vpp, layout.micro_batches))
+    in_flight = np.ones_like(index)
+    for code, name in enumerate(SCHEDULES):
+        chosen = (layout.policies.schedule == code)[:, None]
+        if chosen.any():
+            in_flight = np.where(chosen, schedules()[name].in_flight(index, pp, vpp, micro), in_flight)
+    return np.maximum(in_flight, 1.0 / vpp)
+
+
+def saved_bytes(layer: LayerWork) -> tuple[Numbers | float, Numbers | float, Numbers | float]:
+    """Bytes a layer keeps with no recompute, with selective, and with full recompute."""
+    none: Numbers | float = 0.0
+    selective: Numbers | float = 0.0
+    full: Numbers | float = 0.0
+    for tensor in layer.saved:
+        none = none + tensor.bytes
+        if tensor.dropped_by != "selective":
+            selective = selective + tensor.bytes
+        if tensor.dropped_by == "never":
+            full = full + tensor.bytes
+    return none, selective, full
+
+
+def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
+    layout, stages = work.layout, work.stages
+    policies = layout.policies
+    asked = np.where(policies.recompute_layers < 0, 1e9, policies.recompute_layers)[:, None]
+    repeated = np.where((policies.recompute > 0)[:, None], np.minimum(asked, stages.layers), 0.0)
+    share = repeated / np.maximum(stages.layers, 1.0)
+    held = np.zeros_like(stages.index)
+    for layer, count in zip(work.kinds, stages.kinds, strict=True):
+        none, selective, full = saved_bytes(layer)
+        short = np.where(policies.recompute == 2, full, selective)
+        held = held + count * (share * np.asarray(short)[:, None] + (1 - share) * np.asarray(none)[:, None])
+        # a layer that recomputes needs its whole set once, while its backward runs
+        held_once = np.where((policies.recompute == 2) & (share > 0).any(axis=1), none - full, 0.0)
+        held = held + (count > 0) * held_once[:, None] / np.maximum(in_flight, 1e-9)
+    embedding = saved_bytes(work.embedding)[0]
+    held = held + stages.first * np.asarray(embedding + 0 * layout.tp)[:, None]
+    head = next(t.bytes for t in work.head.saved if t.name == "logits and loss")
+    rest = saved_bytes(work.head)[0] - head
+    depth = 1 + work.model.mtp_layers
+    if work.model.mtp_layers:
+        extra = saved_bytes(work.kinds[work.model.pattern[-1]])[0]
+        held = held + stages.last * work.model.mtp_layers * np.asarray(extra)[:, None]
+    logits = stages.last * depth * np.asarray(head)[:, None]
+    return held * in_flight + stages.last * np.asarray(rest)[:, None] * depth, logits
+
+
+def _gathered(work: Work, parameters: Grid) -> Grid:
+    """ZeRO-3 holds the gathered weights and full gradients of the running layer and the prefetched one."""
+    layout, precision = work.layout, work.job.precision
+    sharded = (layout.policies.zero == 3)[:, None]
+    blocks = np.maximum(work.stages.layers + work.stages.first + work.stages.last, 1.0)
+    layer = parameters / blocks
+    ends = work.counts.embedding.dense_per_rank(layout)[:, None] * np.maximum(work.stages.first, work.stages.last)
+    two = np.maximum(2.0 * layer, layer + ends)
+    gathered = two * precision.param_comm_bytes + np.maximum(layer, ends) * precision.grad_comm_bytes
+    casts = parameters * precision.cast_bytes
+    return np.where(sharded, gathered, casts)
+
+
+def _working(work: Work) -> Grid:
+    """Short-lived tensors of the largest layer's backward."""
+    most: Numbers | float = 0.0
+    for layer in work.kinds:
+        most = np.maximum(most, layer.working_bytes)
+    return np.asarray(most + 0 * work.layout.tp)[:, None] + 0 * work.stages.index
+
+
+def _buffers(work: Work, parameters: Grid) -> Grid:
+    """Gradient buckets in communication precision when it is not the accumulation buffer's."""
+    layout, precision = work.layout, work.job.precision
+    needs = (layout.grad_ranks > 1)[:, None] & (precision.grad_comm_bytes != precision.grad_bytes)
+    bucket = np.minimum(parameters * precision.grad_comm_bytes, work.stack.bucket_bytes)
+    return np.where(needs, bucket, 0.0)

@@ -1,0 +1,95 @@
+"""Model FLOPs per token under the conventions in use, and the utilization and time each of them gives.
+
+The same run has several "MFU"s: they differ in whether the embedding counts as a matrix, whether a causal mask halves
+the attention square, and whether recomputed work counts. All are per token, forward and backward.
+"""
+
+from msgspec import Struct
+
+from shardwise.arch.tensors import active_parameters, matmul_parameters
+from shardwise.spec.model import Attention, Model
+
+RECOMPUTE = ("none", "selective", "full")
+
+
+class Convention(Struct, frozen=True, kw_only=True):
+    key: str
+    what: str
+    flops_per_token: float
+
+    def utilization(self, tokens_per_s: float, peak: float) -> float:
+        return utilization(self.flops_per_token * tokens_per_s, 1, peak, 1.0)
+
+
+def attended_keys(attention: Attention, seq: int, *, causal_half: bool) -> float:
+    """Keys a query meets on average: the whole sequence (or window), or with the mask counted, half of it."""
+    reach = min(attention.window or seq, seq)
+    if causal_half and attention.causal:
+        return reach - reach * reach / (2 * seq)
+    return float(reach)
+
+
+def attention_flops_per_token(model: Model, seq: int, *, causal_half: bool) -> float:
+    """Forward FLOP per token of the two products with keys and values, over all layers."""
+    total = 0.0
+    for kind, layer in enumerate(model.kinds):
+        attention = layer.attention
+        if attention is not None:
+            width = attention.heads * (attention.head_dim + attention.value_dim)
+            keys = attended_keys(attention, seq, causal_half=causal_half)
+            total += model.pattern.count(kind) * 2 * keys * width
+    return total
+
+
+def conventions(model: Model, seq: int, recompute: str = "none") -> list[Convention]:
+    """FLOP per trained token, from the simplest count to what the hardware executes."""
+    if seq < 1:
+        raise ValueError(f"seq: {seq} is out of range; write a whole number of 1 or more")
+    products = float(matmul_parameters(model))
+    square = attention_flops_per_token(model, seq, causal_half=False)
+    half = attention_flops_per_token(model, seq, causal_half=True)
+    rows = (
+        ("6n_all", "6N, embedding included", 6 * float(active_parameters(model))),
+        ("6n_matmul", "6N, matrices only", 6 * products),
+        ("full_square", "matrices + whole square", 6 * products + 3 * square),
+        ("causal_half", "matrices + causal half", 6 * products + 3 * half),
+        ("hardware", f"whole square + recompute {recompute}", 6 * products + 3 * square
+         + recomputed_flops(model, seq, recompute)),
+    )  # fmt: skip
+    return [Convention(key=key, what=what, flops_per_token=flops) for key, what, flops in rows]
+
+
+def recomputed_flops(model: Model, seq: int, recompute: str) -> float:
+    """Forward FLOP per token that the backward pass repeats: nothing, the attention core, or all layers."""
+    if recompute not in RECOMPUTE:
+        raise ValueError(f"recompute: {recompute!r} is unknown; write one of {', '.join(RECOMPUTE)}")
+    if recompute == "none":
+        return 0.0
+    square = attention_flops_per_token(model, seq, causal_half=False)
+    if recompute == "selective":
+        return square
+    # The head lies outside the checkpointed layers.
+    return 2 * (float(matmul_parameters(model)) - head_parameters(model)) + square
+
+
+def head_parameters(model: Model) -> float:
+    return float(model.vocab * (model.embedding_width or model.hidden))
+
+
+def training_flops(tokens: float, parameters: float, *, recompute: bool = False) -> float:
+    """6TP, or 8TP when the forward pass is repeated."""
+    return (8.0 if recompute else 6.0) * tokens * parameters
+
+
+def training_seconds(flops: float, gpus: int, peak: float, utilization: float) -> float:
+    """How long a run takes when every GPU sustains that share of its peak."""
+    if gpus < 1 or not utilization > 0:
+        raise ValueError(f"run: {gpus} GPUs at utilization {utilization:g}; write at least 1 GPU and a share above 0")
+    return flops / (gpus * peak * utilization)
+
+
+def utilization(flops: float, gpus: int, peak: float, seconds: float) -> float:
+    """The share of all GPUs' peak that a run of known length used."""
+    if gpus < 1 or seconds <= 0:
+        raise ValueError(f"run: {gpus} GPUs for {seconds:g} s; write at least 1 GPU and a time above 0")
+    return flops / (gpus * peak * seconds)

@@ -1,0 +1,12 @@
+"""Pipeline schedules: one file each. Today: what the closed form needs (in-flight work and idle time)."""
+
+from functools import cache
+
+from shardwise.registry import plugins
+from shardwise.schedules._contract import Schedule
+
+
+@cache
+def schedules() -> dict[str, Schedule]:
+    found = plugins("shardwise.schedules", "SCHEDULE").values()
+    return {s.name: s for s in found if isinstance(s, Schedule)}

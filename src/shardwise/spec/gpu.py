@@ -1,0 +1,61 @@
+"""One accelerator: what its datasheet states, in SI."""
+
+from msgspec import Struct
+
+
+class Link(Struct, frozen=True, kw_only=True):
+    """A point-to-point port technology of the GPU, such as NVLink."""
+
+    generation: int
+    links: int
+    link_bandwidth: float
+    """bytes/s of one link, each way"""
+
+    @property
+    def bandwidth(self) -> float:
+        """bytes/s out of one GPU, each way, over all its links."""
+        return self.links * self.link_bandwidth
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    name: str
+    vendor: str
+    architecture: str
+    memory_bytes: float
+    """what the driver reports as usable, not the number on the box"""
+    memory_bandwidth: float
+    """bytes/s"""
+    peak_flops: dict[str, float]
+    """dense FLOP/s of the matrix units by dtype: tf32, fp16, bf16, fp8, fp4; fp32 is the vector rate"""
+    sms: int
+    l2_bytes: float
+    shared_bytes_per_sm: float
+    fp32_cores: int
+    base_clock_hz: float
+    boost_clock_hz: float
+    power_watts: float
+    pcie_bandwidth: float
+    """bytes/s to the host, each way"""
+    nvlink: Link | None = None
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    date: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("memory_bytes", "memory_bandwidth", "sms", "power_watts"):
+            value = getattr(self, field)
+            if not value > 0:
+                raise ValueError(f"gpu {self.name}: {field} is {value}; it must be positive")
+        if "bf16" not in self.peak_flops and "fp16" not in self.peak_flops:
+            raise ValueError(f"gpu {self.name}: peak needs bf16 or fp16, got {sorted(self.peak_flops)}")
+
+    def peak(self, dtype: str) -> float:
+        """Dense matrix FLOP/s for a dtype; one the chip lacks runs at the next wider one it has."""
+        wider = {"fp4": "fp8", "fp8": "bf16", "bf16": "fp16", "fp16": "bf16", "tf32": "fp32", "int8": "fp8"}
+        seen = {dtype}
+        while dtype not in self.peak_flops:
+            dtype = wider.get(dtype, "bf16")
+            if dtype in seen:
+                raise ValueError(f"gpu {self.name} has no rate for {sorted(seen)}; it has {sorted(self.peak_flops)}")
+            seen.add(dtype)
+        return self.peak_flops[dtype]

@@ -1,0 +1,117 @@
+"""What is trained: batch, sequence, precision, optimizer, tokens. A Job never knows degrees."""
+
+from msgspec import Struct
+
+from shardwise.registry import closest
+
+
+class Precision(Struct, frozen=True, kw_only=True):
+    """Bytes per parameter of everything kept, and the dtypes of compute and communication."""
+
+    name: str
+    compute: str
+    """dtype of the matrix products: fp32, tf32, fp16, bf16, fp8, fp4"""
+    param_bytes: float
+    """the weights the forward pass reads"""
+    grad_bytes: float
+    """the gradient buffer that accumulates over micro-batches"""
+    master_bytes: float
+    """a separate full-precision copy the optimizer updates; 0 when the weights themselves are it"""
+    moment_bytes: float
+    """one optimizer moment"""
+    act_bytes: float
+    """one saved activation element of a matrix product's input"""
+    grad_comm_bytes: float
+    param_comm_bytes: float
+    cast_bytes: float = 0.0
+    """a lower-precision copy of the weights that lives through the step (autocast cache, fp8 copies)"""
+    residual_bytes: float = 2.0
+    """one element of the residual stream and of what norms save"""
+
+
+def _precision(name: str, compute: str, **bytes_: float) -> Precision:
+    base = {
+        "param_bytes": 2, "grad_bytes": 4, "master_bytes": 4, "moment_bytes": 4, "act_bytes": 2,
+        "grad_comm_bytes": 4, "param_comm_bytes": 2,
+    }  # fmt: skip
+    return Precision(name=name, compute=compute, **{**base, **bytes_})
+
+
+PRECISIONS: dict[str, Precision] = {
+    p.name: p
+    for p in (
+        _precision("bf16", "bf16"),
+        _precision("bf16-grad16", "bf16", grad_bytes=2, grad_comm_bytes=2),
+        _precision("bf16-comm16", "bf16", grad_comm_bytes=2),
+        _precision("fp16", "fp16", grad_bytes=2, grad_comm_bytes=2),
+        _precision("fp16-grad32", "fp16"),
+        _precision("bf16-pure", "bf16", grad_bytes=2, master_bytes=0, moment_bytes=2, grad_comm_bytes=2),
+        _precision(
+            "autocast", "bf16", param_bytes=4, master_bytes=0, cast_bytes=2, residual_bytes=4, param_comm_bytes=4
+        ),
+        _precision("fsdp-mixed", "bf16", param_bytes=4, master_bytes=0, grad_bytes=4, grad_comm_bytes=2),
+        _precision("fsdp-mixed-reduce32", "bf16", param_bytes=4, master_bytes=0),
+        _precision("fp8", "fp8", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
+        _precision("fp4", "fp4", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
+        _precision("tf32", "tf32", param_bytes=4, master_bytes=0, act_bytes=4, param_comm_bytes=4, residual_bytes=4),
+        _precision("fp32", "fp32", param_bytes=4, master_bytes=0, act_bytes=4, param_comm_bytes=4, residual_bytes=4),
+    )
+}
+
+
+class Optimizer(Struct, frozen=True, kw_only=True):
+    name: str
+    moments: float
+    """optimizer moments per parameter, each of the precision's moment_bytes"""
+    extra_bytes: float = 0.0
+    """further bytes per parameter that do not follow the precision (8-bit moments with their scales)"""
+    factored: bool = False
+    """second moment kept as row and column sums: a small share per matrix, counted as rows + columns"""
+    flops_per_param: float = 0.0
+    """matrix work of the update per parameter and unit of matrix width (Newton-Schulz in Muon)"""
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    o.name: o
+    for o in (
+        Optimizer(name="adamw", moments=2),
+        Optimizer(name="adam", moments=2),
+        Optimizer(name="adamw-8bit", moments=0, extra_bytes=2 + 2 * 4 / 256),
+        Optimizer(name="sgd-m", moments=1),
+        Optimizer(name="sgd", moments=0),
+        Optimizer(name="adafactor", moments=0, factored=True),
+        Optimizer(name="muon", moments=1, flops_per_param=5 * 6.0),
+    )
+}
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    seq: int
+    global_batch: int
+    """sequences per optimizer step"""
+    precision: Precision = PRECISIONS["bf16"]
+    optimizer: Optimizer = OPTIMIZERS["adamw"]
+    tokens: float = 0.0
+    """tokens to train on in all; 0 when not stated"""
+
+    def __post_init__(self) -> None:
+        for field, most in (("seq", 10**8), ("global_batch", 10**9)):
+            value = getattr(self, field)
+            if not 1 <= value <= most:
+                raise ValueError(f"job: {field} is {value}; write a whole number from 1 to {most}")
+
+    @property
+    def step_tokens(self) -> int:
+        return self.seq * self.global_batch
+
+
+def precision_of(name: str) -> Precision:
+    if name not in PRECISIONS:
+        raise ValueError(f"precision: {name!r} is unknown; {closest(name, list(PRECISIONS))}")
+    return PRECISIONS[name]
+
+
+def optimizer_of(name: str) -> Optimizer:
+    if name not in OPTIMIZERS:
+        raise ValueError(f"optimizer: {name!r} is unknown; {closest(name, list(OPTIMIZERS))}")
+    return OPTIMIZERS[name]

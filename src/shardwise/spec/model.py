@@ -1,0 +1,137 @@
+"""A model: the shapes of its weights and nothing about dtype, batch or devices.
+
+Layers come in kinds (dense or expert, full or windowed attention); `pattern` says which kind each layer is. A model has
+few kinds and many layers, so everything downstream computes per kind and counts.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Attention(Struct, frozen=True, kw_only=True):
+    """Multi-head, grouped-query (kv_heads < heads) or latent (MLA: kv_lora > 0) attention."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    """width of a query/key head that enters the score product; for MLA: nope + rope"""
+    v_head_dim: int = 0
+    """width of a value head; 0 means head_dim"""
+    q_lora: int = 0
+    kv_lora: int = 0
+    rope_dim: int = 0
+    """MLA: the part of head_dim that carries the position and is shared by all heads on the key side"""
+    bias_qkv: bool = False
+    bias_out: bool = False
+    qk_norm: Literal["none", "head", "full"] = "none"
+    """a norm on queries and keys: over each head's width, or over all heads at once"""
+    window: int = 0
+    """keys a query may see; 0 means the whole (causal) past"""
+    causal: bool = True
+    sinks: bool = False
+    """one learned attention sink per head (gpt-oss)"""
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.kv_heads < 1 or self.head_dim < 1:
+            raise ValueError(
+                f"attention: heads {self.heads}, kv_heads {self.kv_heads}, head_dim {self.head_dim} must be positive"
+            )
+        if self.heads % self.kv_heads:
+            raise ValueError(f"attention: heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+
+    @property
+    def value_dim(self) -> int:
+        return self.v_head_dim or self.head_dim
+
+    @property
+    def latent(self) -> bool:
+        return self.kv_lora > 0
+
+
+class FeedForward(Struct, frozen=True, kw_only=True):
+    width: int
+    glu: bool
+    """two input matrices (gate and up) instead of one"""
+    bias: bool = False
+
+
+class Experts(Struct, frozen=True, kw_only=True):
+    count: int
+    top_k: int
+    width: int
+    glu: bool = True
+    shared_width: int = 0
+    """total width of the experts every token goes through"""
+    shared_gate: bool = False
+    bias: bool = False
+    router_bias: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_k <= self.count:
+            raise ValueError(f"experts: top_k {self.top_k} must lie between 1 and count {self.count}")
+
+
+class Layer(Struct, frozen=True, kw_only=True):
+    """One kind of layer. Every kind has attention (or none), and a dense feed-forward or experts."""
+
+    attention: Attention | None
+    feed_forward: FeedForward | None = None
+    experts: Experts | None = None
+    norms: int = 2
+    """norms of model width in the layer (Gemma-2 and 3 have 4)"""
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    name: str
+    family: str
+    hidden: int
+    vocab: int
+    """rows of the embedding; for inputs='features' the number of outputs"""
+    kinds: tuple[Layer, ...]
+    pattern: tuple[int, ...]
+    """kind of each layer, first to last"""
+    norm: Literal["rms", "layer", "none"] = "rms"
+    norm_bias: bool = False
+    tied: bool = False
+    positions: int = 0
+    """rows of a learned position table; 0 for rotary, ALiBi or none"""
+    rotary: bool = True
+    dropout: bool = False
+    """trained with dropout, so masks are kept (GPT-2/3, BERT)"""
+    token_types: int = 0
+    embedding_norm: bool = False
+    final_norm: bool = True
+    pooler: bool = False
+    """an extra hidden x hidden layer on the first token (BERT)"""
+    head_transform: bool = False
+    """a hidden x hidden layer and a norm before the vocabulary (BERT's masked-LM head)"""
+    head_bias: bool = False
+    embedding_width: int = 0
+    """width of the embedding when it is not hidden (0: hidden)"""
+    mtp_layers: int = 0
+    """extra layers that predict further tokens (DeepSeek-V3), each with its own 2h x h projection"""
+    inputs: Literal["tokens", "features"] = "tokens"
+    input_width: int = 0
+    """features per example when inputs='features'"""
+    input_bias: bool = False
+    """a bias on the first layer when inputs='features'"""
+    published_params: float = 0.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.hidden < 1 or self.vocab < 1:
+            raise ValueError(f"model {self.name}: hidden {self.hidden} and vocab {self.vocab} must be positive")
+        if self.inputs == "tokens" and not self.pattern:
+            raise ValueError(f"model {self.name}: has no layers")
+        if any(not 0 <= kind < len(self.kinds) for kind in self.pattern):
+            raise ValueError(f"model {self.name}: pattern names a layer kind that is not there")
+        if len(self.pattern) > 4096 or self.hidden > 10**6 or self.vocab > 10**8:
+            raise ValueError(
+                f"model {self.name}: {len(self.pattern)} layers, hidden {self.hidden}, vocab {self.vocab}: absurd size; "
+                "at most 4,096 layers, hidden 1,000,000, vocab 100,000,000"
+            )
+
+    @property
+    def layers(self) -> int:
+        return len(self.pattern)

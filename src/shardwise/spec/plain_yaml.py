@@ -1,0 +1,87 @@
+"""YAML from strangers -> dicts, lists and text, nothing else.
+
+Only the structure is taken from YAML. Every scalar stays text, so tags, dates, `no` and `1e3` cannot
+surprise; aliases (the way to make a small file explode) are refused, and so are deep, very large and repeated
+structures.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LARGEST_FILE = 1 << 20
+DEEPEST = 12
+MOST_NODES = 20_000
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    _depth = 0
+    _nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(
+                problem="aliases (*name) are not allowed: write the value out", problem_mark=mark
+            )
+        self._depth += 1
+        self._nodes += 1
+        if self._depth > DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {DEEPEST} deep", problem_mark=mark)
+        if self._nodes > MOST_NODES:
+            raise yaml.MarkedYAMLError(problem=f"more than {MOST_NODES} values", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+def read_yaml(path: Path) -> str:
+    """The text of a YAML file of reasonable size."""
+    try:
+        if not path.is_file():
+            raise ValueError(f"cluster file {str(path)!r} does not exist or is not a file; check the path")
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise ValueError(f"cluster file {str(path)!r} cannot be read: {error.strerror}") from error
+    if len(data) > LARGEST_FILE:
+        raise ValueError(
+            f"cluster file {str(path)!r} is larger than {LARGEST_FILE >> 20} MiB; a cluster needs far less"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"cluster file {str(path)!r} is not UTF-8 text (byte {error.start})") from error
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Nested dicts and lists whose leaves are text; None for an empty document."""
+    if len(text) > LARGEST_FILE:
+        raise ValueError(f"{where}: more than {LARGEST_FILE} characters; a cluster needs far less")
+    try:
+        node = yaml.compose(text, Loader=_BoundedLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f" line {mark.line + 1}" if mark else ""
+        raise ValueError(f"{where}{line}: not readable as YAML: {error.problem or error.context}") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # outside its own errors the scanner lets bad escapes (chr) and over-long numbers (int) through
+        raise ValueError(f"{where}: not readable as YAML: {str(error).splitlines()[0]}") from error
+    return None if node is None else _plain(node, where)
+
+
+def _plain(node: yaml.Node, where: str) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            line = f"{where} line {key.start_mark.line + 1}"
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError(f"{line}: a key must be a word, not a list or mapping")
+            if key.value in found:
+                raise ValueError(f"{line}: {key.value[:60]!r} is given twice; keep one")
+            found[key.value] = _plain(value, where)
+        return found
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, where) for item in node.value]
+    return node.value

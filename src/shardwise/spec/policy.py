@@ -1,0 +1,145 @@
+"""How the job is split. A Policy holds what the user chooses and no derived number.
+
+`Policies` is the same thing for many policies at once: one numpy column per field. All formulas downstream take
+`Policies`; one policy is a batch of one, so estimating one and scanning a million is the same code.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from shardwise.registry import closest
+
+Ints = NDArray[np.int64]
+
+RECOMPUTE = ("none", "selective", "full")
+SCHEDULES = ("1f1b", "interleaved", "gpipe")
+ATTENTION = ("flash", "plain")
+OFFLOAD = ("none", "optimizer", "activations", "both")
+ZERO = (0, 1, 2, 3)
+CHOICES: dict[str, tuple[str, ...]] = {
+    "recompute": RECOMPUTE, "schedule": SCHEDULES, "attention": ATTENTION, "offload": OFFLOAD,
+}  # fmt: skip
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    dp: int = 1
+    """data parallel: replicas of the model (expert parallelism lies inside dp x cp x tp)"""
+    tp: int = 1
+    """tensor parallel"""
+    pp: int = 1
+    """pipeline stages"""
+    vpp: int = 1
+    """chunks of layers per stage (interleaving)"""
+    cp: int = 1
+    """context parallel: parts of the sequence"""
+    ep: int = 1
+    """expert parallel"""
+    etp: int = 0
+    """tensor parallel inside an expert; 0 means: as tp when ep is 1, else 1"""
+    sp: bool = True
+    """sequence parallel: norms and residuals sharded over tp"""
+    zero: int = 1
+    """0 replicates, 1 shards the optimizer, 2 gradients too, 3 parameters too (FSDP)"""
+    shard_group: int = 0
+    """ZeRO shards over this many data-parallel ranks and replicates over the rest (HSDP); 0 means all of them"""
+    micro_batch: int = 1
+    recompute: str = "none"
+    recompute_layers: int = -1
+    """layers of each stage that recompute; -1 means all"""
+    schedule: str = "1f1b"
+    attention: str = "flash"
+    overlap_grad: bool = True
+    """gradient reduction runs under the backward pass, bucket by bucket"""
+    overlap_param: bool = True
+    """parameter all-gather (ZeRO) runs under the compute before it"""
+    overlap_tp: bool = False
+    """tensor-parallel collectives are pipelined with their products"""
+    overlap_pp: bool = True
+    offload: str = "none"
+
+    def __post_init__(self) -> None:
+        for field in ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch"):
+            value = getattr(self, field)
+            if not 1 <= value <= 10**7:
+                raise ValueError(f"policy: {field} is {value}; write a whole number of 1 or more")
+        if self.zero not in ZERO:
+            raise ValueError(f"policy: zero is {self.zero}; write 0, 1, 2 or 3")
+        if self.etp < 0 or self.shard_group < 0 or self.recompute_layers < -1:
+            raise ValueError("policy: etp and shard_group are 0 or more, recompute_layers -1 or more")
+        for field, known in CHOICES.items():
+            value = getattr(self, field)
+            if value not in known:
+                raise ValueError(f"policy: {field} is {value!r}; {closest(str(value), list(known))}")
+
+    @property
+    def gpus(self) -> int:
+        return self.dp * self.tp * self.pp * self.cp
+
+
+@dataclass(frozen=True)
+class Policies:
+    """Many policies: one column per field of Policy, choices as their index in CHOICES."""
+
+    dp: Ints
+    tp: Ints
+    pp: Ints
+    vpp: Ints
+    cp: Ints
+    ep: Ints
+    etp: Ints
+    sp: Ints
+    zero: Ints
+    shard_group: Ints
+    micro_batch: Ints
+    recompute: Ints
+    recompute_layers: Ints
+    schedule: Ints
+    attention: Ints
+    overlap_grad: Ints
+    overlap_param: Ints
+    overlap_tp: Ints
+    overlap_pp: Ints
+    offload: Ints
+
+    def __len__(self) -> int:
+        return len(self.dp)
+
+    @classmethod
+    def of(cls, policies: Iterable[Policy]) -> "Policies":
+        rows = list(policies)
+        return cls(**{f.name: np.array([encoded(p, f.name) for p in rows], dtype=np.int64) for f in fields(cls)})
+
+    @classmethod
+    def columns(cls, size: int, **given: Ints) -> "Policies":
+        """Columns from arrays; a field that is not given takes Policy's default."""
+        default = Policy()
+        return cls(
+            **{
+                f.name: np.ascontiguousarray(given[f.name], dtype=np.int64)
+                if f.name in given
+                else np.full(size, encoded(default, f.name), dtype=np.int64)
+                for f in fields(cls)
+            }
+        )
+
+    def take(self, index: Ints | slice) -> "Policies":
+        return Policies(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    def __getitem__(self, index: int) -> Policy:
+        values: dict[str, int | bool | str] = {}
+        for f in fields(self):
+            value = int(getattr(self, f.name)[index])
+            if f.name in CHOICES:
+                values[f.name] = CHOICES[f.name][value]
+            else:
+                values[f.name] = bool(value) if isinstance(getattr(Policy(), f.name), bool) else value
+        return Policy(**values)  # type: ignore[arg-type]
+
+
+def encoded(policy: Policy, field: str) -> int:
+    value = getattr(policy, field)
+    return CHOICES[field].index(value) if field in CHOICES else int(value)

@@ -1,0 +1,247 @@
+"""Which policies can run at all. A policy that cannot is a Verdict: the rule, the numbers, and the nearest one that can.
+
+Each rule checks columns of policies at once, so one policy and a million go through the same code.
+"""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Experts, Model
+from shardwise.spec.policy import SCHEDULES, Policies, Policy
+
+Flags = NDArray[np.bool_]
+Check = Callable[[Model, Cluster, Job, Policies], Flags]
+Explain = Callable[[Model, Cluster, Job, Policy], str]
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    name: str
+    check: Check
+    """true where the policy obeys"""
+    explain: Explain
+    """the numbers of a policy that does not"""
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    legal: bool
+    rule: str = ""
+    why: str = ""
+    cure: Policy | None = None
+    """the nearest legal policy, when one exists on this cluster"""
+
+
+def _experts(model: Model) -> Experts | None:
+    return next((kind.experts for kind in model.kinds if kind.experts), None)
+
+
+def _etp(policies: Policies) -> NDArray[np.int64]:
+    return np.where(policies.etp > 0, policies.etp, np.where(policies.ep > 1, 1, policies.tp))
+
+
+def _world(_: Model, cluster: Cluster, __: Job, p: Policies) -> Flags:
+    return p.dp * p.tp * p.pp * p.cp == cluster.gpus
+
+
+def _tp_heads(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+    ok = np.ones(len(p), dtype=bool)
+    for kind in model.kinds:
+        if kind.attention is not None:
+            heads, kv = kind.attention.heads, kind.attention.kv_heads
+            ok &= (heads % p.tp == 0) & ((kv % p.tp == 0) | (p.tp % kv == 0))
+    return ok
+
+
+def _tp_width(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+    ok = np.ones(len(p), dtype=bool)
+    for kind in model.kinds:
+        if kind.feed_forward is not None:
+            ok &= kind.feed_forward.width % p.tp == 0
+        if kind.experts is not None:
+            ok &= kind.experts.width % _etp(p) == 0
+    return ok
+
+
+def _stages(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+    # embedding and head may have a stage of their own
+    return p.pp * p.vpp <= model.layers + 2
+
+
+def _batch(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
+    return job.global_batch % (p.dp * p.micro_batch) == 0
+
+
+def _chunks(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
+    interleaved = p.schedule == SCHEDULES.index("interleaved")
+    micro_batches = job.global_batch // np.maximum(p.dp * p.micro_batch, 1)
+    return np.where(p.vpp > 1, interleaved & (p.pp > 1) & (micro_batches % p.pp == 0), ~interleaved)
+
+
+def _context(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
+    # a causal sequence is dealt out in 2 x cp pieces so that every rank has as much to do
+    return (p.cp == 1) | (job.seq % (2 * p.cp) == 0)
+
+
+def _sequence(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
+    return (p.sp == 0) | (p.tp == 1) | ((job.seq // np.maximum(p.cp, 1)) % p.tp == 0)
+
+
+def _expert(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+    experts = _experts(model)
+    if experts is None:
+        return (p.ep == 1) & (p.etp <= 1)
+    return (experts.count % p.ep == 0) & (p.dp * p.cp * p.tp % (p.ep * _etp(p)) == 0)
+
+
+def _shards(_: Model, __: Cluster, ___: Job, p: Policies) -> Flags:
+    return (p.shard_group == 0) | (p.dp * p.cp % np.maximum(p.shard_group, 1) == 0)
+
+
+def _repeat(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+    return p.recompute_layers <= -(-model.layers // p.pp)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name="world",
+        check=_world,
+        explain=lambda _, c, __, p: (
+            f"dp {p.dp} x tp {p.tp} x pp {p.pp} x cp {p.cp} = {p.gpus} ranks, the cluster has {c.gpus} GPUs"
+        ),
+    ),
+    Rule(
+        name="tp divides heads",
+        check=_tp_heads,
+        explain=lambda m, _, __, p: (
+            f"tp {p.tp} does not divide {m.kinds[0].attention.heads if m.kinds and m.kinds[0].attention else 0} heads "
+            f"(or tp and {m.kinds[0].attention.kv_heads if m.kinds and m.kinds[0].attention else 0} key/value heads do not divide each other)"
+        ),
+    ),
+    Rule(
+        name="tp divides width",
+        check=_tp_width,
+        explain=lambda _, __, ___, p: f"tp {p.tp} (etp {p.etp}) does not divide the feed-forward width",
+    ),
+    Rule(
+        name="stages have layers",
+        check=_stages,
+        explain=lambda m, _, __, p: f"pp {p.pp} x vpp {p.vpp} = {p.pp * p.vpp} chunks for {m.layers} layers",
+    ),
+    Rule(
+        name="batch divides",
+        check=_batch,
+        explain=lambda _, __, j, p: (
+            f"global batch {j.global_batch} is not a multiple of dp {p.dp} x micro-batch {p.micro_batch} = {p.dp * p.micro_batch}"
+        ),
+    ),
+    Rule(
+        name="interleaving",
+        check=_chunks,
+        explain=lambda _, __, j, p: (
+            f"vpp {p.vpp} with schedule {p.schedule!r}, pp {p.pp} and {j.global_batch // max(p.dp * p.micro_batch, 1)} micro-batches: "
+            "vpp above 1 needs schedule 'interleaved', pp above 1 and micro-batches in multiples of pp; vpp 1 any other schedule"
+        ),
+    ),
+    Rule(
+        name="cp divides the sequence",
+        check=_context,
+        explain=lambda _, __, j, p: f"sequence {j.seq} is not a multiple of 2 x cp = {2 * p.cp}",
+    ),
+    Rule(
+        name="sequence parallel divides the sequence",
+        check=_sequence,
+        explain=lambda _, __, j, p: (
+            f"sequence {j.seq} / cp {p.cp} is not a multiple of tp {p.tp}; or switch sequence parallelism off"
+        ),
+    ),
+    Rule(
+        name="expert parallel",
+        check=_expert,
+        explain=lambda m, _, __, p: (
+            f"ep {p.ep} must divide {e.count} experts, and ep x etp must divide dp x cp x tp = {p.dp * p.cp * p.tp}"
+            if (e := _experts(m))
+            else f"ep {p.ep}, etp {p.etp}: the model has no experts"
+        ),
+    ),
+    Rule(
+        name="shard group",
+        check=_shards,
+        explain=lambda _, __, ___, p: f"shard_group {p.shard_group} does not divide dp x cp = {p.dp * p.cp}",
+    ),
+    Rule(
+        name="recompute layers",
+        check=_repeat,
+        explain=lambda m, _, __, p: (
+            f"recompute_layers {p.recompute_layers} but a stage has {-(-m.layers // p.pp)} layers"
+        ),
+    ),
+)
+
+
+def legal(model: Model, cluster: Cluster, job: Job, policies: Policies, *, skip: tuple[str, ...] = ()) -> Flags:
+    ok = np.ones(len(policies), dtype=bool)
+    for rule in RULES:
+        if rule.name not in skip:
+            ok &= rule.check(model, cluster, job, policies)
+    return ok
+
+
+def verdict_of(model: Model, cluster: Cluster, job: Job, policy: Policy, *, cure: bool = True) -> Verdict:
+    """The first rule a policy breaks, with its numbers and the nearest legal policy."""
+    columns = Policies.of([policy])
+    for rule in RULES:
+        if not rule.check(model, cluster, job, columns)[0]:
+            near = nearest_legal(model, cluster, job, policy) if cure else None
+            return Verdict(legal=False, rule=rule.name, why=rule.explain(model, cluster, job, policy), cure=near)
+    return Verdict(legal=True)
+
+
+def divisors(number: int) -> list[int]:
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> Policy | None:
+    """The legal policy that changes the degrees least (sum of |log2| ratios); other fields are kept where they can be."""
+    gpus = divisors(cluster.gpus)
+    experts = _experts(model)
+    micros = sorted({policy.micro_batch, *(d for d in divisors(job.global_batch) if d <= 64)})
+    rows = [
+        (tp, pp, cp, cluster.gpus // (tp * pp * cp), vpp, ep, micro)
+        for tp, pp, cp in product([d for d in gpus if d <= 64], [d for d in gpus if d <= model.layers + 2], gpus[:8])
+        if cluster.gpus % (tp * pp * cp) == 0
+        for vpp in sorted({1, policy.vpp})
+        for ep in ([1] if experts is None else sorted({1, policy.ep, *divisors(experts.count)}))
+        for micro in micros
+    ]
+    if not rows:
+        return None
+    table = np.array(rows, dtype=np.int64)
+    tp, pp, cp, dp, vpp, ep, micro = table.T
+    chunks = np.where(vpp > 1, SCHEDULES.index("interleaved"), SCHEDULES.index("1f1b"))
+    columns = Policies.columns(
+        len(table), tp=tp, pp=pp, cp=cp, dp=dp, vpp=vpp, ep=ep, micro_batch=micro, schedule=chunks,
+        sp=np.full(len(table), int(policy.sp)), zero=np.full(len(table), policy.zero),
+    )  # fmt: skip
+    ok = np.flatnonzero(legal(model, cluster, job, columns))
+    if not len(ok):
+        return None
+    wanted = np.array(
+        [policy.tp, policy.pp, policy.cp, policy.dp, policy.vpp, policy.ep, policy.micro_batch], dtype=np.float64
+    )
+    distance = np.abs(np.log2(table[ok] / wanted)).sum(axis=1)
+    return replace_degrees(policy, columns[int(ok[np.argmin(distance)])])
+
+
+def replace_degrees(policy: Policy, degrees: Policy) -> Policy:
+    """`policy` with the degrees of another, and nothing that its rules might refuse."""
+    return replace(
+        policy, tp=degrees.tp, pp=degrees.pp, cp=degrees.cp, dp=degrees.dp, vpp=degrees.vpp, ep=degrees.ep, etp=0,
+        micro_batch=degrees.micro_batch, schedule=degrees.schedule, shard_group=0, recompute_layers=-1,
+    )  # fmt: skip

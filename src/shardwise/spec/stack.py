@@ -1,0 +1,124 @@
+"""A software stack: the few physical settings in which training programs differ.
+
+Each is a small data file (catalog/stacks), chosen by name or from the text of a `software` column. Nothing here is tuned
+to a row: a setting states what the program does (which kernels are fused, what is overlapped, what is accumulated in
+which precision) or a constant measured over the whole stack.
+"""
+
+from functools import cache
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from shardwise import catalog
+from shardwise.registry import closest
+
+
+class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    summary: str
+    source: str
+    date: str
+    matches: tuple[str, ...] = ()
+    """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
+
+    # precision this stack uses for a stated compute dtype
+    precision_bf16: str = "bf16"
+    precision_fp16: str = "fp16"
+    precision_fp8: str = "fp8"
+    precision_fp4: str = "fp4"
+
+    # kernels
+    kernel_efficiency: float = 1.0
+    """matrix-product rate in a long training run over the rate of the fitted kernel curves"""
+    attention_efficiency: float = 1.0
+    grouped_gemm_efficiency: float = 1.0
+    """expert products (many small ones) over one product of the same total size"""
+    pointwise_passes: float = 1.0
+    """memory traffic of norms, activations and residuals over a fully fused implementation"""
+    fused_glu: bool = True
+    """the gated activation is one kernel: it keeps its input only"""
+    fused_norm: bool = True
+    """norms keep their input only, in the residual dtype"""
+    host_s_per_op: float = 6e-6
+    """time the host needs to launch one operation; decides when kernels are small"""
+    ops_per_layer: float = 24.0
+    """operations a dense layer launches in the forward pass (twice that in the backward)"""
+    step_overhead_s: float = 0.0
+    """per step, neither compute nor communication: data, logging, scalar synchronisation"""
+    optimizer_passes: float = 1.0
+    """memory traffic of the optimizer step over one fused pass"""
+    loss_logit_bytes: float = 10.0
+    """bytes per logit alive at the fullest moment of the loss"""
+    loss_passes: float = 6.0
+    """bytes moved per logit byte of compute dtype, forward and backward of the loss"""
+
+    # communication
+    overlap_grad: bool = True
+    overlap_param: bool = True
+    overlap_tp: bool = False
+    overlap_pp: bool = False
+    hidden_share: float = 0.85
+    """share of an overlapped collective that can hide under compute at best"""
+    overlap_slowdown: float = 0.06
+    """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
+    grad_sync_every_micro_batch: bool = False
+    """gradients are reduced after each micro-batch (FSDP without no_sync) instead of once per step"""
+    bucket_bytes: float = 160e6
+    fabric_efficiency: float = 1.0
+    """achieved over modelled network bandwidth between nodes"""
+    jitter: float = 0.0
+    """extra step time per doubling of the number of nodes: waiting for the slowest"""
+    overlap_ep: float = 0.0
+    """share of the expert all-to-all that runs under compute"""
+    expert_imbalance: float = 1.0
+    """tokens of the fullest expert rank over the mean"""
+    scatter_gather_p2p: bool = True
+    """pipeline transfers send 1/tp of the tensor from each tensor-parallel rank"""
+    stage_split: Literal["even", "by_cost"] = "even"
+    """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
+    full_recompute_keeps_comm: bool = True
+    """recomputing a layer repeats its tensor-parallel collectives"""
+
+    # memory
+    act_overhead: float = 1.0
+    """saved activations over the tensor list"""
+    base_bytes: float = 0.0
+    """memory the measure counts besides tensors (workspaces, communication buffers; the CUDA context if reserved memory)"""
+    fragmentation: float = 0.0
+    """share of the tensors' bytes lost in the allocator"""
+    error_band: float = 0.2
+    """typical relative error of a step time on measurements that were not fitted"""
+
+    def precision_for(self, dtype: str) -> str:
+        """The precision recipe this stack means by a dtype column such as bf16, fp8-cs, mxfp8, nvfp4."""
+        if "fp4" in dtype:
+            return self.precision_fp4
+        if "fp8" in dtype:
+            return self.precision_fp8
+        return {"fp16": self.precision_fp16, "fp32": "fp32", "tf32": "tf32"}.get(dtype, self.precision_bf16)
+
+
+@cache
+def stack_of(name: str) -> Stack:
+    raw = catalog.entry("stacks", name)
+    return msgspec.convert(raw, Stack)
+
+
+def stack_for(software: str) -> Stack:
+    """The stack a `software` text names; 'megatron-core' when nothing matches."""
+    text = software.lower()
+    best, length = "megatron-core", 0
+    for name in catalog.names("stacks"):
+        for piece in stack_of(name).matches:
+            if piece in text and len(piece) > length:
+                best, length = name, len(piece)
+    return stack_of(best)
+
+
+def known_stack(name: str) -> Stack:
+    names = catalog.names("stacks")
+    if name not in names:
+        raise ValueError(f"stack: {name!r} is unknown; {closest(name, names)}")
+    return stack_of(name)

@@ -1,0 +1,204 @@
+"""A measured row -> the Model, Cluster, Job, Stack and candidate Policies it describes.
+
+Cells a source left empty take a stated default; where the source tuned something it did not publish (micro-batch,
+interleaving, recompute), the candidates are listed and the best predicted one that fits is taken. Every such choice is
+written in `assumed`.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+
+import msgspec
+
+from shardwise import catalog
+from shardwise.arch import model_from_shape, model_of
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job, precision_of
+from shardwise.spec.load import cluster_from, gpu_of
+from shardwise.spec.model import Model
+from shardwise.spec.policy import RECOMPUTE, Policy
+from shardwise.spec.stack import Stack, known_stack, stack_for
+from shardwise.validate.table import Measured
+
+NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
+"""per GPU, when the source does not state it: what the vendor's reference system of that generation has"""
+
+
+class Unsupported(Exception):
+    """The row describes something the model of work does not cover; the text says what."""
+
+
+@dataclass(frozen=True)
+class Case:
+    measured: Measured
+    model: Model
+    cluster: Cluster
+    job: Job
+    stack: Stack
+    candidates: tuple[Policy, ...]
+    assumed: tuple[str, ...]
+
+
+@dataclass
+class _Reader:
+    row: Measured
+    assumed: list[str] = field(default_factory=list)
+
+    def degree(self, column: str, default: int) -> int:
+        value = self.row.whole(column)
+        if value is None:
+            self.assumed.append(f"{column}={default}")
+            return default
+        return max(value, 1)
+
+
+def case_of(row: Measured, stack_name: str = "auto") -> Case:
+    reader = _Reader(row)
+    stack = stack_for(row.word("software")) if stack_name == "auto" else known_stack(stack_name)
+    model = _model(reader)
+    cluster = _cluster(reader)
+    dtype = row.word("dtype").lower() or "bf16"
+    batch = row.whole("global_batch")
+    seq = row.whole("seq")
+    if not seq:
+        raise Unsupported("seq is not stated")
+    layout = _layout(reader, cluster.gpus)
+    if not batch:
+        batch = layout["dp"] * (row.whole("micro_batch") or 1) * max(4 * layout["pp"], 1)
+        reader.assumed.append(f"global_batch={batch} (not published)")
+    job = Job(seq=seq, global_batch=batch, precision=precision_of(stack.precision_for(dtype)))
+    candidates = tuple(_candidates(reader, model, job, stack, layout))
+    return Case(row, model, cluster, job, stack, candidates, tuple(reader.assumed))
+
+
+def _model(reader: _Reader) -> Model:
+    row = reader.row
+    name = row.word("model")
+    shape = {
+        c: row.whole(c) for c in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "moe_experts", "moe_topk")
+    }
+    known = _catalog_model(name)
+    if known is not None and shape["hidden"] in (None, known.hidden):
+        return known if shape["layers"] in (None, known.layers) else cut(known, int(shape["layers"] or 1), name)
+    if shape["moe_experts"]:
+        raise Unsupported(
+            f"expert model {name!r} is not in the catalog, and the columns do not describe its experts fully"
+        )
+    hidden = shape["hidden"]
+    if not hidden or not shape["heads"]:
+        raise Unsupported(f"the shape of {name!r} is not stated (hybrid or unpublished architecture)")
+    ffn, vocab = shape["ffn"] or 4 * hidden, shape["vocab"] or 50_257
+    layers = shape["layers"]
+    glu = row.word("glu") == "1"
+    if not layers:
+        params = row.number("params_b")
+        if not params:
+            raise Unsupported(f"neither layers nor params_b of {name!r} is stated")
+        layers = max(round((params * 1e9 - vocab * hidden) / (4 * hidden**2 + (3 if glu else 2) * hidden * ffn)), 1)
+        reader.assumed.append(f"layers={layers} (from params_b)")
+    return model_from_shape(
+        name, layers, hidden, shape["heads"], shape["kv_heads"] or shape["heads"], ffn, glu, vocab, tied=not glu
+    )
+
+
+@lru_cache(maxsize=512)
+def _catalog_model(name: str) -> Model | None:
+    base = re.sub(r"(-proxy)?-L\d+$", "", name)
+    try:
+        return model_of(catalog.resolve("models", base))
+    except ValueError:
+        return None
+
+
+def cut(model: Model, layers: int, name: str) -> Model:
+    """The model with fewer (or more) layers and its mix of layer kinds kept in order."""
+    order = sorted(set(model.pattern), key=model.pattern.index)
+    if len(order) == 1:
+        pattern = model.pattern[:1] * layers
+    elif model.pattern == tuple(sorted(model.pattern, key=order.index)):
+        leading = [max(round(model.pattern.count(kind) * layers / model.layers), 1) for kind in order[:-1]]
+        head = tuple(kind for kind, count in zip(order, leading, strict=False) for _ in range(count))[: layers - 1]
+        pattern = head + (order[-1],) * (layers - len(head))
+    else:
+        pattern = tuple(model.pattern[i % model.layers] for i in range(layers))
+    return msgspec.structs.replace(model, name=name, pattern=pattern, mtp_layers=0, published_params=0.0)
+
+
+@lru_cache(maxsize=512)
+def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float) -> Cluster:
+    return cluster_from(gpu_of(gpu_name), gpus, node, gbps * 1e9 / 8)
+
+
+def _cluster(reader: _Reader) -> Cluster:
+    row = reader.row
+    gpus = row.whole("gpus")
+    if not gpus:
+        raise Unsupported("gpus is not stated")
+    try:
+        gpu = gpu_of(row.word("gpu"))
+    except ValueError as error:
+        raise Unsupported(str(error)) from None
+    gbps = row.number("internode_gbps_per_gpu")
+    if not gbps:
+        gbps = NETWORK_GBPS.get(gpu.architecture, 400.0)
+        if gpus > 8:
+            reader.assumed.append(f"network {gbps:.0f} Gbps per GPU")
+    return _cluster_cached(gpu.name, gpus, reader.degree("gpus_per_node", 8), gbps)
+
+
+def _layout(reader: _Reader, gpus: int) -> dict[str, int]:
+    degrees = {axis: reader.degree(axis, 1) for axis in ("tp", "pp", "cp")}
+    rest = max(gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"]), 1)
+    degrees["dp"] = reader.row.whole("dp") or rest
+    return degrees
+
+
+def _candidates(reader: _Reader, model: Model, job: Job, stack: Stack, layout: dict[str, int]) -> Iterable[Policy]:
+    row = reader.row
+    per_rank = max(job.global_batch // layout["dp"], 1)
+    micro = row.whole("micro_batch")
+    micros = [micro] if micro else [m for m in (1, 2, 4, 8, 16) if per_rank % m == 0] or [1]
+    chunks = row.whole("vpp")
+    per_stage = model.layers // layout["pp"]
+    vpps = [chunks] if chunks else ([v for v in (1, 2, 3, 4, 6, 8) if per_stage % v == 0] if layout["pp"] > 1 else [1])
+    recompute = row.word("recompute")
+    recomputes = [recompute] if recompute in RECOMPUTE else list(RECOMPUTE)
+    for name, options in (("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes)):
+        if len(options) > 1:
+            reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
+    zero, group = _zero(reader, layout)
+    tp = layout["tp"]
+    sp = row.word("sp")
+    experts = any(kind.experts for kind in model.kinds)
+    for micro_batch, vpp, again in product(micros, vpps, recomputes):
+        yield Policy(
+            **layout,
+            vpp=vpp,
+            ep=(row.whole("ep") or 1) if experts else 1,
+            sp=sp == "1" if sp else tp > 1,
+            zero=zero,
+            shard_group=group,
+            micro_batch=micro_batch,
+            recompute=again,
+            schedule="interleaved" if vpp > 1 else "1f1b",
+            attention="plain" if row.word("flash_attention") == "0" else "flash",
+            overlap_grad=stack.overlap_grad,
+            overlap_param=stack.overlap_param,
+            overlap_tp=stack.overlap_tp,
+            overlap_pp=stack.overlap_pp,
+        )
+
+
+def _zero(reader: _Reader, layout: dict[str, int]) -> tuple[int, int]:
+    """ZeRO stage and shard group of a cell such as '1', 'fsdp-full(3)', 'hsdp'."""
+    cell = reader.row.word("zero_stage_or_fsdp").lower()
+    if "hsdp" in cell:
+        return 3, min(layout["dp"], 8)
+    digits = re.findall(r"[0-3]", cell.replace("fsdp2", "fsdp"))
+    if digits:
+        return int(digits[-1]), 0
+    reader.assumed.append("zero=0")
+    return 0, 0

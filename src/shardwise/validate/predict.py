@@ -1,0 +1,109 @@
+"""Predicts every case. Rows that share model, cluster, job and stack are one batch of the closed form."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.mfu import conventions
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.rules import legal, verdict_of
+from shardwise.validate.interpret import Case, Unsupported, case_of
+from shardwise.validate.table import Measured
+
+
+@dataclass(frozen=True)
+class Prediction:
+    measured: Measured
+    verdict: str
+    why: str
+    step_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    peak_bytes: float | None = None
+    measured_mfu: float | None = None
+    policy: Policy | None = None
+    stack: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """predicted over measured step time, less 1 (a step predicted too slow is positive)"""
+        truth = self.measured.tokens_per_s_per_gpu
+        return truth / self.tokens_per_s_per_gpu - 1 if truth and self.tokens_per_s_per_gpu else None
+
+
+def predict(rows: list[Measured], stack: str = "auto") -> list[Prediction]:
+    found: dict[int, Prediction] = {}
+    batches: dict[int, list[Case]] = defaultdict(list)
+    keys: dict[object, int] = {}
+    for row in rows:
+        try:
+            case = case_of(row, stack)
+        except Unsupported as reason:
+            found[row.row] = Prediction(row, "unsupported", str(reason))
+            continue
+        key = (
+            case.model,
+            id(case.cluster),
+            case.job.seq,
+            case.job.global_batch,
+            case.job.precision.name,
+            case.stack.name,
+        )
+        batches[keys.setdefault(key, len(keys))].append(case)
+    for cases in batches.values():
+        for prediction in _batch(cases):
+            found[prediction.measured.row] = prediction
+    return [found[row.row] for row in rows]
+
+
+def _batch(cases: list[Case]) -> list[Prediction]:
+    first = cases[0]
+    every = [(case, policy) for case in cases for policy in case.candidates]
+    # sources publish nominal batches that do not always divide: floor them instead of refusing the row
+    allowed = legal(
+        first.model, first.cluster, first.job, Policies.of(p for _, p in every), skip=("batch divides", "interleaving")
+    )
+    policies: list[Policy] = []
+    spans: list[tuple[Case, int, int]] = []
+    position = 0
+    for case in cases:
+        flags = allowed[position : position + len(case.candidates)]
+        position += len(case.candidates)
+        chosen = [p for p, ok in zip(case.candidates, flags, strict=True) if ok]
+        spans.append((case, len(policies), len(chosen)))
+        policies += chosen
+    if not policies:
+        return [_illegal(case) for case in cases]
+    result = estimate(first.model, first.cluster, first.job, Policies.of(policies), first.stack, every_stage=True)
+    peak, step = result.memory.peak, result.times.step_s
+    flops = next(c.flops_per_token for c in conventions(first.model, first.job.seq) if c.key == "full_square")
+    predictions = []
+    for case, start, count in spans:
+        if not count:
+            predictions.append(_illegal(case))
+            continue
+        part = slice(start, start + count)
+        # a tuned setting is the fastest that fits; when none fits, the smallest
+        fits = result.fits[part]
+        best = start + int(np.argmin(np.where(fits, step[part], np.inf)) if fits.any() else np.argmin(peak[part]))
+        truth = case.measured.tokens_per_s_per_gpu
+        predictions.append(
+            Prediction(
+                case.measured,
+                "ok" if result.fits[best] else "oom",
+                "; ".join(case.assumed),
+                step_s=float(step[best]),
+                tokens_per_s_per_gpu=float(result.tokens_per_s_per_gpu[best]),
+                peak_bytes=float(peak[best]),
+                measured_mfu=truth * flops / case.cluster.gpu.peak("bf16") if truth else None,
+                policy=policies[best],
+                stack=case.stack.name,
+            )
+        )
+    return predictions
+
+
+def _illegal(case: Case) -> Prediction:
+    verdict = verdict_of(case.model, case.cluster, case.job, case.candidates[0], cure=False)
+    return Prediction(case.measured, "illegal", f"{verdict.rule}: {verdict.why}")

@@ -1,0 +1,84 @@
+"""A table of measured runs: reads the CSV, checks the columns, keeps what each row states."""
+
+import csv
+import io
+import math
+from pathlib import Path
+
+from msgspec import Struct
+
+MOST_BYTES = 256 * 2**20
+NEEDED = ("source", "model", "gpu", "gpus", "seq")
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """One row; an empty cell is None."""
+
+    row: int
+    text: dict[str, str]
+
+    def word(self, column: str) -> str:
+        return self.text.get(column, "")
+
+    def number(self, column: str) -> float | None:
+        cell = self.word(column)
+        if not cell:
+            return None
+        try:
+            value = float(cell)
+        except ValueError:
+            raise ValueError(f"row {self.row}: {column} is {cell[:40]!r}; write a number or leave it empty") from None
+        if not math.isfinite(value) or value < 0:
+            raise ValueError(f"row {self.row}: {column} is {cell[:40]!r}; write a finite number of 0 or more")
+        return value
+
+    def whole(self, column: str) -> int | None:
+        value = self.number(column)
+        if value is None:
+            return None
+        if value != int(value) or value > 1e15:
+            raise ValueError(f"row {self.row}: {column} is {self.word(column)[:40]!r}; write a whole number")
+        return int(value)
+
+    @property
+    def tokens_per_s_per_gpu(self) -> float | None:
+        stated = self.number("tokens_per_s_per_gpu")
+        if stated:
+            return stated
+        step, batch, seq, gpus = (self.number(c) for c in ("step_seconds", "global_batch", "seq", "gpus"))
+        return batch * seq / step / gpus if step and batch and seq and gpus else None
+
+
+def read_table(path: Path, needed: tuple[str, ...] = NEEDED) -> list[Measured]:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError(f"{path}: larger than {MOST_BYTES // 2**20} MiB; is this a table of runs?")
+        raw = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); write the path of a CSV file") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is not UTF-8 text; write the path of a CSV file") from None
+    try:
+        reader = csv.DictReader(io.StringIO(raw), strict=True)
+        columns = reader.fieldnames or []
+        missing = [c for c in needed if c not in columns]
+        if missing:
+            raise ValueError(f"{path}: has no column {missing[0]!r}; the first line must name {', '.join(needed)}")
+        return [
+            Measured(
+                row=i,
+                text={k: (v or "").strip() for k, v in row.items() if isinstance(k, str) and not isinstance(v, list)},
+            )
+            for i, row in enumerate(reader)
+        ]
+    except csv.Error as error:
+        raise ValueError(f"{path}: is not a well-formed CSV file ({error})") from None
+
+
+def header(path: Path) -> tuple[str, ...]:
+    """The column names of the first line, for telling formats apart."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            return tuple(next(csv.reader([file.readline(65536)]), []))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); write the path of a CSV file") from None

@@ -1,0 +1,43 @@
+"""(Model, Job, Policies) -> Work: what each rank computes, holds and sends. No seconds yet."""
+
+from dataclasses import dataclass
+
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policies
+from shardwise.spec.stack import Stack
+from shardwise.work.ends import embedding_work, head_work
+from shardwise.work.layer import layer_work
+from shardwise.work.layout import Layout, layout_of
+from shardwise.work.ops import LayerWork
+from shardwise.work.parameters import ModelCounts, counts_of
+from shardwise.work.stages import Stages, stages_of
+
+
+@dataclass(frozen=True)
+class Work:
+    model: Model
+    job: Job
+    stack: Stack
+    layout: Layout
+    kinds: tuple[LayerWork, ...]
+    embedding: LayerWork
+    head: LayerWork
+    counts: ModelCounts
+    stages: Stages
+
+
+def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_stage: bool) -> Work:
+    layout = layout_of(model, job, policies)
+    precision = job.precision
+    return Work(
+        model=model,
+        job=job,
+        stack=stack,
+        layout=layout,
+        kinds=tuple(layer_work(model, kind, layout, precision, stack, job.seq) for kind in model.kinds),
+        embedding=embedding_work(model, layout, precision),
+        head=head_work(model, layout, precision, stack),
+        counts=counts_of(model),
+        stages=stages_of(model, layout, stack, every=every_stage),
+    )

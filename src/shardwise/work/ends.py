@@ -1,0 +1,60 @@
+"""The two ends of the model: embedding (first stage) and head with its loss (last stage)."""
+
+import numpy as np
+
+from shardwise.spec.job import Precision
+from shardwise.spec.model import Model
+from shardwise.spec.stack import Stack
+from shardwise.work.layout import Layout
+from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved
+
+
+def embedding_work(model: Model, layout: Layout, precision: Precision) -> LayerWork:
+    tokens = layout.tokens
+    if model.inputs == "features":
+        gemm = Gemm("input", tokens, model.hidden, model.input_width)
+        saved = (Saved("input", precision.act_bytes * tokens * model.input_width, "never"),)
+        return LayerWork(gemms=(gemm,), saved=saved)
+    full = 2.0 * tokens * model.hidden
+    on = (layout.tp > 1).astype(np.float64)
+    sharded = on * (layout.sp > 1)
+    moved = tokens * model.hidden * (2.0 + precision.residual_bytes)
+    masks = (Saved("embedding dropout mask", tokens * model.hidden / layout.sp, "never"),) if model.dropout else ()
+    return LayerWork(
+        pointwise=(Pointwise("embedding", moved, 2 * moved),),
+        saved=masks,
+        collectives=(
+            Collective("embedding all-reduce", "all_reduce", "tp", full, on - sharded, "forward"),
+            Collective("embedding reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
+            Collective("embedding all-gather", "all_gather", "tp", full, sharded, "backward"),
+        ),
+    )
+
+
+def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
+    """Final norm, the vocabulary product and the loss over vocabulary-sharded logits."""
+    tokens = layout.tokens
+    shard = tokens * model.hidden / layout.sp
+    logits = tokens * model.vocab / layout.tp
+    full = 2.0 * tokens * model.hidden
+    on = (layout.tp > 1).astype(np.float64)
+    sharded = on * (layout.sp > 1)
+    stream = precision.residual_bytes
+    return LayerWork(
+        gemms=(Gemm("head", tokens, model.vocab / layout.tp, model.hidden, low_precision=False),),
+        pointwise=(
+            Pointwise("final norm", 2 * shard * stream, 4 * shard * stream),
+            Pointwise("loss", 2.0 * logits * stack.loss_passes / 2, 2.0 * logits * stack.loss_passes / 2),
+        ),
+        saved=(
+            Saved("final norm", shard * (stream + precision.act_bytes), "never"),
+            Saved("logits and loss", logits * stack.loss_logit_bytes, "never"),
+        ),
+        collectives=(
+            Collective("head all-gather", "all_gather", "tp", full, sharded, "forward"),
+            Collective("loss all-reduce", "all_reduce", "tp", 4.0 * tokens, 3.0 * on, "forward"),
+            Collective("head all-reduce", "all_reduce", "tp", full, on - sharded, "backward"),
+            Collective("head reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
+            Collective("head all-gather", "all_gather", "tp", full, sharded, "backward"),
+        ),
+    )

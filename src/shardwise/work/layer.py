@@ -1,0 +1,251 @@
+"""One layer as work: products, attention, element-wise passes, saved tensors and collectives, per kind of layer.
+
+Shapes follow Megatron's split: query/key/value and the first feed-forward matrix by columns, the output and second
+matrix by rows. With sequence parallelism norms and residuals hold 1/tp of the tokens, and each all-reduce becomes an
+all-gather plus a reduce-scatter (arXiv:2205.05198).
+"""
+
+import numpy as np
+
+from shardwise.spec.job import Precision
+from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
+from shardwise.spec.stack import Stack
+from shardwise.work.layout import Layout
+from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value
+
+
+def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
+    parts = [_norms_and_residuals(model, layer, layout, precision, stack)]
+    if layer.attention is not None:
+        attention = layer.attention
+        parts.append(_latent(model, attention, layout) if attention.latent else _projections(model, attention, layout))
+        parts.append(_core(model, attention, layout, seq))
+        parts.append(_split_collectives(model, layout, "attention"))
+        parts.append(_context_collectives(attention, layout))
+    if layer.feed_forward is not None:
+        parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
+        parts.append(_split_collectives(model, layout, "feed_forward"))
+    if layer.experts is not None:
+        parts.append(_experts(model, layer.experts, layout, precision, stack))
+        if layer.experts.shared_width:
+            shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
+            parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
+            parts.append(_split_collectives(model, layout, "feed_forward"))
+    return merge(parts)
+
+
+def merge(parts: list[LayerWork]) -> LayerWork:
+    return LayerWork(
+        gemms=tuple(g for p in parts for g in p.gemms),
+        attention=next((p.attention for p in parts if p.attention is not None), None),
+        pointwise=tuple(x for p in parts for x in p.pointwise),
+        saved=tuple(x for p in parts for x in p.saved),
+        collectives=tuple(x for p in parts for x in p.collectives),
+        score_elements=sum((p.score_elements for p in parts), start=0.0),
+        extra_ops=sum(p.extra_ops for p in parts),
+        working_bytes=_largest([p.working_bytes for p in parts]),
+    )
+
+
+def _largest(values: list[Value]) -> Value:
+    most: Value = 0.0
+    for value in values:
+        most = np.maximum(most, value)
+    return most
+
+
+def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
+    """Norms of model width and the two residual additions, on the sequence shard."""
+    tokens = layout.tokens / layout.sp
+    width = tokens * model.hidden
+    stream = precision.residual_bytes
+    saved = [Saved("layer input", width * stream, "never")]
+    blocks = (layer.attention is not None) + (layer.feed_forward is not None or layer.experts is not None)
+    saved += [Saved("norm input", width * stream)] * (blocks - 1)
+    saved += [Saved("norm output", width * precision.act_bytes)] * blocks
+    if not stack.fused_norm:
+        saved += [Saved("norm in fp32", width * 4.0)] * blocks
+    if model.dropout:
+        saved += [Saved("dropout mask", width)] * blocks
+    norm = Pointwise("norm", 2 * layer.norms * width * stream, 4 * layer.norms * width * stream)
+    residual = Pointwise("residual", 3.0 * blocks * width * stream, 2.0 * blocks * width * stream)
+    return LayerWork(pointwise=(norm, residual), saved=tuple(saved), working_bytes=2 * width * stream)
+
+
+def _projections(model: Model, attention: Attention, layout: Layout) -> LayerWork:
+    """Multi-head and grouped-query attention: fused query/key/value product and the output product."""
+    tokens, tp = layout.tokens, layout.tp
+    query = attention.heads * attention.head_dim / tp
+    # fewer key/value heads than ranks: each rank keeps a copy of one head
+    kv_heads = np.maximum(attention.kv_heads / tp, 1.0)
+    key, value = kv_heads * attention.head_dim, kv_heads * attention.value_dim
+    out = attention.heads * attention.value_dim / tp
+    qkv = Gemm("qkv", tokens, query + key + value, model.hidden)
+    rotary = 2.0 * 2 * tokens * (query + key) if model.rotary else 0.0
+    if attention.qk_norm != "none":
+        rotary = rotary + 2.0 * 2 * tokens * (query + key)
+    return LayerWork(
+        gemms=(qkv, Gemm("attention out", tokens, model.hidden, out)),
+        pointwise=(Pointwise("rotary", rotary, rotary),),
+        saved=(
+            Saved("query, key, value", 2.0 * tokens * (query + key + value)),
+            Saved("attention output", 2.0 * tokens * out),
+        ),
+        working_bytes=2.0 * tokens * (query + key + value),
+    )
+
+
+def _latent(model: Model, attention: Attention, layout: Layout) -> LayerWork:
+    """MLA: low-rank down projections (on every rank) and per-head up projections (split)."""
+    tokens, tp, hidden = layout.tokens, layout.tp, model.hidden
+    heads = attention.heads / tp
+    nope = attention.head_dim - attention.rope_dim
+    down = attention.kv_lora + attention.rope_dim
+    gemms = [Gemm("kv down", tokens / layout.sp, down, hidden)]
+    query = heads * attention.head_dim
+    if attention.q_lora:
+        gemms += [
+            Gemm("q down", tokens / layout.sp, attention.q_lora, hidden),
+            Gemm("q up", tokens, query, attention.q_lora),
+        ]
+    else:
+        gemms += [Gemm("q", tokens, query, hidden)]
+    up = heads * (nope + attention.value_dim)
+    out = heads * attention.value_dim
+    gemms += [Gemm("kv up", tokens, up, attention.kv_lora), Gemm("attention out", tokens, hidden, out)]
+    low = attention.q_lora + down
+    # keys are rebuilt per head with the shared rotary part: query, key and value all have head width
+    heads_bytes = 2.0 * tokens * (2 * query + out)
+    moved = 2.0 * 2 * tokens * (2 * query + out)
+    return LayerWork(
+        gemms=tuple(gemms),
+        pointwise=(
+            Pointwise("rotary and concat", moved, moved),
+            Pointwise("latent norms", 8.0 * tokens * low, 16.0 * tokens * low),
+        ),
+        saved=(
+            Saved("latents", 2 * 2.0 * tokens * low / layout.sp),
+            Saved("query, key, value", heads_bytes),
+            Saved("attention output", 2.0 * tokens * out),
+        ),
+        extra_ops=8.0,
+        working_bytes=heads_bytes,
+    )
+
+
+def _core(model: Model, attention: Attention, layout: Layout, seq: int) -> LayerWork:
+    """The attention itself. Context parallelism deals the causal triangle out evenly, so each rank does 1/cp of it."""
+    heads = attention.heads / layout.tp
+    keys = float(min(attention.window or seq, seq))
+    windowed = 0 < attention.window < seq
+    # a causal query sees half of the sequence; inside a window of w keys nearly all of them
+    share = (1.0 - 0.5 * keys / seq if windowed else 0.5) if attention.causal else 1.0
+    attend = Attend(
+        layout.sequences, layout.local_seq, keys, heads, float(attention.head_dim), float(attention.value_dim), share
+    )
+    plain = layout.policies.attention > 0
+    scores = layout.sequences * heads * layout.local_seq * float(seq)
+    softmax = Saved("softmax", np.where(plain, 2.0 * scores, 0.0), "selective")
+    dropout = (Saved("attention dropout", np.where(plain, 3.0 * scores, 0.0), "selective"),) if model.dropout else ()
+    lse = Saved("log-sum-exp", np.where(plain, 0.0, 4.0 * layout.tokens * heads))
+    return LayerWork(attention=attend, saved=(softmax, *dropout, lse), score_elements=scores)
+
+
+def _split_collectives(model: Model, layout: Layout, part: str) -> LayerWork:
+    """Tensor parallelism around one column/row pair; counts are zero without it."""
+    full = 2.0 * layout.tokens * model.hidden
+    on = (layout.tp > 1).astype(np.float64)
+    sharded = on * (layout.sp > 1)
+    whole = on - sharded
+    return LayerWork(
+        collectives=(
+            Collective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "forward"),
+            Collective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "backward"),
+            Collective(f"{part} all-gather", "all_gather", "tp", full, sharded, "forward"),
+            Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
+            # backward: gather the output gradient, scatter the input gradient, gather the kept input for the weight gradient
+            Collective(f"{part} all-gather", "all_gather", "tp", full, 2.0 * sharded, "backward"),
+            Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
+        )
+    )
+
+
+def _context_collectives(attention: Attention, layout: Layout) -> LayerWork:
+    """Ring attention passes keys and values around the context-parallel ranks; backward passes their gradients too."""
+    kv_heads = np.maximum(attention.kv_heads / layout.tp, 1.0)
+    block = 2.0 * layout.tokens * kv_heads * (attention.head_dim + attention.value_dim)
+    steps = layout.cp - 1.0
+    return LayerWork(
+        collectives=(
+            Collective("key/value ring", "send", "cp", block, steps, "forward"),
+            Collective("key/value ring", "send", "cp", 2.0 * block, steps, "backward"),
+        )
+    )
+
+
+def _feed_forward(
+    model: Model, ff: FeedForward, layout: Layout, precision: Precision, stack: Stack, name: str = "feed-forward"
+) -> LayerWork:
+    tokens = layout.tokens
+    width = ff.width / layout.tp
+    up = width * (2.0 if ff.glu else 1.0)
+    saved = [
+        Saved(f"{name} pre-activation", 2.0 * tokens * up),
+        Saved(f"{name} activation", precision.act_bytes * tokens * width),
+    ]
+    if ff.glu and not stack.fused_glu:
+        saved.append(Saved(f"{name} gate", 2.0 * tokens * width))
+    moved = 2.0 * tokens * (up + width)
+    return LayerWork(
+        gemms=(Gemm(f"{name} up", tokens, up, model.hidden), Gemm(f"{name} down", tokens, model.hidden, width)),
+        pointwise=(Pointwise(f"{name} activation", moved, 2.0 * tokens * (2 * up + width)),),
+        saved=tuple(saved),
+        working_bytes=2.0 * tokens * (up + width),
+    )
+
+
+def _experts(model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
+    """Routed experts. A rank routes its own sequence shard; with ep ranks it owns count/ep experts and receives as many
+    token copies as it sends (balanced routing; imbalance is a factor on the cost)."""
+    local = layout.tokens / layout.tp
+    copies = local * layout.etp * experts.top_k
+    width = experts.width / layout.etp
+    up = width * (2.0 if experts.glu else 1.0)
+    owned = np.maximum(experts.count / layout.ep, 1.0)
+    per_expert = copies / owned
+    hidden = model.hidden
+    gemms = (
+        Gemm("router", local, float(experts.count), hidden, low_precision=False),
+        Gemm("expert up", per_expert, up, hidden, owned, grouped=True),
+        Gemm("expert down", per_expert, hidden, width, owned, grouped=True),
+    )
+    permute = 2.0 * 2 * 2 * copies * hidden
+    moved = 2.0 * copies * (up + width)
+    ep_on = (layout.ep > 1).astype(np.float64)
+    etp_on = (layout.etp > 1).astype(np.float64)
+    sent = 2.0 * local * experts.top_k * hidden
+    gathered = 2.0 * copies * hidden
+    collectives = []
+    for phase in ("forward", "backward"):
+        collectives += [
+            Collective("expert all-to-all", "all_to_all", "ep", sent * layout.etp, 2.0 * ep_on, phase),
+            Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
+            Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
+        ]
+    return LayerWork(
+        gemms=gemms,
+        pointwise=(
+            Pointwise("permute", permute, permute),
+            Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
+            Pointwise("expert activation", moved, 2.0 * copies * (2 * up + width)),
+        ),
+        saved=(
+            Saved("routed tokens", precision.act_bytes * copies * hidden),
+            Saved("expert pre-activation", 2.0 * copies * up),
+            Saved("expert activation", precision.act_bytes * copies * width),
+            Saved("router scores", 8.0 * local * experts.count),
+        ),
+        collectives=tuple(collectives),
+        extra_ops=30.0,
+        working_bytes=2.0 * copies * (up + hidden),
+    )

@@ -1,0 +1,79 @@
+"""The integers a policy implies for a job: micro-batches, tokens per rank, group sizes. One column per policy."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Ints, Policies
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    policies: Policies
+    tp: Numbers
+    cp: Numbers
+    pp: Numbers
+    vpp: Numbers
+    dp: Numbers
+    ep: Numbers
+    etp: Numbers
+    sp: Numbers
+    """how many tensor-parallel ranks share the sequence between the split products: tp with sequence parallelism, else 1"""
+    sequences: Numbers
+    """sequences in one micro-batch"""
+    tokens: Numbers
+    """tokens of one micro-batch on one context-parallel rank"""
+    local_seq: Numbers
+    micro_batches: Numbers
+    grad_ranks: Numbers
+    """ranks that hold the same dense parameters: dp x cp"""
+    expert_ranks: Numbers
+    """ranks that hold the same experts"""
+    shard: Numbers
+    """ranks over which ZeRO shards the dense parameters"""
+    expert_shard: Numbers
+    replicas: Numbers
+    """copies of each shard (more than 1 with a shard_group)"""
+
+
+def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
+    tp, cp, dp = (getattr(policies, axis).astype(np.float64) for axis in ("tp", "cp", "dp"))
+    ep = policies.ep.astype(np.float64)
+    etp = np.where(policies.etp > 0, policies.etp, np.where(policies.ep > 1, 1, policies.tp)).astype(np.float64)
+    grad_ranks = dp * cp
+    experts = any(kind.experts for kind in model.kinds)
+    expert_ranks = np.maximum(grad_ranks * tp / (ep * etp), 1.0) if experts else grad_ranks
+    group = np.where(policies.shard_group > 0, policies.shard_group, grad_ranks).astype(np.float64)
+    group = np.minimum(group, grad_ranks)
+    local_seq = job.seq / cp
+    sequences = policies.micro_batch.astype(np.float64)
+    return Layout(
+        policies=policies,
+        tp=tp,
+        cp=cp,
+        pp=policies.pp.astype(np.float64),
+        vpp=policies.vpp.astype(np.float64),
+        dp=dp,
+        ep=ep,
+        etp=etp,
+        sp=np.where(policies.sp > 0, tp, 1.0),
+        sequences=sequences,
+        tokens=sequences * local_seq,
+        local_seq=local_seq,
+        micro_batches=np.maximum(np.floor(job.global_batch / (dp * sequences)), 1.0),
+        grad_ranks=grad_ranks,
+        expert_ranks=expert_ranks,
+        shard=group,
+        expert_shard=np.maximum(np.minimum(group, expert_ranks), 1.0),
+        replicas=grad_ranks / group,
+    )
+
+
+def sharded_over(zero: Ints, stage: int, ranks: Numbers) -> Numbers:
+    """The divisor ZeRO gives to something it shards from `stage` on."""
+    return np.where(zero >= stage, ranks, 1.0)

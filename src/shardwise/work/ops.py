@@ -1,0 +1,94 @@
+"""The pieces a layer is made of. No seconds here: shapes, bytes and who takes part.
+
+Every number may be an array with one element per policy.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardwise.work.layout import Numbers
+
+Value = Numbers | float
+Axis = Literal["tp", "cp", "dp", "ep", "etp", "pp"]
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A matrix product with weights: [m, k] x [k, n], `batch` times; its backward is two products of the same size."""
+
+    name: str
+    m: Value
+    n: Value
+    k: Value
+    batch: Value = 1.0
+    low_precision: bool = True
+    """may run in fp8/fp4 when the recipe says so"""
+    grouped: bool = False
+    """many small products in one launch (experts)"""
+
+
+@dataclass(frozen=True)
+class Attend:
+    """Softmax attention of `queries` tokens per sequence over `keys` tokens."""
+
+    sequences: Value
+    queries: Value
+    keys: Value
+    heads: Value
+    head_dim: float
+    value_dim: float
+    causal_share: float
+    """share of the queries x keys square a fused kernel computes: about half when causal"""
+
+    def forward_flops(self) -> Value:
+        """FLOPs a fused kernel does; plain attention computes the whole square."""
+        return self.square_flops() * self.causal_share
+
+    def square_flops(self) -> Value:
+        return 2.0 * self.sequences * self.heads * self.queries * self.keys * (self.head_dim + self.value_dim)
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """Element-wise passes over memory: bytes read and written, forward and backward."""
+
+    name: str
+    forward_bytes: Value
+    backward_bytes: Value
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A tensor kept from the forward pass for the backward."""
+
+    name: str
+    bytes: Value
+    dropped_by: Literal["selective", "full", "never"] = "full"
+
+
+@dataclass(frozen=True)
+class Collective:
+    name: str
+    op: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+    axis: Axis
+    bytes: Value
+    count: Value
+    """times per micro-batch; 0 where the policy has no such collective"""
+    phase: Literal["forward", "backward", "recompute"]
+
+
+@dataclass(frozen=True)
+class LayerWork:
+    """One layer of one kind, for one micro-batch on one rank."""
+
+    gemms: tuple[Gemm, ...] = ()
+    attention: Attend | None = None
+    pointwise: tuple[Pointwise, ...] = ()
+    saved: tuple[Saved, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    score_elements: Value = 0.0
+    """elements of the attention score matrix: what plain attention writes and reads"""
+    extra_ops: float = 0.0
+    """launches beyond those of a dense layer (routing, permutation, experts)"""
+    working_bytes: Value = field(default=0.0)
+    """largest short-lived tensors of the layer's backward, not saved"""

@@ -1,0 +1,102 @@
+"""Parameters each rank holds, per kind of layer and for the two ends, by how parallelism cuts them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
+from shardwise.spec.model import Model
+from shardwise.work.layout import Layout, Numbers
+from shardwise.work.stages import Grid, Stages
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Parameter counts of one part of the model, by the group that divides them."""
+
+    split: float = 0.0
+    """divided by tp"""
+    kv: float = 0.0
+    """divided by tp, but never below one head per rank"""
+    kv_heads: int = 1
+    whole: float = 0.0
+    """on every tp rank"""
+    expert: float = 0.0
+    """divided by ep x etp"""
+    expert_count: int = 1
+
+    def dense_per_rank(self, layout: Layout) -> Numbers:
+        kv = self.kv / np.minimum(layout.tp, self.kv_heads) if self.kv else 0.0
+        return self.split / layout.tp + kv + self.whole
+
+    def expert_per_rank(self, layout: Layout) -> Numbers:
+        if not self.expert:
+            return np.zeros_like(layout.tp)
+        return self.expert / (np.minimum(layout.ep, self.expert_count) * layout.etp)
+
+
+@dataclass(frozen=True)
+class ModelCounts:
+    kinds: tuple[Counts, ...]
+    embedding: Counts
+    head: Counts
+    """what the last stage adds when it is not also the first: with tied weights a copy of the table"""
+    head_alone: Counts
+    """what the last stage adds when the first stage is on the same rank"""
+    mtp: Counts
+
+
+def _counts(tensors: Iterable[Tensor], kv: float = 0.0, kv_heads: int = 1, experts: int = 1) -> Counts:
+    totals = {"split": 0.0, "whole": 0.0, "expert": 0.0}
+    place = {"vocab": "split", "column": "split", "row": "split", "expert": "expert", "none": "whole"}
+    for tensor in tensors:
+        totals[place[tensor.split]] += prod(tensor.shape)
+    return Counts(
+        split=totals["split"] - kv,
+        kv=kv,
+        kv_heads=kv_heads,
+        whole=totals["whole"],
+        expert=totals["expert"],
+        expert_count=experts,
+    )
+
+
+@lru_cache(maxsize=256)
+def counts_of(model: Model) -> ModelCounts:
+    kinds = []
+    for index, kind in enumerate(model.kinds):
+        attention = kind.attention
+        kv, heads = 0.0, 1
+        if attention is not None and not attention.latent:
+            kv = float(model.hidden * attention.kv_heads * (attention.head_dim + attention.value_dim))
+            heads = attention.kv_heads
+        experts = kind.experts.count if kind.experts else 1
+        kinds.append(_counts(layer_tensors(model, index), kv, heads, experts))
+    embedding, head = _counts(embedding_tensors(model)), _counts(head_tensors(model))
+    table = float(model.vocab * model.hidden) if model.tied else 0.0
+    return ModelCounts(
+        kinds=tuple(kinds),
+        embedding=embedding,
+        head=Counts(split=head.split + table, whole=head.whole),
+        head_alone=head,
+        mtp=_counts(mtp_tensors(model), experts=next((k.experts.count for k in model.kinds if k.experts), 1)),
+    )
+
+
+def stage_parameters(counts: ModelCounts, layout: Layout, stages: Stages) -> tuple[Grid, Grid]:
+    """Dense and expert parameters on one rank of each evaluated stage."""
+    alone = (layout.pp == 1)[:, None]
+    dense = stages.first * counts.embedding.dense_per_rank(layout)[:, None]
+    dense = dense + stages.last * np.where(
+        alone, counts.head_alone.dense_per_rank(layout)[:, None], counts.head.dense_per_rank(layout)[:, None]
+    )
+    dense = dense + stages.last * counts.mtp.dense_per_rank(layout)[:, None]
+    expert = stages.last * counts.mtp.expert_per_rank(layout)[:, None]
+    for count, number in zip(counts.kinds, stages.kinds, strict=True):
+        dense = dense + number * count.dense_per_rank(layout)[:, None]
+        if count.expert:
+            expert = expert + number * count.expert_per_rank(layout)[:, None]
+    return dense, expert

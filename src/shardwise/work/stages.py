@@ -1,0 +1,97 @@
+"""Which layers each pipeline stage holds.
+
+Two rules: `even` gives every stage the same number of layers (a remainder goes to the middle stages, away from the embedding
+and the head), `by_cost` cuts where the running cost, head included, passes an equal share.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.spec.model import Model
+from shardwise.spec.stack import Stack
+from shardwise.work.layout import Layout, Numbers
+
+Grid = NDArray[np.float64]
+"""policies x stages"""
+
+
+@dataclass(frozen=True)
+class Stages:
+    index: Grid
+    """stage number of each column"""
+    kinds: tuple[Grid, ...]
+    """layers of each kind in the stage"""
+    layers: Grid
+    first: Grid
+    """1 where the stage holds the embedding"""
+    last: Grid
+    """1 where the stage holds the head"""
+
+
+def stage_columns(layout: Layout, *, every: bool) -> Grid:
+    """Every stage, or only the ones that can be the fullest or slowest: the first two, one in the middle and the last."""
+    last = layout.pp[:, None] - 1
+    if every:
+        return np.minimum(np.arange(int(layout.pp.max()), dtype=np.float64)[None, :], last)
+    return np.minimum(np.array([[0.0, 1.0, 0.0, 0.0]]), last) + np.concatenate(
+        [0 * last, 0 * last, np.floor(last / 2), last], axis=1
+    )
+
+
+def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:
+    index = stage_columns(layout, every=every)
+    pp = layout.pp[:, None]
+    bound = _by_cost if stack.stage_split == "by_cost" else _even
+    start, end = bound(model, index, pp), bound(model, index + 1, pp)
+    if len(model.kinds) <= 1:
+        kinds: tuple[Grid, ...] = (end - start,) if model.kinds else ()
+    else:
+        lo, hi = start.astype(np.int64), end.astype(np.int64)
+        kinds = tuple(prefix[hi] - prefix[lo] for prefix in _prefixes(model))
+    return Stages(
+        index=index,
+        kinds=kinds,
+        layers=end - start,
+        first=(index == 0).astype(np.float64),
+        last=(index == pp - 1).astype(np.float64),
+    )
+
+
+def totals(model: Model) -> tuple[float, ...]:
+    """Layers of each kind in the whole model."""
+    return tuple(float(model.pattern.count(kind)) for kind in range(len(model.kinds)))
+
+
+def _prefixes(model: Model) -> tuple[Numbers, ...]:
+    pattern = np.array(model.pattern)
+    return tuple(np.concatenate([[0.0], np.cumsum(pattern == kind)]) for kind in range(len(model.kinds)))
+
+
+def _even(model: Model, stage: Grid, pp: Grid) -> Grid:
+    """Layers before `stage`."""
+    base = np.floor(model.layers / pp)
+    extra = model.layers - base * pp
+    return base * stage + np.clip(stage - np.floor((pp - extra) / 2), 0.0, extra)
+
+
+def _by_cost(model: Model, stage: Grid, pp: Grid) -> Grid:
+    """Layers before `stage` when a stage is closed by the layer that takes the running cost past its share."""
+    layer = _mean_layer_parameters(model)
+    share = (model.layers + model.vocab * model.hidden / layer) / pp
+    ends = np.minimum(np.maximum(np.floor(stage * share + 1e-9) + 1.0, stage), float(model.layers))
+    return np.where(stage <= 0, 0.0, np.where(stage >= pp, float(model.layers), ends))
+
+
+def _mean_layer_parameters(model: Model) -> float:
+    total = 0.0
+    for kind, count in zip(model.kinds, totals(model), strict=True):
+        attention = kind.attention
+        if attention is not None:
+            total += count * 4.0 * attention.heads * attention.head_dim * model.hidden
+        if kind.feed_forward is not None:
+            total += count * 3.0 * kind.feed_forward.width * model.hidden
+        if kind.experts is not None:
+            total += count * 3.0 * kind.experts.width * kind.experts.top_k * model.hidden
+    return total / max(model.layers, 1)
