@@ -39,13 +39,9 @@ CHIPS = (
 
 _H200 = Hot("one H200, warm: h200_gemm", match="h200_gemm")
 _MEASURED_MEDIAN = "not measured; the middle of what A100, H100 and H200 show"
-_SIMUMAX_B200 = Hot(
-    "SimuMax b200, in training, forward layout", "b200_bf16_ceperm.json layout=TN", "B200-SXM"
-)
+_SIMUMAX_B200 = Hot("SimuMax b200, in training, forward layout", "b200_bf16_ceperm.json layout=TN", "B200-SXM")
 SUSTAINED: dict[str, dict[str, Hot]] = {
-    "a100-80": {
-        "bf16": Hot("Azure ND A100 v4, random data, 10,000 warm-up runs", "ND_A100_v4", "A100-80GB-SXM")
-    },
+    "a100-80": {"bf16": Hot("Azure ND A100 v4, random data, 10,000 warm-up runs", "ND_A100_v4", "A100-80GB-SXM")},
     "h100": {
         "bf16": Hot("one H200 (same die, same 700 W), warm: h200_gemm", match="h200_gemm"),
         "fp8": Hot("Azure ND H100 v5, random data, 10,000 warm-up runs", "ND_H100_v5", "H100-80GB-SXM"),
@@ -58,7 +54,7 @@ SUSTAINED: dict[str, dict[str, Hot]] = {
     },
     "b200": {
         "bf16": _SIMUMAX_B200,
-        # Chosen after seeing whole fp8 steps at 1.7 PFLOP/s among the validation rows: not independent of them.
+        # Chosen after seeing whole fp8 steps at 1.7 PFLOP/s among the validation rows: not independent.
         "fp8": Hot(_MEASURED_MEDIAN, value=0.88),
         "fp8-block": Hot(_MEASURED_MEDIAN, value=0.88),
     },
@@ -89,7 +85,8 @@ def _law(long_rate: float, seq0: float, dim0: float, work0: float) -> AttentionL
 
 
 # Read from third-party transcriptions of the charts of arXiv:2407.08608, not from the paper; they differ in
-# places, and which chart is causal was inferred from its lower rates. Causal forward, H100, head 128, sequence 512 ... 16k: FlashAttention-2 191 260 298 319 333 335,
+# places, and which chart is causal was inferred from its lower rates.
+# Causal forward, H100, head 128, sequence 512 ... 16k: FlashAttention-2 191 260 298 319 333 335,
 # FlashAttention-3 292 423 521 579 602 616 TFLOP/s. Backward is published without mask (214 ... 322 and
 # 316 ... 561, half of it at 270 and 430); a causal mask halves the mean length of keys, so those two double
 # and 0.95 of the rate is left.

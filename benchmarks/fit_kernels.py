@@ -204,15 +204,11 @@ def section(chip: Chip, dtype: str, rows: list[dict[str, str]]) -> tuple[dict[st
 def narrower(fp8: dict[str, Any], share: float) -> dict[str, Any]:
     """fp4 is not measured: the constants of fp8 with a lower share of its peak."""
     kept = {key: fp8[key] for key in ("sustained", "k0", "wave", "memory_efficiency", "cast_bytes")}
-    return (
-        {"e_max": round(fp8["e_max"] * share, 4)} | kept | {"fitted_from": f"not measured: fp8 times {share}"}
-    )
+    return {"e_max": round(fp8["e_max"] * share, 4)} | kept | {"fitted_from": f"not measured: fp8 times {share}"}
 
 
 def fit_attention(chip: Chip, backward: bool) -> tuple[AttentionLaw, dict[str, float]]:
-    rows = [
-        row for row in read("h200_attention.csv") if row["pass"] == ("backward" if backward else "forward")
-    ]
+    rows = [row for row in read("h200_attention.csv") if row["pass"] == ("backward" if backward else "forward")]
     names = ("batch", "heads", "seq", "head_dim", "time_us", "tflops_causal")
     batch, heads, seq, dim, micros, tflops = (np.array([float(row[c]) for row in rows]) for c in names)
     flops = tflops * micros * 1e6
@@ -233,11 +229,7 @@ def fit_attention(chip: Chip, backward: bool) -> tuple[AttentionLaw, dict[str, f
 
 
 def toml(value: Any) -> str:
-    return (
-        json.dumps(value)
-        if isinstance(value, str)
-        else repr(float(value) if isinstance(value, float) else value)
-    )
+    return json.dumps(value) if isinstance(value, str) else repr(float(value) if isinstance(value, float) else value)
 
 
 def write(chip: Chip, sections: dict[str, dict[str, Any]], attention: dict[str, Any], floor: float) -> None:

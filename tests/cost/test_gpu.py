@@ -29,9 +29,7 @@ def gpu(name: str, **changes: object) -> Gpu:
     return msgspec.structs.replace(chip, **{"name": name} | changes)
 
 
-names = st.sampled_from(
-    ["a100-80", "h100", "h200", "b200", "gb200", "mi300x", "v100", "gb300", "tpu-v5p", UNKNOWN]
-)
+names = st.sampled_from(["a100-80", "h100", "h200", "b200", "gb200", "mi300x", "v100", "gb300", "tpu-v5p", UNKNOWN])
 dtypes = st.sampled_from(DTYPES)
 sizes = st.integers(1, 300_000)
 
@@ -159,9 +157,7 @@ def test_memory_passes_match_the_measured_h200():
     assert len(rows) == 10
     for row in rows:
         moved = float(row["gb_per_s"]) * 1e9 * float(row["time_us"]) * 1e-6
-        assert memory_seconds(curve, moved, kinds[row["op"]]) == pytest.approx(
-            float(row["time_us"]) * 1e-6, rel=0.08
-        )
+        assert memory_seconds(curve, moved, kinds[row["op"]]) == pytest.approx(float(row["time_us"]) * 1e-6, rel=0.08)
 
 
 def test_attention_matches_the_measured_h200():
@@ -174,9 +170,7 @@ def test_attention_matches_the_measured_h200():
         heads = int(row["batch"]) * int(row["heads"])
         flops = float(row["tflops_causal"]) * 1e12 * measured
         backward = row["pass"] == "backward"
-        predicted = attention_seconds(
-            curve, flops, int(row["seq"]), int(row["head_dim"]), heads, backward=backward
-        )
+        predicted = attention_seconds(curve, flops, int(row["seq"]), int(row["head_dim"]), heads, backward=backward)
         errors.append(abs(predicted / measured - 1))
     assert np.mean(errors) < 0.05
     assert max(errors) < 0.09
@@ -201,9 +195,7 @@ def test_large_products_match_the_kernel_sweeps(name, dtype, bound):
         rows = [
             row
             for row in csv.DictReader(file)
-            if row["source"].startswith("aiconf")
-            and row["gpu"].startswith(truth_names[name])
-            and row["dtype"] == dtype
+            if row["source"].startswith("aiconf") and row["gpu"].startswith(truth_names[name]) and row["dtype"] == dtype
         ]
     m, n, k, tflops = (np.array([float(row[c]) for row in rows]) for c in ("m", "n", "k", "tflops"))
     seconds = 2 * m * n * k / (tflops * 1e12)

@@ -15,7 +15,8 @@ from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.gpu import Gpu
 
 GPU = Gpu(
-    name="toy", vendor="v", architecture="a", memory_bytes=8e10, memory_bandwidth=3e12, peak_flops={"bf16": 9e14, "fp8": 18e14},
+    name="toy", vendor="v", architecture="a", memory_bytes=8e10, memory_bandwidth=3e12,
+    peak_flops={"bf16": 9e14, "fp8": 18e14},
     sms=100, l2_bytes=5e7, shared_bytes_per_sm=2.5e5, fp32_cores=12800, base_clock_hz=1e9, boost_clock_hz=2e9,
     power_watts=700, pcie_bandwidth=6e10,
 )  # fmt: skip

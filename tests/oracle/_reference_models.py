@@ -4,6 +4,7 @@ Nothing here comes from shardwise: this is the judge of its tensor lists. Fused 
 weights are shared, as in the models' own code.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -59,7 +60,9 @@ def gated_experts(count: int, hidden: int, width: int) -> nn.ModuleList:
     return bag(linear(hidden, count), weight(count, 2 * width, hidden), weight(count, hidden, width))
 
 
-def decoder(c: Config, blocks: list[nn.Module], final: nn.Module, *, tied: bool, hidden: int | None = None) -> nn.ModuleList:
+def decoder(
+    c: Config, blocks: list[nn.Module], final: nn.Module, *, tied: bool, hidden: int | None = None
+) -> nn.ModuleList:
     hidden = hidden or c["hidden_size"]
     tokens, head = table(c["vocab_size"], hidden), linear(hidden, c["vocab_size"])
     if tied:
@@ -69,20 +72,26 @@ def decoder(c: Config, blocks: list[nn.Module], final: nn.Module, *, tied: bool,
 
 def llama(c: Config) -> nn.Module:
     h, bias = c["hidden_size"], c.get("attention_bias", False)
-    blocks = [bag(rms(h), rms(h), grouped(c, bias, bias), gated(h, c["intermediate_size"])) for _ in range(c["num_hidden_layers"])]
+    blocks = [
+        bag(rms(h), rms(h), grouped(c, bias, bias), gated(h, c["intermediate_size"]))
+        for _ in range(c["num_hidden_layers"])
+    ]
     return decoder(c, blocks, rms(h), tied=c.get("tie_word_embeddings", False))
 
 
 def qwen2(c: Config) -> nn.Module:
     h = c["hidden_size"]
-    blocks = [bag(rms(h), rms(h), grouped(c, True), gated(h, c["intermediate_size"])) for _ in range(c["num_hidden_layers"])]
+    blocks = [
+        bag(rms(h), rms(h), grouped(c, True), gated(h, c["intermediate_size"])) for _ in range(c["num_hidden_layers"])
+    ]
     return decoder(c, blocks, rms(h), tied=c.get("tie_word_embeddings", False))
 
 
 def qwen3(c: Config) -> nn.Module:
     h, d = c["hidden_size"], c["head_dim"]
     blocks = [
-        bag(rms(h), rms(h), grouped(c), rms(d), rms(d), gated(h, c["intermediate_size"])) for _ in range(c["num_hidden_layers"])
+        bag(rms(h), rms(h), grouped(c), rms(d), rms(d), gated(h, c["intermediate_size"]))
+        for _ in range(c["num_hidden_layers"])
     ]
     return decoder(c, blocks, rms(h), tied=c.get("tie_word_embeddings", False))
 
@@ -92,7 +101,11 @@ def qwen3_moe(c: Config) -> nn.Module:
     blocks: list[nn.Module] = []
     for index in range(c["num_hidden_layers"]):
         dense = index in c.get("mlp_only_layers", []) or (index + 1) % c.get("decoder_sparse_step", 1)
-        inner = gated(h, c["intermediate_size"]) if dense else gated_experts(c["num_experts"], h, c["moe_intermediate_size"])
+        inner = (
+            gated(h, c["intermediate_size"])
+            if dense
+            else gated_experts(c["num_experts"], h, c["moe_intermediate_size"])
+        )
         blocks.append(bag(rms(h), rms(h), grouped(c), rms(d), rms(d), inner))
     return decoder(c, blocks, rms(h), tied=False)
 
@@ -100,10 +113,12 @@ def qwen3_moe(c: Config) -> nn.Module:
 def qwen2_moe(c: Config) -> nn.Module:
     h = c["hidden_size"]
     blocks: list[nn.Module] = []
-    for _ in range(c["num_hidden_layers"]):
-        routed = gated_experts(c["num_experts"], h, c["moe_intermediate_size"])
-        shared = bag(gated(h, c["shared_expert_intermediate_size"]), linear(h, 1))
-        blocks.append(bag(rms(h), rms(h), grouped(c, True), routed, shared))
+    for index in range(c["num_hidden_layers"]):
+        inner = gated(h, c["intermediate_size"])
+        if (index + 1) % c["decoder_sparse_step"] == 0:
+            inner = gated_experts(c["num_experts"], h, c["moe_intermediate_size"])
+            inner.extend([gated(h, c["shared_expert_intermediate_size"]), linear(h, 1)])
+        blocks.append(bag(rms(h), rms(h), grouped(c, True), inner))
     return decoder(c, blocks, rms(h), tied=False)
 
 
@@ -145,7 +160,8 @@ def gemma(c: Config) -> nn.Module:
 def gemma2(c: Config) -> nn.Module:
     h = c["hidden_size"]
     blocks = [
-        bag(rms(h), rms(h), rms(h), rms(h), grouped(c), gated(h, c["intermediate_size"])) for _ in range(c["num_hidden_layers"])
+        bag(rms(h), rms(h), rms(h), rms(h), grouped(c), gated(h, c["intermediate_size"]))
+        for _ in range(c["num_hidden_layers"])
     ]
     return decoder(c, blocks, rms(h), tied=True)
 
@@ -184,7 +200,11 @@ def gpt2(c: Config) -> nn.Module:
     h = c["n_embd"]
     blocks: list[nn.Module] = [
         bag(
-            layer_norm(h), linear(h, 3 * h, True), linear(h, h, True), layer_norm(h), perceptron(h, c.get("n_inner") or 4 * h, True)
+            layer_norm(h),
+            linear(h, 3 * h, True),
+            linear(h, h, True),
+            layer_norm(h),
+            perceptron(h, c.get("n_inner") or 4 * h, True),
         )
         for _ in range(c["n_layer"])
     ]
@@ -195,7 +215,13 @@ def gpt2(c: Config) -> nn.Module:
 def gpt_neox(c: Config) -> nn.Module:
     h = c["hidden_size"]
     blocks: list[nn.Module] = [
-        bag(layer_norm(h), layer_norm(h), linear(h, 3 * h, True), linear(h, h, True), perceptron(h, c["intermediate_size"], True))
+        bag(
+            layer_norm(h),
+            layer_norm(h),
+            linear(h, 3 * h, True),
+            linear(h, h, True),
+            perceptron(h, c["intermediate_size"], True),
+        )
         for _ in range(c["num_hidden_layers"])
     ]
     return decoder(c, blocks, layer_norm(h), tied=False)
@@ -275,14 +301,15 @@ def bert(c: Config) -> nn.Module:
 
 def mlp(c: Config) -> nn.Module:
     sizes = c["layer_sizes"]
-    return bag(*(linear(i, o, c["bias"]) for i, o in zip(sizes, sizes[1:], strict=False)))
+    return bag(*(linear(i, o, c["bias"]) for i, o in pairwise(sizes)))
 
 
 def olmo2(c: Config) -> nn.Module:
     h, heads = c["hidden_size"], c["num_attention_heads"]
     keys = c["num_key_value_heads"] * (h // heads)
     blocks: list[nn.Module] = [
-        bag(rms(h), rms(h), grouped(c), rms(h), rms(keys), gated(h, c["intermediate_size"])) for _ in range(c["num_hidden_layers"])
+        bag(rms(h), rms(h), grouped(c), rms(h), rms(keys), gated(h, c["intermediate_size"]))
+        for _ in range(c["num_hidden_layers"])
     ]
     return decoder(c, blocks, rms(h), tied=False)
 
@@ -313,6 +340,7 @@ def dbrx(c: Config) -> nn.Module:
 BUILDERS = {
     "llama": llama, "mistral": llama, "mixtral": mixtral, "qwen2": qwen2, "qwen2_moe": qwen2_moe, "qwen3": qwen3,
     "qwen3_moe": qwen3_moe, "deepseek": deepseek, "gemma": gemma, "gemma2": gemma2, "gemma3": gemma3,
-    "nemotron": nemotron, "gpt_oss": gpt_oss, "gpt2": gpt2, "gpt_neox": gpt_neox, "opt": opt, "bloom": bloom, "mpt": mpt,
-    "grok": grok, "llama4": llama4, "bert": bert, "mlp": mlp, "olmo2": olmo2, "falcon": falcon, "dbrx": dbrx,
+    "nemotron": nemotron, "gpt_oss": gpt_oss, "gpt2": gpt2, "gpt_neox": gpt_neox, "opt": opt, "bloom": bloom,
+    "mpt": mpt, "grok": grok, "llama4": llama4, "bert": bert,
+    "mlp": mlp, "olmo2": olmo2, "falcon": falcon, "dbrx": dbrx,
 }  # fmt: skip

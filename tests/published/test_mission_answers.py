@@ -3,9 +3,9 @@
 Here: weights of the MNIST network; bytes per parameter of mixed precision; 6TP and 8TP (GPT-3, LLaMA-65B); GPU facts;
 critical intensity; node and bisection bandwidth; switch bytes; critical batch per level, for FSDP, with inner sharding
 and experts; tensor-parallel bound; DeepSeek-V3's batch; full bisection of the spine.
-Elsewhere: parameter counts (tests/arch), GPU and fabric tables (tests/conformance), all-gather times and collective laws
-(tests/cost, tests/collectives), pipeline idle fractions and the four-GPU example (with the schedules), the Megatron-LM
-table (validation).
+Elsewhere: parameter counts (tests/arch), GPU and fabric tables (tests/conformance), all-gather times and collective
+laws (tests/cost, tests/collectives), pipeline idle fractions and the four-GPU example (with the schedules), the
+Megatron-LM table (validation).
 """
 
 import math
@@ -129,7 +129,7 @@ class TestFabric:
         node, leaf, spine = rooflines(cluster_of("dgx-h100:1024"))
         assert (node.total_bytes_per_s, leaf.total_bytes_per_s, spine.total_bytes_per_s) == (3.6e12, 12.8e12, 51.2e12)
         assert spine.link_bytes_per_s == 50e9
-        assert 16 * 64 * 50e9 == spine.total_bytes_per_s  # 16 spines of 64 x 400 Gbps
+        assert spine.total_bytes_per_s == 16 * 64 * 50e9  # 16 spines of 64 x 400 Gbps
 
     def test_mixed_axis_bandwidths(self):
         assert level_bandwidths(AS_PRINTED, 64) == (28.8e12, 3.2e12, 6.4e12)

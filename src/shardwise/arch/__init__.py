@@ -47,7 +47,12 @@ def model_from_config(config: Mapping[str, object], name: str) -> Model:
             f"{closest(model_type[:60], list(by_type))} "
             f"(families: {', '.join(sorted(families()))})"
         )
-    model = by_type[model_type].read(config, name)
+    try:
+        model = by_type[model_type].read(config, name)
+    except ValueError as error:
+        # the parts of a model check themselves but do not know whose parts they are
+        text = str(error)
+        raise ValueError(text if text.startswith(f"model {name}: ") else f"model {name}: {text}") from error
     return msgspec.structs.replace(
         model,
         published_params=fields.number("_shardwise_params", 0.0),

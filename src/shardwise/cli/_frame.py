@@ -53,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return 0
+    except SystemExit:
+        return 0  # how rich ends when its reader left; verbs return their code
     except KeyboardInterrupt:
         return INTERRUPTED
     except UnknownCommandError:

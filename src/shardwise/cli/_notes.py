@@ -15,10 +15,13 @@ SHARP = (
     "(column 'in practice')."
 )
 NVLINK_MEASURED = "Datasheet bandwidths: an H100's NVLink measures about 370 of its 450 GB/s on large messages."
-TENSOR_BOUND = "'How to think about GPUs' computes this bound with 898e12 FLOP/s; an H100 has 989e12, so F = 16k gives 8 ways, not 9."
+TENSOR_BOUND = (
+    "'How to think about GPUs' computes this bound with 898e12 FLOP/s; an H100 has 989e12, "
+    "so F = 16k gives 8 ways, not 9."
+)
 LLAMA_65B = (
-    "'Distributed training for LLMs' gives U = 0.3 for LLaMA-65B (1.4T tokens, 2,048 A100, 21 days): its own 8TP formula "
-    "gives 0.63, and 6TP, which counts no recompute, gives 0.47."
+    "'Distributed training for LLMs' gives U = 0.3 for LLaMA-65B (1.4T tokens, 2,048 A100, 21 days): its own 8TP "
+    "formula gives 0.63, and 6TP, which counts no recompute, gives 0.47."
 )
 
 

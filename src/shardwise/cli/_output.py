@@ -30,10 +30,12 @@ def text_of(value: Cell) -> str:
 
 def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, words: int = 1) -> None:
     """A table; the first `words` columns are text and stand left, the others are numbers and stand right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True,
-                  show_edge=False)  # fmt: skip
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1),
+        collapse_padding=True, show_edge=False,
+    )  # fmt: skip
     for index, head in enumerate(heads):
-        table.add_column(head, justify="left" if index < words else "right", overflow="fold", vertical="top")
+        table.add_column(head, justify="left" if index < words else "right", overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(text_of(cell) for cell in row))
     _console().print(table)

@@ -39,8 +39,9 @@ def batch(
         print_json(
             {
                 "seq_tokens": found.seq, "global_sequences": found.global_batch, "global_tokens": found.tokens,
-                "micro_sequences": found.micro_batch, "micro_tokens": found.micro_tokens, "accumulation": found.accumulation,
-                "dp": found.dp, "tp": tp, "pp": pp, "cp": cp, "gpus": found.dp * tp * pp * cp,
+                "micro_sequences": found.micro_batch, "micro_tokens": found.micro_tokens,
+                "accumulation": found.accumulation, "dp": found.dp, "tp": tp, "pp": pp, "cp": cp,
+                "gpus": found.dp * tp * pp * cp,
                 "splits": [{"micro_sequences": m, "accumulation": a} for m, a in others], "notes": notes,
             }
         )  # fmt: skip
@@ -49,8 +50,9 @@ def batch(
 
 
 def _show(found: Batch, model_gpus: int, others: list[tuple[int, int]], notes: list[str]) -> None:
+    product = f"micro {found.micro_batch:,} x accumulation {found.accumulation:,} x dp {found.dp:,}"
     print_facts(
-        f"global {found.global_batch:,} = micro {found.micro_batch:,} x accumulation {found.accumulation:,} x dp {found.dp:,}",
+        f"global {found.global_batch:,} = {product}",
         [
             ("sequence", f"{found.seq:,} tokens"),
             ("global batch", f"{found.global_batch:,} sequences = {found.tokens:,} tokens"),

@@ -64,20 +64,22 @@ def _cells(gpu: Gpu) -> list[Cell]:
 
 def _facts(gpu: Gpu) -> list[tuple[str, Cell]]:
     link, price = gpu.nvlink, _price(gpu)
+    clocks = f"{gpu.base_clock_hz / 1e9:.3g} to {gpu.boost_clock_hz / 1e9:.3g} GHz"
+    vector = [f"{vector_flops(gpu, clock) / 1e12:.1f}" for clock in (gpu.base_clock_hz, gpu.boost_clock_hz)]
     rates = ", ".join(f"{dtype} {rate / 1e12:,.4g}" for dtype, rate in gpu.peak_flops.items())
     return [
         ("peak TFLOP/s", rates),
         ("memory", f"{gpu.memory_bytes / 2**30:.1f} GiB at {gpu.memory_bandwidth / 1e12:.3g} TB/s"),
         ("critical intensity", f"{critical_intensity(gpu):.0f} FLOP/byte (16-bit)"),
-        ("SMs", f"{gpu.sms}, {gpu.fp32_cores:,} fp32 cores, {gpu.base_clock_hz / 1e9:.3g} to {gpu.boost_clock_hz / 1e9:.3g} GHz"),
-        ("vector fp32", f"{vector_flops(gpu, gpu.base_clock_hz) / 1e12:.1f} to "
-                        f"{vector_flops(gpu, gpu.boost_clock_hz) / 1e12:.1f} T/s, one operation per core and cycle"),
-        ("on chip", f"{shared_memory_bytes(gpu) / 2**20:.0f} MiB L1 and shared memory, {gpu.l2_bytes / 2**20:.0f} MiB L2"),
+        ("SMs", f"{gpu.sms}, {gpu.fp32_cores:,} fp32 cores, {clocks}"),
+        ("vector fp32", f"{' to '.join(vector)} T/s, one operation per core and cycle"),
+        ("on chip", f"{shared_memory_bytes(gpu) / 2**20:.0f} MiB L1 and shared, {gpu.l2_bytes / 2**20:.0f} MiB L2"),
         ("NVLink", f"generation {link.generation}: {link.links} x {link.link_bandwidth / 1e9:.3g} GB/s = "
                    f"{link.bandwidth / 1e9:.0f} GB/s each way" if link else None),
         ("PCIe", f"{gpu.pcie_bandwidth / 1e9:.3g} GB/s each way"),
         ("power", f"{gpu.power_watts:,.0f} W"),
-        ("USD per hour", f"on demand {_range(price.on_demand)}, reserved {_range(price.reserved) or '-'}" if price else None),
+        ("on demand USD/h", _range(price.on_demand) if price else None),
+        ("reserved USD/h", _range(price.reserved) if price else None),
         ("price source", f"{price.source}, {price.date}" if price else None),
         ("also called", ", ".join(gpu.aliases) or None),
         ("source", f"{gpu.source}, {gpu.date}"),

@@ -57,8 +57,9 @@ def mfu(
         about = {"gpu": gpu.name, "dtype": dtype, "recompute": recompute, "run_s": seconds}
         print_json(_data(shape, rows, rate, peak, length) | about | {"notes": notes})
         return
+    against = f"{gpu.name} ({peak / 1e12:,.4g} TFLOP/s {dtype})"
     print_table(
-        f"{shape.name} at {rate:,.4g} tokens/s/GPU on {gpu.name} ({peak / 1e12:,.4g} TFLOP/s {dtype}), sequence {length:,}",
+        f"{shape.name} at {rate:,.4g} tokens/s/GPU on {against}, sequence {length:,}",
         ["convention", "counts", "GFLOP/token", "TFLOP/s/GPU", "MFU"],
         (
             [

@@ -11,7 +11,7 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.spec.model import Attention, Layer, Model
 
-HEADS = ["name", "family", "params B", "active B", "layers", "hidden", "heads/kv", "vocab"]
+HEADS = ["name", "family", "params", "active", "layers", "hidden", "heads / kv", "vocab"]
 
 
 def models(
@@ -28,7 +28,7 @@ def models(
     if json:
         print_json({"models": [_data(model) for model in known]})
     else:
-        print_table("models", HEADS, map(_cells, known), words=2)
+        print_table("models (parameters in billions)", HEADS, map(_cells, known), words=2)
 
 
 def _one(model: Model, json: bool) -> None:

@@ -81,7 +81,7 @@ class Collective:
     name: str
     ops: tuple[str, ...]
     style: str
-    """which constants apply: ring, tree, switch, pairwise or send"""
+    """which constants apply: ring, tree, switch or pairwise"""
     pooled: bool
     """ranks of one node share all their network cards (channels are spread over them)"""
     automatic: bool

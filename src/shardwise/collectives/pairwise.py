@@ -20,7 +20,10 @@ def _rounds(op: str, ranks: int, local: int) -> int:  # noqa: ARG001
 def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
     peers = shape.members - shape.below
     steps = np.where(shape.crossed, 1.0 + (peers - 1.0) / _AT_ONCE, 0.0)
-    return Load(steps=steps, volume=peers / shape.size, own=1.0 / shape.size)
+    volume = np.where(shape.crossed, (shape.size - shape.below) / shape.size, 0.0)
+    # Above the node, what goes to far peers passes the near levels on its way; inside it, only what stays there.
+    volume[0] = peers[0] / shape.size
+    return Load(steps=steps, volume=volume, own=1.0 / shape.size)
 
 
 def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001

@@ -33,6 +33,6 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 
 COLLECTIVE = Collective(
-    name="send", ops=("send",), style="pairwise", pooled=False, automatic=True, reduces_at="none", spans_nodes=False,
+    name="send", ops=("send",), style="ring", pooled=False, automatic=True, reduces_at="none", spans_nodes=False,
     sent=_sent, rounds=_rounds, load=_load, run=_run,
 )  # fmt: skip

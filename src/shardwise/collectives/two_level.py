@@ -23,9 +23,12 @@ def _rounds(op: str, ranks: int, local: int) -> int:
 
 def _load(op: str, shape: Shape) -> Load:
     degree = shape.members / shape.below
+    volume = _PASSES[op] * (degree - 1.0) / (degree * shape.below)
+    # The rings over far levels leave through the same cards as those over near ones.
+    volume[1:] = np.cumsum(volume[:0:-1], axis=0)[::-1]
     return Load(
         steps=_PASSES[op] * (degree - 1.0),
-        volume=_PASSES[op] * (degree - 1.0) / (degree * shape.below),
+        volume=volume,
         own=1.0 / shape.size,
     )
 

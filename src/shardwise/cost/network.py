@@ -19,8 +19,8 @@ from shardwise.spec.cluster import Cluster
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_PROBES = 2.0 ** np.arange(0, 44, 1.5)
-"""bytes at which lines are compared when those that never win are dropped"""
+_HOPELESS = 1.0
+"""seconds per byte of an algorithm that cannot run; its latency is infinite besides"""
 _BUS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
 
 
@@ -45,7 +45,8 @@ class Law:
 
     def line(self, bytes_: ArrayLike) -> Ints:
         """Which line is the lowest."""
-        times = self.slope[:, self.group] * np.asarray(bytes_, dtype=np.float64) + self.latency[:, self.group]
+        size, group = np.broadcast_arrays(np.asarray(bytes_, dtype=np.float64), self.group)
+        times = self.slope[:, group] * size + self.latency[:, group]
         return np.asarray(np.argmin(times, axis=0))
 
 
@@ -90,8 +91,8 @@ class Network:
         slope = np.where(alone, 0.0, np.concatenate(slopes))
         if not np.isfinite(latency).any(axis=0).all():
             raise ValueError(f"algorithm: {algorithm!r} cannot run {op} on every group asked for; leave it out")
-        winners = np.unique(np.argmin(latency[..., None] + slope[..., None] * _PROBES, axis=0))
-        return Law(latency[winners], slope[winners], tuple(names[w] for w in winners), group)
+        kept = _undominated(latency, slope)
+        return Law(latency[kept], slope[kept], tuple(names[k] for k in kept), group)
 
     def bus_bandwidth(
         self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
@@ -134,7 +135,9 @@ class Network:
         if op not in OPS:
             raise ValueError(f"op: {op!r} is unknown; {closest(op, list(OPS))}")
         if algorithm is None:
-            return [found for found in collectives().values() if op in found.ops and found.automatic]
+            able = self.reducing[0]
+            known = [found for found in collectives().values() if op in found.ops and found.automatic]
+            return [found for found in known if able or found.reduces_at == "none"]
         found = collective(algorithm)
         if op not in found.ops:
             raise ValueError(f"algorithm: {algorithm} does not serve {op}; it serves {', '.join(found.ops)}")
@@ -158,7 +161,7 @@ class Network:
         levels = self.cluster.levels
         links = [self.links.of(self.cluster, level) for level in levels]
         styles = [link.style(found.style) for link in links]
-        protocols = len(styles[0].rate)
+        protocols = min(len(style.rate) for style in styles)
         base = styles[0].base_us or (0.0,) * protocols
         legal = self._legal(found, shape)
         latency, slope = [], []
@@ -174,7 +177,8 @@ class Network:
                 if style.stored:
                     fill = fill + style.stored[k] * load.steps[i] * crowding / (shape.below[i] * wire)
             latency.append(start)
-            slope.append(by_level.max(axis=0) + fill + _copying(load, links[0].copy_bytes_per_s))
+            full = by_level.max(axis=0) + fill + _copying(load, links[0].copy_bytes_per_s)
+            slope.append(np.where(legal, full, _HOPELESS))
         return np.stack(latency), np.stack(slope), by_level
 
     def _crowding(self, found: Collective, kind: str, below: Floats) -> Floats | float:
@@ -211,6 +215,18 @@ def network_of(
         reducing=tuple(level.reduces and (sharp if level.kind == "network" else nvls) for level in cluster.levels),
         efficiency=tuple(given.get(name, 1.0) for name in names),
     )
+
+
+def _undominated(latency: Floats, slope: Floats) -> list[int]:
+    """Lines that are below all others somewhere: not both later and steeper than one other line in every group."""
+    kept = []
+    for k in range(len(latency)):
+        lower = (latency <= latency[k]) & (slope <= slope[k])
+        equal = (latency == latency[k]) & (slope == slope[k])
+        lower[k:] &= ~equal[k:]  # of equal lines the first stays
+        if not lower.any(axis=0).all():
+            kept.append(k)
+    return kept or [0]
 
 
 def _copying(load: Load, rate: float) -> Floats | float:

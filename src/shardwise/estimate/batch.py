@@ -48,9 +48,9 @@ def sequences_of(tokens: int, seq: int) -> int:
     return tokens // seq
 
 
-def batch_of(*, seq: int, global_batch: int | None = None, micro_batch: int | None = None, accumulation: int | None = None,
-             dp: int | None = None) -> Batch:  # fmt: skip
-    """Solves for the one part that is not given; parts that nothing decides are 1, in the order micro, accumulation, dp."""
+def batch_of(*, seq: int, global_batch: int | None = None, micro_batch: int | None = None,
+             accumulation: int | None = None, dp: int | None = None) -> Batch:  # fmt: skip
+    """Solves for what is not given: accumulation first, then dp, then micro; what nothing decides is 1."""
     given = {"micro": micro_batch, "accumulation": accumulation, "dp": dp}
     for name, value in (("seq", seq), ("global", global_batch), *given.items()):
         if value is not None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from shardwise.cost.gpu import curve_of
@@ -36,7 +37,7 @@ def estimate(
     placement = Placement()
     machine = Machine(
         curve=curve_of(cluster.gpu),
-        network=network_of(cluster, efficiency=_fabric(cluster, stack)),
+        network=network_of(_slowed(cluster, stack), efficiency=_fabric(cluster, stack)),
         stack=stack,
         precision=job.precision,
         sizes=placement.sizes(policies),
@@ -56,3 +57,14 @@ def estimate(
 
 def _fabric(cluster: Cluster, stack: Stack) -> dict[str, float]:
     return {level.name: stack.fabric_efficiency for level in cluster.levels if level.kind == "network"}
+
+
+def _slowed(cluster: Cluster, stack: Stack) -> Cluster:
+    """The cluster with the stack's own latency on top of each network level's."""
+    if not stack.fabric_latency_s:
+        return cluster
+    levels = tuple(
+        replace(level, latency_s=level.latency_s + stack.fabric_latency_s) if level.kind == "network" else level
+        for level in cluster.levels
+    )
+    return replace(cluster, levels=levels)

@@ -107,8 +107,9 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
     if not plain.all():
         flops = attend.forward_flops()
         shape = (attend.keys, attend.head_dim, groups)
-        forward = attention_seconds(curve, flops, *shape) / efficiency
-        backward = attention_seconds(curve, 2.5 * flops, *shape, backward=True) / efficiency
+        kernel = machine.stack.attention_kernel
+        forward = attention_seconds(curve, flops, *shape, kernel=kernel) / efficiency
+        backward = attention_seconds(curve, 2.5 * flops, *shape, backward=True, kernel=kernel) / efficiency
     if plain.any():
         square = (attend.queries, attend.head_dim, groups)
         slow = [plain_attention_seconds(curve, *square, keys=attend.keys, backward=b) for b in (False, True)]
@@ -131,5 +132,5 @@ def _communication(
         axis = "ep" if item.axis == "etp" else item.axis
         into[axis] = into[axis] + item.count * machine.collective(item.op, item.axis, item.bytes)
         if item.phase == "forward":
-            launches = launches + 2.0 * item.count
+            launches = launches + machine.stack.ops_per_collective * item.count
     return phases["forward"], phases["backward"], launches

@@ -40,7 +40,7 @@ def memory_of(work: Work) -> Memory:
     optimizer = _sharded(work, dense, expert, 1) * _state_bytes(work)
     kinds = {
         "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes,
-        "gradients": _sharded(work, dense, expert, 2) * precision.grad_bytes,
+        "gradients": _sharded(work, dense, expert, 2) * precision.grad_bytes + (dense + expert) * stack.grad_copy_bytes,
         "optimizer": np.where(off_optimizer, 0.0, optimizer),
         "activations": kept * stack.act_overhead,
         "logits": logits,

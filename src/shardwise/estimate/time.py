@@ -8,7 +8,7 @@ from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.schedules import schedules
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.policy import SCHEDULES
+from shardwise.spec.policy import SCHEDULES, Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.parameters import Counts, stage_parameters
@@ -150,6 +150,11 @@ def _unit(
     ops = seconds.ops * (3.0 + (0.0 if repeats is None else (policies.recompute == 2) * repeats))
     host = np.maximum(ops * stack.host_s_per_op - total, 0.0)
     parts["host"] = host
+    if stack.grad_accumulation_bytes:
+        held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
+        accumulate = memory_seconds(machine.curve, held * stack.grad_accumulation_bytes)
+        parts["backward"] = parts["backward"] + accumulate
+        host = host + accumulate
     total = total + host
     if gathers.any:
         parts["fsdp_comm"], hidden["fsdp"] = _fsdp(total, gathers, counts, policies.overlap_param, stack.hidden_share)
@@ -192,6 +197,8 @@ def _pipeline(work: Work, machine: Machine, traversal: Numbers, longest: Numbers
     split = layout.tp if stack.scatter_gather_p2p else layout.sp
     message = 2.0 * layout.tokens * work.model.hidden / split
     send = machine.over("send", message, np.minimum(layout.pp, 2.0), machine.strides["pp"])
+    leaves = machine.strides["pp"] * layout.pp > machine.network.cluster.levels[0].degree
+    send = send + np.where(leaves, stack.transfer_overhead_s, 0.0)
     steady = np.where(policies.overlap_pp > 0, 1.0 - stack.hidden_share, 1.0) * layout.micro_batches * layout.vpp
     transfers = np.where(piped, 2.0 * send * (steady + (layout.pp - 1)), 0.0)
     return bubble, transfers
@@ -233,17 +240,25 @@ def _sync_seconds(
     sharded = (zero == 1) | (zero == 2)
     reduce = np.zeros_like(layout.tp)
     if (zero == 0).any():
-        reduce = np.where(zero == 0, machine.over("all_reduce", grads, ranks, stride), reduce)
+        reduce = np.where(zero == 0, _bucketed(machine, "all_reduce", grads, ranks, stride), reduce)
     gather = np.zeros_like(layout.tp)
     if sharded.any():
-        reduce = np.where(sharded, machine.over("reduce_scatter", grads, shard, stride), reduce)
-        gather = np.where(sharded, machine.over("all_gather", params, shard, stride), gather)
+        reduce = np.where(sharded, _bucketed(machine, "reduce_scatter", grads, shard, stride), reduce)
+        gather = np.where(sharded, _bucketed(machine, "all_gather", params, shard, stride), gather)
     replicas = ranks / shard
     if (replicas > 1).any():
         across = machine.over("all_reduce", grads / shard, replicas, stride * shard.astype(np.int64))
         reduce = reduce + np.where(zero > 0, across, 0.0)
     repeated = machine.stack.grad_sync_every_micro_batch * (zero == 2)
     return reduce * np.where(repeated, layout.micro_batches, 1.0), gather
+
+
+def _bucketed(machine: Machine, op: str, bytes_: Numbers, size: Numbers, stride: Ints) -> Numbers:
+    """Seconds of a long buffer sent in messages of the stack's bucket size."""
+    stack = machine.stack
+    bucket = stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes
+    message = np.minimum(bytes_, bucket)
+    return machine.over(op, message, size, stride) * (bytes_ / np.maximum(message, 1.0))
 
 
 def _optimizer(work: Work, machine: Machine, cluster: Cluster) -> Numbers:

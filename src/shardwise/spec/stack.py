@@ -32,6 +32,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # kernels
     kernel_efficiency: float = 1.0
     """matrix-product rate in a long training run over the rate of the fitted kernel curves"""
+    attention_kernel: Literal["flash", "flash2"] = "flash"
+    """the fused attention kernel of its time: what the vendor's library has now, or FlashAttention-2"""
     attention_efficiency: float = 1.0
     grouped_gemm_efficiency: float = 1.0
     """expert products (many small ones) over one product of the same total size"""
@@ -45,6 +47,10 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """time the host needs to launch one operation; decides when kernels are small"""
     ops_per_layer: float = 24.0
     """operations a dense layer launches in the forward pass (twice that in the backward)"""
+    ops_per_collective: float = 2.0
+    """operations a tensor- or expert-parallel collective adds on the host"""
+    grad_accumulation_bytes: float = 0.0
+    """bytes moved per parameter and micro-batch to add a gradient to its buffer; 0 when the weight-gradient product does it"""
     step_overhead_s: float = 0.0
     """per step, neither compute nor communication: data, logging, scalar synchronisation"""
     optimizer_passes: float = 1.0
@@ -66,8 +72,13 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     grad_sync_every_micro_batch: bool = False
     """gradients are reduced after each micro-batch (FSDP without no_sync) instead of once per step"""
     bucket_bytes: float = 160e6
+    """gradients are reduced in messages of this size"""
+    gather_bucket_bytes: float = 160e6
+    """parameters are gathered in messages of this size (ZeRO-1 and 2)"""
     fabric_efficiency: float = 1.0
     """achieved over modelled network bandwidth between nodes"""
+    fabric_latency_s: float = 0.0
+    """added to every message between nodes, beyond what the cluster states"""
     jitter: float = 0.0
     """extra step time per doubling of the number of nodes: waiting for the slowest"""
     overlap_ep: float = 0.0
@@ -76,12 +87,18 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """tokens of the fullest expert rank over the mean"""
     scatter_gather_p2p: bool = True
     """pipeline transfers send 1/tp of the tensor from each tensor-parallel rank"""
+    transfer_overhead_s: float = 0.0
+    """per pipeline transfer between nodes, besides the bytes: handshake and metadata on the host"""
     stage_split: Literal["even", "by_cost"] = "even"
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
     full_recompute_keeps_comm: bool = True
     """recomputing a layer repeats its tensor-parallel collectives"""
 
     # memory
+    gathered_inputs_saved: bool = False
+    """sequence parallelism keeps the gathered input of each split product instead of gathering it again"""
+    grad_copy_bytes: float = 0.0
+    """bytes per parameter of a second gradient in compute precision, alive beside the accumulation buffer"""
     act_overhead: float = 1.0
     """saved activations over the tensor list"""
     base_bytes: float = 0.0

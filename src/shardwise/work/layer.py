@@ -20,17 +20,17 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         attention = layer.attention
         parts.append(_latent(model, attention, layout) if attention.latent else _projections(model, attention, layout))
         parts.append(_core(model, attention, layout, seq))
-        parts.append(_split_collectives(model, layout, "attention"))
+        parts.append(_split_collectives(model, layout, stack, "attention"))
         parts.append(_context_collectives(attention, layout))
     if layer.feed_forward is not None:
         parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
-        parts.append(_split_collectives(model, layout, "feed_forward"))
+        parts.append(_split_collectives(model, layout, stack, "feed_forward"))
     if layer.experts is not None:
         parts.append(_experts(model, layer.experts, layout, precision, stack))
         if layer.experts.shared_width:
             shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
             parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
-            parts.append(_split_collectives(model, layout, "feed_forward"))
+            parts.append(_split_collectives(model, layout, stack, "feed_forward"))
     return merge(parts)
 
 
@@ -62,7 +62,8 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
     saved = [Saved("layer input", width * stream, "never")]
     blocks = (layer.attention is not None) + (layer.feed_forward is not None or layer.experts is not None)
     saved += [Saved("norm input", width * stream)] * (blocks - 1)
-    saved += [Saved("norm output", width * precision.act_bytes)] * blocks
+    kept = layout.tokens * model.hidden if stack.gathered_inputs_saved else width
+    saved += [Saved("norm output", kept * precision.act_bytes)] * blocks
     if not stack.fused_norm:
         saved += [Saved("norm in fp32", width * 4.0)] * blocks
     if model.dropout:
@@ -151,20 +152,21 @@ def _core(model: Model, attention: Attention, layout: Layout, seq: int) -> Layer
     return LayerWork(attention=attend, saved=(softmax, *dropout, lse), score_elements=scores)
 
 
-def _split_collectives(model: Model, layout: Layout, part: str) -> LayerWork:
+def _split_collectives(model: Model, layout: Layout, stack: Stack, part: str) -> LayerWork:
     """Tensor parallelism around one column/row pair; counts are zero without it."""
     full = 2.0 * layout.tokens * model.hidden
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)
     whole = on - sharded
+    # backward gathers the output gradient, and the kept input again unless it was kept whole
+    gathers = 1.0 if stack.gathered_inputs_saved else 2.0
     return LayerWork(
         collectives=(
             Collective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "forward"),
             Collective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "backward"),
             Collective(f"{part} all-gather", "all_gather", "tp", full, sharded, "forward"),
             Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
-            # backward: gather the output gradient, scatter the input gradient, gather the kept input for the weight gradient
-            Collective(f"{part} all-gather", "all_gather", "tp", full, 2.0 * sharded, "backward"),
+            Collective(f"{part} all-gather", "all_gather", "tp", full, gathers * sharded, "backward"),
             Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
         )
     )

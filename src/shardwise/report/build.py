@@ -1,0 +1,124 @@
+"""Estimate of one policy -> Report."""
+
+import numpy as np
+
+from shardwise.cost.gpu import curve_of
+from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.estimate.mfu import Convention, conventions, recomputed_flops
+from shardwise.report.money import money_table, price_line
+from shardwise.report.report import Report, Stage
+from shardwise.report.traffic import traffic_of
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import Stack
+from shardwise.units import gib
+
+
+def report_of(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack) -> Report:
+    """The closed form's answer for one legal policy, on every pipeline stage."""
+    found = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True)
+    step_s, rate = float(found.times.step_s[0]), float(found.tokens_per_s_per_gpu[0])
+    flops = {c.key: c for c in conventions(model, job.seq)}
+    peak_flops = cluster.gpu.peak(job.precision.compute)
+    stages = _stages(found)
+    fullest = int(found.memory.fullest[0])
+    peak = float(found.memory.peak[0])
+    return Report(
+        tier="closed form",
+        model=model.name,
+        cluster=cluster.name,
+        gpu=cluster.gpu.name,
+        gpus=cluster.gpus,
+        stack=stack.name,
+        seq_tokens=job.seq,
+        global_sequences=job.global_batch,
+        step_tokens=job.step_tokens,
+        precision=job.precision.name,
+        optimizer=job.optimizer.name,
+        policy=policy,
+        fits=bool(found.fits[0]),
+        verdict=_verdict(stages[fullest], peak, cluster.gpu.memory_bytes),
+        step_s=step_s,
+        error_band=stack.error_band,
+        tokens_per_s_per_gpu=rate,
+        peak_flops_per_s=peak_flops,
+        mfu_full_square=flops["full_square"].utilization(rate, peak_flops),
+        mfu_causal_half=flops["causal_half"].utilization(rate, peak_flops),
+        hfu=_executed(model, job, policy, flops["full_square"]).utilization(rate, peak_flops),
+        capacity_bytes=cluster.gpu.memory_bytes,
+        peak_bytes=peak,
+        headroom_bytes=cluster.gpu.memory_bytes - peak,
+        fullest_stage=fullest,
+        host_bytes=float(found.memory.host_bytes[0]),
+        stages=stages,
+        time_s={part: _first(seconds) for part, seconds in found.times.parts.items()},
+        hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
+        micro_batches=int(found.work.layout.micro_batches[0]),
+        bubble_share=float(found.times.bubble_share[0]),
+        traffic_bytes=traffic_of(found.work, cluster),
+        money=money_table(cluster, job, step_s),
+        assumptions=tuple(_assumptions(model, cluster, job, policy, stack)),
+    )
+
+
+def _first(values: object) -> float:
+    return float(np.asarray(values).reshape(-1)[0])
+
+
+def _stages(found: Estimate) -> tuple[Stage, ...]:
+    memory = found.memory
+    return tuple(
+        Stage(
+            stage=index,
+            total_bytes=float(memory.total[0, index]),
+            kinds_bytes={kind: float(np.broadcast_to(grid, memory.total.shape)[0, index])
+                         for kind, grid in memory.kinds.items()},
+        )
+        for index in range(memory.total.shape[1])
+    )  # fmt: skip
+
+
+def _verdict(stage: Stage, peak: float, capacity: float) -> str:
+    if peak <= capacity:
+        return "fits"
+    largest = max(stage.kinds_bytes, key=lambda kind: stage.kinds_bytes[kind])
+    return f"out of memory by {gib(peak - capacity)} GiB on stage {stage.stage}: {largest}"
+
+
+def _executed(model: Model, job: Job, policy: Policy, plain: Convention) -> Convention:
+    """FLOP per token with the repeated work; where only some layers recompute, that share of it."""
+    per_stage = max(model.layers / policy.pp, 1.0)
+    share = 1.0 if policy.recompute_layers < 0 else min(policy.recompute_layers / per_stage, 1.0)
+    flops = plain.flops_per_token + share * recomputed_flops(model, job.seq, policy.recompute)
+    return Convention(key="hardware", what="whole square and recompute", flops_per_token=flops)
+
+
+def _assumptions(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack) -> list[str]:
+    curve = curve_of(cluster.gpu)
+    per_rank = policy.dp * policy.micro_batch
+    measured = (
+        f"kernel rates: fitted on measurements of {curve.measured} ({curve.source})"
+        if curve.measured == curve.gpu.lower()
+        else f"kernel rates: none measured on {curve.gpu}; constants of {curve.measured} at {curve.gpu}'s peaks"
+    )
+    lines = [
+        f"stack {stack.name}: {stack.summary}",
+        f"step time: typical error {stack.error_band:.0%} on measured runs that were not fitted",
+        measured,
+        "network: latency and bandwidth constants fitted on published collectives"
+        + (f"; {stack.fabric_efficiency:.0%} of that between nodes" if stack.fabric_efficiency != 1 else ""),
+        "placement: tp on neighbouring GPUs, then cp, dp and pp; nothing else on the fabric",
+        f"micro-batches: {job.global_batch:,} sequences / (dp {policy.dp} x micro-batch {policy.micro_batch})"
+        f" = {job.global_batch // per_rank:,}",
+        f"MFU counts model FLOPs of {job.precision.compute} peak, forward and backward; HFU adds recompute",
+        "days and dollars: no failures, checkpoints or restarts",
+        price_line(cluster),
+    ]
+    if any(kind.experts for kind in model.kinds):
+        balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
+        lines.append(f"routing: {balance}")
+    if policy.recompute == "selective" and policy.attention == "flash":
+        lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
+    return lines

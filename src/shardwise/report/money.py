@@ -1,0 +1,40 @@
+"""Energy and rent of an amount of training."""
+
+from shardwise.report.report import Money
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.load import Price, price_of
+
+BILLION = 1e9
+
+
+def known_price(cluster: Cluster) -> Price | None:
+    try:
+        return price_of(cluster.gpu.name)
+    except ValueError:
+        return None
+
+
+def money_of(cluster: Cluster, tokens: float, tokens_per_s: float) -> Money:
+    """All GPUs of the cluster, at board power and at the on-demand rent, for as long as `tokens` take."""
+    seconds = tokens / tokens_per_s
+    price = known_price(cluster)
+    hours = cluster.gpus * seconds / 3600
+    usd = None if price is None else (price.on_demand[0] * hours, price.on_demand[1] * hours)
+    return Money(tokens=tokens, seconds=seconds, energy_j=cluster.gpus * cluster.gpu.power_watts * seconds, usd=usd)
+
+
+def money_table(cluster: Cluster, job: Job, step_s: float) -> dict[str, Money]:
+    rate = job.step_tokens / step_s
+    amounts = {"step": float(job.step_tokens), "billion_tokens": BILLION}
+    if job.tokens:
+        amounts["run"] = job.tokens
+    return {name: money_of(cluster, tokens, rate) for name, tokens in amounts.items()}
+
+
+def price_line(cluster: Cluster) -> str:
+    price = known_price(cluster)
+    power = f"energy: GPUs at board power ({cluster.gpu.power_watts:.0f} W), no host, network or cooling"
+    if price is None:
+        return f"{power}; no published rent for {cluster.gpu.name}"
+    return f"{power}; rent {price.on_demand[0]:.2f}-{price.on_demand[1]:.2f} USD per GPU hour on demand, {price.date}"

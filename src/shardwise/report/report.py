@@ -1,0 +1,91 @@
+"""What is known about one policy, as plain numbers with their units in the names."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from shardwise.spec.policy import Policy
+
+
+class Stage(Struct, frozen=True, kw_only=True):
+    """Memory of one GPU of one pipeline stage."""
+
+    stage: int
+    total_bytes: float
+    kinds_bytes: dict[str, float]
+
+
+class Money(Struct, frozen=True, kw_only=True):
+    """What an amount of training takes; dollars are (low, high) rent, None where no price is published."""
+
+    tokens: float
+    seconds: float
+    energy_j: float
+    usd: tuple[float, float] | None
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    tier: str
+    """how it was found: closed form"""
+    model: str
+    cluster: str
+    gpu: str
+    gpus: int
+    stack: str
+    seq_tokens: int
+    global_sequences: int
+    step_tokens: int
+    precision: str
+    optimizer: str
+    policy: Policy
+    fits: bool
+    verdict: str
+    step_s: float
+    error_band: float
+    """typical relative error of the step time"""
+    tokens_per_s_per_gpu: float
+    peak_flops_per_s: float
+    """of the compute dtype: what MFU and HFU are shares of"""
+    mfu_full_square: float
+    mfu_causal_half: float
+    hfu: float
+    """the whole square and everything that is computed twice"""
+    capacity_bytes: float
+    peak_bytes: float
+    headroom_bytes: float
+    fullest_stage: int
+    host_bytes: float
+    """moved to the host by offloading, per GPU"""
+    stages: tuple[Stage, ...]
+    time_s: dict[str, float]
+    """exposed seconds of a step by part; they add up to step_s"""
+    hidden_s: dict[str, float]
+    """communication that runs under compute, by axis"""
+    micro_batches: int
+    bubble_share: float
+    traffic_bytes: dict[str, dict[str, float]]
+    """axis -> network level -> bytes an average GPU sends into the level in one step"""
+    money: dict[str, Money]
+    """per step, per 1e9 tokens, and (when the job states its tokens) for the whole run"""
+    assumptions: tuple[str, ...]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        return {part: seconds / self.step_s for part, seconds in self.time_s.items()}
+
+    @property
+    def largest_kind(self) -> str:
+        """What fills the fullest stage most."""
+        kinds = self.stages[self.fullest_stage].kinds_bytes
+        return max(kinds, key=lambda kind: kinds[kind])
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        found["time_share"] = self.shares
+        return found
+
+    def _repr_html_(self) -> str:
+        from shardwise.report.page import html_of
+
+        return html_of(self)

@@ -1,0 +1,200 @@
+"""A Report as a terminal page, 80 columns wide; letters carry what colours show, so nothing is lost without them."""
+
+from collections.abc import Iterable, Mapping
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shardwise.report.report import Money, Report, Stage
+from shardwise.spec.policy import Policy
+from shardwise.units import gib, time_text
+
+BAR = 50
+LETTERS = {
+    "parameters": ("P", "blue"), "gradients": ("G", "cyan"), "optimizer": ("O", "magenta"),
+    "activations": ("A", "green"), "logits": ("L", "yellow"), "gathered": ("F", "bright_blue"),
+    "working": ("W", "bright_green"), "buffers": ("B", "bright_cyan"), "overhead": ("x", "bright_black"),
+}  # fmt: skip
+MOST_STAGES = 12
+SHOWN_SHARE = 0.0005
+"""parts of a step below this share are left out of the page (JSON has them)"""
+
+
+def show(report: Report, console: Console | None = None) -> None:
+    out = console or Console(markup=False, highlight=False, emoji=False)
+    out.print(_head(report))
+    out.print()
+    out.print(_memory(report))
+    out.print(_legend(report))
+    out.print()
+    out.print(_time(report))
+    hidden = ", ".join(f"{axis} {time_text(s)}" for axis, s in report.hidden_s.items() if s > 0)
+    if hidden:
+        out.print(f"hidden under compute: {hidden}")
+    if any(sent for levels in report.traffic_bytes.values() for sent in levels.values()):
+        out.print()
+        out.print(_traffic(report))
+    out.print()
+    out.print(_money(report))
+    out.print("\nassumptions:")
+    out.print(_lines(report.assumptions))
+
+
+def policy_text(policy: Policy) -> str:
+    """The settings that differ from doing nothing, in one short line."""
+    words = [f"{axis} {getattr(policy, axis)}" for axis in ("dp", "tp", "pp", "cp", "ep")
+             if axis == "dp" or getattr(policy, axis) > 1]  # fmt: skip
+    if policy.vpp > 1:
+        words.append(f"vpp {policy.vpp}")
+    words += [f"zero {policy.zero}", f"micro {policy.micro_batch}"]
+    if policy.shard_group:
+        words.append(f"shard group {policy.shard_group}")
+    if policy.recompute != "none":
+        some = f" ({policy.recompute_layers} layers)" if policy.recompute_layers >= 0 else ""
+        words.append(f"recompute {policy.recompute}{some}")
+    if policy.offload != "none":
+        words.append(f"offload {policy.offload}")
+    return ", ".join(words)
+
+
+def _plain(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
+                 padding=(0, 1), collapse_padding=True, show_edge=False)  # fmt: skip
+
+
+def _head(report: Report) -> Table:
+    table = Table(
+        title=f"{report.model} on {report.cluster} ({report.gpus:,} x {report.gpu})", title_justify="left",
+        title_style="bold", box=None, show_header=False, pad_edge=False,
+    )  # fmt: skip
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    policy = report.policy
+    batch = f"{report.global_sequences:,} x {report.seq_tokens:,} = {report.step_tokens:,} tokens"
+    rows = [
+        ("policy", policy_text(policy)),
+        ("job", f"{batch} per step, {report.precision}, {report.optimizer}, stack {report.stack}"),
+        ("verdict", report.verdict),
+        ("step", f"{time_text(report.step_s)} (typical error {report.error_band:.0%}), "
+                 f"{report.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"),
+        ("MFU", f"{report.mfu_full_square:.1%} whole attention square, {report.mfu_causal_half:.1%} causal half; "
+                f"HFU {report.hfu:.1%}"),
+        ("memory", f"{gib(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "
+                   f"headroom {gib(report.headroom_bytes)} GiB"),
+        ("pipeline", f"{report.micro_batches:,} micro-batches, bubble {report.bubble_share:.1%} of the step"),
+    ]  # fmt: skip
+    for name, value in rows:
+        table.add_row(name, Text(value, style="red" if name == "verdict" and not report.fits else ""))
+    return table
+
+
+def _alike(stages: tuple[Stage, ...]) -> list[tuple[str, Stage]]:
+    """Neighbouring stages with the same memory are one line: '3-6'."""
+    groups: list[list[Stage]] = []
+    for stage in stages:
+        same = groups and abs(groups[-1][-1].total_bytes - stage.total_bytes) < 0.005 * stage.total_bytes
+        if same:
+            groups[-1].append(stage)
+        else:
+            groups.append([stage])
+    return [(str(g[0].stage) if len(g) == 1 else f"{g[0].stage}-{g[-1].stage}", g[0]) for g in groups]
+
+
+def _shown(lines: list[tuple[str, Stage]], fullest: float) -> list[tuple[str, Stage]]:
+    """A long pipeline: its first and last stages and the fullest one."""
+    if len(lines) <= MOST_STAGES:
+        return lines
+    return [
+        line
+        for i, line in enumerate(lines)
+        if i < MOST_STAGES // 2 or i >= len(lines) - MOST_STAGES // 2 or line[1].total_bytes >= fullest
+    ]
+
+
+def _memory(report: Report) -> Table:
+    table = _plain("memory of one GPU by stage")
+    for head, justify in (("stage", "left"), ("GiB", "right"), (f"| = {gib(report.capacity_bytes)} GiB", "left")):
+        table.add_column(head, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    most = max(report.capacity_bytes, *(stage.total_bytes for stage in report.stages))
+    for name, stage in _shown(_alike(report.stages), report.peak_bytes):
+        table.add_row(name, gib(stage.total_bytes), _bar(stage.kinds_bytes, most, report.capacity_bytes))
+    return table
+
+
+def _bar(kinds: Mapping[str, float], most: float, limit: float) -> Text:
+    text, position, filled = Text(), 0.0, 0
+    for kind, size in kinds.items():
+        position += size
+        until = round(BAR * position / most)
+        letter, style = LETTERS.get(kind, ("?", ""))
+        text.append(letter * (until - filled), style=style)
+        filled = until
+    mark = round(BAR * limit / most)
+    text.append("." * (mark - filled))
+    return text[:mark] + Text("|") + text[mark:]
+
+
+def _legend(report: Report) -> Text:
+    kinds = report.stages[report.fullest_stage].kinds_bytes
+    text = Text(f"stage {report.fullest_stage}, GiB:")
+    for kind, size in kinds.items():
+        if size > 0:
+            letter, style = LETTERS.get(kind, ("?", ""))
+            text.append("  ")
+            text.append(letter, style=style)
+            text.append(f" {kind} {gib(size)}")
+    return text
+
+
+def _time(report: Report) -> Table:
+    table = _plain("time of one step")
+    for head, left in (("part", True), ("ms", False), ("share", False), ("", True)):
+        table.add_column(head, justify="left" if left else "right", no_wrap=True)
+    for part, seconds in sorted(report.time_s.items(), key=lambda item: -item[1]):
+        share = seconds / report.step_s
+        if share >= SHOWN_SHARE:
+            table.add_row(part, f"{seconds * 1e3:,.1f}", f"{share:.1%}", "#" * round(BAR * share))
+    return table
+
+
+def _traffic(report: Report) -> Table:
+    table = _plain("sent by an average GPU in one step, GB")
+    levels = list(next(iter(report.traffic_bytes.values())))
+    table.add_column("axis")
+    for level in levels:
+        table.add_column(level, justify="right")
+    for axis, sent in report.traffic_bytes.items():
+        if any(sent.values()):
+            table.add_row(axis, *(f"{sent[level] / 1e9:,.3g}" if sent[level] else "-" for level in levels))
+    return table
+
+
+def _money(report: Report) -> Table:
+    table = _plain("what it takes")
+    for head, left in (("amount", True), ("tokens", False), ("time", False), ("MWh", False), ("USD", False)):
+        table.add_column(head, justify="left" if left else "right", no_wrap=True)
+    for name, money in report.money.items():
+        table.add_row(name.replace("_", " "), f"{money.tokens:,.3g}", time_text(money.seconds),
+                      f"{money.energy_j / 3.6e9:,.3g}", usd_text(money))  # fmt: skip
+    return table
+
+
+def usd_text(money: Money) -> str:
+    if money.usd is None:
+        return "-"
+    low, high = money.usd
+    if high < 1000:
+        return f"{low:,.2f}-{high:,.2f}"
+    scale, unit = (1e6, "M") if high >= 1e6 else (1e3, "k")
+    return f"{low / scale:.3g}-{high / scale:.3g}{unit}"
+
+
+def _lines(lines: Iterable[str]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for line in lines:
+        table.add_row("-", line)
+    return table

@@ -1,0 +1,115 @@
+"""Whole training steps of plain PyTorch decoders on one GPU: no parallelism, so kernels and saved tensors alone decide."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from shardwise.arch import model_from_shape
+from shardwise.arch.tensors import parameters
+from shardwise.cost.gpu import curve_of, memory_seconds
+from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.memory import Memory
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job, precision_of
+from shardwise.spec.load import cluster_from
+from shardwise.spec.model import Model
+from shardwise.spec.policy import RECOMPUTE, Policies, Policy
+from shardwise.spec.stack import Stack, known_stack
+from shardwise.validate.predict import Prediction
+from shardwise.validate.table import Measured, read_table
+
+GPU = "h200"
+SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq", "micro_batch")
+NEEDED = ("name", *SHAPE, "glu", "recompute", "precision", "compiled")
+TELLS = ("step_ms", "peak_alloc_gib", *SHAPE)
+"""columns by which such a table is recognised"""
+SOURCE = "one-gpu"
+
+
+def is_one_gpu(columns: tuple[str, ...]) -> bool:
+    return set(TELLS) <= set(columns)
+
+
+def one_gpu_predictions(path: Path, stack: str = "auto") -> list[Prediction]:
+    return [_predict(row, stack) for row in read_table(path, NEEDED)]
+
+
+def _predict(row: Measured, stack_name: str) -> Prediction:
+    stack = _stack(row, stack_name)
+    shape = {column: _size(row, column) for column in SHAPE}
+    micro, accumulation = shape["micro_batch"], row.whole("accum") or 1
+    recipe = row.word("precision") or "autocast"
+    job = Job(seq=shape["seq"], global_batch=micro * accumulation, precision=precision_of(recipe))
+    cluster = cluster_from(GPU, 1, 1)
+    policy = Policy(zero=0, sp=False, micro_batch=micro, recompute=_recompute(row))
+    model = _model(row, shape)
+    result = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True)
+    step_s = float(result.times.step_s[0]) + accumulation * _cast_seconds(model, job, cluster)
+    return Prediction(
+        _as_measured(row, job),
+        "ok" if _peak(result.memory, accumulation) <= cluster.gpu.memory_bytes else "oom",
+        f"plain PyTorch on one {GPU}, stack {stack.name}",
+        step_s=step_s,
+        tokens_per_s_per_gpu=job.step_tokens / step_s,
+        peak_bytes=_peak(result.memory, accumulation),
+        policy=policy,
+        stack=stack.name,
+    )
+
+
+def _cast_seconds(model: Model, job: Job, cluster: Cluster) -> float:
+    """Autocast rounds every weight before its first use in a micro-batch and widens every gradient after it."""
+    precision = job.precision
+    if not (precision.cast_bytes and precision.param_bytes > precision.cast_bytes):
+        return 0.0
+    moved = 2.0 * (precision.param_bytes + precision.cast_bytes) * parameters(model)
+    return float(memory_seconds(curve_of(cluster.gpu), moved))
+
+
+def _peak(memory: Memory, accumulation: int) -> float:
+    """Plain PyTorch frees the gradients after each step. With one micro-batch they come as the backward pass frees what
+    the forward pass kept, so only the larger of the two is ever there; later micro-batches add to gradients in place."""
+    if accumulation > 1:
+        return float(memory.peak[0])
+    kept = sum(float(memory.kinds[kind][0, 0]) for kind in ("activations", "logits", "gathered"))
+    return float(memory.peak[0]) - min(float(memory.kinds["gradients"][0, 0]), kept)
+
+
+def _stack(row: Measured, name: str) -> Stack:
+    if name != "auto":
+        return known_stack(name)
+    return known_stack("torch-compile" if row.word("compiled") == "1" else "torch-eager")
+
+
+def _size(row: Measured, column: str) -> int:
+    value = row.whole(column)
+    if not value:
+        raise ValueError(f"row {row.row}: {column} is {row.word(column)!r}; write a whole number of 1 or more")
+    return value
+
+
+def _recompute(row: Measured) -> str:
+    stated = row.word("recompute") or "none"
+    if stated not in RECOMPUTE:
+        raise ValueError(f"row {row.row}: recompute is {stated!r}; write one of {', '.join(RECOMPUTE)}")
+    return stated
+
+
+def _model(row: Measured, shape: dict[str, int]) -> Model:
+    """These decoders have an untied head, no dropout, and no rotary embedding (learned positions when not gated)."""
+    model = model_from_shape(
+        row.word("name"), shape["layers"], shape["hidden"], shape["heads"], shape["kv_heads"], shape["ffn"],
+        row.word("glu") == "1", shape["vocab"], tied=False, positions=shape["seq"],
+    )  # fmt: skip
+    return replace(model, dropout=False, rotary=False)
+
+
+def _as_measured(row: Measured, job: Job) -> Measured:
+    """The row under the column names the scores read."""
+    step_ms = row.number("step_ms")
+    text = {
+        "source": SOURCE, "model": row.word("name"), "gpu": GPU, "gpus": "1", "seq": str(job.seq),
+        "global_batch": str(job.global_batch), "step_seconds": str(step_ms / 1e3) if step_ms else "",
+        "peak_mem_gb": row.word("peak_alloc_gib"),
+    }  # fmt: skip
+    return Measured(row=row.row, text=text)

@@ -1,0 +1,39 @@
+"""A table of measured runs -> the validation document: every row predicted, errors by source and over all."""
+
+from pathlib import Path
+from typing import Any
+
+from shardwise.validate.failed import failed_predictions, fit_balanced_accuracy
+from shardwise.validate.one_gpu import is_one_gpu, one_gpu_predictions
+from shardwise.validate.predict import Prediction, predict
+from shardwise.validate.score import summary
+from shardwise.validate.table import header, read_table
+
+
+def validate(data: Path, *, failed: Path | None = None, stack: str = "auto") -> dict[str, Any]:
+    """`{"rows": [...], "summary": {"all": {...}, "<source>": {...}}}`: the fixed contract of the verb."""
+    if is_one_gpu(header(data)):
+        predictions = one_gpu_predictions(data, stack)
+    else:
+        predictions = predict(read_table(data), stack)
+    if not predictions:
+        raise ValueError(f"{data}: has a first line but no rows; write one line per measured run")
+    scores: dict[str, dict[str, Any]] = dict(summary(predictions))
+    if failed is not None:
+        scores["all"]["fit_balanced_accuracy"] = fit_balanced_accuracy(predictions, failed_predictions(failed, stack))
+    return {"rows": [_row(p) for p in predictions], "summary": scores}
+
+
+def _row(prediction: Prediction) -> dict[str, Any]:
+    measured = prediction.measured
+    return {
+        "row": measured.row,
+        "source": measured.word("source"),
+        "verdict": prediction.verdict,
+        "why": prediction.why,
+        "step_s": prediction.step_s,
+        "tokens_per_s_per_gpu": prediction.tokens_per_s_per_gpu,
+        "peak_bytes": prediction.peak_bytes,
+        "measured_tokens_per_s_per_gpu": measured.tokens_per_s_per_gpu,
+        "error": prediction.error,
+    }

@@ -1,0 +1,103 @@
+"""The catalog's models have the sizes their publishers print."""
+
+import pytest
+
+from shardwise.arch import model_names, model_of
+from shardwise.arch.tensors import active_parameters, embedding_tensors, head_tensors, matmul_parameters, parameters
+
+MEGATRON = ("1.7", "3.6", "7.5", "18.4", "39.1", "76.1", "145.6", "310.1", "529.6", "1008.0")
+OFF_IN_THE_SOURCE = {
+    "gpt-3-medium": 0.02,  # printed 350M; its own depth and width make 356M
+    "mcore-1.7b": 0.04,  # printed 1.7B; the form that gives all eight others to the digit makes 1.75B
+}
+SPOT_CHECKS = {
+    "llama-3-8b": 8_030_261_248, "llama-2-7b": 6_738_415_616, "mixtral-8x7b": 46_702_792_704,
+    "qwen2.5-7b": 7_615_616_512, "qwen3-30b-a3b": 30_532_122_624, "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672, "deepseek-v3": 671_026_419_200, "gemma-2-9b": 9_241_705_984,
+    "mistral-7b": 7_241_732_096, "gpt2": 124_439_808, "bert-large": 336_226_108, "mpt-7b": 6_658_859_008,
+    "bloom-176b": 176_247_271_424, "gpt-neox-20b": 20_554_567_680, "mnist-mlp": 101_632,
+}  # fmt: skip
+
+
+def digits(published: float) -> int:
+    return len(str(int(published)).rstrip("0"))
+
+
+def rounds_to(count: int, published: float) -> bool:
+    """The count, printed with as many digits as the publisher printed, is what the publisher printed."""
+    unit = 10 ** (len(str(int(published))) - digits(published))
+    return abs(count - published) <= unit / 2
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_size_is_the_published_one(name: str) -> None:
+    model = model_of(name)
+    count, published = parameters(model), model.published_params
+    if digits(published) >= 6:
+        assert count == published
+    elif name in OFF_IN_THE_SOURCE:
+        assert 0.01 < abs(count / published - 1) < OFF_IN_THE_SOURCE[name]
+    else:
+        assert rounds_to(count, published) or abs(count / published - 1) < 0.01
+
+
+@pytest.mark.parametrize(("name", "count"), SPOT_CHECKS.items())
+def test_exact_sizes(name: str, count: int) -> None:
+    assert parameters(model_of(name)) == count
+
+
+@pytest.mark.parametrize("printed", MEGATRON)
+def test_megatron_table_to_its_last_digit(printed: str) -> None:
+    count = parameters(model_of(f"megatron-{printed.removesuffix('.0')}b"))
+    assert f"{count / 1e9:.1f}" == printed
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("gpt-oss-20b", 3.61), ("gpt-oss-120b", 5.13)],
+)
+def test_active_parameters_without_the_lookup(name: str, billions: float) -> None:
+    """The gpt-oss model card counts the head and leaves the embedding out."""
+    assert round(active_parameters(model_of(name), embedding=False) / 1e9, 2) == billions
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "tolerance"),
+    [
+        ("mixtral-8x7b", 12.9, 0.01), ("mixtral-8x22b", 39, 0.01), ("deepseek-v3", 37, 0.02), ("deepseek-v2", 21, 0.02),
+        ("deepseek-v2-lite", 2.7, 0.02), ("qwen3-30b-a3b", 3.3, 0.02), ("qwen3-235b-a22b", 22, 0.01),
+        ("kimi-k2", 32, 0.03), ("llama-4-maverick", 17, 0.02), ("dbrx", 36, 0.02), ("moonlight-16b-a3b", 3, 0.03),
+        ("grok-1", 86, 0.03), ("qwen1.5-moe-a2.7b", 2.7, 0.01),
+    ],
+)  # fmt: skip
+def test_active_parameters_as_published(name: str, billions: float, tolerance: float) -> None:
+    assert active_parameters(model_of(name)) == pytest.approx(billions * 1e9, rel=tolerance)
+
+
+def test_mnist_weights_in_fp32() -> None:
+    model = model_of("mnist-mlp")
+    assert [t.size for t in embedding_tensors(model) + head_tensors(model)] == [100_352, 1_280]
+    assert 4 * parameters(model) == 406_528
+
+
+def test_corrected_slips_of_the_gpt3_print() -> None:
+    assert model_of("gpt-3-13b").hidden == 5120
+    heads = model_of("gpt-3-xl").kinds[0].attention
+    assert heads is not None
+    assert (heads.heads, heads.head_dim) == (16, 128)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_counts_are_ordered(name: str) -> None:
+    model = model_of(name)
+    bare = active_parameters(model, embedding=False)
+    assert matmul_parameters(model) <= bare <= active_parameters(model) <= parameters(model)
+    assert parameters(model) <= parameters(model, mtp=True)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [("Llama3-8B", "llama-3-8b"), ("GPT-39.1B", "megatron-39.1b"), ("gpt3-175b", "gpt-3-175b"), ("GPT2-XL", "gpt2-xl")],
+)
+def test_aliases_in_any_case(alias: str, name: str) -> None:
+    assert model_of(alias) == model_of(name)

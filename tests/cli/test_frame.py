@@ -1,0 +1,102 @@
+"""The frame: start-up cost, exit codes, pipes, colours, unknown words."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardwise.cli import main
+from shardwise.cli._verbs import VERBS, import_path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+def launched(command: list[str], **env: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "80", **env}
+    return subprocess.run(command, capture_output=True, text=True, env=variables, timeout=60, check=False)
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return launched([sys.executable, "-m", "shardwise", *arguments], **env)
+
+
+def test_every_registered_verb_exists():
+    for verb in VERBS:
+        module, function = import_path(verb).split(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_help_names_every_verb_and_loads_none_of_them():
+    found = run("--help")
+    assert found.returncode == 0
+    assert all(verb in found.stdout for verb in VERBS)
+    code = """
+import sys
+from shardwise.cli import main
+main(["--help"])
+print({"numpy", "yaml", "shardwise.spec", "shardwise.arch", "shardwise.catalog"} & set(sys.modules), file=sys.stderr)
+"""
+    assert launched([sys.executable, "-c", code]).stderr == "set()\n"
+
+
+def cpu_seconds(code: str) -> float:
+    """User and system time of a fresh interpreter; the least of three, since the machine is shared."""
+    measure = "\nimport os, sys\nspent = os.times()\nsys.stderr.write(str(spent.user + spent.system))"
+    return min(float(launched([sys.executable, "-c", code + measure]).stderr) for _ in range(3))
+
+
+def test_start_up_is_cheap():
+    assert cpu_seconds("from shardwise.cli import main; main(['--help'])") < 0.5
+    assert cpu_seconds("import shardwise") < 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["modles"], "error: 'modles' is no verb; did you mean 'models'?\n"),
+        (["--versoin"], "error: '--versoin' is no option of shardwise itself; did you mean '--version'?\n"),
+        (["gpus", "h1000"], "error: gpu 'h1000' is unknown; did you mean 'h100'?\n"),
+    ],
+)
+def test_unknown_words(arguments, message):
+    found = run(*arguments)
+    assert (found.returncode, found.stdout, found.stderr) == (2, "", message)
+
+
+def test_nothing_at_all_prints_the_help():
+    found = run()
+    assert found.returncode == 0
+    assert "models" in found.stdout
+
+
+def test_version_is_one_line(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["models"], ["models", "--json"], ["--help"]], ids=" ".join)
+def test_a_reader_that_leaves_is_no_error(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "shardwise", *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    found = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, text=True, env=variables, timeout=60, check=False
+    )
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_colours_only_where_they_are_wanted():
+    assert "\x1b[" not in run("gpus").stdout
+    assert "\x1b[" in run("gpus", FORCE_COLOR="1").stdout
+    assert "\x1b[3" not in run("gpus", FORCE_COLOR="1", NO_COLOR="1").stdout
+
+
+def test_a_terminal_without_unicode_still_gets_its_page():
+    found = run("gpus", PYTHONIOENCODING="ascii")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.isascii()

@@ -1,0 +1,196 @@
+"""Every verb in-process: good input, bad input, JSON, and nothing wider than the terminal."""
+
+import json
+
+import pytest
+
+from shardwise.cli import main
+from shardwise.spec.load import cluster_of
+
+GOOD = [
+    ["models"],
+    ["models", "llama-65b"],
+    ["models", "deepseek-v3"],
+    ["models", "mnist-mlp"],
+    ["gpus"],
+    ["gpus", "h100"],
+    ["gpus", "V100"],
+    ["gpus", "b200"],
+    ["clusters"],
+    ["clusters", "dgx-h100:1024"],
+    ["clusters", "8xh100"],
+    ["roofline", "h100"],
+    ["roofline", "b200", "--dtype", "fp8", "--ffn", "16k", "--glu"],
+    ["roofline", "dgx-h100:2048", "--inner", "64", "--experts", "256", "--active", "8", "--ffn", "16384"],
+    ["roofline", "pcie-rtx4090"],
+    ["mfu", "llama-65b", "--tps", "380", "--on", "a100-80"],
+    [
+        "mfu",
+        "gpt-3-175b",
+        "--on",
+        "dgx-a100:1024",
+        "--tokens",
+        "300B",
+        "--gpus",
+        "1024",
+        "--time",
+        "35 d",
+        "--recompute",
+        "full",
+    ],
+    ["mfu", "deepseek-v3", "--tps", "1e9", "--on", "h800", "--dtype", "fp8"],
+    ["batch", "--seq", "2048"],
+    ["batch", "--global", "2048", "--seq", "4096", "--dp", "64", "--micro", "2"],
+    ["batch", "--global", "8,388,608 tokens", "--seq", "4096", "--gpus", "1024", "--tp", "8", "--pp", "4"],
+    ["batch", "--global", "8,388,608-tokens", "--seq", "4096", "--accumulation", "8", "--micro", "1"],
+]
+
+BAD = [
+    (["models", "lama-65b"], "did you mean"),
+    (["models", "/no/such/config.json"], "config.json"),
+    (["gpus", "h1000"], "did you mean 'h100'?"),
+    (["clusters", "dgx-h100:many"], "many"),
+    (["clusters", "dgx-h100:99999999"], "at most"),
+    (["clusters", "--yaml"], "needs a name"),
+    (["roofline", "hh100"], "neither a GPU nor a cluster; did you mean 'h100'?"),
+    (["roofline", "dgx-h100:1024", "--inner", "2000"], "from 1 to 1024"),
+    (["roofline", "h100", "--experts", "2", "--active", "3"], "active"),
+    (["roofline", "h100", "--dtype", "fp7"], "did you mean 'fp8'?"),
+    (["roofline", "h100", "--ffn", "16 GB"], "unknown unit 'GB'"),
+    (["roofline"], "TARGET"),
+    (["mfu", "llama-65b", "--on", "a100-80"], "speed is missing"),
+    (["mfu", "llama-65b", "--on", "a100-80", "--tps", "0"], "above 0"),
+    (["mfu", "llama-65b", "--on", "a100-80", "--tps", "nan"], "above 0"),
+    (
+        ["mfu", "llama-65b", "--on", "a100-80", "--tokens", "1T", "--gpus", "8", "--time", "35"],
+        "has no unit; write '35 s'",
+    ),
+    (["mfu", "llama-65b", "--on", "a100-80", "--tps", "380", "--recompute", "ful"], "unknown"),
+    (["mfu", "llama-65b", "--tps", "380"], "--on"),
+    (["batch", "--global", "4M-tokens", "--seq", "2048"], "3,999,744 tokens (1,953 sequences)"),
+    (["batch", "--global", "2048", "--seq", "4096", "--dp", "64", "--micro", "3"], "micro 2 or 4"),
+    (["batch", "--global", "2048", "--seq", "4096", "--dp", "3", "--gpus", "64"], "write --dp 64"),
+    (["batch", "--seq", "0"], "out of range"),
+    (["batch", "--seq", "4096", "--micro", "two"], "--micro"),
+    (["batch", "--seq", "4096", "--mikro", "2"], "Did you mean --micro?"),
+]
+
+
+@pytest.fixture(autouse=True)
+def narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.mark.parametrize("arguments", GOOD, ids=" ".join)
+def test_good_input_prints_a_page_that_fits(arguments, capsys):
+    assert main(arguments) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.strip()
+    assert max(len(line) for line in shown.out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("arguments", GOOD, ids=" ".join)
+def test_json_is_json_and_nothing_else(arguments, capsys):
+    assert main([*arguments, "--json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert isinstance(json.loads(shown.out), dict)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cure"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_bad_input_is_one_line_and_exit_2(arguments, cure, capsys):
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
+    assert cure in shown.err
+
+
+@pytest.mark.parametrize("verb", ["models", "gpus", "clusters", "roofline", "mfu", "batch"])
+def test_help_of_a_verb(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--json" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def data_of(capsys, *arguments: str) -> dict:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_narrow_tables_cut_nothing_off(capsys):
+    known = data_of(capsys, "models")["models"]
+    assert main(["models"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    for model in known:
+        assert lines[model["name"]].rstrip().endswith(f"{model['vocab']:,}")
+    chips = data_of(capsys, "gpus")["gpus"]
+    assert main(["gpus"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    for gpu in chips:
+        price = gpu["usd_per_hour"]
+        assert lines[gpu["name"]].rstrip().endswith(f"-{price[1]:.2f}" if price else "-")
+
+
+def test_mfu_gives_every_convention(capsys):
+    llama = data_of(capsys, "mfu", "llama-65b", "--tps", "380", "--on", "a100-80")["conventions"]
+    assert list(llama) == ["6n_all", "6n_matmul", "full_square", "causal_half", "hardware", "8tp"]
+    assert llama["6n_all"]["utilization"] == pytest.approx(0.475, abs=0.005)
+    assert llama["8tp"]["utilization"] == pytest.approx(0.63, abs=0.01)
+
+
+def test_mfu_from_a_whole_run_and_back(capsys):
+    run = data_of(
+        capsys, "mfu", "gpt-3-175b", "--on", "a100-80", "--tokens", "300B", "--gpus", "1024", "--time", "35 d"
+    )
+    assert run["conventions"]["8tp"]["utilization"] == pytest.approx(0.43, abs=0.005)
+    assert run["run_s"] == pytest.approx(35 * 86400)
+    speed = str(run["tokens_per_s_per_gpu"])
+    back = data_of(capsys, "mfu", "gpt-3-175b", "--on", "a100-80", "--tokens", "300B", "--gpus", "1024", "--tps", speed)
+    assert back["run_s"] == pytest.approx(35 * 86400)
+
+
+def test_roofline_numbers_reach_the_user(capsys):
+    found = data_of(capsys, "roofline", "dgx-h100:1024", "--inner", "256", "--ffn", "16k")
+    assert round(found["critical_flop_per_byte"]) == 295
+    assert [level["crossed"] for level in found["levels"]] == [False, False, True]
+    assert round(found["levels"][-1]["dp_sharp_tokens"]) == 39
+    assert int(found["tensor_parallel_bound_ways"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "correction"),
+    [
+        (["gpus", "b200"], "148 SMs"),
+        (["gpus", "gb200"], "Blackwell"),
+        (["clusters", "dgx-h100:1024"], "51.2 TB/s"),
+        (["roofline", "dgx-h100:1024"], "about 370 of its 450 GB/s"),
+        (["roofline", "dgx-h100:1024"], "about 30 %"),
+        (["roofline", "h100", "--ffn", "16k"], "8 ways, not 9"),
+        (["mfu", "llama-65b", "--tps", "380", "--on", "a100-80"], "gives 0.63"),
+        (["models", "llama-65b"], "gives 0.63"),
+    ],
+)
+def test_wrong_sources_are_corrected_where_a_user_meets_them(arguments, correction, capsys):
+    assert correction in " ".join(data_of(capsys, *arguments)["notes"])
+
+
+def test_yaml_is_a_cluster_again(tmp_path, capsys):
+    assert main(["clusters", "dgx-h100:1024", "--yaml"]) == 0
+    path = tmp_path / "site.yaml"
+    path.write_text(capsys.readouterr().out)
+    assert cluster_of(str(path)).levels == cluster_of("dgx-h100:1024").levels
+    assert main(["roofline", str(path)]) == 0
+
+
+def test_batch_says_what_equals_what(capsys):
+    found = data_of(capsys, "batch", "--global", "2048", "--seq", "4096", "--gpus", "1024", "--tp", "8", "--pp", "4")
+    assert (found["dp"], found["accumulation"], found["global_tokens"]) == (32, 64, 8_388_608)
+    assert {"micro_sequences": 4, "accumulation": 16} in found["splits"]
+    few = data_of(capsys, "batch", "--global", "32", "--seq", "4096", "--dp", "16", "--pp", "4")
+    assert "cannot fill 4 pipeline stages" in few["notes"][0]
