@@ -100,14 +100,15 @@ class GroupedAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         fused = named("query, key, value", column(x, self.qkv, self.split, self.qkv_bias))
-        q, k, v = fused.split(self.widths, dim=-1)
-        if self.model.rotary or self.a.qk_norm != "none":
+        if self.model.rotary or self.a.qk_norm != "none" or self.heads != self.groups:
             # new tensors for queries and keys: values must not keep the whole product alive
+            q, k, v = fused.split(self.widths, dim=-1)
             q, k, v = self._positioned(q, self.heads), self._positioned(k, self.groups), v.clone()
             named("query, key, value", v)
             q, k, v = rows(q, self.heads), rows(k, self.groups), rows(v, self.groups)
         else:
-            q, k, v = (self._strided(t, n) for t, n in ((q, self.heads), (k, self.groups), (v, self.groups)))
+            # columns lie head by head, so that all three are views of the one product
+            q, k, v = rows(fused, self.heads).chunk(3, dim=-1)
         attend = plain_attention(q, k, v, self.model.dropout) if self.plain else FlashAttention.apply(q, k, v)
         return row(attend.view(attend.shape[0], x.shape[1], -1), self.out, self.split, self.out_bias)
 
@@ -119,12 +120,6 @@ class GroupedAttention(nn.Module):
         if self.model.rotary:
             x = rotated(x, self.a.head_dim)
         return named("query, key, value", x).flatten(2)
-
-    def _strided(self, x: Tensor, heads: int) -> Tensor:
-        """Heads of one batch entry lie in one row of the fused product, so the rows of `batch 1` are a view."""
-        if x.shape[1] == 1:
-            return x.squeeze(1).unflatten(-1, (heads, -1)).transpose(0, 1)
-        return rows(named("query, key, value", x.contiguous()), heads)
 
 
 class LatentAttention(nn.Module):

@@ -4,6 +4,9 @@ The module is imported only when the verb is run, so that `--help` costs nothing
 """
 
 VERBS: dict[str, str] = {
+    "plan": "The best policies for a model on a cluster, and why the others lose.",
+    "estimate": "One policy: memory, step time, MFU, traffic, cost, verdict.",
+    "validate": "Predictions held against a table of measured runs.",
     "models": "The models shardwise knows, or everything about one of them.",
     "gpus": "The GPUs shardwise knows: peaks, memory, links, power, price.",
     "clusters": "The clusters shardwise knows, level by level; --yaml writes a file to edit.",

@@ -115,6 +115,7 @@ def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
     held = np.zeros_like(stages.index)
     for layer, count in zip(work.kinds, stages.kinds, strict=True):
         none, selective, full = saved_bytes(layer)
+        selective = full + work.stack.selective_kept * (selective - full)
         short = np.where(policies.recompute == 2, full, selective)
         held = held + count * (share * np.asarray(short)[:, None] + (1 - share) * np.asarray(none)[:, None])
         # a layer that recomputes needs its whole set once, while its backward runs
@@ -141,6 +142,10 @@ def _gathered(work: Work, parameters: Grid) -> Grid:
     ends = work.counts.embedding.dense_per_rank(layout)[:, None] * np.maximum(work.stages.first, work.stages.last)
     two = np.maximum(2.0 * layer, layer + ends)
     gathered = two * precision.param_comm_bytes + np.maximum(layer, ends) * precision.grad_comm_bytes
+    # with pipeline stages the gathered weights and whole gradients stay until the step's last micro-batch
+    held = parameters * (precision.param_comm_bytes + precision.grad_bytes)
+    staged = (layout.pp > 1)[:, None] & (not work.stack.regather_with_pp)
+    gathered = np.where(staged, held, gathered)
     casts = parameters * precision.cast_bytes
     return np.where(sharded, gathered, casts)
 

@@ -102,7 +102,11 @@ class _Gathers:
         self.any = bool(self.on.any())
         # without per-micro-batch reduction gradients stay unsharded until the last one
         often = machine.stack.grad_sync_every_micro_batch
-        self.reductions = self.on if often else self.on / work.layout.micro_batches
+        once = 1.0 / work.layout.micro_batches
+        self.reductions = self.on * (1.0 if often else once)
+        held = (work.layout.pp > 1) & (not machine.stack.regather_with_pp)
+        # both gathers of a micro-batch, or one for the whole step
+        self.gathers = self.on * np.where(held, 0.5 * once, 1.0)
 
     def of(self, counts: Counts) -> tuple[Numbers, Numbers]:
         layout, machine = self.layout, self.machine
@@ -116,7 +120,7 @@ class _Gathers:
             stride = machine.strides["edp"]
             gather = gather + machine.over("all_gather", expert * params, layout.expert_shard, stride)
             reduce = reduce + machine.over("reduce_scatter", expert * grads, layout.expert_shard, stride)
-        return gather * self.on, reduce * self.reductions
+        return gather * self.gathers, reduce * self.reductions
 
 
 def _unit(
@@ -129,7 +133,8 @@ def _unit(
     recompute, repeated_tp = np.zeros_like(layout.tp), 0.0
     if repeats is not None:
         full = (policies.recompute == 2) * repeats
-        recompute = full * seconds.forward + (policies.recompute == 1) * repeats * seconds.attention
+        rest = stack.selective_repeat * (seconds.forward - seconds.attention)
+        recompute = full * seconds.forward + (policies.recompute == 1) * repeats * (seconds.attention + rest)
         repeated_tp = full * seconds.forward_comm["tp"] * stack.full_recompute_keeps_comm
     tp_total = seconds.forward_comm["tp"] + seconds.backward_comm["tp"] + repeated_tp
     ep_total = seconds.forward_comm["ep"] + seconds.backward_comm["ep"]

@@ -30,7 +30,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     zero_with_stages: int = 1
     """highest ZeRO stage together with pipeline stages: sharded gradients would be reduced for every micro-batch"""
     zero: tuple[int, ...] = ZERO
-    recompute: tuple[str, ...] = RECOMPUTE
+    recompute: tuple[str, ...] = ("none", "full")
+    """selective recompute drops the attention scores, which flash attention never keeps: it could only lose"""
 
 
 class Space(Struct, frozen=True):

@@ -69,6 +69,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of an overlapped collective that can hide under compute at best"""
     overlap_slowdown: float = 0.06
     """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
+    regather_with_pp: bool = False
+    """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them through the step"""
     grad_sync_every_micro_batch: bool = False
     """gradients are reduced after each micro-batch (FSDP without no_sync) instead of once per step"""
     bucket_bytes: float = 160e6
@@ -91,6 +93,10 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """per pipeline transfer between nodes, besides the bytes: handshake and metadata on the host"""
     stage_split: Literal["even", "by_cost"] = "even"
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
+    selective_repeat: float = 0.0
+    """selective recompute repeats this share of a layer's forward besides the attention core"""
+    selective_kept: float = 1.0
+    """selective recompute keeps this share of the tensors outside the attention core"""
     full_recompute_keeps_comm: bool = True
     """recomputing a layer repeats its tensor-parallel collectives"""
 

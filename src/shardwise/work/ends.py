@@ -6,7 +6,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.model import Model
 from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved
+from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, element_bytes
 
 
 def embedding_work(model: Model, layout: Layout, precision: Precision) -> LayerWork:
@@ -15,12 +15,14 @@ def embedding_work(model: Model, layout: Layout, precision: Precision) -> LayerW
         gemm = Gemm("input", tokens, model.hidden, model.input_width)
         saved = (Saved("input", precision.act_bytes * tokens * model.input_width, "never"),)
         return LayerWork(gemms=(gemm,), saved=saved)
-    full = 2.0 * tokens * model.hidden
+    full = element_bytes(precision) * tokens * model.hidden
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)
     moved = tokens * model.hidden * (2.0 + precision.residual_bytes)
     masks = (Saved("embedding dropout mask", tokens * model.hidden / layout.sp, "never"),) if model.dropout else ()
+    width = model.embedding_width or model.hidden
     return LayerWork(
+        gemms=(Gemm("embedding to model width", tokens / layout.sp, model.hidden, width),) if width != model.hidden else (),
         pointwise=(Pointwise("embedding", moved, 2 * moved),),
         saved=masks,
         collectives=(
@@ -36,18 +38,24 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
     tokens = layout.tokens
     shard = tokens * model.hidden / layout.sp
     logits = tokens * model.vocab / layout.tp
-    full = 2.0 * tokens * model.hidden
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)
     stream = precision.residual_bytes
+    width = model.embedding_width or model.hidden
+    full = element_bytes(precision) * tokens * width
+    gemms = [Gemm("head", tokens, model.vocab / layout.tp, width, low_precision=False)]
+    if width != model.hidden:
+        gemms.append(Gemm("model to embedding width", tokens / layout.sp, width, model.hidden, low_precision=False))
+    if model.head_transform:
+        gemms.append(Gemm("head transform", tokens / layout.sp, model.hidden, model.hidden, low_precision=False))
     return LayerWork(
-        gemms=(Gemm("head", tokens, model.vocab / layout.tp, model.hidden, low_precision=False),),
+        gemms=tuple(gemms),
         pointwise=(
             Pointwise("final norm", 2 * shard * stream, 4 * shard * stream),
             Pointwise("loss", 2.0 * logits * stack.loss_passes / 2, 2.0 * logits * stack.loss_passes / 2),
         ),
         saved=(
-            Saved("final norm", shard * (stream + precision.act_bytes), "never"),
+            Saved("final norm", shard * (stream * model.final_norm + precision.act_bytes), "never"),
             Saved("logits and loss", logits * stack.loss_logit_bytes, "never"),
         ),
         collectives=(

@@ -6,10 +6,16 @@ Every number may be an array with one element per policy.
 from dataclasses import dataclass, field
 from typing import Literal
 
+from shardwise.spec.job import Precision
 from shardwise.work.layout import Numbers
 
 Value = Numbers | float
 Axis = Literal["tp", "cp", "dp", "ep", "etp", "pp"]
+
+
+def element_bytes(precision: Precision) -> float:
+    """One element of a tensor between two products: the compute dtype, and 16 bits where products read fp8 or fp4."""
+    return max(precision.act_bytes, 2.0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,80 @@
+"""The job, as the flags of several verbs state it: sequence, batch, precision, optimizer, tokens."""
+
+import re
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from shardwise.spec.job import Job, optimizer_of, precision_of
+from shardwise.spec.model import Model
+from shardwise.units import count_of
+
+Seq = Annotated[str | None, Parameter(help="Sequence length; default: the model's position table, or 8192.")]
+GlobalBatch = Annotated[
+    str | None, Parameter(help="Sequences per step, or '4M tokens'; default: about 4M tokens (2**22).")
+]
+PrecisionName = Annotated[str, Parameter(name="--precision", help="bf16, fp16, fp8, bf16-pure, autocast, ...")]
+OptimizerName = Annotated[str, Parameter(name="--optimizer", help="adamw, adamw-8bit, sgd, adafactor, muon, ...")]
+StackName = Annotated[str, Parameter(name="--stack", help="Software whose kernels and overlap are assumed.")]
+Tokens = Annotated[str | None, Parameter(help="Tokens to train on in all, such as 15T: adds days and dollars.")]
+
+DEFAULT_STACK = "megatron-core"
+DEFAULT_SEQ = 8192
+DEFAULT_TOKENS = 2**22
+MOST_ROUNDING = 0.05
+
+
+def job_of(
+    model: Model, seq: str | None, batch: str | None, precision: str, optimizer: str, tokens: str | None
+) -> tuple[Job, list[str]]:
+    """The job, and one note for each thing that was assumed."""
+    if model.inputs != "tokens":
+        raise ValueError(f"model: {model.name} reads features, not tokens; write a language model such as llama-3-8b")
+    notes: list[str] = []
+    length = count_of(seq, "seq") if seq is not None else model.positions or DEFAULT_SEQ
+    if length < 1:
+        raise ValueError(f"seq: {seq!r} is out of range; write a whole number of 1 or more")
+    if seq is None:
+        notes.append(f"--seq not given: {length:,} assumed")
+    if batch is None:
+        sequences = max(DEFAULT_TOKENS // length, 1)
+        notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
+    else:
+        sequences = _sequences(batch, length, notes)
+    job = Job(
+        seq=length, global_batch=sequences, precision=precision_of(precision), optimizer=optimizer_of(optimizer),
+        tokens=float(count_of(tokens, "tokens")) if tokens is not None else 0.0,
+    )  # fmt: skip
+    return job, notes
+
+
+def _sequences(text: str, seq: int, notes: list[str]) -> int:
+    """'4M tokens' or '4M-tokens' counts tokens; '2048' or '2048 sequences' counts sequences."""
+    plain = re.sub(r"[-_](tokens?|sequences?)\s*$", r" \1", text)
+    count = count_of(plain, "global-batch")
+    if not re.search(r"tokens?\s*$", plain, re.IGNORECASE):
+        return count
+    sequences = divisible_near(count / seq)
+    if sequences * seq != count:
+        notes.append(f"{text!r} is {count / seq:,.1f} sequences: taken as {sequences:,} = {sequences * seq:,} tokens")
+    return sequences
+
+
+def divisible_near(wanted: float) -> int:
+    """The whole number within 5 % that divides by the highest power of two: a batch has to be dealt out to ranks."""
+    if wanted == int(wanted) or wanted < 1:
+        return max(int(wanted), 1)
+    step = 1
+    while step * 2 <= wanted and abs(round(wanted / (step * 2)) * step * 2 / wanted - 1) <= MOST_ROUNDING:
+        step *= 2
+    return max(round(wanted / step) * step, 1)
+
+
+def job_words(job: Job) -> list[str]:
+    """The job as flags, for a command line the user can run."""
+    words = ["--seq", str(job.seq), "--global-batch", str(job.global_batch)]
+    if job.precision.name != "bf16":
+        words += ["--precision", job.precision.name]
+    if job.optimizer.name != "adamw":
+        words += ["--optimizer", job.optimizer.name]
+    return words

@@ -1,0 +1,31 @@
+"""A policy as command-line words, and the other way round for what has a default."""
+
+import shlex
+
+from shardwise.cli._job import DEFAULT_STACK, job_words
+from shardwise.spec.job import Job
+from shardwise.spec.policy import Policy
+
+WORDS = (
+    ("tp", "--tp"), ("pp", "--pp"), ("dp", "--dp"), ("cp", "--cp"), ("ep", "--ep"), ("vpp", "--vpp"), ("etp", "--etp"),
+    ("zero", "--zero"), ("micro_batch", "--micro"), ("recompute", "--recompute"),
+    ("recompute_layers", "--recompute-layers"), ("schedule", "--schedule"), ("shard_group", "--shard-group"),
+    ("offload", "--offload"), ("attention", "--attention"),
+)  # fmt: skip
+ALWAYS = ("tp", "pp", "dp", "zero")
+
+
+def command_of(model: str, on: str, job: Job, policy: Policy, stack: str) -> str:
+    """`shardwise estimate ...` for this policy, ready to run."""
+    default = Policy()
+    words = ["shardwise", "estimate", model, "--on", on, *job_words(job)]
+    if stack != DEFAULT_STACK:
+        words += ["--stack", stack]
+    for field, flag in WORDS:
+        value = getattr(policy, field)
+        implied = field == "schedule" and value == ("interleaved" if policy.vpp > 1 else "1f1b")
+        if field in ALWAYS or (value != getattr(default, field) and not implied):
+            words += [flag, str(value)]
+    if not policy.sp and policy.tp > 1:
+        words.append("--no-sp")
+    return shlex.join(words)

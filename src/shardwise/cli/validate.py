@@ -1,0 +1,83 @@
+"""`shardwise validate`: predictions held against a table of measured runs."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from shardwise.cli._output import Cell, print_json, print_notes, print_table
+from shardwise.spec.stack import known_stack
+from shardwise.validate import run
+
+HEADS = ["source", "n", "pred.", "MAPE", "median", "bias", "rank", "regret", "memory"]
+STDOUT = "-"
+
+
+def validate(
+    *,
+    data: Annotated[Path, Parameter(help="CSV of measured runs (columns of steps.csv or h200_steps.csv).")],
+    failed: Annotated[Path | None, Parameter(help="CSV of configurations that gave no result.")] = None,
+    stack: Annotated[str, Parameter(help="auto: chosen from each row's software column; or a stack's name.")] = "auto",
+    json: Annotated[str | None, Parameter(help="Write every row and the summary to this file; '-' is stdout.")] = None,
+) -> int:
+    """Predictions against measured truth: errors, rank, regret and memory, by source."""
+    if stack != "auto":
+        known_stack(stack)
+    document = run.validate(data, failed=failed, stack=stack)
+    if json == STDOUT:
+        print_json(document)
+        return 0
+    if json is not None:
+        write_whole(Path(json), msgspec.json.encode(document))
+    _show(data, document["summary"])
+    return 0
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """The file is there complete or not at all: written beside it, then moved into place."""
+    if path.is_dir():
+        raise ValueError(f"json: {str(path)!r} is a folder; write the path of a file, or '-' for stdout")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise ValueError(f"json: {str(path)!r} cannot be written ({error.strerror}); write another path") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _show(data: Path, summary: dict[str, dict[str, Any]]) -> None:
+    sources = sorted((s for s in summary if s not in ("all", "unfiltered")), key=lambda s: -summary[s]["n"])
+    order = [*sources, "all", *(["unfiltered"] if summary["unfiltered"]["n"] != summary["all"]["n"] else [])]
+    print_table(f"predictions against {data.name}", HEADS, ([name, *_cells(summary[name])] for name in order))
+    notes = [
+        "step-time errors; MAPE is their mean size, bias their mean; rank is Spearman's coefficient of throughput",
+        "regret: measured throughput of the row predicted best over the best measured (1.00 is perfect)",
+    ]
+    if "unfiltered" in order:
+        notes.append("unfiltered also counts rows whose source contradicts itself and runs below 5 % of peak")
+    accuracy = summary["all"].get("fit_balanced_accuracy")
+    if accuracy is not None:
+        notes.insert(0, f"fit or not, balanced accuracy over failed rows and rows that ran: {accuracy:.3f}")
+    print_notes(notes)
+
+
+def _cells(found: dict[str, Any]) -> list[Cell]:
+    def percent(key: str, sign: str = "") -> str | None:
+        return None if found[key] is None else f"{found[key]:{sign}.1%}"
+
+    def plain(key: str) -> str | None:
+        return None if found[key] is None else f"{found[key]:.2f}"
+
+    return [
+        found["n"], found["supported"], percent("mape"), percent("median_ape"), percent("bias", "+"),
+        plain("spearman"), plain("regret"), percent("memory_mape"),
+    ]  # fmt: skip
