@@ -106,5 +106,8 @@ def _refuse(verdict: Verdict, cure: str | None, notes: list[str], json: bool) ->
                     "why": verdict.why, "cure": cure, "notes": notes})  # fmt: skip
         return
     print_facts("this policy cannot run", [("rule", verdict.rule), ("because", verdict.why)])
-    print_notes([cure] if cure else ["no legal policy is near: other GPUs or another batch are needed"], title="nearest that can")
+    print_notes(
+        [cure] if cure else ["no legal policy is near: other GPUs or another batch are needed"],
+        title="nearest that can",
+    )
     print_notes(notes)

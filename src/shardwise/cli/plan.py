@@ -24,7 +24,7 @@ from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
 from shardwise.estimate.mfu import conventions
 from shardwise.report.money import money_of, price_line
-from shardwise.report.terminal import policy_text, usd_text
+from shardwise.report.terminal import policy_code, policy_text, usd_text
 from shardwise.search import Candidate, Ranked, scan
 from shardwise.search.exhaustive import HEADROOM
 from shardwise.spec.cluster import Cluster
@@ -61,7 +61,7 @@ def plan(
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     with _bar() as progress:
         ranked = scan(shape, cluster, job, software, top=top, headroom=headroom, progress=progress)
-    notes += _notes(ranked, cluster, job, software)
+    notes += _notes(ranked, cluster, software)
     if ranked.best:
         notes.append("run: " + command_of(model, on, job, ranked.best[0].policy, stack))
     if json:
@@ -90,23 +90,23 @@ def _bar() -> Iterator[Callable[[int, int], None] | None]:
 
 def _show(model: Model, cluster: Cluster, job: Job, ranked: Ranked, notes: list[str]) -> None:
     amount = job.tokens or 1e9
-    heads = ["policy", "step s", "MFU %", "tok/s/GPU", "GiB"]
+    heads = ["policy", "step s", "MFU %", "tok/s", "GiB"]
     heads += ["days", "USD"] if job.tokens else ["USD/Gtok"]
     flops = _flops(model, job)
     peak = cluster.gpu.peak(job.precision.compute)
 
     def cells(found: Candidate) -> list[Cell]:
         money = money_of(cluster, amount, found.tokens_per_s_per_gpu * cluster.gpus)
-        row: list[Cell] = [policy_text(found.policy), f"{found.step_s:.3f}",
+        row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}",
                            f"{100 * found.tokens_per_s_per_gpu * flops / peak:.1f}",
                            f"{found.tokens_per_s_per_gpu:,.0f}", gib(found.peak_bytes)]  # fmt: skip
-        return row + ([f"{money.seconds / DAY:,.1f}"] if job.tokens else []) + [usd_text(money)]
+        return row + ([f"{money.seconds / DAY:,.4g}"] if job.tokens else []) + [usd_text(money)]
 
     print_table(
         f"{model.name} on {cluster.name}: best of {ranked.fitting:,} that fit ({ranked.legal:,} legal)",
         heads, map(cells, ranked.best),
     )  # fmt: skip
-    print_notes([f"{loser.kind}: {loser.why} ({policy_text(loser.policy)})" for loser in ranked.losers],
+    print_notes([f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in ranked.losers],
                 title="why others lose (the best of their kind)")  # fmt: skip
     print_notes(notes)
 
@@ -126,10 +126,10 @@ def _nothing(ranked: Ranked, cluster: Cluster) -> list[str]:
     ]
 
 
-def _notes(ranked: Ranked, cluster: Cluster, job: Job, stack: Stack) -> list[str]:
+def _notes(ranked: Ranked, cluster: Cluster, stack: Stack) -> list[str]:
     notes = [
         f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; "
-        "MFU counts the whole attention square",
+        "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the whole attention square",
         f"stack {stack.name}: typical error of a step time {stack.error_band:.0%}",
         price_line(cluster),
     ]

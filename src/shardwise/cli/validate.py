@@ -12,7 +12,7 @@ from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.spec.stack import known_stack
 from shardwise.validate import run
 
-HEADS = ["source", "n", "pred.", "MAPE", "median", "bias", "rank", "regret", "memory"]
+HEADS = ["source", "n", "pred.", "MAPE", "med.", "bias", "rank", "regr.", "mem."]
 STDOUT = "-"
 
 
@@ -59,8 +59,9 @@ def _show(data: Path, summary: dict[str, dict[str, Any]]) -> None:
     order = [*sources, "all", *(["unfiltered"] if summary["unfiltered"]["n"] != summary["all"]["n"] else [])]
     print_table(f"predictions against {data.name}", HEADS, ([name, *_cells(summary[name])] for name in order))
     notes = [
-        "step-time errors; MAPE is their mean size, bias their mean; rank is Spearman's coefficient of throughput",
-        "regret: measured throughput of the row predicted best over the best measured (1.00 is perfect)",
+        "MAPE, med., bias: mean size, median size and mean of the step-time error, %; mem.: mean size of the peak's, %",
+        "rank: Spearman's coefficient of throughput; regr.: measured throughput of the row "
+        "predicted best over the best measured (1.00 is perfect)",
     ]
     if "unfiltered" in order:
         notes.append("unfiltered also counts rows whose source contradicts itself and runs below 5 % of peak")
@@ -72,7 +73,7 @@ def _show(data: Path, summary: dict[str, dict[str, Any]]) -> None:
 
 def _cells(found: dict[str, Any]) -> list[Cell]:
     def percent(key: str, sign: str = "") -> str | None:
-        return None if found[key] is None else f"{found[key]:{sign}.1%}"
+        return None if found[key] is None else f"{100 * found[key]:{sign}.1f}"
 
     def plain(key: str) -> str | None:
         return None if found[key] is None else f"{found[key]:.2f}"

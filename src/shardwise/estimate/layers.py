@@ -21,7 +21,7 @@ class LayerSeconds:
     forward: Numbers
     backward: Numbers
     attention: Numbers
-    """forward time of the attention core, a part of `forward`: what selective recompute repeats and ring attention hides under"""
+    """forward time of the attention core (a part of `forward`): selective recompute repeats it, ring attention hides under it"""
     forward_comm: dict[str, Numbers]
     """by axis, before any overlap"""
     backward_comm: dict[str, Numbers]
@@ -95,7 +95,7 @@ def _gemm(gemm: Gemm, machine: Machine) -> tuple[Numbers, Numbers]:
     input_grad = gemm_seconds(curve, rows, gemm.k, gemm.n, dtype, batch=batch)
     fp32 = precision.grad_bytes > 2
     weight_grad = gemm_seconds(curve, gemm.n, gemm.k, rows, dtype, batch=batch, wgrad=fp32, quantise=False)
-    return forward / efficiency, (input_grad + weight_grad) / efficiency
+    return np.asarray(forward / efficiency), np.asarray((input_grad + weight_grad) / efficiency)
 
 
 def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Numbers, Numbers]:
@@ -108,8 +108,9 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
         flops = attend.forward_flops()
         shape = (attend.keys, attend.head_dim, groups)
         kernel = machine.stack.attention_kernel
-        forward = attention_seconds(curve, flops, *shape, kernel=kernel) / efficiency
-        backward = attention_seconds(curve, 2.5 * flops, *shape, backward=True, kernel=kernel) / efficiency
+        forward = np.asarray(attention_seconds(curve, flops, *shape, kernel=kernel) / efficiency)
+        twice = attention_seconds(curve, 2.5 * flops, *shape, backward=True, kernel=kernel)
+        backward = np.asarray(twice / efficiency)
     if plain.any():
         square = (attend.queries, attend.head_dim, groups)
         slow = [plain_attention_seconds(curve, *square, keys=attend.keys, backward=b) for b in (False, True)]

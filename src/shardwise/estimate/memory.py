@@ -8,7 +8,6 @@ from shardwise.schedules import schedules
 from shardwise.spec.policy import SCHEDULES
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
-from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import stage_parameters
 from shardwise.work.stages import Grid
 
@@ -48,7 +47,7 @@ def memory_of(work: Work) -> Memory:
         "working": _working(work),
         "buffers": _buffers(work, dense + expert),
     }
-    tensors = sum(kinds.values(), start=0.0)
+    tensors = sum(kinds.values(), start=np.zeros_like(stages.index))
     kinds["overhead"] = tensors * stack.fragmentation + stack.base_bytes
     total = tensors + kinds["overhead"]
     rows = np.arange(len(total))
@@ -92,20 +91,6 @@ def _in_flight(work: Work) -> Grid:
     return np.maximum(in_flight, 1.0 / vpp)
 
 
-def saved_bytes(layer: LayerWork) -> tuple[Numbers | float, Numbers | float, Numbers | float]:
-    """Bytes a layer keeps with no recompute, with selective, and with full recompute."""
-    none: Numbers | float = 0.0
-    selective: Numbers | float = 0.0
-    full: Numbers | float = 0.0
-    for tensor in layer.saved:
-        none = none + tensor.bytes
-        if tensor.dropped_by != "selective":
-            selective = selective + tensor.bytes
-        if tensor.dropped_by == "never":
-            full = full + tensor.bytes
-    return none, selective, full
-
-
 def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
     layout, stages = work.layout, work.stages
     policies = layout.policies
@@ -114,20 +99,20 @@ def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
     share = repeated / np.maximum(stages.layers, 1.0)
     held = np.zeros_like(stages.index)
     for layer, count in zip(work.kinds, stages.kinds, strict=True):
-        none, selective, full = saved_bytes(layer)
+        none, selective, full = layer.saved_bytes()
         selective = full + work.stack.selective_kept * (selective - full)
         short = np.where(policies.recompute == 2, full, selective)
         held = held + count * (share * np.asarray(short)[:, None] + (1 - share) * np.asarray(none)[:, None])
         # a layer that recomputes needs its whole set once, while its backward runs
         held_once = np.where((policies.recompute == 2) & (share > 0).any(axis=1), none - full, 0.0)
         held = held + (count > 0) * held_once[:, None] / np.maximum(in_flight, 1e-9)
-    embedding = saved_bytes(work.embedding)[0]
+    embedding = work.embedding.saved_bytes()[0]
     held = held + stages.first * np.asarray(embedding + 0 * layout.tp)[:, None]
     head = next(t.bytes for t in work.head.saved if t.name == "logits and loss")
-    rest = saved_bytes(work.head)[0] - head
+    rest = work.head.saved_bytes()[0] - head
     depth = 1 + work.model.mtp_layers
     if work.model.mtp_layers:
-        extra = saved_bytes(work.kinds[work.model.pattern[-1]])[0]
+        extra = work.kinds[work.model.pattern[-1]].saved_bytes()[0]
         held = held + stages.last * work.model.mtp_layers * np.asarray(extra)[:, None]
     logits = stages.last * depth * np.asarray(head)[:, None]
     return held * in_flight + stages.last * np.asarray(rest)[:, None] * depth, logits

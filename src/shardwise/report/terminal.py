@@ -26,20 +26,26 @@ def show(report: Report, console: Console | None = None) -> None:
     out = console or Console(markup=False, highlight=False, emoji=False)
     out.print(_head(report))
     out.print()
-    out.print(_memory(report))
+    _titled(out, "memory of one GPU by stage", _memory(report))
     out.print(_legend(report))
     out.print()
-    out.print(_time(report))
+    _titled(out, "time of one step", _time(report))
     hidden = ", ".join(f"{axis} {time_text(s)}" for axis, s in report.hidden_s.items() if s > 0)
     if hidden:
         out.print(f"hidden under compute: {hidden}")
     if any(sent for levels in report.traffic_bytes.values() for sent in levels.values()):
         out.print()
-        out.print(_traffic(report))
+        _titled(out, "sent by an average GPU in one step, GB", _traffic(report))
     out.print()
-    out.print(_money(report))
+    _titled(out, "what it takes", _money(report))
     out.print("\nassumptions:")
     out.print(_lines(report.assumptions))
+
+
+def _titled(out: Console, title: str, table: Table) -> None:
+    """The title on a line of its own: a table's own title wraps at the table's width."""
+    out.print(Text(title, style="bold"))
+    out.print(table)
 
 
 def policy_text(policy: Policy) -> str:
@@ -59,9 +65,16 @@ def policy_text(policy: Policy) -> str:
     return ", ".join(words)
 
 
-def _plain(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
-                 padding=(0, 1), collapse_padding=True, show_edge=False)  # fmt: skip
+def policy_code(policy: Policy) -> str:
+    """The same for a narrow table: 'dp64 tp4 pp4 vpp10 z1 mb1'."""
+    words = [f"{axis}{getattr(policy, axis)}" for axis in ("dp", "tp", "pp", "vpp", "cp", "ep")
+             if axis == "dp" or getattr(policy, axis) > 1]  # fmt: skip
+    words += [f"z{policy.zero}", f"mb{policy.micro_batch}"]
+    return " ".join(words + ([] if policy.recompute == "none" else [policy.recompute]))
+
+
+def _plain() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, show_edge=False)
 
 
 def _head(report: Report) -> Table:
@@ -114,7 +127,7 @@ def _shown(lines: list[tuple[str, Stage]], fullest: float) -> list[tuple[str, St
 
 
 def _memory(report: Report) -> Table:
-    table = _plain("memory of one GPU by stage")
+    table = _plain()
     for head, justify in (("stage", "left"), ("GiB", "right"), (f"| = {gib(report.capacity_bytes)} GiB", "left")):
         table.add_column(head, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     most = max(report.capacity_bytes, *(stage.total_bytes for stage in report.stages))
@@ -149,7 +162,7 @@ def _legend(report: Report) -> Text:
 
 
 def _time(report: Report) -> Table:
-    table = _plain("time of one step")
+    table = _plain()
     for head, left in (("part", True), ("ms", False), ("share", False), ("", True)):
         table.add_column(head, justify="left" if left else "right", no_wrap=True)
     for part, seconds in sorted(report.time_s.items(), key=lambda item: -item[1]):
@@ -160,19 +173,25 @@ def _time(report: Report) -> Table:
 
 
 def _traffic(report: Report) -> Table:
-    table = _plain("sent by an average GPU in one step, GB")
+    table = _plain()
     levels = list(next(iter(report.traffic_bytes.values())))
     table.add_column("axis")
     for level in levels:
         table.add_column(level, justify="right")
     for axis, sent in report.traffic_bytes.items():
         if any(sent.values()):
-            table.add_row(axis, *(f"{sent[level] / 1e9:,.3g}" if sent[level] else "-" for level in levels))
+            table.add_row(axis, *(_gigabytes(sent[level]) for level in levels))
     return table
 
 
+def _gigabytes(sent: float) -> str:
+    if not sent:
+        return "-"
+    return f"{sent / 1e9:,.0f}" if sent >= 1e12 else f"{sent / 1e9:.3g}"
+
+
 def _money(report: Report) -> Table:
-    table = _plain("what it takes")
+    table = _plain()
     for head, left in (("amount", True), ("tokens", False), ("time", False), ("MWh", False), ("USD", False)):
         table.add_column(head, justify="left" if left else "right", no_wrap=True)
     for name, money in report.money.items():

@@ -61,7 +61,9 @@ def losers(policies: Policies, steps: Floats, peaks: Floats, limit: float, winne
         if of_kind[winner] or not of_kind.any():
             continue
         fits = of_kind & (peaks <= limit)
-        best = int(np.argmin(np.where(fits, steps, np.inf)) if fits.any() else np.argmin(np.where(of_kind, peaks, np.inf)))
+        best = int(
+            np.argmin(np.where(fits, steps, np.inf)) if fits.any() else np.argmin(np.where(of_kind, peaks, np.inf))
+        )
         found.append(
             Loser(
                 kind, policies[best], float(steps[best]), float(peaks[best]),

@@ -1,7 +1,7 @@
 """Every legal policy of a model, cluster and job, as columns.
 
-Degrees are divisors of the number of GPUs, so that every point uses all of them; the caps in `Limits` leave out what has
-never been worth it (tensor parallelism over many nodes, micro-batches of hundreds of sequences).
+Degrees are divisors of the number of GPUs, so that every point uses all of them; the caps in `Limits` leave out what
+has never been worth it (tensor parallelism over many nodes, micro-batches of hundreds of sequences).
 """
 
 from math import ceil
@@ -20,7 +20,7 @@ from shardwise.spec.stack import Stack
 
 class Limits(Struct, frozen=True, kw_only=True):
     nodes_of_tp: int = 2
-    """tensor parallelism spans at most this many fast domains: its collectives are on the critical path of every layer"""
+    """tensor parallelism spans at most this many fast domains: every layer waits for its collectives"""
     tp: int = 64
     least_local_seq: int = 1024
     """context parallelism leaves each rank at least this many tokens of a sequence"""

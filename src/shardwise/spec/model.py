@@ -128,7 +128,7 @@ class Model(Struct, frozen=True, kw_only=True):
             raise ValueError(f"model {self.name}: pattern names a layer kind that is not there")
         if len(self.pattern) > 4096 or self.hidden > 10**6 or self.vocab > 10**8:
             raise ValueError(
-                f"model {self.name}: {len(self.pattern)} layers, hidden {self.hidden}, vocab {self.vocab}: absurd size; "
+                f"model {self.name}: {len(self.pattern)} layers, hidden {self.hidden}, vocab {self.vocab}: absurd; "
                 "at most 4,096 layers, hidden 1,000,000, vocab 100,000,000"
             )
 

@@ -1,4 +1,4 @@
-"""Which policies can run at all. A policy that cannot is a Verdict: the rule, the numbers, and the nearest one that can.
+"""Which policies can run at all. A policy that cannot is a Verdict: rule, numbers, nearest one that can.
 
 Each rule checks columns of policies at once, so one policy and a million go through the same code.
 """
@@ -46,7 +46,7 @@ def _etp(policies: Policies) -> NDArray[np.int64]:
 
 
 def _world(_: Model, cluster: Cluster, __: Job, p: Policies) -> Flags:
-    return p.dp * p.tp * p.pp * p.cp == cluster.gpus
+    return np.asarray(p.dp * p.tp * p.pp * p.cp == cluster.gpus)
 
 
 def _tp_heads(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
@@ -70,41 +70,55 @@ def _tp_width(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
 
 def _stages(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     # embedding and head may have a stage of their own
-    return p.pp * p.vpp <= model.layers + 2
+    return np.asarray(p.pp * p.vpp <= model.layers + 2)
 
 
 def _batch(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
-    return job.global_batch % (p.dp * p.micro_batch) == 0
+    return np.asarray(job.global_batch % (p.dp * p.micro_batch) == 0)
 
 
 def _chunks(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
     interleaved = p.schedule == SCHEDULES.index("interleaved")
     micro_batches = job.global_batch // np.maximum(p.dp * p.micro_batch, 1)
-    return np.where(p.vpp > 1, interleaved & (p.pp > 1) & (micro_batches % p.pp == 0), ~interleaved)
+    chunked = interleaved & (p.pp > 1) & (micro_batches % p.pp == 0)
+    return np.asarray(np.where(p.vpp > 1, chunked, ~interleaved))
 
 
 def _context(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
     # a causal sequence is dealt out in 2 x cp pieces so that every rank has as much to do
-    return (p.cp == 1) | (job.seq % (2 * p.cp) == 0)
+    return np.asarray((p.cp == 1) | (job.seq % (2 * p.cp) == 0))
 
 
 def _sequence(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
-    return (p.sp == 0) | (p.tp == 1) | ((job.seq // np.maximum(p.cp, 1)) % p.tp == 0)
+    return np.asarray((p.sp == 0) | (p.tp == 1) | ((job.seq // np.maximum(p.cp, 1)) % p.tp == 0))
 
 
 def _expert(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     experts = _experts(model)
     if experts is None:
-        return (p.ep == 1) & (p.etp <= 1)
-    return (experts.count % p.ep == 0) & (p.dp * p.cp * p.tp % (p.ep * _etp(p)) == 0)
+        return np.asarray((p.ep == 1) & (p.etp <= 1))
+    return np.asarray((experts.count % p.ep == 0) & (p.dp * p.cp * p.tp % (p.ep * _etp(p)) == 0))
 
 
 def _shards(_: Model, __: Cluster, ___: Job, p: Policies) -> Flags:
-    return (p.shard_group == 0) | (p.dp * p.cp % np.maximum(p.shard_group, 1) == 0)
+    return np.asarray((p.shard_group == 0) | (p.dp * p.cp % np.maximum(p.shard_group, 1) == 0))
 
 
 def _repeat(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
-    return p.recompute_layers <= -(-model.layers // p.pp)
+    return np.asarray(p.recompute_layers <= -(-model.layers // p.pp))
+
+
+def _explain_heads(model: Model, _: Cluster, __: Job, p: Policy) -> str:
+    attention = next(kind.attention for kind in model.kinds if kind.attention)
+    return f"tp {p.tp} must divide {attention.heads} heads, and tp and {attention.kv_heads} key/value heads one another"
+
+
+def _explain_chunks(_: Model, __: Cluster, job: Job, p: Policy) -> str:
+    micro_batches = job.global_batch // max(p.dp * p.micro_batch, 1)
+    return (
+        f"vpp {p.vpp}, schedule {p.schedule!r}, pp {p.pp}, {micro_batches} micro-batches: vpp above 1 needs schedule "
+        "'interleaved', pp above 1 and micro-batches in multiples of pp; vpp 1 needs another schedule"
+    )
 
 
 RULES: tuple[Rule, ...] = (
@@ -118,10 +132,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="tp divides heads",
         check=_tp_heads,
-        explain=lambda m, _, __, p: (
-            f"tp {p.tp} does not divide {m.kinds[0].attention.heads if m.kinds and m.kinds[0].attention else 0} heads "
-            f"(or tp and {m.kinds[0].attention.kv_heads if m.kinds and m.kinds[0].attention else 0} key/value heads do not divide each other)"
-        ),
+        explain=_explain_heads,
     ),
     Rule(
         name="tp divides width",
@@ -137,16 +148,14 @@ RULES: tuple[Rule, ...] = (
         name="batch divides",
         check=_batch,
         explain=lambda _, __, j, p: (
-            f"global batch {j.global_batch} is not a multiple of dp {p.dp} x micro-batch {p.micro_batch} = {p.dp * p.micro_batch}"
+            f"global batch {j.global_batch} is not a multiple of dp {p.dp} x micro-batch {p.micro_batch} "
+            f"= {p.dp * p.micro_batch}"
         ),
     ),
     Rule(
         name="interleaving",
         check=_chunks,
-        explain=lambda _, __, j, p: (
-            f"vpp {p.vpp} with schedule {p.schedule!r}, pp {p.pp} and {j.global_batch // max(p.dp * p.micro_batch, 1)} micro-batches: "
-            "vpp above 1 needs schedule 'interleaved', pp above 1 and micro-batches in multiples of pp; vpp 1 any other schedule"
-        ),
+        explain=_explain_chunks,
     ),
     Rule(
         name="cp divides the sequence",
@@ -208,7 +217,7 @@ def divisors(number: int) -> list[int]:
 
 
 def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> Policy | None:
-    """The legal policy that changes the degrees least (sum of |log2| ratios); other fields are kept where they can be."""
+    """The legal policy that changes the degrees least (sum of |log2| ratios); other fields stay where they can."""
     gpus = divisors(cluster.gpus)
     experts = _experts(model)
     micros = sorted({policy.micro_batch, *(d for d in divisors(job.global_batch) if d <= 64)})

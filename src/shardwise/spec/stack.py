@@ -1,7 +1,7 @@
 """A software stack: the few physical settings in which training programs differ.
 
-Each is a small data file (catalog/stacks), chosen by name or from the text of a `software` column. Nothing here is tuned
-to a row: a setting states what the program does (which kernels are fused, what is overlapped, what is accumulated in
+Each is a small data file (catalog/stacks), chosen by name or from the text of a `software` column. Nothing here is tuned to
+a row: a setting states what the program does (which kernels are fused, what is overlapped, what is accumulated in
 which precision) or a constant measured over the whole stack.
 """
 
@@ -50,7 +50,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ops_per_collective: float = 2.0
     """operations a tensor- or expert-parallel collective adds on the host"""
     grad_accumulation_bytes: float = 0.0
-    """bytes moved per parameter and micro-batch to add a gradient to its buffer; 0 when the weight-gradient product does it"""
+    """bytes moved per parameter and micro-batch to add a gradient to its buffer; 0: the weight-gradient product does it"""
     step_overhead_s: float = 0.0
     """per step, neither compute nor communication: data, logging, scalar synchronisation"""
     optimizer_passes: float = 1.0
@@ -69,8 +69,10 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of an overlapped collective that can hide under compute at best"""
     overlap_slowdown: float = 0.06
     """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
+    fsdp_messages: float = 1.0
+    """time of FSDP's collectives over the modelled one (uneven parameters, copies in and out of flat buffers)"""
     regather_with_pp: bool = False
-    """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them through the step"""
+    """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
     grad_sync_every_micro_batch: bool = False
     """gradients are reduced after each micro-batch (FSDP without no_sync) instead of once per step"""
     bucket_bytes: float = 160e6
@@ -108,7 +110,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     act_overhead: float = 1.0
     """saved activations over the tensor list"""
     base_bytes: float = 0.0
-    """memory the measure counts besides tensors (workspaces, communication buffers; the CUDA context if reserved memory)"""
+    """memory counted besides tensors (workspaces, communication buffers; the CUDA context where the tool shows it)"""
     fragmentation: float = 0.0
     """share of the tensors' bytes lost in the allocator"""
     error_band: float = 0.2

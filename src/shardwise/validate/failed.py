@@ -26,7 +26,7 @@ def failed_predictions(path: Path, stack: str = "auto") -> list[Prediction]:
 
 
 def fit_balanced_accuracy(ran: list[Prediction], failed: list[Prediction]) -> float | None:
-    """Mean of two shares: failed rows predicted not to run, rows that ran predicted to fit. Unsupported rows are neither."""
+    """Mean of two shares: failed rows predicted not to run, rows that ran predicted to fit (unsupported: neither)."""
     right = [p.verdict == "ok" for p in ran if p.verdict != "unsupported"]
     refused = [p.verdict in ("oom", "illegal") for p in failed if p.verdict != "unsupported"]
     if not right or not refused:

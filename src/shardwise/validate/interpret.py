@@ -175,7 +175,10 @@ def _candidates(reader: _Reader, model: Model, job: Job, stack: Stack, layout: d
     experts = any(kind.experts for kind in model.kinds)
     for micro_batch, vpp, again in product(micros, vpps, recomputes):
         yield Policy(
-            **layout,
+            dp=layout["dp"],
+            tp=tp,
+            pp=layout["pp"],
+            cp=layout["cp"],
             vpp=vpp,
             ep=(row.whole("ep") or 1) if experts else 1,
             sp=sp == "1" if sp else tp > 1,

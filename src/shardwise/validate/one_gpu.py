@@ -1,4 +1,4 @@
-"""Whole training steps of plain PyTorch decoders on one GPU: no parallelism, so kernels and saved tensors alone decide."""
+"""Whole training steps of plain PyTorch decoders on one GPU: kernels and saved tensors alone decide."""
 
 from pathlib import Path
 
@@ -67,8 +67,8 @@ def _cast_seconds(model: Model, job: Job, cluster: Cluster) -> float:
 
 
 def _peak(memory: Memory, accumulation: int) -> float:
-    """Plain PyTorch frees the gradients after each step. With one micro-batch they come as the backward pass frees what
-    the forward pass kept, so only the larger of the two is ever there; later micro-batches add to gradients in place."""
+    """Plain PyTorch frees the gradients after each step. With one micro-batch they come as the backward pass frees
+    what the forward pass kept, so only the larger of the two is there; later micro-batches add to them in place."""
     if accumulation > 1:
         return float(memory.peak[0])
     kept = sum(float(memory.kinds[kind][0, 0]) for kind in ("activations", "logits", "gathered"))

@@ -12,10 +12,8 @@ from shardwise.validate.table import header, read_table
 
 def validate(data: Path, *, failed: Path | None = None, stack: str = "auto") -> dict[str, Any]:
     """`{"rows": [...], "summary": {"all": {...}, "<source>": {...}}}`: the fixed contract of the verb."""
-    if is_one_gpu(header(data)):
-        predictions = one_gpu_predictions(data, stack)
-    else:
-        predictions = predict(read_table(data), stack)
+    one = is_one_gpu(header(data))
+    predictions = one_gpu_predictions(data, stack) if one else predict(read_table(data), stack)
     if not predictions:
         raise ValueError(f"{data}: has a first line but no rows; write one line per measured run")
     scores: dict[str, dict[str, Any]] = dict(summary(predictions))

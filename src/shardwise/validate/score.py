@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.validate.predict import Prediction
 
@@ -66,11 +67,11 @@ def _spearman(group: list[Prediction]) -> float | None:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ranks with ties averaged."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[inverse]  # type: ignore[no-any-return]
+    return np.asarray((ends - (counts - 1) / 2)[inverse])
 
 
 def _memory_mape(group: list[Prediction]) -> float | None:

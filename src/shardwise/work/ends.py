@@ -21,8 +21,9 @@ def embedding_work(model: Model, layout: Layout, precision: Precision) -> LayerW
     moved = tokens * model.hidden * (2.0 + precision.residual_bytes)
     masks = (Saved("embedding dropout mask", tokens * model.hidden / layout.sp, "never"),) if model.dropout else ()
     width = model.embedding_width or model.hidden
+    widening = Gemm("embedding to model width", tokens / layout.sp, model.hidden, width)
     return LayerWork(
-        gemms=(Gemm("embedding to model width", tokens / layout.sp, model.hidden, width),) if width != model.hidden else (),
+        gemms=(widening,) if width != model.hidden else (),
         pointwise=(Pointwise("embedding", moved, 2 * moved),),
         saved=masks,
         collectives=(

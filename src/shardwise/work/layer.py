@@ -11,26 +11,29 @@ from shardwise.spec.job import Precision
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
 from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value
+from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
 
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
     parts = [_norms_and_residuals(model, layer, layout, precision, stack)]
+    element = element_bytes(precision)
     if layer.attention is not None:
         attention = layer.attention
-        parts.append(_latent(model, attention, layout) if attention.latent else _projections(model, attention, layout))
-        parts.append(_core(model, attention, layout, seq))
-        parts.append(_split_collectives(model, layout, stack, "attention"))
-        parts.append(_context_collectives(attention, layout))
+        project = _latent if attention.latent else _projections
+        parts.append(project(model, attention, layout, element))
+        parts.append(_core(model, attention, layout, seq, element))
+        inputs = _latent_inputs(model, attention) if attention.latent else None
+        parts.append(_split_collectives(model, layout, stack, "attention", element, inputs))
+        parts.append(_context_collectives(attention, layout, element))
     if layer.feed_forward is not None:
         parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
-        parts.append(_split_collectives(model, layout, stack, "feed_forward"))
+        parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
     if layer.experts is not None:
-        parts.append(_experts(model, layer.experts, layout, precision, stack))
+        parts.append(_experts(model, layer.experts, layout, precision))
         if layer.experts.shared_width:
             shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
             parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
-            parts.append(_split_collectives(model, layout, stack, "feed_forward"))
+            parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
     return merge(parts)
 
 
@@ -63,7 +66,10 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
     blocks = (layer.attention is not None) + (layer.feed_forward is not None or layer.experts is not None)
     saved += [Saved("norm input", width * stream)] * (blocks - 1)
     kept = layout.tokens * model.hidden if stack.gathered_inputs_saved else width
-    saved += [Saved("norm output", kept * precision.act_bytes)] * blocks
+    if layer.norms:
+        saved += [Saved("norm output", kept * precision.act_bytes)] * blocks
+    # further norms stand behind a block: the block's output is kept for them, theirs goes into the residual
+    saved += [Saved("post-norm input", width * element_bytes(precision))] * max(layer.norms - blocks, 0)
     if not stack.fused_norm:
         saved += [Saved("norm in fp32", width * 4.0)] * blocks
     if model.dropout:
@@ -73,7 +79,7 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
     return LayerWork(pointwise=(norm, residual), saved=tuple(saved), working_bytes=2 * width * stream)
 
 
-def _projections(model: Model, attention: Attention, layout: Layout) -> LayerWork:
+def _projections(model: Model, attention: Attention, layout: Layout, element: float) -> LayerWork:
     """Multi-head and grouped-query attention: fused query/key/value product and the output product."""
     tokens, tp = layout.tokens, layout.tp
     query = attention.heads * attention.head_dim / tp
@@ -82,21 +88,24 @@ def _projections(model: Model, attention: Attention, layout: Layout) -> LayerWor
     key, value = kv_heads * attention.head_dim, kv_heads * attention.value_dim
     out = attention.heads * attention.value_dim / tp
     qkv = Gemm("qkv", tokens, query + key + value, model.hidden)
-    rotary = 2.0 * 2 * tokens * (query + key) if model.rotary else 0.0
+    rotary = element * 2 * tokens * (query + key) if model.rotary else 0.0
+    unnormed: tuple[Saved, ...] = ()
     if attention.qk_norm != "none":
-        rotary = rotary + 2.0 * 2 * tokens * (query + key)
+        rotary = rotary + element * 2 * tokens * (query + key)
+        unnormed = (Saved("query and key before norm", element * tokens * (query + key)),)
     return LayerWork(
         gemms=(qkv, Gemm("attention out", tokens, model.hidden, out)),
         pointwise=(Pointwise("rotary", rotary, rotary),),
         saved=(
-            Saved("query, key, value", 2.0 * tokens * (query + key + value)),
-            Saved("attention output", 2.0 * tokens * out),
+            Saved("query, key, value", element * tokens * (query + key + value)),
+            Saved("attention output", element * tokens * out),
+            *unnormed,
         ),
-        working_bytes=2.0 * tokens * (query + key + value),
+        working_bytes=element * tokens * (query + key + value),
     )
 
 
-def _latent(model: Model, attention: Attention, layout: Layout) -> LayerWork:
+def _latent(model: Model, attention: Attention, layout: Layout, element: float) -> LayerWork:
     """MLA: low-rank down projections (on every rank) and per-head up projections (split)."""
     tokens, tp, hidden = layout.tokens, layout.tp, model.hidden
     heads = attention.heads / tp
@@ -116,8 +125,10 @@ def _latent(model: Model, attention: Attention, layout: Layout) -> LayerWork:
     gemms += [Gemm("kv up", tokens, up, attention.kv_lora), Gemm("attention out", tokens, hidden, out)]
     low = attention.q_lora + down
     # keys are rebuilt per head with the shared rotary part: query, key and value all have head width
-    heads_bytes = 2.0 * tokens * (2 * query + out)
-    moved = 2.0 * 2 * tokens * (2 * query + out)
+    heads_bytes = element * tokens * (2 * query + out)
+    moved = element * 2 * tokens * (2 * query + out)
+    # before and after their norms; the shared rotary part has none
+    kept = 2.0 * (attention.q_lora + attention.kv_lora) + attention.rope_dim
     return LayerWork(
         gemms=tuple(gemms),
         pointwise=(
@@ -125,16 +136,16 @@ def _latent(model: Model, attention: Attention, layout: Layout) -> LayerWork:
             Pointwise("latent norms", 8.0 * tokens * low, 16.0 * tokens * low),
         ),
         saved=(
-            Saved("latents", 2 * 2.0 * tokens * low / layout.sp),
+            Saved("latents", element * tokens * kept / layout.sp),
             Saved("query, key, value", heads_bytes),
-            Saved("attention output", 2.0 * tokens * out),
+            Saved("attention output", element * tokens * out),
         ),
         extra_ops=8.0,
         working_bytes=heads_bytes,
     )
 
 
-def _core(model: Model, attention: Attention, layout: Layout, seq: int) -> LayerWork:
+def _core(model: Model, attention: Attention, layout: Layout, seq: int, element: float) -> LayerWork:
     """The attention itself. Context parallelism deals the causal triangle out evenly, so each rank does 1/cp of it."""
     heads = attention.heads / layout.tp
     keys = float(min(attention.window or seq, seq))
@@ -146,36 +157,58 @@ def _core(model: Model, attention: Attention, layout: Layout, seq: int) -> Layer
     )
     plain = layout.policies.attention > 0
     scores = layout.sequences * heads * layout.local_seq * float(seq)
-    softmax = Saved("softmax", np.where(plain, 2.0 * scores, 0.0), "selective")
-    dropout = (Saved("attention dropout", np.where(plain, 3.0 * scores, 0.0), "selective"),) if model.dropout else ()
+    softmax = Saved("softmax", np.where(plain, element * scores, 0.0), "selective")
+    masked = np.where(plain, (element + 1.0) * scores, 0.0)
+    dropout = (Saved("attention dropout", masked, "selective"),) if model.dropout else ()
     lse = Saved("log-sum-exp", np.where(plain, 0.0, 4.0 * layout.tokens * heads))
     return LayerWork(attention=attend, saved=(softmax, *dropout, lse), score_elements=scores)
 
 
-def _split_collectives(model: Model, layout: Layout, stack: Stack, part: str) -> LayerWork:
-    """Tensor parallelism around one column/row pair; counts are zero without it."""
-    full = 2.0 * layout.tokens * model.hidden
+def _latent_inputs(model: Model, attention: Attention) -> tuple[tuple[float, bool], ...]:
+    """MLA: the up projections are split, so their narrow inputs travel, not the model width; the rotary part of the
+    keys is no product's input and needs no second gather."""
+    query = float(attention.q_lora or model.hidden)
+    return (query, True), (float(attention.kv_lora), True), (float(attention.rope_dim), False)
+
+
+def _split_collectives(
+    model: Model,
+    layout: Layout,
+    stack: Stack,
+    part: str,
+    element: float,
+    inputs: tuple[tuple[float, bool], ...] | None = None,
+) -> LayerWork:
+    """Tensor parallelism around one column/row pair; counts are zero without it.
+
+    `inputs`: the width of each tensor that enters the split products, and whether a weight gradient needs it."""
+    token = element * layout.tokens
+    full = token * model.hidden
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)
     whole = on - sharded
-    # backward gathers the output gradient, and the kept input again unless it was kept whole
-    gathers = 1.0 if stack.gathered_inputs_saved else 2.0
-    return LayerWork(
-        collectives=(
-            Collective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "forward"),
-            Collective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "backward"),
-            Collective(f"{part} all-gather", "all_gather", "tp", full, sharded, "forward"),
-            Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
-            Collective(f"{part} all-gather", "all_gather", "tp", full, gathers * sharded, "backward"),
-            Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
-        )
-    )
+    found = [
+        Collective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "forward"),
+        Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
+        # backward gathers the output gradient, and each kept input again unless it was kept whole
+        Collective(f"{part} all-gather", "all_gather", "tp", full, sharded, "backward"),
+    ]
+    for width, needed in inputs or ((float(model.hidden), True),):
+        wide = token * width
+        again = sharded if needed and not stack.gathered_inputs_saved else 0.0 * sharded
+        found += [
+            Collective(f"{part} all-gather", "all_gather", "tp", wide, sharded, "forward"),
+            Collective(f"{part} all-reduce", "all_reduce", "tp", wide, whole, "backward"),
+            Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", wide, sharded, "backward"),
+            Collective(f"{part} all-gather", "all_gather", "tp", wide, again, "backward"),
+        ]
+    return LayerWork(collectives=tuple(found))
 
 
-def _context_collectives(attention: Attention, layout: Layout) -> LayerWork:
+def _context_collectives(attention: Attention, layout: Layout, element: float) -> LayerWork:
     """Ring attention passes keys and values around the context-parallel ranks; backward passes their gradients too."""
     kv_heads = np.maximum(attention.kv_heads / layout.tp, 1.0)
-    block = 2.0 * layout.tokens * kv_heads * (attention.head_dim + attention.value_dim)
+    block = element * layout.tokens * kv_heads * (attention.head_dim + attention.value_dim)
     steps = layout.cp - 1.0
     return LayerWork(
         collectives=(
@@ -191,22 +224,23 @@ def _feed_forward(
     tokens = layout.tokens
     width = ff.width / layout.tp
     up = width * (2.0 if ff.glu else 1.0)
+    element = element_bytes(precision)
     saved = [
-        Saved(f"{name} pre-activation", 2.0 * tokens * up),
+        Saved(f"{name} pre-activation", element * tokens * up),
         Saved(f"{name} activation", precision.act_bytes * tokens * width),
     ]
     if ff.glu and not stack.fused_glu:
-        saved.append(Saved(f"{name} gate", 2.0 * tokens * width))
-    moved = 2.0 * tokens * (up + width)
+        saved.append(Saved(f"{name} gate", element * tokens * width))
+    moved = element * tokens * (up + width)
     return LayerWork(
         gemms=(Gemm(f"{name} up", tokens, up, model.hidden), Gemm(f"{name} down", tokens, model.hidden, width)),
-        pointwise=(Pointwise(f"{name} activation", moved, 2.0 * tokens * (2 * up + width)),),
+        pointwise=(Pointwise(f"{name} activation", moved, element * tokens * (2 * up + width)),),
         saved=tuple(saved),
-        working_bytes=2.0 * tokens * (up + width),
+        working_bytes=element * tokens * (up + width),
     )
 
 
-def _experts(model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
+def _experts(model: Model, experts: Experts, layout: Layout, precision: Precision) -> LayerWork:
     """Routed experts. A rank routes its own sequence shard; with ep ranks it owns count/ep experts and receives as many
     token copies as it sends (balanced routing; imbalance is a factor on the cost)."""
     local = layout.tokens / layout.tp
@@ -215,22 +249,25 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
     up = width * (2.0 if experts.glu else 1.0)
     owned = np.maximum(experts.count / layout.ep, 1.0)
     per_expert = copies / owned
-    hidden = model.hidden
+    hidden, element = model.hidden, element_bytes(precision)
+    gate = (Gemm("shared gate", layout.tokens / layout.sp, 1.0, hidden, low_precision=False),)
     gemms = (
         Gemm("router", local, float(experts.count), hidden, low_precision=False),
+        *(gate if experts.shared_gate else ()),
         Gemm("expert up", per_expert, up, hidden, owned, grouped=True),
         Gemm("expert down", per_expert, hidden, width, owned, grouped=True),
     )
-    permute = 2.0 * 2 * 2 * copies * hidden
-    moved = 2.0 * copies * (up + width)
+    permute = element * 2 * 2 * copies * hidden
+    moved = element * copies * (up + width)
     ep_on = (layout.ep > 1).astype(np.float64)
     etp_on = (layout.etp > 1).astype(np.float64)
-    sent = 2.0 * local * experts.top_k * hidden
-    gathered = 2.0 * copies * hidden
+    # copies cross to the expert's ranks first and are gathered over etp there
+    sent = element * local * experts.top_k * hidden
+    gathered = element * copies * hidden
     collectives = []
     for phase in ("forward", "backward"):
         collectives += [
-            Collective("expert all-to-all", "all_to_all", "ep", sent * layout.etp, 2.0 * ep_on, phase),
+            Collective("expert all-to-all", "all_to_all", "ep", sent, 2.0 * ep_on, phase),
             Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
             Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
@@ -239,15 +276,15 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
         pointwise=(
             Pointwise("permute", permute, permute),
             Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
-            Pointwise("expert activation", moved, 2.0 * copies * (2 * up + width)),
+            Pointwise("expert activation", moved, element * copies * (2 * up + width)),
         ),
         saved=(
             Saved("routed tokens", precision.act_bytes * copies * hidden),
-            Saved("expert pre-activation", 2.0 * copies * up),
+            Saved("expert pre-activation", element * copies * up),
             Saved("expert activation", precision.act_bytes * copies * width),
             Saved("router scores", 8.0 * local * experts.count),
         ),
         collectives=tuple(collectives),
         extra_ops=30.0,
-        working_bytes=2.0 * copies * (up + hidden),
+        working_bytes=element * copies * (up + hidden),
     )

@@ -23,7 +23,7 @@ class Layout:
     ep: Numbers
     etp: Numbers
     sp: Numbers
-    """how many tensor-parallel ranks share the sequence between the split products: tp with sequence parallelism, else 1"""
+    """ranks that share the sequence between the split products: tp with sequence parallelism, else 1"""
     sequences: Numbers
     """sequences in one micro-batch"""
     tokens: Numbers

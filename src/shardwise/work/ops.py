@@ -98,3 +98,16 @@ class LayerWork:
     """launches beyond those of a dense layer (routing, permutation, experts)"""
     working_bytes: Value = field(default=0.0)
     """largest short-lived tensors of the layer's backward, not saved"""
+
+    def saved_bytes(self) -> tuple[Value, Value, Value]:
+        """Bytes kept for the backward with no recompute, with selective, and with full recompute."""
+        none: Value = 0.0
+        selective: Value = 0.0
+        full: Value = 0.0
+        for tensor in self.saved:
+            none = none + tensor.bytes
+            if tensor.dropped_by != "selective":
+                selective = selective + tensor.bytes
+            if tensor.dropped_by == "never":
+                full = full + tensor.bytes
+        return none, selective, full

@@ -1,7 +1,7 @@
 """Which layers each pipeline stage holds.
 
-Two rules: `even` gives every stage the same number of layers (a remainder goes to the middle stages, away from the embedding
-and the head), `by_cost` cuts where the running cost, head included, passes an equal share.
+Two rules: `even` gives every stage the same number of layers (a remainder goes to the middle stages, away from the
+embedding and the head), `by_cost` cuts where the running cost, head included, passes an equal share.
 """
 
 from dataclasses import dataclass
@@ -31,13 +31,12 @@ class Stages:
 
 
 def stage_columns(layout: Layout, *, every: bool) -> Grid:
-    """Every stage, or only the ones that can be the fullest or slowest: the first two, one in the middle and the last."""
+    """Every stage, or only those that can be the fullest or slowest: the first two, a middle one and the last."""
     last = layout.pp[:, None] - 1
     if every:
-        return np.minimum(np.arange(int(layout.pp.max()), dtype=np.float64)[None, :], last)
-    return np.minimum(np.array([[0.0, 1.0, 0.0, 0.0]]), last) + np.concatenate(
-        [0 * last, 0 * last, np.floor(last / 2), last], axis=1
-    )
+        columns = np.arange(int(layout.pp.max()), dtype=np.float64)[None, :]
+        return np.asarray(np.minimum(columns, last))
+    return np.concatenate([0 * last, np.minimum(1.0, last), np.floor(last / 2), last], axis=1)
 
 
 def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:

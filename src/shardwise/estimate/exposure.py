@@ -1,0 +1,133 @@
+"""One layer (or end of the model) in one micro-batch: seconds that count, and communication that hides under them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise.cost.gpu import memory_seconds
+from shardwise.estimate.layers import LayerSeconds, Machine
+from shardwise.work import Work
+from shardwise.work.layout import Numbers
+from shardwise.work.parameters import Counts
+
+Parts = dict[str, Numbers]
+
+
+@dataclass(frozen=True)
+class Unit:
+    parts: Parts
+    """exposed seconds by cause; they add up to `total`"""
+    hidden: Parts
+    """communication under compute, by axis"""
+    total: Numbers
+
+
+def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "Gathers") -> Unit:
+    policies = work.layout.policies
+    repeats = _recompute_share(work)
+    full = (policies.recompute == 2) * repeats
+    rest = machine.stack.selective_repeat * (seconds.forward - seconds.attention)
+    again = full * seconds.forward + (policies.recompute == 1) * repeats * (seconds.attention + rest)
+    return _unit(seconds, again, full, counts, work, machine, gathers)
+
+
+def end_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "Gathers") -> Unit:
+    """Embedding or head: never recomputed."""
+    zero = np.zeros_like(work.layout.tp)
+    return _unit(seconds, zero, zero, counts, work, machine, gathers)
+
+
+def with_mtp(head: Unit, layer: Unit, depth: int) -> Unit:
+    """Every extra prediction layer runs one more layer and the head once more, on the last stage."""
+
+    def both(a: Parts, b: Parts) -> Parts:
+        return {name: a[name] * (1.0 + depth) + b[name] * float(depth) for name in b}
+
+    total = head.total * (1.0 + depth) + layer.total * float(depth)
+    return Unit(parts=both(head.parts, layer.parts), hidden=both(head.hidden, layer.hidden), total=total)
+
+
+class Gathers:
+    """ZeRO-3: seconds to gather a part's parameters and to reduce its gradients, for one micro-batch."""
+
+    def __init__(self, work: Work, machine: Machine) -> None:
+        self.layout, self.machine = work.layout, machine
+        on = (work.layout.policies.zero == 3).astype(np.float64)
+        self.any = bool(on.any())
+        once = 1.0 / work.layout.micro_batches
+        # without per-micro-batch reduction gradients stay whole until the last one
+        self.reductions = on * (1.0 if machine.stack.grad_sync_every_micro_batch else once)
+        held = (work.layout.pp > 1) & (not machine.stack.regather_with_pp)
+        # before the forward and again before the backward, or once for the whole step
+        self.gathers = on * np.where(held, once, 2.0)
+
+    def seconds(self, counts: Counts) -> Numbers:
+        layout, machine = self.layout, self.machine
+        total = self._of(counts.dense_per_rank(layout), layout.shard, "dp_cp")
+        if counts.expert:
+            total = total + self._of(counts.expert_per_rank(layout), layout.expert_shard, "edp")
+        return np.asarray(total * machine.stack.fsdp_messages)
+
+    def _of(self, parameters: Numbers, shard: Numbers, axis: str) -> Numbers:
+        precision, stride = self.machine.precision, self.machine.strides[axis]
+        gather = self.machine.over("all_gather", parameters * precision.param_comm_bytes, shard, stride)
+        reduce = self.machine.over("reduce_scatter", parameters * precision.grad_comm_bytes, shard, stride)
+        return gather * self.gathers + reduce * self.reductions
+
+
+def _recompute_share(work: Work) -> Numbers:
+    """Share of a stage's layers that recompute."""
+    policies = work.layout.policies
+    per_stage = np.maximum(work.model.layers / work.layout.pp, 1.0)
+    share = np.where(policies.recompute_layers < 0, 1.0, np.minimum(policies.recompute_layers / per_stage, 1.0))
+    return np.where(policies.recompute > 0, share, 0.0)
+
+
+def _unit(
+    seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, work: Work, machine: Machine, gathers: Gathers
+) -> Unit:
+    """`again`: seconds of repeated forward work; `full`: share of layers whose whole forward is repeated."""
+    layout, stack = work.layout, machine.stack
+    parts: Parts = {"forward": seconds.forward, "backward": seconds.backward, "recompute": again}
+    hidden: Parts = {}
+    _communication(seconds, full, work, machine, parts, hidden)
+    total = _sum(parts)
+    # a recomputed layer launches its forward once more
+    parts["host"] = np.maximum(seconds.ops * (3.0 + full) * stack.host_s_per_op - total, 0.0)
+    if stack.grad_accumulation_bytes:
+        held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
+        parts["backward"] = parts["backward"] + memory_seconds(machine.curve, held * stack.grad_accumulation_bytes)
+    total = _sum(parts)
+    if gathers.any:
+        needed = gathers.seconds(counts)
+        most = stack.hidden_share * np.minimum(needed, total)
+        hidden["fsdp"] = np.where(layout.policies.overlap_param > 0, most, 0.0)
+        parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap_slowdown * hidden["fsdp"]
+        total = total + parts["fsdp_comm"]
+    return Unit(parts=parts, hidden=hidden, total=total)
+
+
+def _communication(
+    seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine, parts: Parts, hidden: Parts
+) -> None:
+    """Tensor-, context- and expert-parallel collectives of the layer."""
+    stack = machine.stack
+    repeated = full * seconds.forward_comm["tp"] if stack.full_recompute_keeps_comm else 0.0
+    needed = seconds.forward_comm["tp"] + seconds.backward_comm["tp"] + repeated
+    hidden["tp"] = needed * (stack.hidden_share * work.layout.policies.overlap_tp)
+    parts["tp_comm"] = needed - hidden["tp"]
+    needed = seconds.forward_comm["ep"] + seconds.backward_comm["ep"]
+    hidden["ep"] = needed * stack.overlap_ep
+    parts["ep_comm"] = needed - hidden["ep"]
+    # ring attention sends the next block while it computes this one; its backward computes about twice as long
+    forward = np.minimum(seconds.forward_comm["cp"], stack.hidden_share * seconds.attention)
+    backward = np.minimum(seconds.backward_comm["cp"], stack.hidden_share * 2.0 * seconds.attention)
+    hidden["cp"] = forward + backward
+    parts["cp_comm"] = seconds.forward_comm["cp"] + seconds.backward_comm["cp"] - hidden["cp"]
+
+
+def _sum(parts: Parts) -> Numbers:
+    first, *rest = parts.values()
+    for value in rest:
+        first = first + value
+    return first

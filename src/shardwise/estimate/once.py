@@ -1,0 +1,75 @@
+"""What happens once per step: gradients are reduced, the optimizer runs, sharded parameters are gathered again."""
+
+import numpy as np
+
+from shardwise.cost.gpu import memory_seconds
+from shardwise.estimate.layers import Machine
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import Ints
+from shardwise.work import Work
+from shardwise.work.layout import Numbers, sharded_over
+from shardwise.work.parameters import stage_parameters
+
+HOST_BYTES_PER_S = 25e9
+"""host memory bandwidth one GPU's share of the CPUs has for the optimizer (200 GB/s for a node of 8)"""
+
+
+def sync_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
+    """(reduce gradients, gather parameters), before any overlap, on the stage with the most parameters."""
+    layout = work.layout
+    dense, expert = (grid.max(axis=1) for grid in stage_parameters(work.counts, layout, work.stages))
+    reduce, gather = _sync(work, machine, dense, layout.grad_ranks, layout.shard, "dp_cp")
+    if expert.any():
+        more = _sync(work, machine, expert, layout.expert_ranks, layout.expert_shard, "edp")
+        reduce, gather = reduce + more[0], gather + more[1]
+    return reduce, gather
+
+
+def _sync(
+    work: Work, machine: Machine, parameters: Numbers, ranks: Numbers, shard: Numbers, axis: str
+) -> tuple[Numbers, Numbers]:
+    """ZeRO-3 does both inside the layers, except across its replicas."""
+    layout, precision, stride = work.layout, machine.precision, machine.strides[axis]
+    zero = layout.policies.zero
+    grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
+    sharded = (zero == 1) | (zero == 2)
+    reduce, gather = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
+    if (zero == 0).any():
+        reduce = np.where(zero == 0, _bucketed(machine, "all_reduce", grads, ranks, stride), reduce)
+    if sharded.any():
+        reduce = np.where(sharded, _bucketed(machine, "reduce_scatter", grads, shard, stride), reduce)
+        gather = np.where(sharded, _bucketed(machine, "all_gather", params, shard, stride), gather)
+    replicas = ranks / shard
+    if (replicas > 1).any():
+        across = machine.over("all_reduce", grads / shard, replicas, stride * shard.astype(np.int64))
+        reduce = reduce + np.where(zero > 0, across, 0.0)
+    every = machine.stack.grad_sync_every_micro_batch * (zero == 2)
+    return reduce * np.where(every, layout.micro_batches, 1.0), gather
+
+
+def _bucketed(machine: Machine, op: str, bytes_: Numbers, size: Numbers, stride: Ints) -> Numbers:
+    """A long buffer sent in messages of the stack's bucket size."""
+    stack = machine.stack
+    message = np.minimum(bytes_, stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes)
+    return machine.over(op, message, size, stride) * (bytes_ / np.maximum(message, 1.0))
+
+
+def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers:
+    layout, precision, optimizer = work.layout, work.job.precision, work.job.optimizer
+    dense, expert = stage_parameters(work.counts, layout, work.stages)
+    zero = layout.policies.zero
+    own = dense / sharded_over(zero, 1, layout.shard)[:, None]
+    owned = (own + expert / sharded_over(zero, 1, layout.expert_shard)[:, None]).max(axis=1)
+    state = precision.master_bytes or precision.param_bytes
+    moved = precision.grad_bytes + 2 * state + 2 * optimizer.moments * precision.moment_bytes
+    moved += 2 * optimizer.extra_bytes + (precision.param_bytes if precision.master_bytes else 0.0)
+    seconds = np.asarray(memory_seconds(machine.curve, owned * moved * machine.stack.optimizer_passes, "optimizer"))
+    if optimizer.flops_per_param:
+        flops = owned * work.model.hidden * optimizer.flops_per_param
+        seconds = seconds + flops / (0.5 * cluster.gpu.peak("bf16"))
+    offloaded = (layout.policies.offload == 1) | (layout.policies.offload == 3)
+    if offloaded.any():
+        # gradients go down and weights come back over PCIe; the host updates at the pace of its own memory
+        wire = owned * (precision.grad_bytes + precision.param_bytes) / cluster.gpu.pcie_bandwidth
+        seconds = np.where(offloaded, owned * moved / HOST_BYTES_PER_S + wire, seconds)
+    return seconds
