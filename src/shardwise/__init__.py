@@ -1,0 +1,88 @@
+"""Which way to split a training run over GPUs is best, how long, how much memory, what traffic.
+
+The public names are imported on first use, so that `import shardwise` costs nothing.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardwise.arch import model_of
+    from shardwise.estimate.closed_form import estimate
+    from shardwise.report import report_of
+    from shardwise.spec.cluster import Cluster
+    from shardwise.spec.gpu import Gpu
+    from shardwise.spec.job import Job
+    from shardwise.spec.load import cluster_of, gpu_of
+    from shardwise.spec.model import Model
+    from shardwise.spec.policy import Policies, Policy
+    from shardwise.spec.stack import Stack, stack_of
+
+    __version__: str
+
+_HOMES = {
+    "Cluster": "spec.cluster",
+    "Gpu": "spec.gpu",
+    "Job": "spec.job",
+    "Model": "spec.model",
+    "Policies": "spec.policy",
+    "Policy": "spec.policy",
+    "Stack": "spec.stack",
+    "cluster_of": "spec.load",
+    "estimate": "estimate.closed_form",
+    "gpu_of": "spec.load",
+    "model_of": "arch",
+    "report_of": "report",
+    "stack_of": "spec.stack",
+}
+
+__all__ = [
+    "Cluster",
+    "Gpu",
+    "Job",
+    "Model",
+    "Policies",
+    "Policy",
+    "Stack",
+    "__version__",
+    "cluster_of",
+    "estimate",
+    "gpu_of",
+    "model_of",
+    "report_of",
+    "stack_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("shardwise")
+        except PackageNotFoundError:
+            return "0+unknown"  # a source tree that is not installed
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class _Shardwise(ModuleType):
+    """A package that has a function and a sub-package of one name, `estimate`: the attribute is the function.
+
+    Importing the sub-package would otherwise put it in the function's place, and what `shardwise.estimate` is would
+    depend on what had been imported before.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Shardwise

@@ -46,8 +46,7 @@ def test_figures_are_of_the_right_size(name):
     assert 200 < gpu.power_watts < 2000
     assert 30 < gpu.peak("bf16") / gpu.memory_bandwidth < 450
     assert (
-        gpu.peak_flops["fp32"] == pytest.approx(2 * gpu.fp32_cores * gpu.boost_clock_hz, rel=0.15)
-        or name == "mi300x"
+        gpu.peak_flops["fp32"] == pytest.approx(2 * gpu.fp32_cores * gpu.boost_clock_hz, rel=0.15) or name == "mi300x"
     )
 
 
@@ -64,9 +63,7 @@ def test_no_two_gpus_share_a_name():
     assert len(spellings) == len(set(spellings))
 
 
-@pytest.mark.parametrize(
-    "file", ["steps.csv", "steps_small.csv", "gemm.csv", "collectives.csv", "layer_times.csv"]
-)
+@pytest.mark.parametrize("file", ["steps.csv", "steps_small.csv", "gemm.csv", "collectives.csv", "layer_times.csv"])
 def test_the_measured_tables_name_gpus_we_know(file):
     with truth(file).open(newline="") as rows:
         spellings = {row["gpu"] for row in csv.DictReader(rows)} - {"", "PCIe4", "PCIe5"}

@@ -123,7 +123,7 @@ class GroupedAttention(nn.Module):
 
 
 class LatentAttention(nn.Module):
-    """MLA: narrow latents that every tensor-parallel rank computes whole, on its own tokens under sequence parallelism."""
+    """MLA: every tensor-parallel rank computes the narrow latents whole, under sequence parallelism of its own tokens."""
 
     def __init__(self, model: Model, a: Attention, split: Split, plain: bool) -> None:
         super().__init__()
@@ -165,7 +165,9 @@ def column_input(x: Tensor, split: Split) -> Tensor:
 
 
 class Mlp(nn.Module):
-    def __init__(self, hidden: int, ff: FeedForward, split: Split, name: str = "feed-forward", eager: bool = False) -> None:
+    def __init__(
+        self, hidden: int, ff: FeedForward, split: Split, name: str = "feed-forward", *, eager: bool = False
+    ) -> None:
         super().__init__()
         width = ff.width // split.tp
         self.glu, self.split, self.name, self.eager = ff.glu, split, name, eager
@@ -192,7 +194,8 @@ class Moe(nn.Module):
         owned, width = e.count // split.ep, e.width // split.etp
         self.router = weight(e.count, hidden)
         self.up, self.down = weight(owned, hidden, 2 * width), weight(owned, width, hidden)
-        self.shared = Mlp(hidden, FeedForward(width=e.shared_width, glu=True), split, "shared") if e.shared_width else None
+        shared = FeedForward(width=e.shared_width, glu=True)
+        self.shared = Mlp(hidden, shared, split, "shared") if e.shared_width else None
         self.extra_loss = torch.zeros(())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -210,12 +213,13 @@ class Moe(nn.Module):
         out = out.view(-1, flat.shape[-1])
         if self.weigh_output:
             out = (named("expert output", out) * share).to(x.dtype)
-        y = torch.zeros_like(flat).index_add(0, token, out).view_as(x)
+        # index_add would keep the outputs only to know their shape
+        y = torch.zeros_like(flat).index_put((token,), out, accumulate=True).view_as(x)
         return y if self.shared is None else y + self.shared(x)
 
     def _run(self, tokens: Tensor, share: Tensor) -> Tensor:
         before = named("expert pre-activation", torch.bmm(named("routed tokens", tokens), self.up))
-        after = Swiglu.apply(before, None if self.weigh_output else share)
+        after = Swiglu.apply(before, None if self.weigh_output else named("routing weights", share))
         return torch.bmm(named("expert activation", after), self.down)
 
     def _dispatch(self, x: Tensor, small: bool = False) -> Tensor:
@@ -272,38 +276,52 @@ class Block(nn.Module):
         return dropped(y, "dropout mask") if self.dropout else y
 
 
-class Decoder(nn.Module):
-    def __init__(self, model: Model, split: Split | None = None, *, plain: bool = False) -> None:
+class Embedding(nn.Module):
+    def __init__(self, model: Model, split: Split) -> None:
         super().__init__()
-        self.model, self.split = model, split or Split()
-        self.table = weight(model.vocab // self.split.tp, model.hidden)
+        self.split, self.dropout = split, model.dropout
+        self.table = weight(model.vocab // split.tp, model.hidden)
         self.positions = weight(model.positions, model.hidden) if model.positions else None
-        self.blocks = nn.ModuleList(Block(model, model.kinds[k], self.split, plain=plain) for k in model.pattern)
-        self.final = Norm(model.norm, model.hidden)
-        self.head = self.table if model.tied else weight(model.vocab // self.split.tp, model.hidden)
 
-    def embed(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor) -> Tensor:
         """[sequence, batch] -> [sequence, batch, width]"""
         inside = tokens % self.table.shape[0]
         x = summed(F.embedding(named("constant", inside), self.table), self.split)
         if self.positions is not None:
             places = named("constant", torch.arange(x.shape[0], device=x.device))
             x = x + F.embedding(places, self.positions).unsqueeze(1)
-        return dropped(x, "embedding dropout mask") if self.model.dropout else x
+        return dropped(x, "embedding dropout mask") if self.dropout else x
 
-    def finish(self, x: Tensor, target: Tensor) -> Tensor:
+
+class Ending(nn.Module):
+    """Final norm, vocabulary product and loss."""
+
+    def __init__(self, model: Model, split: Split, table: nn.Parameter) -> None:
+        super().__init__()
+        self.split, self.final = split, Norm(model.norm, model.hidden)
+        self.head = table if model.tied else weight(*table.shape)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
         x = named("final norm", self.final(named("final norm", x)))
         logits = column(x, self.head, self.split)
         if self.split.tp > 1:
             return VocabLoss.apply(logits, target, self.split.group(self.split.tp))
-        losses = torch.log_softmax(logits.float(), dim=-1)
-        named("logits and loss", losses)
+        losses = named("logits and loss", torch.log_softmax(logits.float(), dim=-1))
         return F.nll_loss(losses.flatten(0, 1), named("constant", target.flatten()))
 
+
+class Decoder(nn.Module):
+    def __init__(self, model: Model, split: Split | None = None, *, plain: bool = False) -> None:
+        super().__init__()
+        split = split or Split()
+        self.embedding = Embedding(model, split)
+        self.blocks = nn.ModuleList(Block(model, model.kinds[k], split, plain=plain) for k in model.pattern)
+        self.ending = Ending(model, split, self.embedding.table)
+
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embed(tokens)
+        x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x)
-        loss = self.finish(x, tokens)
+        loss = self.ending(x, tokens)
         extra = [block.inner.extra_loss for block in self.blocks if isinstance(block.inner, Moe)]
         return loss + sum(extra) if extra else loss

@@ -25,13 +25,14 @@ class Ledger:
         where = storage.data_ptr()
         if where not in self.skipped:
             self.alive.append(tensor)
-            name = self.names.get(where, f"unnamed {tensor.dtype} {tuple(tensor.shape)}")
-            self.kept[where] = (name, storage.nbytes())
+            self.kept[where] = (f"unnamed {tensor.dtype} {tuple(tensor.shape)}", storage.nbytes())
         return tensor
 
     def bytes(self) -> dict[str, int]:
         total: dict[str, int] = defaultdict(int)
-        for name, size in self.kept.values():
+        for where, (shape, size) in self.kept.items():
+            # an operation's own output is named after it was kept
+            name = self.names.get(where, shape)
             if name != "constant":
                 total[name] += size
         return dict(total)

@@ -73,11 +73,11 @@ class SumOut(Function):
     """Sum of the partial outputs forward, identity backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
+    def forward(_: Any, x: Tensor, group: Any) -> Tensor:
         return reduced(x, group)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(_: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
 
 
@@ -164,7 +164,7 @@ def summed(y: Tensor, split: Split) -> Tensor:
 
 
 class VocabLoss(Function):
-    """Cross entropy over logits cut by vocabulary: maximum, target logit and sum of exponentials are summed over ranks."""
+    """Cross entropy over logits cut by vocabulary: ranks join their maxima, target logits and sums of exponentials."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, group: Any) -> Tensor:

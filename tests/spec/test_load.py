@@ -162,11 +162,7 @@ def test_a_file_cannot_construct_objects():
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.one_of(
-        st.text(), st.text("[]{}:-?&*!|>'\"#%@,. \n\tab01\\"), st.binary().map(lambda b: b.decode("latin-1"))
-    )
-)
+@given(st.one_of(st.text(), st.text("[]{}:-?&*!|>'\"#%@,. \n\tab01\\"), st.binary().map(lambda b: b.decode("latin-1"))))
 def test_any_text_is_a_cluster_or_a_value_error(text):
     for read in (cluster_of, cluster_from_yaml):
         with contextlib.suppress(ValueError):
@@ -190,9 +186,7 @@ _leaf = st.one_of(
     st.text(max_size=8),
     st.sampled_from(["8", "50 GB/s"]),
 )
-_value = st.recursive(
-    _leaf, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=5), v, max_size=3)
-)
+_value = st.recursive(_leaf, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=5), v, max_size=3))
 _KEYS = [
     "name",
     "gpu",

@@ -21,7 +21,10 @@ def validate(
     data: Annotated[Path, Parameter(help="CSV of measured runs (columns of steps.csv or h200_steps.csv).")],
     failed: Annotated[Path | None, Parameter(help="CSV of configurations that gave no result.")] = None,
     stack: Annotated[str, Parameter(help="auto: chosen from each row's software column; or a stack's name.")] = "auto",
-    json: Annotated[str | None, Parameter(help="Write every row and the summary to this file; '-' is stdout.")] = None,
+    json: Annotated[
+        str | None,
+        Parameter(allow_leading_hyphen=True, help="Write every row and the summary to this file; '-' is stdout."),
+    ] = None,
 ) -> int:
     """Predictions against measured truth: errors, rank, regret and memory, by source."""
     if stack != "auto":

@@ -66,13 +66,13 @@ class Gathers:
         total = self._of(counts.dense_per_rank(layout), layout.shard, "dp_cp")
         if counts.expert:
             total = total + self._of(counts.expert_per_rank(layout), layout.expert_shard, "edp")
-        return np.asarray(total * machine.stack.fsdp_messages)
+        return total * machine.stack.fsdp_messages
 
     def _of(self, parameters: Numbers, shard: Numbers, axis: str) -> Numbers:
         precision, stride = self.machine.precision, self.machine.strides[axis]
         gather = self.machine.over("all_gather", parameters * precision.param_comm_bytes, shard, stride)
         reduce = self.machine.over("reduce_scatter", parameters * precision.grad_comm_bytes, shard, stride)
-        return gather * self.gathers + reduce * self.reductions
+        return np.asarray(gather * self.gathers + reduce * self.reductions)
 
 
 def _recompute_share(work: Work) -> Numbers:

@@ -21,7 +21,7 @@ class LayerSeconds:
     forward: Numbers
     backward: Numbers
     attention: Numbers
-    """forward time of the attention core (a part of `forward`): selective recompute repeats it, ring attention hides under it"""
+    """forward time of the attention core, a part of `forward`: what selective recompute repeats"""
     forward_comm: dict[str, Numbers]
     """by axis, before any overlap"""
     backward_comm: dict[str, Numbers]

@@ -81,7 +81,7 @@ class Report(Struct, frozen=True, kw_only=True):
         return max(kinds, key=lambda kind: kinds[kind])
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.to_builtins(self)
+        found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         found["time_share"] = self.shares
         return found
 

@@ -13,8 +13,8 @@ Numbers = NDArray[np.float64]
 class Schedule(Struct, frozen=True, kw_only=True):
     name: str
     in_flight: Callable[[Any, Any, Any, Any], Any]
-    """(stage, pp, vpp, micro_batches) -> micro-batches whose activations a stage holds at its fullest moment, in units of
-    the whole stage (a chunk of an interleaved stage counts 1/vpp)"""
+    """(stage, pp, vpp, micro_batches) -> micro-batches whose activations a stage holds at its fullest moment, in units
+    of the whole stage (a chunk of an interleaved stage counts 1/vpp)"""
     idle: Callable[[Any, Any, Any], Any]
     """(pp, vpp, micro_batches) -> idle time of a stage, in forward-plus-backward times of one micro-batch there"""
     needs_chunks: bool = False

@@ -82,7 +82,7 @@ def _degrees(model: Model, cluster: Cluster, job: Job, bounds: Limits) -> Ints:
     )  # fmt: skip
     tp, pp, cp, vpp, _ = rows.T
     chunks = np.where(pp > 1, (model.layers % (pp * vpp) == 0) | (vpp == 1), vpp == 1)
-    return rows[(cluster.gpus % (tp * pp * cp) == 0) & chunks]
+    return np.asarray(rows[(cluster.gpus % (tp * pp * cp) == 0) & chunks])
 
 
 def _expert_degrees(model: Model, cluster: Cluster) -> list[int]:

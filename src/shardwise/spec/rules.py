@@ -244,7 +244,9 @@ def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> P
     wanted = np.array(
         [policy.tp, policy.pp, policy.cp, policy.dp, policy.vpp, policy.ep, policy.micro_batch], dtype=np.float64
     )
-    distance = np.abs(np.log2(table[ok] / wanted)).sum(axis=1)
+    # data parallelism is what is left over, so it may change more easily than what the user chose
+    weight = np.array([1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0])
+    distance = np.abs(np.log2(table[ok] / wanted)) @ weight
     return replace_degrees(policy, columns[int(ok[np.argmin(distance)])])
 
 

@@ -1,7 +1,7 @@
 """A software stack: the few physical settings in which training programs differ.
 
-Each is a small data file (catalog/stacks), chosen by name or from the text of a `software` column. Nothing here is tuned to
-a row: a setting states what the program does (which kernels are fused, what is overlapped, what is accumulated in
+Each is a small data file (catalog/stacks), chosen by name or from the text of a `software` column. Nothing is tuned
+to a row: a setting states what the program does (which kernels are fused, what is overlapped, what is accumulated in
 which precision) or a constant measured over the whole stack.
 """
 
@@ -50,7 +50,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ops_per_collective: float = 2.0
     """operations a tensor- or expert-parallel collective adds on the host"""
     grad_accumulation_bytes: float = 0.0
-    """bytes moved per parameter and micro-batch to add a gradient to its buffer; 0: the weight-gradient product does it"""
+    """bytes moved per parameter and micro-batch to add a gradient to its buffer; 0: the product does it"""
     step_overhead_s: float = 0.0
     """per step, neither compute nor communication: data, logging, scalar synchronisation"""
     optimizer_passes: float = 1.0

@@ -1,0 +1,59 @@
+# `make plan` answers a question on a fresh machine; `make test` installs the rest and proves it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_%,$(wildcard benchmarks/*.py)) /dev/null)
+
+.PHONY: plan test lint types imports units slow bench picture clean
+
+plan: $(VENV)/.planner
+	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
+
+test: lint types imports units
+
+lint: $(VENV)/.tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.tests
+	$(BIN)/mypy
+
+imports: $(VENV)/.tests
+	$(BIN)/lint-imports
+
+units: $(VENV)/.tests
+	$(BIN)/pytest -n 2 -m "not slow"
+
+# pytest ends with 5 when nothing is marked slow.
+slow: $(VENV)/.tests
+	$(BIN)/pytest -n 2 -m slow || test $$? -eq 5
+
+# fit_*.py write constants and need tables of measurements; they are run by hand.
+bench: $(VENV)/.tests
+	@set -e; for file in $(BENCHMARKS); do \
+		echo "== $$file"; \
+		$(BIN)/python $$file --json > $(VENV)/.bench.out; \
+		cat $(VENV)/.bench.out; \
+		tail -n 1 $(VENV)/.bench.out | $(BIN)/python -m json.tool > /dev/null \
+			|| { echo "$$file: the last line is not JSON"; exit 1; }; \
+	done
+
+picture: $(VENV)/.planner
+	$(BIN)/python docs/make_picture.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/paste_outputs.py
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A changed pyproject.toml installs again; nothing else does.
+$(VENV)/.planner: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.tests: $(VENV)/.planner
+	$(PIP) install --editable '.[test]'
+	$(PIP) install torch==2.13.0
+	@touch $@

@@ -1,0 +1,152 @@
+"""Composition in time: parts add up, laws of scaling, what overlap may and may not do."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shardwise.arch import model_of
+from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.spec.job import OPTIMIZERS, PRECISIONS, Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.rules import legal
+from shardwise.spec.stack import stack_of
+
+LLAMA = model_of("llama-3-8b")
+CLUSTER = cluster_of("dgx-h100:64")
+JOB = Job(seq=8192, global_batch=256)
+CORE = stack_of("megatron-core")
+
+
+def one(policy: Policy, job: Job = JOB, stack: str = "megatron-core", model: str = "llama-3-8b") -> Estimate:
+    return estimate(model_of(model), CLUSTER, job, Policies.of([policy]), stack_of(stack), every_stage=True)
+
+
+POLICIES = [
+    Policy(dp=64),
+    Policy(dp=64, zero=3),
+    Policy(dp=8, tp=8),
+    Policy(dp=8, tp=4, pp=2, recompute="full"),
+    Policy(dp=4, tp=2, pp=4, cp=2, recompute="selective", attention="plain"),
+    Policy(dp=8, pp=8, vpp=4, schedule="interleaved"),
+    Policy(dp=64, zero=3, shard_group=8, offload="both"),
+    Policy(dp=16, tp=4, zero=0, sp=False, schedule="gpipe"),
+]
+
+
+@pytest.mark.parametrize("stack", ["megatron-core", "nanotron", "torchtitan", "fsdp-llmfoundry", "megatron-2021"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_parts_add_up_and_nothing_is_negative(policy: Policy, stack: str) -> None:
+    times = one(policy, stack=stack).times
+    assert all((value >= 0).all() and np.isfinite(value).all() for value in times.parts.values())
+    assert all((value >= 0).all() for value in times.hidden.values())
+    assert sum(v[0] for v in times.parts.values()) == pytest.approx(times.step_s[0], rel=1e-12)
+
+
+def test_array_result_is_the_scalar_result() -> None:
+    together = estimate(LLAMA, CLUSTER, JOB, Policies.of(POLICIES), CORE)
+    for i, policy in enumerate(POLICIES):
+        alone = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), CORE)
+        assert together.times.step_s[i] == pytest.approx(alone.times.step_s[0], rel=1e-12)
+        assert together.memory.peak[i] == pytest.approx(alone.memory.peak[0], rel=1e-12)
+        for name, value in together.times.parts.items():
+            assert value[i] == pytest.approx(alone.times.parts[name][0], rel=1e-9, abs=1e-15)
+
+
+def test_the_evaluated_stages_find_the_slowest_and_fullest_of_all() -> None:
+    job = Job(seq=4096, global_batch=512)
+    rows = [Policy(dp=64 // (tp * pp), tp=tp, pp=pp) for tp in (1, 2, 8) for pp in (1, 2, 4, 8)]
+    some = estimate(LLAMA, CLUSTER, job, Policies.of(rows), CORE)
+    every = estimate(LLAMA, CLUSTER, job, Policies.of(rows), CORE, every_stage=True)
+    assert np.allclose(some.times.step_s, every.times.step_s, rtol=1e-12)
+    assert np.allclose(some.memory.peak, every.memory.peak, rtol=1e-12)
+
+
+def test_bubble_of_an_even_pipeline() -> None:
+    """With the ends negligible the idle time is (N-1)/m of the busy time."""
+    model = replace(LLAMA, vocab=8)
+    stack = replace(CORE, jitter=0.0, host_s_per_op=0.0)
+    result = estimate(model, CLUSTER, JOB, Policies.of([Policy(dp=8, pp=8)]), stack)
+    busy = sum(result.times.parts[n][0] for n in ("forward", "backward"))
+    micro_batches = JOB.global_batch / 8
+    assert result.times.parts["bubble"][0] / busy == pytest.approx(7 / micro_batches, rel=0.01)
+
+
+def test_overlap_never_costs_more_than_it_hides() -> None:
+    for base in (Policy(dp=64, zero=0), Policy(dp=8, tp=8), Policy(dp=64, zero=3)):
+        off = {"overlap_grad": False, "overlap_param": False, "overlap_tp": False, "overlap_pp": False}
+        on = dict.fromkeys(off, True)
+        slow, fast = one(replace(base, **off)), one(replace(base, **on))
+        assert fast.times.step_s[0] <= slow.times.step_s[0]
+        assert sum(v[0] for v in fast.times.hidden.values()) > 0
+
+
+def test_recompute_costs_time_and_saves_memory() -> None:
+    steps = [one(Policy(dp=16, tp=4, recompute=r)) for r in ("none", "selective", "full")]
+    assert steps[0].times.step_s[0] < steps[1].times.step_s[0] < steps[2].times.step_s[0]
+    assert steps[0].memory.peak[0] > steps[2].memory.peak[0]
+    partly = one(Policy(dp=16, tp=4, recompute="full", recompute_layers=16))
+    assert steps[0].times.step_s[0] < partly.times.step_s[0] < steps[2].times.step_s[0]
+    assert steps[2].memory.peak[0] < partly.memory.peak[0] < steps[0].memory.peak[0]
+
+
+def test_faster_hardware_is_never_slower() -> None:
+    gpu = CLUSTER.gpu
+    faster = replace(
+        CLUSTER,
+        gpu=replace(
+            gpu, peak_flops={k: 2 * v for k, v in gpu.peak_flops.items()}, memory_bandwidth=2 * gpu.memory_bandwidth
+        ),
+        levels=tuple(replace(level, bandwidth=2 * level.bandwidth) for level in CLUSTER.levels),
+    )
+    columns = Policies.of(POLICIES)
+    assert (
+        estimate(LLAMA, faster, JOB, columns, CORE).times.step_s
+        < estimate(LLAMA, CLUSTER, JOB, columns, CORE).times.step_s
+    ).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 3), st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]))
+def test_more_tokens_take_longer(zero: int, tp: int, pp: int, micro: int) -> None:
+    policy = Policy(dp=64 // (tp * pp), tp=tp, pp=pp, zero=zero, micro_batch=micro)
+    if not legal(LLAMA, CLUSTER, JOB, Policies.of([policy]))[0]:
+        return
+    double = Job(seq=JOB.seq, global_batch=2 * JOB.global_batch)
+    assert one(policy, double).times.step_s[0] > one(policy).times.step_s[0]
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_every_precision_runs(name: str) -> None:
+    result = one(Policy(dp=8, tp=8), Job(seq=4096, global_batch=64, precision=PRECISIONS[name]))
+    assert 0 < result.times.step_s[0] < 1e4
+
+
+def test_lower_precision_is_faster() -> None:
+    steps = {
+        n: one(Policy(dp=8, tp=8), Job(seq=8192, global_batch=256, precision=PRECISIONS[n])).times.step_s[0]
+        for n in ("fp8", "bf16", "fp32")
+    }
+    assert steps["fp8"] < steps["bf16"] < steps["fp32"]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_runs_and_takes_its_memory(name: str) -> None:
+    adam = one(Policy(dp=64)).memory.kinds["optimizer"].max()
+    other = (
+        one(Policy(dp=64), Job(seq=8192, global_batch=256, optimizer=OPTIMIZERS[name])).memory.kinds["optimizer"].max()
+    )
+    assert other <= adam
+
+
+@pytest.mark.parametrize(
+    "model", ["mixtral-8x7b", "deepseek-v3", "gpt-oss-20b", "qwen3-30b-a3b", "llama-4-maverick", "gemma-2-9b"]
+)
+def test_other_architectures(model: str) -> None:
+    experts = any(kind.experts for kind in model_of(model).kinds)
+    policy = Policy(dp=32, tp=2, ep=8 if experts else 1)
+    result = one(policy, model=model)
+    assert result.times.step_s[0] > 0
+    assert (result.times.parts["ep_comm"][0] > 0) == experts

@@ -1,0 +1,48 @@
+"""How many bytes of each collective the estimate charges for, read off by a network that needs one second per byte."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardwise.estimate import closed_form
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import Stack
+
+
+@dataclass(frozen=True)
+class _Line:
+    op: str
+    counted: str
+    size: Any
+
+    def seconds(self, bytes_: Any) -> Any:
+        counts = (self.op == self.counted) & (np.asarray(self.size) > 1)
+        return np.where(counts, np.asarray(bytes_, dtype=np.float64), 0.0)
+
+
+@dataclass(frozen=True)
+class _Ruler:
+    counted: str
+    cluster: Cluster
+
+    def law(self, op: str, size: Any, stride: Any = 1) -> _Line:  # noqa: ARG002
+        return _Line(op, self.counted, size)
+
+    def seconds(self, op: str, bytes_: Any, size: Any, stride: Any = 1) -> Any:
+        return self.law(op, size, stride).seconds(bytes_)
+
+
+def priced(op: str, model: Model, job: Job, policy: Policy, stack: Stack) -> dict[str, float]:
+    """Part of the step -> bytes of this operation in one step; the policy must not overlap communication."""
+    cluster = cluster_of(f"dgx-h100:{policy.gpus}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(closed_form, "network_of", lambda cluster, **_: _Ruler(op, cluster))
+        found = closed_form.estimate(model, cluster, job, Policies.of([policy]), stack)
+    parts = {name: float(found.times.parts[name][0]) for name in found.times.parts if name.endswith("_comm")}
+    return {name: bytes_ for name, bytes_ in parts.items() if bytes_}

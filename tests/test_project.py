@@ -1,0 +1,189 @@
+"""The project as a whole: versions, laws, public names, the README's examples."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import shardwise
+from shardwise.cli._verbs import VERBS
+
+ROOT = Path(__file__).resolve().parents[1]
+MOST_LINES = 400
+PLANNER = """
+import shardwise
+from shardwise import Job, Policies, Policy, cluster_of, estimate, model_of, report_of, stack_of
+model, cluster, job = model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=8192, global_batch=512)
+estimate(model, cluster, job, Policies.of([Policy(dp=8)]), stack_of("megatron-core"))
+report_of(model, cluster, job, Policy(dp=8), stack_of("megatron-core"))
+"""
+NO_TORCH = "import sys; assert 'torch' not in sys.modules, 'torch was imported'"
+# Pieces, so that the rule does not find itself.
+LEFT_TO_DO = re.compile("TO" + "DO|FIX" + "ME|XX" + "X")
+MACHINE_PATH = re.compile(r"(?<![.\w])/" + r"(?:tmp|root|home|work|Users)/\w")
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+
+
+def own_files() -> list[Path]:
+    """What belongs to the project: tracked files, and new ones that git would not ignore."""
+    git = shutil.which("git")
+    command = [git or "git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True) if git else None
+    if listed is None or listed.returncode:
+        pytest.skip("not a git checkout: nothing says which files belong to the project")
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def lines_with(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
+    found = []
+    for path in files:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for number, line in enumerate(text.splitlines(), 1):
+            if pattern.search(line):
+                found.append(f"{path.name}:{number}: {line.strip()[:80]}")
+    return found
+
+
+def test_the_version_is_the_newest_in_the_changelog():
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == stated
+
+
+def test_the_planner_runs_without_torch():
+    found = python(PLANNER + NO_TORCH)
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_check_for_torch_can_fail():
+    pytest.importorskip("torch", reason="torch is not installed: nothing can import it")
+    found = python("import torch\n" + PLANNER + NO_TORCH)
+    assert found.returncode == 1
+    assert "torch was imported" in found.stderr
+
+
+def test_imports_follow_the_law():
+    tool = Path(sys.executable).parent / "lint-imports"
+    if not tool.is_file():
+        pytest.skip("import-linter is not installed beside this Python")
+    found = subprocess.run([tool, "--no-cache"], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_public_names_are_sorted_and_there():
+    assert shardwise.__all__ == sorted(shardwise.__all__)
+    for name in shardwise.__all__:
+        assert getattr(shardwise, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = shardwise.no_such_name
+
+
+@pytest.mark.parametrize("before", ["", "import shardwise.estimate.closed_form\n"], ids=["fresh", "after"])
+def test_estimate_is_the_function_whatever_was_imported_before(before):
+    found = python(before + "from shardwise import estimate; import shardwise; assert callable(estimate)\n"
+                   "import shardwise.estimate.time; assert shardwise.estimate is estimate")  # fmt: skip
+    assert found.returncode == 0, found.stderr
+
+
+def test_import_is_lazy():
+    found = python(
+        "import time, sys; a = time.process_time(); import shardwise; b = time.process_time()\n"
+        "assert 'numpy' not in sys.modules, 'numpy was imported'; print(b - a)"
+    )
+    assert found.returncode == 0, found.stderr
+    assert float(found.stdout) < 0.1
+
+
+def examples() -> list[str]:
+    """Commands of the README's console blocks that are marked `<!-- run -->`."""
+    blocks = re.findall(r"<!-- run -->\n```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+@pytest.fixture(scope="session")
+def path_with_shardwise(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH on which `shardwise` is this source tree's."""
+    folder = tmp_path_factory.mktemp("bin")
+    command = folder / "shardwise"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m shardwise "$@"\n')
+    command.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("command", examples())
+def test_examples_of_the_readme_run(command, path_with_shardwise):
+    found = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=ROOT, env={**environment(), "PATH": path_with_shardwise}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.strip()
+
+
+def test_the_readme_has_examples_of_most_verbs():
+    shown = {verb for verb in VERBS if any(f"shardwise {verb}" in command for command in examples())}
+    assert {"plan", "estimate"} <= shown
+    assert len(shown) >= 6
+
+
+def test_the_library_example_of_the_readme_runs():
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code
+    for block in code:
+        found = python(block)
+        assert found.returncode == 0, found.stderr
+        assert found.stdout.strip()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_json(verb):
+    command = [sys.executable, "-m", "shardwise", verb, "--help"]
+    found = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert "--json" in found.stdout
+    assert max(map(len, found.stdout.splitlines())) <= 80
+
+
+def test_every_verb_is_documented():
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert [verb for verb in VERBS if f"## {verb}" not in text] == []
+
+
+def test_links_between_documents_lead_somewhere():
+    missing = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+            if "://" not in target and not (page.parent / target).exists():
+                missing.append(f"{page.name}: {target}")
+    assert missing == []
+
+
+def test_files_are_short():
+    long = [p.name for p in (ROOT / "src").rglob("*.py") if len(p.read_text().splitlines()) > MOST_LINES]
+    assert long == []
+
+
+def test_nothing_is_left_to_do_and_no_path_of_a_machine():
+    files = [path for path in own_files() if path.suffix not in (".png", ".gz")]
+    assert lines_with(LEFT_TO_DO, files) == []
+    assert lines_with(MACHINE_PATH, files) == []
+
+
+def test_the_search_for_leftovers_can_find(tmp_path):
+    page = tmp_path / "page.py"
+    page.write_text("x = 1  # TO" + "DO later\nhome = '/ho" + "me/someone'\n")
+    assert len(lines_with(LEFT_TO_DO, [page])) == 1
+    assert len(lines_with(MACHINE_PATH, [page])) == 1
