@@ -1,9 +1,10 @@
-"""How fast the closed form and the command line are. `--json` ends with one line of JSON; `--profile` says where time goes.
+"""How fast the closed form and the command line are. `--json` ends with one line of JSON; `--profile` shows hot spots.
 
 One thread, processor time: policies_per_s_per_core is one call of the closed form over an array of legal policies of
 llama-3-70b on 1,024 H100s; import and help are whole processes (user + system).
 """
 
+# ruff: noqa: E402
 import os
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

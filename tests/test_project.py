@@ -163,11 +163,9 @@ def test_every_verb_is_documented():
 
 
 def test_links_between_documents_lead_somewhere():
-    missing = []
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
-            if "://" not in target and not (page.parent / target).exists():
-                missing.append(f"{page.name}: {target}")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    links = [(p, target) for p in pages for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", p.read_text())]
+    missing = [f"{p.name}: {link}" for p, link in links if "://" not in link and not (p.parent / link).exists()]
     assert missing == []
 
 

@@ -37,7 +37,20 @@ def runs(tmp_path: Path) -> Path:
 GOOD = [
     ["estimate", "llama-3-8b", "--on", "8xh100", "--zero", "3"],
     ["estimate", "llama-3-70b", "--on", "dgx-h100:64", "--tp", "8", "--pp", "4", "--vpp", "2", "--global-batch", "512"],
-    ["estimate", "mixtral-8x7b", "--on", "dgx-h100:64", "--ep", "8", "--tp", "2", "--recompute", "full", "--seq", "4k"],
+    [
+        "estimate",
+        "mixtral-8x7b",
+        "--on",
+        "dgx-h100:64",
+        "--ep",
+        "8",
+        "--tp",
+        "2",
+        "--recompute",
+        "full",
+        "--seq",
+        "4096",
+    ],
     ["plan", "llama-3-8b", "--on", "8xh100"],
     ["plan", "llama-3-70b", "--on", "dgx-h100:64", "--seq", "4096", "--global-batch", "4M tokens", "--tokens", "1T"],
 ]

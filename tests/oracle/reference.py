@@ -214,7 +214,7 @@ class Moe(nn.Module):
         if self.weigh_output:
             out = (named("expert output", out) * share).to(x.dtype)
         # index_add would keep the outputs only to know their shape
-        y = torch.zeros_like(flat).index_put((token,), out, accumulate=True).view_as(x)
+        y = torch.zeros_like(flat, dtype=out.dtype).index_put((token,), out, accumulate=True).view_as(x)
         return y if self.shared is None else y + self.shared(x)
 
     def _run(self, tokens: Tensor, share: Tensor) -> Tensor:

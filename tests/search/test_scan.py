@@ -83,6 +83,18 @@ def test_the_best_is_the_fastest_that_fits(found):
     assert ranked.best[0].tokens_per_s_per_gpu * ranked.best[0].step_s * 32 == pytest.approx(JOB.step_tokens)
 
 
+@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v2-lite", "gpt-oss-20b"])
+def test_leaders_and_losers_are_what_estimating_them_alone_gives(name):
+    """Also where layers do not divide by stages and kinds of layers are mixed."""
+    model, cluster, job = model_of(name), cluster_of("dgx-h100:96"), Job(seq=4096, global_batch=192)
+    ranked = scan(model, cluster, job, stack_of("nanotron"), headroom=1.0)
+    assert ranked.best
+    for found in (*ranked.best, *ranked.losers):
+        alone = estimate(model, cluster, job, Policies.of([found.policy]), stack_of("nanotron"), every_stage=True)
+        assert alone.times.step_s[0] == pytest.approx(found.step_s, rel=1e-12)
+        assert alone.memory.peak[0] == pytest.approx(found.peak_bytes, rel=1e-12)
+
+
 def test_batches_change_nothing(monkeypatch):
     whole = scan(MODEL, CLUSTER, JOB, STACK)
     monkeypatch.setattr(exhaustive, "CHUNK", 257)

@@ -92,8 +92,7 @@ def _unit(
     hidden: Parts = {}
     _communication(seconds, full, work, machine, parts, hidden)
     total = _sum(parts)
-    # a recomputed layer launches its forward once more
-    parts["host"] = np.maximum(seconds.ops * (3.0 + full) * stack.host_s_per_op - total, 0.0)
+    parts["host"] = np.maximum(_host(seconds, full, work, machine) - total, 0.0)
     if stack.grad_accumulation_bytes:
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
         parts["backward"] = parts["backward"] + memory_seconds(machine.curve, held * stack.grad_accumulation_bytes)
@@ -105,6 +104,19 @@ def _unit(
         parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap_slowdown * hidden["fsdp"]
         total = total + parts["fsdp_comm"]
     return Unit(parts=parts, hidden=hidden, total=total)
+
+
+def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) -> Numbers:
+    """Time the host needs to launch the layer: the device cannot be faster than that."""
+    layout, stack = work.layout, machine.stack
+    # the backward launches twice as many operations; a recomputed layer launches its forward once more
+    operations = seconds.ops * (3.0 + full) + seconds.collectives * stack.ops_per_collective
+    launch = operations * stack.host_s_per_op
+    if not stack.stall_s_per_peer:
+        return launch
+    leaves_node = machine.strides["pp"] * layout.pp > machine.network.cluster.levels[0].degree
+    stalled = (layout.pp > 1) & leaves_node
+    return np.asarray(launch + np.where(stalled, seconds.collectives * layout.tp * stack.stall_s_per_peer, 0.0))
 
 
 def _communication(

@@ -25,8 +25,10 @@ class LayerSeconds:
     forward_comm: dict[str, Numbers]
     """by axis, before any overlap"""
     backward_comm: dict[str, Numbers]
-    ops: Numbers
-    """operations the host launches in the forward pass"""
+    ops: float
+    """operations the host launches in the forward pass, collectives aside"""
+    collectives: Numbers
+    """tensor- and expert-parallel collectives of the forward and backward pass"""
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,15 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     for part in work.pointwise:
         forward = forward + memory_seconds(machine.curve, part.forward_bytes * passes)
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
-    forward_comm, backward_comm, launches = _communication(work.collectives, layout, machine)
+    forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
     return LayerSeconds(
         forward=forward,
         backward=backward,
         attention=attention,
         forward_comm=forward_comm,
         backward_comm=backward_comm,
-        ops=base_ops + work.extra_ops + launches,
+        ops=base_ops + work.extra_ops,
+        collectives=collectives,
     )
 
 
@@ -122,16 +125,16 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
 def _communication(
     collectives: tuple[Collective, ...], layout: Layout, machine: Machine
 ) -> tuple[dict[str, Numbers], dict[str, Numbers], Numbers]:
-    """Seconds by axis and phase."""
+    """Seconds by axis and phase, and how many collectives there are."""
     zero = np.zeros_like(layout.tp)
     phases = {"forward": dict.fromkeys(AXES, zero), "backward": dict.fromkeys(AXES, zero)}
-    launches = zero
+    number = zero
     for item in collectives:
         if not np.any(item.count):
             continue
         into = phases[item.phase]
         axis = "ep" if item.axis == "etp" else item.axis
         into[axis] = into[axis] + item.count * machine.collective(item.op, item.axis, item.bytes)
-        if item.phase == "forward":
-            launches = launches + machine.stack.ops_per_collective * item.count
-    return phases["forward"], phases["backward"], launches
+        if item.axis != "cp":
+            number = number + item.count
+    return phases["forward"], phases["backward"], number

@@ -24,7 +24,12 @@ class _Tally:
     work: Work
     bytes: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
-    def add(self, axis: str, op: str, bytes_: float, size: float, stride: float, times: float) -> None:
+    def add(
+        self, axis: str, op: str, bytes_: float, size: float, stride: float, times: float, message: float = np.inf
+    ) -> None:
+        """`times` collectives of `bytes_`, sent in messages of at most `message` bytes."""
+        if bytes_ > message:
+            bytes_, times = message, times * bytes_ / message
         before = self.bytes.setdefault(axis, np.zeros(len(self.network.cluster.levels)))
         if times > 0 and size > 1 and bytes_ > 0:
             self.bytes[axis] = before + times * self.network.traffic(op, bytes_, int(size), int(stride))
@@ -54,12 +59,14 @@ def _layers(tally: _Tally) -> None:
     sizes, strides = placement.sizes(policies), placement.strides(policies)
     micro, pp = _one(work.layout.micro_batches), _one(work.layout.pp)
     depth = work.model.mtp_layers
-    parts: list[tuple[LayerWork, float]] = list(zip(work.kinds, totals(work.model), strict=True))
+    repeated = _repeated_share(work)
+    parts: list[tuple[LayerWork, float, float]] = [
+        (layer, count, repeated) for layer, count in zip(work.kinds, totals(work.model), strict=True)
+    ]
     if depth:
-        parts.append((work.kinds[work.model.pattern[-1]], float(depth)))
-    parts += [(work.embedding, 1.0), (work.head, 1.0 + depth)]
-    for layer, count in parts:
-        repeats = _repeated_share(work) if layer not in (work.embedding, work.head) else 0.0
+        parts.append((work.kinds[work.model.pattern[-1]], float(depth), repeated))
+    parts += [(work.embedding, 1.0, 0.0), (work.head, 1.0 + depth, 0.0)]
+    for layer, count, repeats in parts:
         for item in layer.collectives:
             again = 1.0 + repeats if item.phase == "forward" and item.axis == "tp" else 1.0
             times = _one(item.count) * again * count * micro / pp
@@ -106,11 +113,17 @@ def _synchronise(tally: _Tally, parameters: float, ranks: float, shard: float, s
     zero, micro = int(work.layout.policies.zero[0]), _one(work.layout.micro_batches)
     grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
     if zero == 0:
-        tally.add("dp", "all_reduce", grads, ranks, stride, 1.0)
+        tally.add("dp", "all_reduce", grads, ranks, stride, 1.0, stack.bucket_bytes)
         return
     often = micro if stack.grad_sync_every_micro_batch and zero >= 2 else 1.0
-    # ZeRO-3 gathers before the forward and again before the backward of each micro-batch
-    gathers = 2.0 * micro if zero == 3 else 1.0
-    tally.add("dp", "reduce_scatter", grads, shard, stride, often)
-    tally.add("dp", "all_gather", params, shard, stride, gathers)
+    blocks = max(work.model.layers / _one(work.layout.pp), 1.0)
+    messages = (grads / blocks, params / blocks) if zero == 3 else (stack.bucket_bytes, stack.gather_bucket_bytes)
+    tally.add("dp", "reduce_scatter", grads, shard, stride, often, messages[0])
+    tally.add("dp", "all_gather", params, shard, stride, _gathers(work, zero, micro), messages[1])
     tally.add("dp", "all_reduce", grads / shard, ranks / shard, stride * shard, often if zero == 2 else 1.0)
+
+
+def _gathers(work: Work, zero: int, micro: float) -> float:
+    """ZeRO-3 gathers before the forward and before the backward of each micro-batch, unless a pipeline keeps them."""
+    held = work.layout.policies.pp[0] > 1 and not work.stack.regather_with_pp
+    return 2.0 * micro if zero == 3 and not held else 1.0

@@ -4,19 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise.estimate.closed_form import estimate
-from shardwise.search.losers import Loser, losers
+from shardwise.search.losers import Loser, losers, picks
 from shardwise.search.space import Limits, space
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.policy import Ints, Policies, Policy
 from shardwise.spec.stack import Stack
 
 CHUNK = 16_384
 """policies per batch: from here on larger batches gain a few percent and cost memory and a slower Ctrl-C"""
+EXACT = 64
+"""policies beyond the asked number that are looked at on every stage at a time"""
 HEADROOM = 0.94
 """share of a GPU's memory a plan may fill: estimates err, and allocators fragment"""
 
@@ -42,6 +43,7 @@ class Ranked:
     evaluated: int
     """fewer than legal when interrupted"""
     fitting: int
+    """policies inside the limit; those that decide nothing are counted by their likely worst stages only"""
     limit_bytes: float
 
 
@@ -65,48 +67,74 @@ def scan(
     if top < 1:
         raise ValueError(f"top: {top} is out of range; write a whole number of 1 or more")
     found = space(model, cluster, job, stack, limits)
-    policies, legal = found.policies, len(found.policies)
-    steps, peaks, done = _evaluate(model, cluster, job, stack, found.policies, progress)
+    results = _Results(model, cluster, job, stack, found.policies)
+    done = results.evaluate(progress)
     limit = headroom * cluster.gpu.memory_bytes
-    fits = peaks <= limit
-    order = np.lexsort((peaks, np.where(fits, steps, np.inf)))[: min(top, int(fits.sum()))]
-    rate = job.step_tokens / cluster.gpus
-
-    def candidate(i: int) -> Candidate:
-        return Candidate(policies[i], float(steps[i]), rate / float(steps[i]), float(peaks[i]))
-
+    order = results.settle(limit, top)
     winner = int(order[0]) if len(order) else None
     return Ranked(
-        best=tuple(candidate(int(i)) for i in order),
-        losers=losers(policies.take(slice(0, done)), steps, peaks, limit, winner),
-        smallest=candidate(int(np.argmin(peaks))) if done and winner is None else None,
+        best=tuple(results.candidate(int(i)) for i in order),
+        losers=() if winner is None else results.losers(limit, winner),
+        smallest=results.candidate(int(np.argmin(results.peaks))) if done and winner is None else None,
         points=found.points,
-        legal=legal,
+        legal=len(found.policies),
         evaluated=done,
-        fitting=int(fits.sum()),
+        fitting=int((results.peaks <= limit).sum()),
         limit_bytes=limit,
     )
 
 
-def _evaluate(
-    model: Model,
-    cluster: Cluster,
-    job: Job,
-    stack: Stack,
-    policies: Policies,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
-    """(step seconds, peak bytes, how many): all policies, or those before an interruption."""
-    steps, peaks = np.empty(len(policies)), np.empty(len(policies))
-    done = 0
-    try:
-        while done < len(policies):
-            part = slice(done, min(done + CHUNK, len(policies)))
-            result = estimate(model, cluster, job, policies.take(part), stack)
-            steps[part], peaks[part] = result.times.step_s, result.memory.peak
-            done = part.stop
-            if progress is not None:
-                progress(done, len(policies))
-    except KeyboardInterrupt:
-        pass
-    return steps[:done], peaks[:done], done
+class _Results:
+    """Step time and peak of every policy: first on the stages most likely to be the worst, then, for the policies that
+    decide something, on every stage. The first is never more than the second, so the order found is the true one."""
+
+    def __init__(self, model: Model, cluster: Cluster, job: Job, stack: Stack, policies: Policies) -> None:
+        self.given = (model, cluster, job)
+        self.stack, self.policies = stack, policies
+        self.steps, self.peaks = np.empty(len(policies)), np.empty(len(policies))
+        self.exact = np.zeros(len(policies), dtype=np.bool_)
+
+    def evaluate(self, progress: Callable[[int, int], None] | None) -> int:
+        """How many were evaluated: all, or those before an interruption; the others are dropped."""
+        done, size = 0, len(self.policies)
+        try:
+            while done < size:
+                part = slice(done, min(done + CHUNK, size))
+                self._fill(part, every_stage=False)
+                done = part.stop
+                if progress is not None:
+                    progress(done, size)
+        except KeyboardInterrupt:
+            self.policies = self.policies.take(slice(0, done))
+            self.steps, self.peaks, self.exact = self.steps[:done], self.peaks[:done], self.exact[:done]
+        return done
+
+    def _fill(self, part: slice | Ints, *, every_stage: bool) -> None:
+        result = estimate(*self.given, self.policies.take(part), self.stack, every_stage=every_stage)
+        self.steps[part], self.peaks[part] = result.times.step_s, result.memory.peak
+        self.exact[part] = every_stage
+
+    def settle(self, limit: float, top: int) -> Ints:
+        """The fastest that fit, once every one of them has been looked at on every stage."""
+        while True:
+            fits = self.peaks <= limit
+            order = np.lexsort((self.peaks, np.where(fits, self.steps, np.inf)))[: int(fits.sum())]
+            if self.exact[order[:top]].all():
+                return np.asarray(order[:top])
+            ahead = order[: top + EXACT]
+            self._fill(ahead[~self.exact[ahead]], every_stage=True)
+
+    def losers(self, limit: float, winner: int) -> tuple[Loser, ...]:
+        while True:
+            chosen = np.array(
+                list(picks(self.policies, self.steps, self.peaks, limit, winner).values()), dtype=np.int64
+            )
+            open_ = np.unique(chosen[~self.exact[chosen]])
+            if not len(open_):
+                return losers(self.policies, self.steps, self.peaks, limit, winner)
+            self._fill(open_, every_stage=True)
+
+    def candidate(self, index: int) -> Candidate:
+        _, cluster, job = self.given
+        step = float(self.steps[index])
+        return Candidate(self.policies[index], step, job.step_tokens / step / cluster.gpus, float(self.peaks[index]))

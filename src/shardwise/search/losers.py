@@ -51,23 +51,22 @@ class Loser:
         return "as fast" if self.slower < 5e-4 else f"step {self.slower:+.1%}"
 
 
-def losers(policies: Policies, steps: Floats, peaks: Floats, limit: float, winner: int | None) -> tuple[Loser, ...]:
-    """One entry per kind that has a legal policy and that the winner is not."""
-    if winner is None:
-        return ()
-    found = []
+def picks(policies: Policies, steps: Floats, peaks: Floats, limit: float, winner: int) -> dict[str, int]:
+    """The best of each kind that has a legal policy and that the winner is not."""
+    found = {}
     for kind, member in KINDS:
         of_kind = member(policies)
-        if of_kind[winner] or not of_kind.any():
-            continue
-        fits = of_kind & (peaks <= limit)
-        best = int(
-            np.argmin(np.where(fits, steps, np.inf)) if fits.any() else np.argmin(np.where(of_kind, peaks, np.inf))
-        )
-        found.append(
-            Loser(
-                kind, policies[best], float(steps[best]), float(peaks[best]),
-                float(steps[best] / steps[winner] - 1) if fits.any() else None, max(float(peaks[best]) - limit, 0.0),
-            )
-        )  # fmt: skip
+        if not of_kind[winner] and of_kind.any():
+            fits = of_kind & (peaks <= limit)
+            key = np.where(fits, steps, np.inf) if fits.any() else np.where(of_kind, peaks, np.inf)
+            found[kind] = int(np.argmin(key))
+    return found
+
+
+def losers(policies: Policies, steps: Floats, peaks: Floats, limit: float, winner: int) -> tuple[Loser, ...]:
+    found = []
+    for kind, best in picks(policies, steps, peaks, limit, winner).items():
+        step, peak = float(steps[best]), float(peaks[best])
+        slower = step / float(steps[winner]) - 1 if peak <= limit else None
+        found.append(Loser(kind, policies[best], step, peak, slower, max(peak - limit, 0.0)))
     return tuple(found)

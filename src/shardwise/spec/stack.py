@@ -47,8 +47,11 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """time the host needs to launch one operation; decides when kernels are small"""
     ops_per_layer: float = 24.0
     """operations a dense layer launches in the forward pass (twice that in the backward)"""
-    ops_per_collective: float = 2.0
+    ops_per_collective: float = 4.0
     """operations a tensor- or expert-parallel collective adds on the host"""
+    stall_s_per_peer: float = 0.0
+    """host time a tensor-parallel collective waits for each of its ranks while a pipeline transfer to another node is
+    outstanding (both go through one hardware queue)"""
     grad_accumulation_bytes: float = 0.0
     """bytes moved per parameter and micro-batch to add a gradient to its buffer; 0: the product does it"""
     step_overhead_s: float = 0.0
@@ -62,6 +65,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # communication
     overlap_grad: bool = True
+    overlap_sharded_grad: bool = True
+    """gradients that ZeRO shards are reduced under the backward too, not only those that are replicated"""
     overlap_param: bool = True
     overlap_tp: bool = False
     overlap_pp: bool = False

@@ -188,7 +188,7 @@ def _candidates(reader: _Reader, model: Model, job: Job, stack: Stack, layout: d
             recompute=again,
             schedule="interleaved" if vpp > 1 else "1f1b",
             attention="plain" if row.word("flash_attention") == "0" else "flash",
-            overlap_grad=stack.overlap_grad,
+            overlap_grad=stack.overlap_grad and (zero == 0 or stack.overlap_sharded_grad),
             overlap_param=stack.overlap_param,
             overlap_tp=stack.overlap_tp,
             overlap_pp=stack.overlap_pp,
