@@ -181,7 +181,9 @@ def test_torch_flash_kernel_keeps_the_same() -> None:
     )
 
 
-@pytest.mark.parametrize(("s", "b", "h", "a", "t"), [(2048, 1, 6144, 64, 8), (1024, 4, 12288, 96, 4), (512, 2, 64, 8, 1)])
+@pytest.mark.parametrize(
+    ("s", "b", "h", "a", "t"), [(2048, 1, 6144, 64, 8), (1024, 4, 12288, 96, 4), (512, 2, 64, 8, 1)]
+)
 def test_published_formulas(s: int, b: int, h: int, a: int, t: int) -> None:
     """Korthikanti et al. 2022, table 2: bytes of activations per layer."""
     model = ours.gpt(hidden=h, heads=a)

@@ -112,7 +112,9 @@ def test_hybrid_sharding() -> None:
 
 
 @pytest.mark.parametrize("stages", [2, 4])
-@pytest.mark.parametrize(("tp", "sp", "scatter"), [(1, False, True), (2, True, False), (2, False, True), (2, False, False)])
+@pytest.mark.parametrize(
+    ("tp", "sp", "scatter"), [(1, False, True), (2, True, False), (2, False, True), (2, False, False)]
+)
 def test_pipeline_messages(stages: int, tp: int, sp: bool, scatter: bool) -> None:
     """A stage sends its output forward and its input's gradient back; the estimate exposes one message of each per
     micro-batch and stage boundary on the way in and out."""

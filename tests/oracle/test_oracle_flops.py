@@ -6,7 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import work_sums as ours  # noqa: E402
+from fake_ranks import fake_world  # noqa: E402
 from reference import Block, Decoder, Moe  # noqa: E402
+from reference_split import Split  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from shardwise.arch import model_names, model_of  # noqa: E402
@@ -96,13 +98,15 @@ def test_layers_of_real_models(name: str) -> None:
 
 def test_torch_flash_attention_is_the_square() -> None:
     """torch's own CPU kernel, with the formula FlopCounterMode lacks for it."""
-    def formula(q, k, v, *_, out_shape=None, **__):
+
+    def formula(q, k, v, *_, **__):
         return 2 * prod(q) * k[-2] + 2 * prod(q[:-1]) * k[-2] * v[-1]
 
     model, batch, seq = ours.llama(), 2, 32
-    attention = model.kinds[0].attention
+    a = model.kinds[0].attention
+    assert a is not None
     op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    q, k, v = (torch.randn(batch, n, seq, attention.head_dim) for n in (attention.heads, attention.kv_heads, attention.kv_heads))
+    q, k, v = (torch.randn(batch, n, seq, a.head_dim) for n in (a.heads, a.kv_heads, a.kv_heads))
     with FlopCounterMode(display=False, custom_mapping={op: formula}) as counter:
         torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     assert counter.get_total_flops() == ours.square_flops(ours.work(model, Policy(micro_batch=batch), seq).kinds[0])
@@ -114,6 +118,51 @@ def test_products_are_the_product_parameters(name: str) -> None:
     model = model_of(name)
     products, _ = ours.model_flops(ours.work(model, Policy(), 128))
     assert products == pytest.approx(2.0 * 128 * matmul_parameters(model), rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def groups():
+    with fake_world() as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("split", "policy"),
+    [
+        ({"tp": 4}, {"tp": 4, "sp": False}),
+        ({"tp": 4, "sp": True}, {"tp": 4, "etp": 1}),
+        ({"ep": 4}, {"dp": 4, "ep": 4}),
+        ({"tp": 2, "sp": True, "ep": 4}, {"tp": 2, "dp": 2, "ep": 4}),
+        ({"tp": 2, "sp": True, "ep": 2, "etp": 2}, {"tp": 2, "dp": 2, "ep": 2, "etp": 2}),
+    ],
+    ids=["tp", "tp+sp", "ep", "ep over tp", "ep x etp"],
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_one_rank_of_a_split_layer(name: str, split: dict, policy: dict, groups) -> None:
+    """Forward and backward of one rank's part, counted while it runs on a fake process group."""
+    model, batch, seq = MODELS[name], 2, 32
+    work = ours.work(model, Policy(micro_batch=batch, **policy), seq)
+    parts = Split(groups=groups, **split)
+    for kind, layer in enumerate(work.kinds):
+        experts = model.kinds[kind].experts
+        attention = model.kinds[kind].attention
+        assert attention is not None
+        if (
+            attention.heads % parts.tp
+            or (experts is None and parts.ep > 1)
+            or (experts and parts.tp > 1 and not parts.sp)
+        ):
+            continue  # not a legal split of this layer
+        if experts and experts.count % parts.ep:
+            continue
+        block = Block(model, model.kinds[kind], parts, plain=True).to(torch.bfloat16)
+        x = torch.randn(seq // parts.sequence_ranks, batch, model.hidden, dtype=torch.bfloat16, requires_grad=True)
+
+        def run(block=block, x=x):
+            y = block(x).float().sum()
+            return y + block.inner.extra_loss if isinstance(block.inner, Moe) else y
+
+        assert flops_of(run, True) == 3 * (ours.product_flops(layer) + ours.square_flops(layer))
 
 
 WAYS = {

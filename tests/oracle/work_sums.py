@@ -57,7 +57,9 @@ def collectives(part: LayerWork, phase: str) -> Counter[tuple[str, float]]:
     return found
 
 
-def gpt(hidden: int = 64, heads: int = 4, width: int = 0, vocab: int = 128, layers: int = 2, dropout: bool = True) -> Model:
+def gpt(
+    hidden: int = 64, heads: int = 4, width: int = 0, vocab: int = 128, layers: int = 2, dropout: bool = True
+) -> Model:  # fmt: skip
     attention = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, bias_qkv=True, bias_out=True)
     block = Layer(attention=attention, feed_forward=FeedForward(width=width or 4 * hidden, glu=False, bias=True))
     return Model(
@@ -76,8 +78,9 @@ def llama(
 
 
 def mixtral(
-    hidden: int = 64, count: int = 8, top_k: int = 2, width: int = 48, shared: int = 0, layers: int = 2, vocab: int = 128
-) -> Model:
+    hidden: int = 64, count: int = 8, top_k: int = 2, width: int = 48, shared: int = 0, layers: int = 2,
+    vocab: int = 128,
+) -> Model:  # fmt: skip
     attention = Attention(heads=8, kv_heads=4, head_dim=8)
     block = Layer(attention=attention, experts=Experts(count=count, top_k=top_k, width=width, shared_width=shared))
     return Model(name="moe", family="mixtral", hidden=hidden, vocab=vocab, kinds=(block,), pattern=(0,) * layers)

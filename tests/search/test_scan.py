@@ -43,7 +43,7 @@ def test_nothing_legal_is_missing(found):
         for pp in (1, 2, 4, 8, 16, 32):
             for cp in (1, 2, 4, 8):
                 for vpp in range(1, 17):
-                    if 32 % (tp * pp * cp) or (vpp > 1 and (pp == 1 or 32 % (pp * vpp))):
+                    if 32 % (tp * pp * cp) or (vpp > 1 and (pp == 1 or (32 % (pp * vpp) and 34 % (pp * vpp)))):
                         continue
                     dp = 32 // (tp * pp * cp)
                     for micro in powers:
@@ -64,6 +64,13 @@ def test_limits_are_kept():
     assert few.policies.micro_batch.max() == 2
     assert set(few.policies.zero) <= {1, 3}
     assert set(few.policies.recompute) == {1}
+
+
+def test_chunks_may_count_embedding_and_head_as_layers():
+    job = Job(seq=8192, global_batch=2048)
+    found = space(model_of("llama-3.1-405b"), cluster_of("dgx-h100:1024"), job, STACK).policies
+    assert ((found.pp == 16) & (found.vpp == 8)).any()
+    assert not ((found.pp == 16) & (found.vpp == 7)).any()
 
 
 def test_experts_bring_expert_parallelism():

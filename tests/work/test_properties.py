@@ -98,7 +98,13 @@ def test_degrees_of_legal_policies_multiply_to_the_world(model: str, cluster: st
 
 
 @QUICK
-@given(models, st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 3, 4]), st.sampled_from([1, 2, 4]), st.sampled_from([0, 1]))
+@given(
+    models,
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 3, 4]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([0, 1]),
+)
 def test_ranks_hold_every_parameter(name: str, tp: int, pp: int, ep: int, etp: int) -> None:
     """Summed over stages, tensor- and expert-parallel ranks, less the copies every tp rank holds."""
     model = model_of(name)
@@ -132,7 +138,7 @@ def test_states_fall_with_sharding(case: tuple[Model, Cluster, Policies]) -> Non
             wider = replace(policy, **{axis: 2 * getattr(policy, axis), "etp": 0})
             assert states(model, wider) <= states(model, policy) * (1 + 1e-12)
         strictly = replace(policy, zero=1, dp=policy.dp * 2)
-        assert states(model, strictly) < states(model, replace(policy, zero=1)) or policy.dp * policy.cp < 1
+        assert states(model, strictly) < states(model, replace(policy, zero=1))
 
 
 @QUICK
@@ -234,8 +240,17 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 
 
 @QUICK
-@given(clusters, st.sampled_from(OPS), st.sampled_from([2, 4, 8]), st.sampled_from([1, 2, 4]), st.floats(1, 1e10), st.floats(1, 1e4))
-def test_more_bytes_never_take_less_time(cluster: str, op: str, size: int, stride: int, bytes_: float, more: float) -> None:
+@given(
+    clusters,
+    st.sampled_from(OPS),
+    st.sampled_from([2, 4, 8]),
+    st.sampled_from([1, 2, 4]),
+    st.floats(1, 1e10),
+    st.floats(1, 1e4),
+)
+def test_more_bytes_never_take_less_time(
+    cluster: str, op: str, size: int, stride: int, bytes_: float, more: float
+) -> None:
     chosen = cluster_of(cluster)
     network, curve = network_of(chosen), curve_of(chosen.gpu)
     if size * stride <= chosen.gpus:

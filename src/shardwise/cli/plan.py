@@ -103,7 +103,7 @@ def _show(model: Model, cluster: Cluster, job: Job, ranked: Ranked, notes: list[
         return row + ([f"{money.seconds / DAY:,.4g}"] if job.tokens else []) + [usd_text(money)]
 
     print_table(
-        f"{model.name} on {cluster.name}: best of {ranked.fitting:,} that fit ({ranked.legal:,} legal)",
+        f"{model.name} on {cluster.name}",
         heads, map(cells, ranked.best),
     )  # fmt: skip
     print_notes([f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in ranked.losers],
@@ -128,9 +128,10 @@ def _nothing(ranked: Ranked, cluster: Cluster) -> list[str]:
 
 def _notes(ranked: Ranked, cluster: Cluster, stack: Stack) -> list[str]:
     notes = [
+        f"looked at {ranked.points:,} points: {ranked.legal:,} legal, {ranked.fitting:,} fit",
         f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; "
         "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the whole attention square",
-        f"stack {stack.name}: typical error of a step time {stack.error_band:.0%}",
+        f"stack {stack.name}: error band of a step time {stack.error_band:.0%}",
         price_line(cluster),
     ]
     if ranked.evaluated < ranked.legal:
@@ -138,7 +139,7 @@ def _notes(ranked: Ranked, cluster: Cluster, stack: Stack) -> list[str]:
     if len(ranked.best) > 1:
         close = sum(c.step_s <= ranked.best[0].step_s * (1 + stack.error_band) for c in ranked.best)
         if close > 1:
-            notes.append(f"the first {close} differ by less than that error: any of them may be the fastest in fact")
+            notes.append(f"the first {close} differ by less than that band: any of them may be the fastest in fact")
     return notes
 
 

@@ -105,7 +105,7 @@ def _assumptions(model: Model, cluster: Cluster, job: Job, policy: Policy, stack
     )
     lines = [
         f"stack {stack.name}: {stack.summary}",
-        f"step time: typical error {stack.error_band:.0%} on measured runs that were not fitted",
+        f"step time: error band {stack.error_band:.0%}, a setting of the stack",
         measured,
         "network: latency and bandwidth constants fitted on published collectives"
         + (f"; {stack.fabric_efficiency:.0%} of that between nodes" if stack.fabric_efficiency != 1 else ""),

@@ -43,7 +43,7 @@ class Report(Struct, frozen=True, kw_only=True):
     verdict: str
     step_s: float
     error_band: float
-    """typical relative error of the step time"""
+    """relative error of the step time the stack states for itself"""
     tokens_per_s_per_gpu: float
     peak_flops_per_s: float
     """of the compute dtype: what MFU and HFU are shares of"""

@@ -90,7 +90,7 @@ def _head(report: Report) -> Table:
         ("policy", policy_text(policy)),
         ("job", f"{batch} per step, {report.precision}, {report.optimizer}, stack {report.stack}"),
         ("verdict", report.verdict),
-        ("step", f"{time_text(report.step_s)} (typical error {report.error_band:.0%}), "
+        ("step", f"{time_text(report.step_s)} (error band {report.error_band:.0%}), "
                  f"{report.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"),
         ("MFU", f"{report.mfu_full_square:.1%} whole attention square, {report.mfu_causal_half:.1%} causal half; "
                 f"HFU {report.hfu:.1%}"),

@@ -81,7 +81,9 @@ def _degrees(model: Model, cluster: Cluster, job: Job, bounds: Limits) -> Ints:
         list(range(1, bounds.vpp + 1)), _expert_degrees(model, cluster),
     )  # fmt: skip
     tp, pp, cp, vpp, _ = rows.T
-    chunks = np.where(pp > 1, (model.layers % (pp * vpp) == 0) | (vpp == 1), vpp == 1)
+    # equal chunks, where embedding and head may stand for a layer each (126 layers on 16 x 8 chunks)
+    equal = (model.layers % (pp * vpp) == 0) | ((model.layers + 2) % (pp * vpp) == 0)
+    chunks = (vpp == 1) | ((pp > 1) & equal)
     return np.asarray(rows[(cluster.gpus % (tp * pp * cp) == 0) & chunks])
 
 
