@@ -42,7 +42,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.calls: Counter[tuple[str, float]] = Counter()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         namespace, _, name = func.name().partition("::")
         name = name.split(".")[0]
         if namespace == "c10d" and name not in _SILENT:

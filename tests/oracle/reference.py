@@ -123,7 +123,7 @@ class GroupedAttention(nn.Module):
 
 
 class LatentAttention(nn.Module):
-    """MLA: every tensor-parallel rank computes the narrow latents whole, under sequence parallelism of its own tokens."""
+    """MLA: tensor-parallel ranks compute the narrow latents whole, of their own tokens under sequence parallelism."""
 
     def __init__(self, model: Model, a: Attention, split: Split, plain: bool) -> None:
         super().__init__()

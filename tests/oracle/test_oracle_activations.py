@@ -199,7 +199,7 @@ def test_published_formulas(s: int, b: int, h: int, a: int, t: int) -> None:
 
 
 def test_llama_in_closed_form() -> None:
-    """With grouped queries and a gated feed-forward of width f: 2 bytes x tokens x (4h norms + 2q + 2k + 3f) + statistics."""
+    """Grouped queries and a gated feed-forward: 4 x hidden, 2 x queries, 2 x keys, 3 x width, and the log-sum-exp."""
     model, tokens = ours.llama(hidden=128, heads=8, kv_heads=2, head_dim=16, width=344), 64.0
     found = sum(ours.saved(ours.work(model, Policy(), 64).kinds[0]).values())
     assert found == 2 * tokens * (4 * 128 + 2 * 128 + 2 * 32 + 3 * 344) + 4 * tokens * 8

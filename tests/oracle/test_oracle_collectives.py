@@ -128,7 +128,7 @@ def test_ends(name: str, sp: bool, groups) -> None:
 
 
 class Ring(torch.autograd.Function):
-    """Ring attention's traffic: forward passes key/value blocks on; backward passes them back, gradients beside them."""
+    """Ring attention's traffic: forward passes key/value blocks on, backward passes them back beside gradients."""
 
     @staticmethod
     def forward(ctx, q, kv, ranks, group):

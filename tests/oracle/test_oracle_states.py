@@ -7,19 +7,22 @@ import torch.distributed as dist  # noqa: E402
 import work_sums as ours  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from priced import priced  # noqa: E402
-from reference import Decoder  # noqa: E402
+from reference import Decoder, Moe  # noqa: E402
 from reference_saved import keeping  # noqa: E402
+from reference_split import Split  # noqa: E402
 
 from shardwise.estimate.memory import memory_of  # noqa: E402
 from shardwise.spec.job import OPTIMIZERS, PRECISIONS, Job  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policies, Policy  # noqa: E402
 from shardwise.work import work_of  # noqa: E402
+from shardwise.work.parameters import stage_parameters  # noqa: E402
 
 SEQ = 16
 MODELS = {
     "gpt": ours.gpt(),
     "llama": ours.llama(),
+    "qwen2-like": ours.llama(kv_heads=2, bias=True),
     "mixtral": ours.mixtral(shared=48),
     "deepseek": ours.deepseek(),
 }
@@ -29,6 +32,39 @@ STEPS = {
     "sgd-m": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, ("momentum_buffer",)),
     "sgd": (torch.optim.SGD, {"lr": 0.1}, ()),
 }
+
+
+SPLITS = [
+    ({"tp": 2}, {"tp": 2}),
+    ({"tp": 4}, {"tp": 4, "etp": 1}),
+    ({"tp": 8}, {"tp": 8, "etp": 1}),
+    ({"ep": 4}, {"dp": 4, "ep": 4}),
+    ({"tp": 2, "ep": 4, "etp": 1}, {"tp": 2, "dp": 2, "ep": 4}),
+    ({"tp": 2, "ep": 2, "etp": 2}, {"tp": 2, "dp": 2, "ep": 2, "etp": 2}),
+]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("split", "policy"), SPLITS)
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_of_one_rank(name: str, split: dict, policy: dict, tied: bool) -> None:
+    """Weights cut by columns, rows, vocabulary and experts; fewer key/value heads than ranks are copied."""
+    model = replace(MODELS[name], tied=tied)
+    heads = max(kind.attention.heads for kind in model.kinds if kind.attention)
+    if split.get("tp", 1) > heads:
+        split, policy = {**split, "tp": heads}, {**policy, "tp": heads}
+    if not any(kind.experts for kind in model.kinds):
+        split, policy = {"tp": split.get("tp", 1)}, {"tp": policy.get("tp", 1)}
+    elif policy == {"tp": 2}:
+        split = {"tp": 2, "etp": 2}
+    decoder = Decoder(model, Split(**split))
+    work = ours.work(model, Policy(**policy), SEQ)
+    dense, expert = stage_parameters(work.counts, work.layout, work.stages)
+    experts = [
+        p for block in decoder.blocks if isinstance(block.inner, Moe) for p in (block.inner.up, block.inner.down)
+    ]
+    assert expert.sum() == sum(p.numel() for p in experts)
+    assert dense.sum() + expert.sum() == sum(p.numel() for p in decoder.parameters())
 
 
 def size(tensors) -> int:
@@ -65,7 +101,7 @@ def test_states(name: str, precision: str, optimizer: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt", "llama"])
 def test_autocast_activations(name: str) -> None:
-    """fp32 residual stream, 16-bit products; a 16-bit copy of every weight that is multiplied by lives until backward."""
+    """fp32 residual stream, 16-bit products; a 16-bit copy of every matrix lives until the backward."""
     model, batch = replace(MODELS[name], pattern=(0,)), 2
     decoder = Decoder(model)
     block = decoder.blocks[0]

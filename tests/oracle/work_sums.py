@@ -70,9 +70,11 @@ def gpt(
 
 def llama(
     hidden: int = 64, heads: int = 8, kv_heads: int = 4, head_dim: int = 8, width: int = 176, vocab: int = 128,
-    layers: int = 2, norms: int = 2, qk_norm: bool = False,
+    layers: int = 2, norms: int = 2, qk_norm: bool = False, bias: bool = False,
 ) -> Model:  # fmt: skip
-    attention = Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, qk_norm="head" if qk_norm else "none")
+    attention = Attention(
+        heads=heads, kv_heads=kv_heads, head_dim=head_dim, qk_norm="head" if qk_norm else "none", bias_qkv=bias
+    )
     block = Layer(attention=attention, feed_forward=FeedForward(width=width, glu=True), norms=norms)
     return Model(name="llama", family="llama", hidden=hidden, vocab=vocab, kinds=(block,), pattern=(0,) * layers)
 

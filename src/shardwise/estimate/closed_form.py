@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from shardwise.cost.gpu import curve_of
-from shardwise.cost.network import network_of
+from shardwise.cost.network import Network, network_of
 from shardwise.cost.placement import Placement
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import Memory, memory_of
@@ -37,7 +37,7 @@ def estimate(
     placement = Placement()
     machine = Machine(
         curve=curve_of(cluster.gpu),
-        network=network_of(_slowed(cluster, stack), efficiency=_fabric(cluster, stack)),
+        network=network_for(cluster, stack),
         stack=stack,
         precision=job.precision,
         sizes=placement.sizes(policies),
@@ -55,8 +55,10 @@ def estimate(
     )
 
 
-def _fabric(cluster: Cluster, stack: Stack) -> dict[str, float]:
-    return {level.name: stack.fabric_efficiency for level in cluster.levels if level.kind == "network"}
+def network_for(cluster: Cluster, stack: Stack) -> Network:
+    """The cluster's network as this software drives it."""
+    reached = {level.name: stack.fabric_efficiency for level in cluster.levels if level.kind == "network"}
+    return network_of(_slowed(cluster, stack), efficiency=reached)
 
 
 def _slowed(cluster: Cluster, stack: Stack) -> Cluster:

@@ -55,11 +55,11 @@ class Gathers:
         on = (work.layout.policies.zero == 3).astype(np.float64)
         self.any = bool(on.any())
         once = 1.0 / work.layout.micro_batches
-        # without per-micro-batch reduction gradients stay whole until the last one
-        self.reductions = on * (1.0 if machine.stack.grad_sync_every_micro_batch else once)
         held = (work.layout.pp > 1) & (not machine.stack.regather_with_pp)
         # before the forward and again before the backward, or once for the whole step
         self.gathers = on * np.where(held, once, 2.0)
+        # sharded gradients are reduced in every micro-batch, held ones in the last
+        self.reductions = on * np.where(held, once, 1.0)
 
     def seconds(self, counts: Counts) -> Numbers:
         layout, machine = self.layout, self.machine
@@ -93,9 +93,10 @@ def _unit(
     _communication(seconds, full, work, machine, parts, hidden)
     total = _sum(parts)
     parts["host"] = np.maximum(_host(seconds, full, work, machine) - total, 0.0)
-    if stack.grad_accumulation_bytes:
+    touched = stack.grad_accumulation_bytes + machine.precision.cast_traffic
+    if touched:
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
-        parts["backward"] = parts["backward"] + memory_seconds(machine.curve, held * stack.grad_accumulation_bytes)
+        parts["backward"] = parts["backward"] + memory_seconds(machine.curve, held * touched)
     total = _sum(parts)
     if gathers.any:
         needed = gathers.seconds(counts)

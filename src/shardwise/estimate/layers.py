@@ -43,6 +43,7 @@ class Machine:
     strides: Mapping[str, Ints]
     laws: dict[tuple[str, str], Law] = field(default_factory=dict)
     """collectives priced so far, by operation and axis: the law of an axis is the same for every message"""
+    part_laws: dict[tuple[str, int, int], tuple[Law, Numbers, Ints]] = field(default_factory=dict)
 
     def collective(self, op: str, axis: str, bytes_: Value) -> Numbers:
         """Seconds of one collective over a whole axis."""
@@ -53,7 +54,11 @@ class Machine:
 
     def over(self, op: str, bytes_: Value, size: Numbers, stride: Ints) -> Numbers:
         """Seconds of one collective over a part of an axis."""
-        return self.network.seconds(op, bytes_, size, stride)
+        key = (op, id(size), id(stride))
+        if key not in self.part_laws:
+            # the arrays are kept with the law, so that their identities stay theirs
+            self.part_laws[key] = (self.network.law(op, size, stride), size, stride)
+        return self.part_laws[key][0].seconds(bytes_)
 
 
 def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: float) -> LayerSeconds:
@@ -109,7 +114,7 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
     groups = attend.sequences * attend.heads
     if not plain.all():
         flops = attend.forward_flops()
-        shape = (attend.keys, attend.head_dim, groups)
+        shape = (attend.block, attend.head_dim, groups)
         kernel = machine.stack.attention_kernel
         forward = np.asarray(attention_seconds(curve, flops, *shape, kernel=kernel) / efficiency)
         twice = attention_seconds(curve, 2.5 * flops, *shape, backward=True, kernel=kernel)

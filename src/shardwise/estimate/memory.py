@@ -8,7 +8,6 @@ from shardwise.schedules import schedules
 from shardwise.spec.policy import SCHEDULES
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
-from shardwise.work.parameters import stage_parameters
 from shardwise.work.stages import Grid
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "logits", "gathered", "working", "buffers", "overhead")
@@ -30,7 +29,7 @@ class Memory:
 def memory_of(work: Work) -> Memory:
     layout, stack, precision = work.layout, work.stack, work.job.precision
     policies, stages = layout.policies, work.stages
-    dense, expert = stage_parameters(work.counts, layout, stages)
+    dense, expert = work.parameters
     in_flight = _in_flight(work)
     activations, logits = _activations(work, in_flight)
     off_activations = (policies.offload >= 2)[:, None]
@@ -47,6 +46,10 @@ def memory_of(work: Work) -> Memory:
         "working": _working(work),
         "buffers": _buffers(work, dense + expert),
     }
+    if stack.frees_gradients:
+        leaving = kinds["activations"] + kinds["logits"] + kinds["gathered"]
+        once = (layout.micro_batches == 1)[:, None]
+        kinds["gradients"] = kinds["gradients"] - np.where(once, np.minimum(kinds["gradients"], leaving), 0.0)
     tensors = sum(kinds.values(), start=np.zeros_like(stages.index))
     kinds["overhead"] = tensors * stack.fragmentation + stack.base_bytes
     total = tensors + kinds["overhead"]

@@ -8,7 +8,6 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
-from shardwise.work.parameters import stage_parameters
 
 HOST_BYTES_PER_S = 25e9
 """host memory bandwidth one GPU's share of the CPUs has for the optimizer (200 GB/s for a node of 8)"""
@@ -17,7 +16,7 @@ HOST_BYTES_PER_S = 25e9
 def sync_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
     """(reduce gradients, gather parameters), before any overlap, on the stage with the most parameters."""
     layout = work.layout
-    dense, expert = (grid.max(axis=1) for grid in stage_parameters(work.counts, layout, work.stages))
+    dense, expert = (grid.max(axis=1) for grid in work.parameters)
     reduce, gather = _sync(work, machine, dense, layout.grad_ranks, layout.shard, "dp_cp")
     if expert.any():
         more = _sync(work, machine, expert, layout.expert_ranks, layout.expert_shard, "edp")
@@ -43,8 +42,8 @@ def _sync(
     if (replicas > 1).any():
         across = machine.over("all_reduce", grads / shard, replicas, stride * shard.astype(np.int64))
         reduce = reduce + np.where(zero > 0, across, 0.0)
-    every = machine.stack.grad_sync_every_micro_batch * (zero == 2)
-    return reduce * np.where(every, layout.micro_batches, 1.0), gather
+    # a sharded gradient buffer can only add up shards, so ZeRO-2 reduces in every micro-batch
+    return reduce * np.where(zero == 2, layout.micro_batches, 1.0), gather
 
 
 def _bucketed(machine: Machine, op: str, bytes_: Numbers, size: Numbers, stride: Ints) -> Numbers:
@@ -56,7 +55,7 @@ def _bucketed(machine: Machine, op: str, bytes_: Numbers, size: Numbers, stride:
 
 def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers:
     layout, precision, optimizer = work.layout, work.job.precision, work.job.optimizer
-    dense, expert = stage_parameters(work.counts, layout, work.stages)
+    dense, expert = work.parameters
     zero = layout.policies.zero
     own = dense / sharded_over(zero, 1, layout.shard)[:, None]
     owned = (own + expert / sharded_over(zero, 1, layout.expert_shard)[:, None]).max(axis=1)

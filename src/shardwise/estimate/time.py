@@ -123,8 +123,9 @@ def _overlapped_sync(
     """Gradients are reduced under the last backward, parameters gathered under the next forward."""
     policies, stack = work.layout.policies, machine.stack
     reduce, gather = sync_seconds(work, machine)
+    backwards = np.where(policies.zero == 2, work.layout.micro_batches, 1.0)
     for name, seconds, window, overlap in (
-        ("grad", reduce, backward, policies.overlap_grad),
+        ("grad", reduce, backward * backwards, policies.overlap_grad),
         ("param", gather, forward, policies.overlap_param),
     ):
         under = np.where(overlap > 0, stack.hidden_share * np.minimum(seconds, window), 0.0)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.cost.network import Network, network_of
+from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement
+from shardwise.estimate.closed_form import network_for
 from shardwise.spec.cluster import Cluster
 from shardwise.work import Work
 from shardwise.work.ops import LayerWork
-from shardwise.work.parameters import stage_parameters
 from shardwise.work.stages import totals
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
@@ -38,8 +38,7 @@ class _Tally:
 def traffic_of(work: Work, cluster: Cluster) -> dict[str, dict[str, float]]:
     """axis -> level -> bytes, for the one policy `work` was made for (with every stage)."""
     levels = [level.name for level in cluster.levels]
-    efficiency = {level.name: work.stack.fabric_efficiency for level in cluster.levels if level.kind == "network"}
-    tally = _Tally(network_of(cluster, efficiency=efficiency), work)
+    tally = _Tally(network_for(cluster, work.stack), work)
     for axis in AXES:
         tally.bytes[axis] = np.zeros(len(levels))
     _layers(tally)
@@ -96,7 +95,7 @@ def _pipeline(tally: _Tally) -> None:
 def _gradients(tally: _Tally) -> None:
     work, layout = tally.work, tally.work.layout
     strides = Placement().strides(layout.policies)
-    dense, expert = stage_parameters(work.counts, layout, work.stages)
+    dense, expert = work.parameters
     groups = (
         (float(dense.mean()), _one(layout.grad_ranks), _one(layout.shard), _one(strides["dp_cp"])),
         (float(expert.mean()), _one(layout.expert_ranks), _one(layout.expert_shard), _one(strides["edp"])),
@@ -115,7 +114,7 @@ def _synchronise(tally: _Tally, parameters: float, ranks: float, shard: float, s
     if zero == 0:
         tally.add("dp", "all_reduce", grads, ranks, stride, 1.0, stack.bucket_bytes)
         return
-    often = micro if stack.grad_sync_every_micro_batch and zero >= 2 else 1.0
+    often = micro if zero == 2 or (zero == 3 and not _held(work)) else 1.0
     blocks = max(work.model.layers / _one(work.layout.pp), 1.0)
     messages = (grads / blocks, params / blocks) if zero == 3 else (stack.bucket_bytes, stack.gather_bucket_bytes)
     tally.add("dp", "reduce_scatter", grads, shard, stride, often, messages[0])
@@ -125,5 +124,9 @@ def _synchronise(tally: _Tally, parameters: float, ranks: float, shard: float, s
 
 def _gathers(work: Work, zero: int, micro: float) -> float:
     """ZeRO-3 gathers before the forward and before the backward of each micro-batch, unless a pipeline keeps them."""
-    held = work.layout.policies.pp[0] > 1 and not work.stack.regather_with_pp
-    return 2.0 * micro if zero == 3 and not held else 1.0
+    return 2.0 * micro if zero == 3 and not _held(work) else 1.0
+
+
+def _held(work: Work) -> bool:
+    """A pipeline keeps gathered parameters and whole gradients through the step."""
+    return bool(work.layout.policies.pp[0] > 1 and not work.stack.regather_with_pp)

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 def active_shares(stages: int, micro_batches: int) -> NDArray[np.float64]:
     """Share of the GPUs at work in each time step.
 
-    Micro-batch j reaches stage i in step i + j. Its backward leaves the last stage in the step its forward arrives there,
-    and goes up one stage a step.
+    Micro-batch j reaches stage i in step i + j. Its backward leaves the last stage in the step its forward arrives
+    there, and goes up one stage a step.
     """
     stage, batch = np.meshgrid(np.arange(stages), np.arange(micro_batches), indexing="ij")
     forward = stage + batch

@@ -28,6 +28,14 @@ class Precision(Struct, frozen=True, kw_only=True):
     residual_bytes: float = 2.0
     """one element of the residual stream and of what norms save"""
 
+    @property
+    def cast_traffic(self) -> float:
+        """Bytes moved per parameter and micro-batch to round fp32 weights before use and widen gradients after it.
+
+        fp8 copies of bf16 weights are made once a step and not counted here."""
+        wide = self.cast_bytes > 0 and self.param_bytes >= 4
+        return 2.0 * (self.param_bytes + self.cast_bytes) if wide else 0.0
+
 
 def _precision(name: str, compute: str, **bytes_: float) -> Precision:
     base = {

@@ -78,8 +78,6 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """time of FSDP's collectives over the modelled one (uneven parameters, copies in and out of flat buffers)"""
     regather_with_pp: bool = False
     """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
-    grad_sync_every_micro_batch: bool = False
-    """gradients are reduced after each micro-batch (FSDP without no_sync) instead of once per step"""
     bucket_bytes: float = 160e6
     """gradients are reduced in messages of this size"""
     gather_bucket_bytes: float = 160e6
@@ -110,6 +108,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # memory
     gathered_inputs_saved: bool = False
     """sequence parallelism keeps the gathered input of each split product instead of gathering it again"""
+    frees_gradients: bool = False
+    """gradients are freed after each step; with one micro-batch they then arrive while activations leave, and the peak
+    holds only the larger of the two"""
     grad_copy_bytes: float = 0.0
     """bytes per parameter of a second gradient in compute precision, alive beside the accumulation buffer"""
     act_overhead: float = 1.0

@@ -5,11 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
-from shardwise.arch.tensors import parameters
-from shardwise.cost.gpu import curve_of, memory_seconds
 from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.memory import Memory
-from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from
 from shardwise.spec.model import Model
@@ -44,35 +40,17 @@ def _predict(row: Measured, stack_name: str) -> Prediction:
     policy = Policy(zero=0, sp=False, micro_batch=micro, recompute=_recompute(row))
     model = _model(row, shape)
     result = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True)
-    step_s = float(result.times.step_s[0]) + accumulation * _cast_seconds(model, job, cluster)
+    step_s, peak = float(result.times.step_s[0]), float(result.memory.peak[0])
     return Prediction(
         _as_measured(row, job),
-        "ok" if _peak(result.memory, accumulation) <= cluster.gpu.memory_bytes else "oom",
+        "ok" if result.fits[0] else "oom",
         f"plain PyTorch on one {GPU}, stack {stack.name}",
         step_s=step_s,
         tokens_per_s_per_gpu=job.step_tokens / step_s,
-        peak_bytes=_peak(result.memory, accumulation),
+        peak_bytes=peak,
         policy=policy,
         stack=stack.name,
     )
-
-
-def _cast_seconds(model: Model, job: Job, cluster: Cluster) -> float:
-    """Autocast rounds every weight before its first use in a micro-batch and widens every gradient after it."""
-    precision = job.precision
-    if not (precision.cast_bytes and precision.param_bytes > precision.cast_bytes):
-        return 0.0
-    moved = 2.0 * (precision.param_bytes + precision.cast_bytes) * parameters(model)
-    return float(memory_seconds(curve_of(cluster.gpu), moved))
-
-
-def _peak(memory: Memory, accumulation: int) -> float:
-    """Plain PyTorch frees the gradients after each step. With one micro-batch they come as the backward pass frees
-    what the forward pass kept, so only the larger of the two is there; later micro-batches add to them in place."""
-    if accumulation > 1:
-        return float(memory.peak[0])
-    kept = sum(float(memory.kinds[kind][0, 0]) for kind in ("activations", "logits", "gathered"))
-    return float(memory.peak[0]) - min(float(memory.kinds["gradients"][0, 0]), kept)
 
 
 def _stack(row: Measured, name: str) -> Stack:

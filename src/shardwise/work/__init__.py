@@ -10,8 +10,8 @@ from shardwise.work.ends import embedding_work, head_work
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, layout_of
 from shardwise.work.ops import LayerWork
-from shardwise.work.parameters import ModelCounts, counts_of
-from shardwise.work.stages import Stages, stages_of
+from shardwise.work.parameters import ModelCounts, counts_of, stage_parameters
+from shardwise.work.stages import Grid, Stages, stages_of
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,15 @@ class Work:
     head: LayerWork
     counts: ModelCounts
     stages: Stages
+    parameters: tuple[Grid, Grid]
+    """dense and expert parameters on one rank of each evaluated stage"""
 
 
 def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_stage: bool) -> Work:
     layout = layout_of(model, job, policies)
     precision = job.precision
+    counts = counts_of(model)
+    stages = stages_of(model, layout, stack, every=every_stage)
     return Work(
         model=model,
         job=job,
@@ -38,6 +42,7 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
         kinds=tuple(layer_work(model, kind, layout, precision, stack, job.seq) for kind in model.kinds),
         embedding=embedding_work(model, layout, precision),
         head=head_work(model, layout, precision, stack),
-        counts=counts_of(model),
-        stages=stages_of(model, layout, stack, every=every_stage),
+        counts=counts,
+        stages=stages,
+        parameters=stage_parameters(counts, layout, stages),
     )

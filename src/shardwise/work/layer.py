@@ -153,7 +153,14 @@ def _core(model: Model, attention: Attention, layout: Layout, seq: int, element:
     # a causal query sees half of the sequence; inside a window of w keys nearly all of them
     share = (1.0 - 0.5 * keys / seq if windowed else 0.5) if attention.causal else 1.0
     attend = Attend(
-        layout.sequences, layout.local_seq, keys, heads, float(attention.head_dim), float(attention.value_dim), share
+        layout.sequences,
+        layout.local_seq,
+        keys,
+        heads,
+        float(attention.head_dim),
+        float(attention.value_dim),
+        keys / layout.cp,
+        share,
     )
     plain = layout.policies.attention > 0
     scores = layout.sequences * heads * layout.local_seq * float(seq)

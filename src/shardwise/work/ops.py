@@ -43,6 +43,8 @@ class Attend:
     heads: Value
     head_dim: float
     value_dim: float
+    block: Value
+    """keys one kernel call sees: with ring attention a rank's own share of them"""
     causal_share: float
     """share of the queries x keys square a fused kernel computes: about half when causal"""
 

@@ -71,7 +71,10 @@ def counts_of(model: Model) -> ModelCounts:
         attention = kind.attention
         kv, heads = 0.0, 1
         if attention is not None and not attention.latent:
-            kv = float(model.hidden * attention.kv_heads * (attention.head_dim + attention.value_dim))
+            inputs = model.hidden + attention.bias_qkv
+            kv = float(inputs * attention.kv_heads * (attention.head_dim + attention.value_dim))
+            if attention.qk_norm == "full":
+                kv += attention.kv_heads * attention.head_dim
             heads = attention.kv_heads
         experts = kind.experts.count if kind.experts else 1
         kinds.append(_counts(layer_tensors(model, index), kv, heads, experts))

@@ -30,17 +30,20 @@ class Stages:
     """1 where the stage holds the head"""
 
 
-def stage_columns(layout: Layout, *, every: bool) -> Grid:
-    """Every stage, or only those that can be the fullest or slowest: the first two, a middle one and the last."""
+def stage_columns(model: Model, layout: Layout, *, every: bool) -> Grid:
+    """Every stage, or only those that can be the fullest or slowest: the first two, the first with a layer more than
+    others, and the last. Where layers differ in kind any stage can be, so all are evaluated."""
     last = layout.pp[:, None] - 1
-    if every:
+    if every or len(model.kinds) > 1:
         columns = np.arange(int(layout.pp.max()), dtype=np.float64)[None, :]
         return np.asarray(np.minimum(columns, last))
-    return np.concatenate([0 * last, np.minimum(1.0, last), np.floor(last / 2), last], axis=1)
+    pp = layout.pp[:, None]
+    longer = np.floor((pp - model.layers % pp) / 2)
+    return np.concatenate([0 * last, np.minimum(1.0, last), np.minimum(longer, last), last], axis=1)
 
 
 def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:
-    index = stage_columns(layout, every=every)
+    index = stage_columns(model, layout, every=every)
     pp = layout.pp[:, None]
     bound = _by_cost if stack.stage_split == "by_cost" else _even
     start, end = bound(model, index, pp), bound(model, index + 1, pp)
