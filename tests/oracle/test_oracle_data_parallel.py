@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.filterwarnings("ignore::FutureWarning"), pytest.mark.f
 RANKS, SEQ = 8, 16
 LLAMA = ours.llama(layers=3)
 GPT = replace(ours.gpt(layers=2), tied=False, positions=64)
-PER_MICRO_BATCH = replace(ours.PLAIN_STACK, grad_sync_every_micro_batch=True)
 MIXED = {
     "fp32": MixedPrecisionPolicy(),
     "fsdp-mixed": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
@@ -50,19 +49,21 @@ def sharded(model: Model, precision: str, *, ends: bool = True, reshard: bool = 
     return decoder
 
 
-def step_calls(decoder: Decoder, vocab: int, micro_batches: int = 1) -> dict[str, tuple[int, float]]:
+def step_calls(decoder: Decoder, vocab: int, micro_batches: int = 1, *, until_last=lambda _: None):
+    """Operation -> (calls, bytes) of one step; `until_last` is told before each micro-batch whether it is the last."""
     calls: Counter[tuple[str, float]] = Counter()
-    for _ in range(micro_batches):
+    for left in reversed(range(micro_batches)):
+        until_last(left == 0)
         with Recorder() as recorder:
             decoder(torch.randint(0, vocab, (SEQ, 1))).backward()
         calls += recorder.calls
     return by_op(calls)
 
 
-def charged(op: str, model: Model, precision: str, micro_batches: int = 1, stack=PER_MICRO_BATCH, **policy):
+def charged(op: str, model: Model, precision: str, micro_batches: int = 1, **policy) -> dict[str, float]:
     job = Job(seq=SEQ, global_batch=RANKS * micro_batches, precision=PRECISIONS[precision])
     chosen = Policy(dp=RANKS, overlap_grad=False, overlap_param=False, **policy)
-    return priced(op, model, job, chosen, stack)
+    return priced(op, model, job, chosen, ours.PLAIN_STACK)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
@@ -91,24 +92,37 @@ def test_root_is_gathered_once() -> None:
     assert reduce == pytest.approx(calls["reduce_scatter"][1], rel=1e-12)
 
 
+@pytest.mark.parametrize("micro_batches", [1, 3])
 @pytest.mark.parametrize("zero", [1, 2])
-def test_zero_1_and_2(zero: int) -> None:
-    """Parameters stay gathered through the micro-batch: each byte is gathered once and reduced once in a step."""
-    calls = step_calls(sharded(LLAMA, "fsdp-mixed", reshard=False), LLAMA.vocab)
-    assert {op: times for op, (times, _) in calls.items()} == {"all_gather": 5, "reduce_scatter": 5}
+def test_zero_1_and_2(zero: int, micro_batches: int) -> None:
+    """Parameters stay gathered through the step. Whole gradients are reduced once, sharded ones every micro-batch."""
+    decoder = sharded(LLAMA, "fsdp-mixed", reshard=False)
+
+    def until_last(last: bool) -> None:
+        decoder.set_reshard_after_backward(last)
+        if zero == 1:
+            decoder.set_requires_gradient_sync(last)
+
+    calls = step_calls(decoder, LLAMA.vocab, micro_batches, until_last=until_last)
+    reductions = 5 * (micro_batches if zero == 2 else 1)
+    assert {op: times for op, (times, _) in calls.items()} == {"all_gather": 5, "reduce_scatter": reductions}
     parts = {"all_gather": "param_comm", "reduce_scatter": "grad_comm"}
     for op, (_, moved) in calls.items():
-        assert charged(op, LLAMA, "fsdp-mixed", zero=zero) == {parts[op]: pytest.approx(moved, rel=1e-12)}
+        charge = charged(op, LLAMA, "fsdp-mixed", micro_batches, zero=zero)
+        assert charge == {parts[op]: pytest.approx(moved, rel=1e-12)}
 
 
-def test_hybrid_sharding() -> None:
-    """Shards over 4 ranks, 2 replicas: each rank adds its shard of the gradients over the replicas."""
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_hybrid_sharding(micro_batches: int) -> None:
+    """Shards over 4 ranks, 2 replicas: each rank adds its shard of the gradients over the replicas, once in a step."""
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"))
-    calls = step_calls(sharded(LLAMA, "fp32", mesh=mesh), LLAMA.vocab)
+    decoder = sharded(LLAMA, "fp32", mesh=mesh)
+    calls = step_calls(decoder, LLAMA.vocab, micro_batches, until_last=decoder.set_requires_all_reduce)
     parts = {"all_gather": "fsdp_comm", "reduce_scatter": "fsdp_comm", "all_reduce": "grad_comm"}
     assert set(calls) == set(parts)
     for op, (_, moved) in calls.items():
-        assert charged(op, LLAMA, "fp32", zero=3, shard_group=4) == {parts[op]: pytest.approx(moved, rel=1e-12)}
+        charge = charged(op, LLAMA, "fp32", micro_batches, zero=3, shard_group=4)
+        assert charge == {parts[op]: pytest.approx(moved, rel=1e-12)}
 
 
 @pytest.mark.parametrize("stages", [2, 4])

@@ -23,6 +23,11 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     matches: tuple[str, ...] = ()
     """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
 
+    fitted: tuple[str, ...] = ()
+    """settings whose values were fitted on measured runs; the others state what the program does"""
+    fitted_on: str = ""
+    """the sources of those runs"""
+
     # precision this stack uses for a stated compute dtype
     precision_bf16: str = "bf16"
     precision_fp16: str = "fp16"
