@@ -1,12 +1,14 @@
 """Pastes fresh outputs into the README: below each `$ command` of blocks marked `<!-- run -->`, and the accuracy table.
 
-`shardwise` has to be on the PATH.
+`shardwise` has to be on the PATH. With the path of a larger table of runs its two summary lines are renewed as well.
 """
 
 import json
 import os
 import re
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 RUNS = "src/shardwise/catalog/measured/published.csv"
+HEAD = "| source | runs | predicted | mean error | median | bias | rank | memory |\n" + "| --- " + "| ---: " * 7 + "|"
 FEWEST = 5
 """sources with fewer rows are one line of the table together"""
 
@@ -38,12 +41,17 @@ def accuracy() -> str:
     summary.pop("unfiltered")
     rows = sorted(((n, f) for n, f in summary.items() if f["n"] >= FEWEST), key=lambda row: -row[1]["n"])
     few = {name: found for name, found in summary.items() if found["n"] < FEWEST}
-    lines = ["| source | runs | predicted | mean error | median | bias | rank | memory |",
-             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    lines = [HEAD]
     lines += [line(name, found) for name, found in rows]
     if few:
         lines.append(line(f"{len(few)} sources below {FEWEST} runs", together(few, document["rows"])))
     lines.append(line("**all**", every))
+    return "\n".join(lines) + "\n"
+
+
+def larger(path: str) -> str:
+    summary = json.loads(printed(f"shardwise validate --data {shlex.quote(path)} --json -"))["summary"]
+    lines = [HEAD, line("scored", summary["all"]), line("every row", summary["unfiltered"])]
     return "\n".join(lines) + "\n"
 
 
@@ -67,6 +75,12 @@ def line(name: str, found: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def between(mark: str, new: str, text: str) -> str:
+    return re.sub(
+        rf"(<!-- {mark} -->\n).*?(<!-- end -->)", lambda found: found[1] + new + found[2], text, flags=re.DOTALL
+    )
+
+
 def main() -> None:
     text = README.read_text(encoding="utf-8")
     text = re.sub(
@@ -75,9 +89,9 @@ def main() -> None:
         text,
         flags=re.DOTALL,
     )
-    text = re.sub(
-        r"(<!-- accuracy -->\n).*?(<!-- end -->)", lambda found: found[1] + accuracy() + found[2], text, flags=re.DOTALL
-    )
+    text = between("accuracy", accuracy(), text)
+    if len(sys.argv) > 1:
+        text = between("larger", larger(sys.argv[1]), text)
     README.write_text(text, encoding="utf-8")
 
 

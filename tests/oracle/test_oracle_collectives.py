@@ -24,6 +24,7 @@ MODELS = {
     "deepseek lite": ours.deepseek(q_lora=0),
 }
 BATCH, SEQ = 2, 32
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 Calls = Counter[tuple[str, float]]
 
 
@@ -33,9 +34,9 @@ def groups():
         yield found
 
 
-def layer_calls(model: Model, kind: int, split: Split) -> tuple[Calls, Calls]:
-    block = Block(model, model.kinds[kind], split).to(torch.bfloat16)
-    x = torch.randn(SEQ // split.sequence_ranks, BATCH, model.hidden, dtype=torch.bfloat16, requires_grad=True)
+def layer_calls(model: Model, kind: int, split: Split, dtype=torch.bfloat16) -> tuple[Calls, Calls]:
+    block = Block(model, model.kinds[kind], split).to(dtype)
+    x = torch.randn(SEQ // split.sequence_ranks, BATCH, model.hidden, dtype=dtype, requires_grad=True)
     with Recorder() as forward:
         y = block(x)
         loss = y.float().sum() + (block.inner.extra_loss if isinstance(block.inner, Moe) else 0.0)
@@ -46,14 +47,15 @@ def layer_calls(model: Model, kind: int, split: Split) -> tuple[Calls, Calls]:
 
 @pytest.mark.parametrize("tp", [2, 4])
 @pytest.mark.parametrize("sp", [False, True], ids=["tp", "tp+sp"])
+@pytest.mark.parametrize("precision", DTYPES)
 @pytest.mark.parametrize("name", MODELS)
-def test_tensor_parallel_layer(name: str, sp: bool, tp: int, groups) -> None:
+def test_tensor_parallel_layer(name: str, precision: str, sp: bool, tp: int, groups) -> None:
     model = MODELS[name]
-    work = ours.work(model, Policy(tp=tp, sp=sp, micro_batch=BATCH, etp=1), SEQ)
+    work = ours.work(model, Policy(tp=tp, sp=sp, micro_batch=BATCH, etp=1), SEQ, precision=precision)
     for kind, layer in enumerate(work.kinds):
         if model.kinds[kind].experts is not None and not sp:
             continue  # routed experts split the tokens of a tp group, which needs sequence parallelism
-        forward, backward = layer_calls(model, kind, Split(tp=tp, sp=sp, groups=groups))
+        forward, backward = layer_calls(model, kind, Split(tp=tp, sp=sp, groups=groups), DTYPES[precision])
         assert forward == ours.collectives(layer, "forward")
         assert backward == ours.collectives(layer, "backward")
 
@@ -92,26 +94,28 @@ def test_recorder_agrees_with_torch(groups) -> None:
     ],
     ids=["ep", "ep over half of dp", "ep x etp", "ep over tp", "etp"],
 )
-def test_expert_parallel_layer(split: dict, policy: dict, groups) -> None:
+@pytest.mark.parametrize("precision", DTYPES)
+def test_expert_parallel_layer(split: dict, policy: dict, precision: str, groups) -> None:
     model = ours.mixtral()
-    forward, backward = layer_calls(model, 0, Split(groups=groups, **split))
-    layer = ours.work(model, Policy(micro_batch=BATCH, **policy), SEQ).kinds[0]
+    forward, backward = layer_calls(model, 0, Split(groups=groups, **split), DTYPES[precision])
+    layer = ours.work(model, Policy(micro_batch=BATCH, **policy), SEQ, precision=precision).kinds[0]
     assert forward == ours.collectives(layer, "forward")
     assert backward == ours.collectives(layer, "backward")
     if split == {"ep": 4}:
-        sent = 2.0 * BATCH * SEQ * 2 * model.hidden
+        sent = DTYPES[precision].itemsize * BATCH * SEQ * 2 * model.hidden
         assert forward == backward == {("all_to_all", sent): 2}
 
 
 @pytest.mark.parametrize("sp", [False, True], ids=["tp", "tp+sp"])
+@pytest.mark.parametrize("precision", DTYPES)
 @pytest.mark.parametrize("name", ["gpt", "llama"])
-def test_ends(name: str, sp: bool, groups) -> None:
+def test_ends(name: str, precision: str, sp: bool, groups) -> None:
     model = MODELS[name]
-    decoder = Decoder(model, Split(tp=4, sp=sp, groups=groups)).to(torch.bfloat16)
+    decoder = Decoder(model, Split(tp=4, sp=sp, groups=groups)).to(DTYPES[precision])
     tokens = torch.randint(0, model.vocab, (SEQ, BATCH))
     if model.positions and sp:
         decoder.embedding.positions = None  # the table of positions would have to be cut as well
-    work = ours.work(model, Policy(tp=4, sp=sp, micro_batch=BATCH), SEQ)
+    work = ours.work(model, Policy(tp=4, sp=sp, micro_batch=BATCH), SEQ, precision=precision)
     with Recorder() as forward:
         x = decoder.embedding(tokens)
     assert forward.calls == ours.collectives(work.embedding, "forward")

@@ -1,6 +1,7 @@
 """Predicts every case. Rows that share model, cluster, job and stack are one batch of the closed form."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ class Prediction:
     measured_mfu: float | None = None
     policy: Policy | None = None
     stack: str = ""
+    host_share: float = 0.0
+    """share of the step in which the GPU waits for the host to launch operations"""
 
     @property
     def error(self) -> float | None:
@@ -34,14 +37,21 @@ class Prediction:
 
 def predict(rows: list[Measured], stack: str = "auto") -> list[Prediction]:
     found: dict[int, Prediction] = {}
-    batches: dict[int, list[Case]] = defaultdict(list)
-    keys: dict[object, int] = {}
+    cases: list[Case] = []
     for row in rows:
         try:
-            case = case_of(row, stack)
+            cases.append(case_of(row, stack))
         except Unsupported as reason:
             found[row.row] = Prediction(row, "unsupported", str(reason))
-            continue
+    found |= {prediction.measured.row: prediction for prediction in predict_cases(cases)}
+    return [found[row.row] for row in rows]
+
+
+def predict_cases(cases: Iterable[Case]) -> list[Prediction]:
+    """Every case, batch after batch: not in the order given."""
+    batches: dict[int, list[Case]] = defaultdict(list)
+    keys: dict[object, int] = {}
+    for case in cases:
         key = (
             case.model,
             id(case.cluster),
@@ -51,10 +61,7 @@ def predict(rows: list[Measured], stack: str = "auto") -> list[Prediction]:
             case.stack.name,
         )
         batches[keys.setdefault(key, len(keys))].append(case)
-    for cases in batches.values():
-        for prediction in _batch(cases):
-            found[prediction.measured.row] = prediction
-    return [found[row.row] for row in rows]
+    return [prediction for batch in batches.values() for prediction in _batch(batch)]
 
 
 def _batch(cases: list[Case]) -> list[Prediction]:
@@ -99,6 +106,7 @@ def _batch(cases: list[Case]) -> list[Prediction]:
                 measured_mfu=truth * flops / case.cluster.gpu.peak("bf16") if truth else None,
                 policy=policies[best],
                 stack=case.stack.name,
+                host_share=float(result.times.parts["host"][best] / step[best]),
             )
         )
     return predictions

@@ -1,0 +1,118 @@
+"""Measured rows of every table at hand, their cases, and predictions with any setting of a stack replaced."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.catalog import names
+from shardwise.spec.stack import Stack, stack_of
+from shardwise.validate.interpret import Case, Unsupported, case_of
+from shardwise.validate.predict import Prediction, predict, predict_cases
+from shardwise.validate.score import scored
+from shardwise.validate.table import Measured, read_table
+
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
+TRUTH = ROOT.parent / "shared" / "truth"
+TABLES = ("steps.csv", "steps_small.csv")
+GROUP = ("source", "model", "gpu", "gpus")
+ONE_GPU = "h200_steps"
+FEWEST_GROUPS = 3
+
+Floats = NDArray[np.float64]
+
+
+def has_truth() -> bool:
+    return (TRUTH / TABLES[0]).is_file()
+
+
+def tables() -> list[Path]:
+    """The large tables where they lie beside the repository, else the one that ships."""
+    return [TRUTH / name for name in TABLES if (TRUTH / name).is_file()] if has_truth() else [SHIPPED]
+
+
+@cache
+def measured_rows() -> tuple[Measured, ...]:
+    """Rows of all tables, numbered through: row numbers of two tables would collide."""
+    rows = [row for path in tables() for row in read_table(path)]
+    return tuple(msgspec.structs.replace(row, row=number) for number, row in enumerate(rows))
+
+
+@cache
+def predictions() -> tuple[Prediction, ...]:
+    """Every row with the constants the catalog holds now."""
+    return tuple(predict(list(measured_rows())))
+
+
+def group_of(row: Measured) -> tuple[str, ...]:
+    """What must not lie on both sides of a split: one model on one cluster of one source."""
+    return tuple(row.word(column) for column in GROUP)
+
+
+def sources_of(stack: Stack) -> tuple[str, ...]:
+    return tuple(name.strip() for name in stack.fitted_on.split(",") if name.strip())
+
+
+def fits_source(stack: Stack, source: str) -> bool:
+    """`fitted_on` names a source or the beginning of its name up to a dash."""
+    return any(source == name or source.startswith(f"{name}-") for name in sources_of(stack))
+
+
+def fitted_stacks() -> list[Stack]:
+    """Stacks with settings fitted on rows of the tables (one-GPU steps are too few to hold any out)."""
+    found = [stack_of(name) for name in names("stacks")]
+    return [s for s in found if s.fitted and ONE_GPU not in sources_of(s) and len(rows_of(s).groups) >= FEWEST_GROUPS]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Cases of one stack that count in scores, with their measured speed and memory."""
+
+    stack: Stack
+    cases: tuple[Case, ...]
+
+    @property
+    def groups(self) -> set[tuple[str, ...]]:
+        return {group_of(case.measured) for case in self.cases}
+
+    def take(self, chosen: Iterable[bool]) -> "Rows":
+        return Rows(self.stack, tuple(c for c, keep in zip(self.cases, chosen, strict=True) if keep))
+
+    def with_memory(self) -> "Rows":
+        return self.take(bool(case.measured.number("peak_mem_gb")) for case in self.cases)
+
+    def predict(self, settings: dict[str, float]) -> list[Prediction]:
+        stack = msgspec.structs.replace(self.stack, **settings)
+        found = predict_cases(replace(case, stack=stack) for case in self.cases)
+        by_row = {prediction.measured.row: prediction for prediction in found}
+        return [by_row[case.measured.row] for case in self.cases]
+
+
+def time_errors(found: Iterable[Prediction]) -> Floats:
+    return np.array([p.error for p in found if p.error is not None])
+
+
+def memory_errors(found: Iterable[Prediction]) -> Floats:
+    pairs = ((p.peak_bytes, p.measured.number("peak_mem_gb")) for p in found)
+    return np.array([peak / 2**30 / truth - 1 for peak, truth in pairs if peak and truth])
+
+
+@cache
+def rows_of(stack: Stack) -> Rows:
+    """The scored rows of a stack's `fitted_on` sources whose software means this stack."""
+    wanted = {p.measured.row for p in predictions() if p.error is not None and scored(p)}
+    cases = []
+    for row in measured_rows():
+        if row.row in wanted and fits_source(stack, row.word("source")):
+            try:
+                case = case_of(row)
+            except Unsupported:
+                continue
+            if case.stack.name == stack.name:
+                cases.append(case)
+    return Rows(stack, tuple(cases))
