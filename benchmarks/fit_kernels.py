@@ -10,15 +10,15 @@ import datetime
 import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from _kernel_facts import ATTENTION, BURST_FLOOR_S, CHIPS, FP4_SHARE_OF_FP8, MEMORY, SUSTAINED, WGRAD, Chip
 from shardwise.cost.curve import AttentionLaw, Curve, GemmLaw, curve_of
+from shardwise.cost.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
 from shardwise.spec.hardware import gpu_of
 
@@ -28,24 +28,10 @@ CURVES = ROOT / "src" / "shardwise" / "cost" / "curves"
 FOLDS = 5
 DTYPES = {"bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8_block128"}
 Floats = NDArray[np.float64]
-
-
-class Products(NamedTuple):
-    m: Floats
-    n: Floats
-    k: Floats
-    seconds: Floats
-
-    @property
-    def flops(self) -> Floats:
-        return 2 * self.m * self.n * self.k
-
-    def where(self, keep: NDArray[np.bool_]) -> "Products":
-        return Products(*(column[keep] for column in self))
-
-    @property
-    def large(self) -> NDArray[np.bool_]:
-        return (self.flops >= 16e9) & (self.m >= 1024)
+START = {
+    "e_max": 0.8, "kernel_floor_s": 3e-6, "memory_efficiency": 0.85, "cast_bytes": 6.0, "wave": 3e5, "k0": 50.0,
+}  # fmt: skip
+UNITS = {"kernel_floor_s": 1e-6, "wave": 1e5}
 
 
 def read(name: str) -> list[dict[str, str]]:
@@ -103,14 +89,14 @@ def predict(chip: Chip, dtype: str, x: Floats, p: Products, **flags: bool) -> Fl
 def fit(chip: Chip, dtype: str, p: Products) -> Floats:
     """Log error of time, robust; shapes a training step seldom has count a fifth."""
     weight = np.where((p.m >= 512) & (p.flops >= 1e9), 1.0, 0.2)
-    start = [0.8, 3.0, 0.85, 6.0, 3.0, 50.0]
-    low, high = [0.3, 0.0, 0.5, 0.0, 0.0, 0.0], [1.0, 80.0, 0.95, 30.0, 200.0, 2000.0]
+    free = [name for name in START if dtype != "bf16" or name != "cast_bytes"]
+    found = START | fit_gemm(p, curve(chip, dtype, vector(START)), dtype, free, weight=weight)
+    return vector(found)
 
-    def residual(x: Floats) -> Floats:
-        return np.log(predict(chip, dtype, x, p) / p.seconds) * weight
 
-    found = least_squares(residual, start, bounds=(low, high), loss="soft_l1", f_scale=0.05, x_scale=start)
-    return np.asarray(found.x)
+def vector(constants: dict[str, float]) -> Floats:
+    """The constants in the order and the units `curve` reads them."""
+    return np.array([constants[name] / UNITS.get(name, 1.0) for name in START])
 
 
 def errors(predicted: Floats, measured: Floats) -> dict[str, float]:
@@ -207,25 +193,17 @@ def narrower(fp8: dict[str, Any], share: float) -> dict[str, Any]:
     return {"e_max": round(fp8["e_max"] * share, 4)} | kept | {"fitted_from": f"not measured: fp8 times {share}"}
 
 
-def fit_attention(chip: Chip, backward: bool) -> tuple[AttentionLaw, dict[str, float]]:
+def attention_law(chip: Chip, backward: bool) -> tuple[AttentionLaw, dict[str, float]]:
     rows = [row for row in read("h200_attention.csv") if row["pass"] == ("backward" if backward else "forward")]
     names = ("batch", "heads", "seq", "head_dim", "time_us", "tflops_causal")
     batch, heads, seq, dim, micros, tflops = (np.array([float(row[c]) for row in rows]) for c in names)
-    flops = tflops * micros * 1e6
+    points = Attentions(tflops * micros * 1e6, seq, dim, batch * heads, micros * 1e-6)
     base = curve(chip, "bf16", np.array([1, BURST_FLOOR_S * 1e6, 1, 0, 0, 0]))
-    side = "backward" if backward else "forward"
-
-    def law(x: Floats) -> AttentionLaw:
-        return AttentionLaw(e_max=x[0], seq0=x[1], dim0=x[2], work0=x[3] * 1e3)
-
-    def seconds(x: Floats) -> Floats:
-        both = msgspec.structs.replace(base, attention={"flash": {side: law(x)}})
-        return np.asarray(attention_seconds(both, flops, seq, dim, batch * heads, backward=backward))
-
-    start = [0.8, 300.0, 20.0, 10.0]
-    bounds = ([0.3, 0.0, 0.0, 0.0], [1.0, 3000.0, 100.0, 300.0])
-    found = least_squares(lambda x: np.log(seconds(x) / micros * 1e6), start, bounds=bounds, x_scale=start)
-    return law(np.round(found.x, 3)), errors(seconds(found.x), micros * 1e-6)
+    found = fit_attention(points, base, backward, AttentionLaw(e_max=0.8, seq0=300.0, dim0=20.0, work0=1e4))
+    whole = AttentionLaw(**{name: round(value, 3) for name, value in msgspec.structs.asdict(found).items()})
+    both = msgspec.structs.replace(base, attention={"flash": {"backward" if backward else "forward": found}})
+    predicted = attention_seconds(both, *points[:4], backward=backward)
+    return whole, errors(np.asarray(predicted), points.seconds)
 
 
 def toml(value: Any) -> str:
@@ -256,7 +234,7 @@ def main(arguments: list[str]) -> int:
         return 0
     rows = read("gemm.csv")
     h200 = next(chip for chip in CHIPS if chip.name == "h200")
-    passes = {side: fit_attention(h200, side == "backward") for side in ("forward", "backward")}
+    passes = {side: attention_law(h200, side == "backward") for side in ("forward", "backward")}
     report: dict[str, Any] = {"attention h200": {side: error for side, (_, error) in passes.items()}}
     sdpa = ("torch 2.11 SDPA on H200, causal, 10 shapes", {side: law for side, (law, _) in passes.items()})
     for chip in CHIPS:

@@ -91,13 +91,6 @@ def test_public_names_are_sorted_and_there():
         _ = shardwise.no_such_name
 
 
-@pytest.mark.parametrize("before", ["", "import shardwise.estimate.closed_form\n"], ids=["fresh", "after"])
-def test_estimate_is_the_function_whatever_was_imported_before(before):
-    found = python(before + "from shardwise import estimate; import shardwise; assert callable(estimate)\n"
-                   "import shardwise.estimate.time; assert shardwise.estimate is estimate")  # fmt: skip
-    assert found.returncode == 0, found.stderr
-
-
 def test_import_is_lazy():
     found = python(
         "import time, sys; a = time.process_time(); import shardwise; b = time.process_time()\n"

@@ -4,13 +4,10 @@ The public names are imported on first use, so that `import shardwise` costs not
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardwise.arch import model_of
-    from shardwise.estimate.closed_form import estimate
     from shardwise.report import report_of
     from shardwise.spec.cluster import Cluster
     from shardwise.spec.gpu import Gpu
@@ -31,7 +28,6 @@ _HOMES = {
     "Policy": "spec.policy",
     "Stack": "spec.stack",
     "cluster_of": "spec.load",
-    "estimate": "estimate.closed_form",
     "gpu_of": "spec.load",
     "model_of": "arch",
     "report_of": "report",
@@ -48,7 +44,6 @@ __all__ = [
     "Stack",
     "__version__",
     "cluster_of",
-    "estimate",
     "gpu_of",
     "model_of",
     "report_of",
@@ -71,18 +66,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-class _Shardwise(ModuleType):
-    """A package that has a function and a sub-package of one name, `estimate`: the attribute is the function.
-
-    Importing the sub-package would otherwise put it in the function's place, and what `shardwise.estimate` is would
-    depend on what had been imported before.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Shardwise

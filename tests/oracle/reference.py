@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
 
 DROP = 0.1
+# tiny tensors: a second thread only waits, and on a busy machine the test waits for it
+torch.set_num_threads(1)
 
 
 def weight(*shape: int) -> nn.Parameter:

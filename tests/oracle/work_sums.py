@@ -11,7 +11,7 @@ from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
 
-PLAIN_STACK = Stack(name="reference", summary="all defaults", source="tests", date="2026-11-15")
+PLAIN_STACK = Stack(name="reference", summary="all defaults", source="tests", date="2026-11-15", pads_vocab=False)
 
 
 def work(model: Model, policy: Policy, seq: int, *, precision: str = "bf16", stack: Stack = PLAIN_STACK) -> Work:

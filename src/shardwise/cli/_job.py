@@ -37,7 +37,7 @@ def job_of(
     if seq is None:
         notes.append(f"--seq not given: {length:,} assumed")
     if batch is None:
-        sequences = max(DEFAULT_TOKENS // length, 1)
+        sequences = divisible_near(DEFAULT_TOKENS / length)
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
     else:
         sequences = _sequences(batch, length, notes)

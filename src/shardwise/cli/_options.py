@@ -1,7 +1,17 @@
 """Options that several verbs share."""
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.cost.profile import Profile, profile_of
+
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON to stdout; keys carry their unit.")]
+ProfileFile = Annotated[
+    Path | None, Parameter(name="--profile", help="What `calibrate` measured on such a GPU, instead of the catalog.")
+]
+
+
+def profile_or_none(path: Path | None) -> Profile | None:
+    return None if path is None else profile_of(path)

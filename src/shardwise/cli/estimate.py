@@ -15,7 +15,7 @@ from shardwise.cli._job import (
     Tokens,
     job_of,
 )
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._policy import command_of
 from shardwise.report import report_of
@@ -61,10 +61,12 @@ def estimate(
     optimizer: OptimizerName = "adamw",
     tokens: Tokens = None,
     stack: StackName = DEFAULT_STACK,
+    profile: ProfileFile = None,
     json: Json = False,
 ) -> int:
     """One policy: memory by kind and stage, step time by part, MFU, traffic, cost, verdict."""
     shape, cluster, software = model_of(model), cluster_of(on), known_stack(stack)
+    measured = profile_or_none(profile)
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens)
     stated = {"grad": overlap_grad, "param": overlap_param, "tp": overlap_tp, "pp": overlap_pp}
     policy = Policy(
@@ -78,7 +80,7 @@ def estimate(
         cure = command_of(model, on, job, verdict.cure, stack) if verdict.cure else None
         _refuse(verdict, cure, notes, json)
         return DOES_NOT_FIT
-    report = report_of(shape, cluster, job, policy, software)
+    report = report_of(shape, cluster, job, policy, software, profile=measured)
     if json:
         print_json({"legal": True} | report.to_dict() | {"notes": notes})
     else:

@@ -19,9 +19,10 @@ from shardwise.cli._job import (
     Tokens,
     job_of,
 )
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
+from shardwise.cost.overlay import what_it_changes
 from shardwise.estimate.mfu import conventions
 from shardwise.report.money import money_of, price_line
 from shardwise.report.terminal import policy_code, policy_text, usd_text
@@ -52,16 +53,20 @@ def plan(
     stack: StackName = DEFAULT_STACK,
     top: Annotated[int, Parameter(help="Policies to list.")] = 10,
     headroom: Annotated[float, Parameter(help="Share of a GPU's memory a policy may fill.")] = HEADROOM,
+    profile: ProfileFile = None,
     json: Json = False,
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
     shape, cluster, software = model_of(model), cluster_of(on), known_stack(stack)
+    measured = profile_or_none(profile)
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens)
     if not 1 <= top <= MOST_SHOWN:
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     with _bar() as progress:
-        ranked = scan(shape, cluster, job, software, top=top, headroom=headroom, progress=progress)
+        ranked = scan(shape, cluster, job, software, top=top, headroom=headroom, progress=progress, profile=measured)
     notes += _notes(ranked, cluster, software)
+    if measured is not None:
+        notes += [measured.words, *what_it_changes(measured, software)]
     if ranked.best:
         notes.append("run: " + command_of(model, on, job, ranked.best[0].policy, stack))
     if json:

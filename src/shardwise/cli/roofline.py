@@ -6,9 +6,10 @@ import msgspec
 from cyclopts import Parameter
 
 from shardwise.cli import _notes
-from shardwise.cli._options import Json
+from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._target import known_dtype, missing_dtype, target_of
+from shardwise.cost.overlay import as_measured
 from shardwise.estimate.roofline import (
     LevelRoofline,
     bisection_bandwidth,
@@ -33,16 +34,21 @@ def roofline(
     active: Annotated[int, Parameter(help="Experts each token goes through.")] = 1,
     ffn: Annotated[str | None, Parameter(help="Feed-forward width F: prints the tensor-parallel bound.")] = None,
     glu: Annotated[bool, Parameter(help="The feed-forward is gated: three matrices instead of two.")] = False,
+    profile: ProfileFile = None,
     json: Json = False,
 ) -> None:
     """Critical intensity (FLOP/byte) and critical batch (tokens per GPU) of a GPU or cluster."""
-    cluster = target_of(target)
+    cluster, measured = target_of(target), profile_or_none(profile)
+    if measured is not None:
+        cluster = as_measured(cluster, measured)
     rows = rooflines(cluster, dtype=known_dtype(dtype), inner=inner, experts=experts, active=active)
     width = None if ffn is None else count_of(ffn, "ffn")
     ways = None if width is None else tensor_parallel_ways(
         width, cluster.levels[0].usable_bandwidth, cluster.gpu.peak(dtype), matrices=3 if glu else 2
     )  # fmt: skip
     notes = [*missing_dtype(cluster.gpu, dtype), *_lines(cluster, rows, ways is not None)]
+    if measured is not None:
+        notes.append(f"rates of the GPU are those reached, not the datasheet's: {measured.words}")
     if json:
         print_json(_data(cluster, dtype, rows, ways, notes))
         return

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.spec.stack import known_stack
 from shardwise.validate import run
@@ -21,6 +22,7 @@ def validate(
     data: Annotated[Path, Parameter(help="CSV of measured runs (columns of steps.csv or h200_steps.csv).")],
     failed: Annotated[Path | None, Parameter(help="CSV of configurations that gave no result.")] = None,
     stack: Annotated[str, Parameter(help="auto: chosen from each row's software column; or a stack's name.")] = "auto",
+    profile: ProfileFile = None,
     json: Annotated[
         str | None,
         Parameter(allow_leading_hyphen=True, help="Write every row and the summary to this file; '-' is stdout."),
@@ -29,7 +31,7 @@ def validate(
     """Predictions against measured truth: errors, rank, regret and memory, by source."""
     if stack != "auto":
         known_stack(stack)
-    document = run.validate(data, failed=failed, stack=stack)
+    document = run.validate(data, failed=failed, stack=stack, profile=profile_or_none(profile))
     if json == STDOUT:
         print_json(document)
         return 0

@@ -7,8 +7,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from shardwise.cost.gpu import curve_of
-from shardwise.cost.network import Network, network_of
+from shardwise.cost.network import Network
+from shardwise.cost.overlay import network_with, stack_with
 from shardwise.cost.placement import Placement
+from shardwise.cost.profile import Profile
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import Memory, memory_of
 from shardwise.estimate.time import Times, step_times
@@ -31,13 +33,22 @@ class Estimate:
 
 
 def estimate(
-    model: Model, cluster: Cluster, job: Job, policies: Policies, stack: Stack, *, every_stage: bool = False
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    policies: Policies,
+    stack: Stack,
+    *,
+    every_stage: bool = False,
+    profile: Profile | None = None,
 ) -> Estimate:
+    """`profile`: what was measured on such a machine, in place of the shipped constants."""
+    stack = stack_with(stack, profile)
     work = work_of(model, job, policies, stack, every_stage=every_stage)
     placement = Placement()
     machine = Machine(
-        curve=curve_of(cluster.gpu),
-        network=network_for(cluster, stack),
+        curve=curve_of(cluster.gpu, profile),
+        network=network_for(cluster, stack, profile),
         stack=stack,
         precision=job.precision,
         sizes=placement.sizes(policies),
@@ -55,10 +66,11 @@ def estimate(
     )
 
 
-def network_for(cluster: Cluster, stack: Stack) -> Network:
+def network_for(cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Network:
     """The cluster's network as this software drives it."""
     reached = {level.name: stack.fabric_efficiency for level in cluster.levels if level.kind == "network"}
-    return network_of(_slowed(cluster, stack), efficiency=reached)
+    measured = profile.network.factors if profile is not None and profile.network is not None else {}
+    return network_with(_slowed(cluster, stack), dict(measured), reached)
 
 
 def _slowed(cluster: Cluster, stack: Stack) -> Cluster:

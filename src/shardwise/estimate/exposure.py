@@ -37,14 +37,17 @@ def end_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine
     return _unit(seconds, zero, zero, counts, work, machine, gathers)
 
 
-def with_mtp(head: Unit, layer: Unit, depth: int) -> Unit:
-    """Every extra prediction layer runs one more layer and the head once more, on the last stage."""
+def with_mtp(head: Unit, layer: Unit, project: Unit, depth: int) -> Unit:
+    """Every extra prediction layer runs its projection, one more layer and the head once more, on the last stage."""
 
-    def both(a: Parts, b: Parts) -> Parts:
-        return {name: a[name] * (1.0 + depth) + b[name] * float(depth) for name in b}
+    def all_three(a: Parts, b: Parts, c: Parts) -> Parts:
+        return {name: a[name] * (1.0 + depth) + (b[name] + c[name]) * float(depth) for name in b}
 
-    total = head.total * (1.0 + depth) + layer.total * float(depth)
-    return Unit(parts=both(head.parts, layer.parts), hidden=both(head.hidden, layer.hidden), total=total)
+    return Unit(
+        parts=all_three(head.parts, layer.parts, project.parts),
+        hidden=all_three(head.hidden, layer.hidden, project.hidden),
+        total=head.total * (1.0 + depth) + (layer.total + project.total) * float(depth),
+    )
 
 
 class Gathers:

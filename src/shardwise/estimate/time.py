@@ -12,6 +12,8 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import SCHEDULES
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
+from shardwise.work.ops import element_bytes
+from shardwise.work.parameters import NOTHING
 from shardwise.work.stages import Grid, totals
 
 PARTS = (
@@ -70,8 +72,9 @@ def _units(work: Work, machine: Machine, seconds: list[LayerSeconds]) -> list[Un
     ends = [layer_seconds(k, work.layout, machine, END_OPS) for k in (work.embedding, work.head)]
     embedding = end_unit(ends[0], work.counts.embedding, work, machine, gathers)
     head = end_unit(ends[1], work.counts.head_alone, work, machine, gathers)
-    if work.model.mtp_layers:
-        head = with_mtp(head, kinds[work.model.pattern[-1]], work.model.mtp_layers)
+    if work.mtp is not None:
+        project = end_unit(layer_seconds(work.mtp, work.layout, machine, 1.0), NOTHING, work, machine, gathers)
+        head = with_mtp(head, kinds[work.model.pattern[-1]], project, work.model.mtp_layers)
     return [*kinds, embedding, head]
 
 
@@ -107,7 +110,8 @@ def _pipeline(work: Work, machine: Machine, others: Numbers) -> tuple[Numbers, N
         if chosen.any():
             idle = np.where(chosen, schedules()[name].idle(layout.pp, layout.vpp, layout.micro_batches), idle)
     bubble = np.where(piped, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
-    message = 2.0 * layout.tokens * work.model.hidden / (layout.tp if stack.scatter_gather_p2p else layout.sp)
+    split = layout.tp if stack.scatter_gather_p2p else layout.sp
+    message = element_bytes(machine.precision) * layout.tokens * work.model.hidden / split
     stride = machine.strides["pp"]
     send = machine.over("send", message, np.minimum(layout.pp, 2.0), stride)
     leaves_node = stride * layout.pp > machine.network.cluster.levels[0].degree

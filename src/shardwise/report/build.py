@@ -3,6 +3,8 @@
 import numpy as np
 
 from shardwise.cost.gpu import curve_of
+from shardwise.cost.overlay import what_it_changes
+from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.mfu import Convention, conventions, recomputed_flops
 from shardwise.report.money import money_table, price_line
@@ -16,9 +18,11 @@ from shardwise.spec.stack import Stack
 from shardwise.units import gib
 
 
-def report_of(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack) -> Report:
+def report_of(
+    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, *, profile: Profile | None = None
+) -> Report:
     """The closed form's answer for one legal policy, on every pipeline stage."""
-    found = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True)
+    found = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True, profile=profile)
     step_s, rate = float(found.times.step_s[0]), float(found.tokens_per_s_per_gpu[0])
     flops = {c.key: c for c in conventions(model, job.seq)}
     peak_flops = cluster.gpu.peak(job.precision.compute)
@@ -57,9 +61,9 @@ def report_of(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: S
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
         micro_batches=int(found.work.layout.micro_batches[0]),
         bubble_share=float(found.times.bubble_share[0]),
-        traffic_bytes=traffic_of(found.work, cluster),
+        traffic_bytes=traffic_of(found.work, cluster, profile),
         money=money_table(cluster, job, step_s),
-        assumptions=tuple(_assumptions(model, cluster, job, policy, stack)),
+        assumptions=tuple(_assumptions(model, cluster, job, policy, stack, profile)),
     )
 
 
@@ -95,8 +99,10 @@ def _executed(model: Model, job: Job, policy: Policy, plain: Convention) -> Conv
     return Convention(key="hardware", what="whole square and recompute", flops_per_token=flops)
 
 
-def _assumptions(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack) -> list[str]:
-    curve = curve_of(cluster.gpu)
+def _assumptions(
+    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None
+) -> list[str]:
+    curve = curve_of(cluster.gpu, profile)
     per_rank = policy.dp * policy.micro_batch
     measured = (
         f"kernel rates: fitted on measurements of {curve.measured} ({curve.source})"
@@ -115,6 +121,7 @@ def _assumptions(model: Model, cluster: Cluster, job: Job, policy: Policy, stack
         f"MFU counts model FLOPs of {job.precision.compute} peak, forward and backward; HFU adds recompute",
         "days and dollars: no failures, checkpoints or restarts",
         price_line(cluster),
+        *(what_it_changes(profile, stack) if profile is not None else ()),
     ]
     if any(kind.experts for kind in model.kinds):
         balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"

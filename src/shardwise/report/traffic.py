@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement
+from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import network_for
 from shardwise.spec.cluster import Cluster
 from shardwise.work import Work
@@ -35,10 +36,10 @@ class _Tally:
             self.bytes[axis] = before + times * self.network.traffic(op, bytes_, int(size), int(stride))
 
 
-def traffic_of(work: Work, cluster: Cluster) -> dict[str, dict[str, float]]:
+def traffic_of(work: Work, cluster: Cluster, profile: Profile | None = None) -> dict[str, dict[str, float]]:
     """axis -> level -> bytes, for the one policy `work` was made for (with every stage)."""
     levels = [level.name for level in cluster.levels]
-    tally = _Tally(network_for(cluster, work.stack), work)
+    tally = _Tally(network_for(cluster, work.stack, profile), work)
     for axis in AXES:
         tally.bytes[axis] = np.zeros(len(levels))
     _layers(tally)

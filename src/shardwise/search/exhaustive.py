@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.search.losers import Loser, losers, picks
 from shardwise.search.space import Limits, space
@@ -57,6 +58,7 @@ def scan(
     headroom: float = HEADROOM,
     limits: Limits | None = None,
     progress: Callable[[int, int], None] | None = None,
+    profile: Profile | None = None,
 ) -> Ranked:
     """Ranks by step time among the policies that fit into `headroom` of the memory; ties go to the smaller one.
 
@@ -67,7 +69,7 @@ def scan(
     if top < 1:
         raise ValueError(f"top: {top} is out of range; write a whole number of 1 or more")
     found = space(model, cluster, job, stack, limits)
-    results = _Results(model, cluster, job, stack, found.policies)
+    results = _Results(model, cluster, job, stack, found.policies, profile)
     done = results.evaluate(progress)
     limit = headroom * cluster.gpu.memory_bytes
     order = results.settle(limit, top)
@@ -88,9 +90,11 @@ class _Results:
     """Step time and peak of every policy: first on the stages most likely to be the worst, then, for the policies that
     decide something, on every stage. The first is never more than the second, so the order found is the true one."""
 
-    def __init__(self, model: Model, cluster: Cluster, job: Job, stack: Stack, policies: Policies) -> None:
+    def __init__(
+        self, model: Model, cluster: Cluster, job: Job, stack: Stack, policies: Policies, profile: Profile | None
+    ) -> None:
         self.given = (model, cluster, job)
-        self.stack, self.policies = stack, policies
+        self.stack, self.policies, self.profile = stack, policies, profile
         self.steps, self.peaks = np.empty(len(policies)), np.empty(len(policies))
         self.exact = np.zeros(len(policies), dtype=np.bool_)
 
@@ -110,7 +114,9 @@ class _Results:
         return done
 
     def _fill(self, part: slice | Ints, *, every_stage: bool) -> None:
-        result = estimate(*self.given, self.policies.take(part), self.stack, every_stage=every_stage)
+        result = estimate(
+            *self.given, self.policies.take(part), self.stack, every_stage=every_stage, profile=self.profile
+        )
         self.steps[part], self.peaks[part] = result.times.step_s, result.memory.peak
         self.exact[part] = every_stage
 

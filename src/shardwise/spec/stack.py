@@ -63,6 +63,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """per step, neither compute nor communication: data, logging, scalar synchronisation"""
     optimizer_passes: float = 1.0
     """memory traffic of the optimizer step over one fused pass"""
+    pads_vocab: bool = True
+    """the embedding table is padded to a multiple of 128 rows for each tensor-parallel rank"""
     loss_logit_bytes: float = 10.0
     """bytes per logit alive at the fullest moment of the loss"""
     loss_passes: float = 6.0

@@ -5,6 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
+from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from
@@ -26,11 +27,11 @@ def is_one_gpu(columns: tuple[str, ...]) -> bool:
     return set(TELLS) <= set(columns)
 
 
-def one_gpu_predictions(path: Path, stack: str = "auto") -> list[Prediction]:
-    return [_predict(row, stack) for row in read_table(path, NEEDED)]
+def one_gpu_predictions(path: Path, stack: str = "auto", profile: Profile | None = None) -> list[Prediction]:
+    return [_predict(row, stack, profile) for row in read_table(path, NEEDED)]
 
 
-def _predict(row: Measured, stack_name: str) -> Prediction:
+def _predict(row: Measured, stack_name: str, profile: Profile | None) -> Prediction:
     stack = _stack(row, stack_name)
     shape = {column: _size(row, column) for column in SHAPE}
     micro, accumulation = shape["micro_batch"], row.whole("accum") or 1
@@ -39,7 +40,7 @@ def _predict(row: Measured, stack_name: str) -> Prediction:
     cluster = cluster_from(GPU, 1, 1)
     policy = Policy(zero=0, sp=False, micro_batch=micro, recompute=_recompute(row))
     model = _model(row, shape)
-    result = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True)
+    result = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True, profile=profile)
     step_s, peak = float(result.times.step_s[0]), float(result.memory.peak[0])
     return Prediction(
         _as_measured(row, job),
@@ -74,10 +75,18 @@ def _recompute(row: Measured) -> str:
 
 
 def _model(row: Measured, shape: dict[str, int]) -> Model:
-    """These decoders have an untied head, no dropout, and no rotary embedding (learned positions when not gated)."""
+    """These decoders have an untied head, no dropout, and no rotary embedding (learned positions when not gated).
+
+    With `moe_experts`, every layer has that many experts of width `ffn`, and a token visits `moe_topk` of them.
+    """
+    experts = row.whole("moe_experts") or None
+    if experts is not None and not 1 <= (row.whole("moe_topk") or 0) <= experts:
+        stated = row.word("moe_topk")
+        raise ValueError(f"row {row.row}: moe_topk is {stated!r}; write a whole number from 1 to {experts}")
     model = model_from_shape(
         row.word("name"), shape["layers"], shape["hidden"], shape["heads"], shape["kv_heads"], shape["ffn"],
         row.word("glu") == "1", shape["vocab"], tied=False, positions=shape["seq"],
+        experts=experts, top_k=row.whole("moe_topk") if experts else None,
     )  # fmt: skip
     return replace(model, dropout=False, rotary=False)
 

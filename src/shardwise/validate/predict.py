@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import conventions
 from shardwise.spec.policy import Policies, Policy
@@ -35,7 +36,8 @@ class Prediction:
         return truth / self.tokens_per_s_per_gpu - 1 if truth and self.tokens_per_s_per_gpu else None
 
 
-def predict(rows: list[Measured], stack: str = "auto") -> list[Prediction]:
+def predict(rows: list[Measured], stack: str = "auto", profile: Profile | None = None) -> list[Prediction]:
+    """`profile` serves the rows of its own GPU; a table without any is refused."""
     found: dict[int, Prediction] = {}
     cases: list[Case] = []
     for row in rows:
@@ -43,12 +45,14 @@ def predict(rows: list[Measured], stack: str = "auto") -> list[Prediction]:
             cases.append(case_of(row, stack))
         except Unsupported as reason:
             found[row.row] = Prediction(row, "unsupported", str(reason))
-    found |= {prediction.measured.row: prediction for prediction in predict_cases(cases)}
+    if profile is not None and cases and not any(profile.fits(case.cluster.gpu) for case in cases):
+        profile.on(cases[0].cluster.gpu)
+    found |= {prediction.measured.row: prediction for prediction in predict_cases(cases, profile)}
     return [found[row.row] for row in rows]
 
 
-def predict_cases(cases: Iterable[Case]) -> list[Prediction]:
-    """Every case, batch after batch: not in the order given."""
+def predict_cases(cases: Iterable[Case], profile: Profile | None = None) -> list[Prediction]:
+    """Every case, batch after batch: not in the order given. `profile` serves the cases of its own GPU."""
     batches: dict[int, list[Case]] = defaultdict(list)
     keys: dict[object, int] = {}
     for case in cases:
@@ -61,11 +65,13 @@ def predict_cases(cases: Iterable[Case]) -> list[Prediction]:
             case.stack.name,
         )
         batches[keys.setdefault(key, len(keys))].append(case)
-    return [prediction for batch in batches.values() for prediction in _batch(batch)]
+    return [prediction for batch in batches.values() for prediction in _batch(batch, profile)]
 
 
-def _batch(cases: list[Case]) -> list[Prediction]:
+def _batch(cases: list[Case], profile: Profile | None) -> list[Prediction]:
     first = cases[0]
+    if profile is not None and not profile.fits(first.cluster.gpu):
+        profile = None
     every = [(case, policy) for case in cases for policy in case.candidates]
     # sources publish nominal batches that do not always divide: floor them instead of refusing the row
     allowed = legal(
@@ -82,7 +88,9 @@ def _batch(cases: list[Case]) -> list[Prediction]:
         policies += chosen
     if not policies:
         return [_illegal(case) for case in cases]
-    result = estimate(first.model, first.cluster, first.job, Policies.of(policies), first.stack, every_stage=True)
+    result = estimate(
+        first.model, first.cluster, first.job, Policies.of(policies), first.stack, every_stage=True, profile=profile
+    )
     peak, step = result.memory.peak, result.times.step_s
     flops = next(c.flops_per_token for c in conventions(first.model, first.job.seq) if c.key == "full_square")
     predictions = []

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from shardwise.cost.profile import Profile
 from shardwise.validate.failed import failed_predictions, fit_balanced_accuracy
 from shardwise.validate.one_gpu import is_one_gpu, one_gpu_predictions
 from shardwise.validate.predict import Prediction, predict
@@ -10,10 +11,12 @@ from shardwise.validate.score import summary
 from shardwise.validate.table import header, read_table
 
 
-def validate(data: Path, *, failed: Path | None = None, stack: str = "auto") -> dict[str, Any]:
+def validate(
+    data: Path, *, failed: Path | None = None, stack: str = "auto", profile: Profile | None = None
+) -> dict[str, Any]:
     """`{"rows": [...], "summary": {"all": {...}, "<source>": {...}}}`: the fixed contract of the verb."""
     one = is_one_gpu(header(data))
-    predictions = one_gpu_predictions(data, stack) if one else predict(read_table(data), stack)
+    predictions = one_gpu_predictions(data, stack, profile) if one else predict(read_table(data), stack, profile)
     if not predictions:
         raise ValueError(f"{data}: has a first line but no rows; write one line per measured run")
     scores: dict[str, dict[str, Any]] = dict(summary(predictions))

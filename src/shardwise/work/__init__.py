@@ -6,7 +6,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies
 from shardwise.spec.stack import Stack
-from shardwise.work.ends import embedding_work, head_work
+from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, layout_of
 from shardwise.work.ops import LayerWork
@@ -23,6 +23,8 @@ class Work:
     kinds: tuple[LayerWork, ...]
     embedding: LayerWork
     head: LayerWork
+    mtp: LayerWork | None
+    """what one extra prediction layer adds to a layer and the head"""
     counts: ModelCounts
     stages: Stages
     parameters: tuple[Grid, Grid]
@@ -42,6 +44,7 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
         kinds=tuple(layer_work(model, kind, layout, precision, stack, job.seq) for kind in model.kinds),
         embedding=embedding_work(model, layout, precision),
         head=head_work(model, layout, precision, stack),
+        mtp=mtp_work(model, layout) if model.mtp_layers else None,
         counts=counts,
         stages=stages,
         parameters=stage_parameters(counts, layout, stages),

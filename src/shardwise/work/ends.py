@@ -38,13 +38,16 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
     """Final norm, the vocabulary product and the loss over vocabulary-sharded logits."""
     tokens = layout.tokens
     shard = tokens * model.hidden / layout.sp
-    logits = tokens * model.vocab / layout.tp
+    columns = model.vocab / layout.tp
+    if stack.pads_vocab and model.inputs == "tokens":
+        columns = np.ceil(columns / 128) * 128
+    logits = tokens * columns
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)
     stream = precision.residual_bytes
     width = model.embedding_width or model.hidden
     full = element_bytes(precision) * tokens * width
-    gemms = [Gemm("head", tokens, model.vocab / layout.tp, width, low_precision=False)]
+    gemms = [Gemm("head", tokens, columns, width, low_precision=False)]
     if width != model.hidden:
         gemms.append(Gemm("model to embedding width", tokens / layout.sp, width, model.hidden, low_precision=False))
     if model.head_transform:
@@ -67,3 +70,9 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
             Collective("head all-gather", "all_gather", "tp", full, sharded, "backward"),
         ),
     )
+
+
+def mtp_work(model: Model, layout: Layout) -> LayerWork:
+    """Joins the last hidden state and the next token's embedding: one product from twice the width."""
+    join = Gemm("mtp projection", layout.tokens, model.hidden / layout.tp, 2.0 * model.hidden)
+    return LayerWork(gemms=(join,))

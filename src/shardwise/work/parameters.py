@@ -38,6 +38,9 @@ class Counts:
         return self.expert / (np.minimum(layout.ep, self.expert_count) * layout.etp)
 
 
+NOTHING = Counts()
+
+
 @dataclass(frozen=True)
 class ModelCounts:
     kinds: tuple[Counts, ...]

@@ -1,0 +1,147 @@
+"""Fits settings of a stack to measured rows, and says how well they predict groups of rows that took no part.
+
+Errors are nearly linear in the settings over a short way, so each round solves a linear programme for the objective
+(mean |error| + 0.3 |mean error|) with the slopes of that place, and goes there as far as the objective really falls.
+A fold starts from the defaults of a stack, never from the shipped constants: those have seen the rows held out.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix, eye_array, hstack, vstack
+
+from _accuracy_bounds import bound_of
+from _accuracy_data import Floats, Rows, group_of, memory_errors, time_errors
+from shardwise.spec.stack import Stack
+from shardwise.validate.predict import Prediction
+
+BIAS_WEIGHT = 0.3
+PULL = 0.003
+"""cost of moving a setting from its default over its whole range: one the rows cannot tell stays where it is"""
+SLOPE_STEP = 0.02
+MOST_ROUNDS = 8
+SMALLEST_TRUST = 0.01
+
+Errors = Callable[[Iterable[Prediction]], Floats]
+
+
+@dataclass(frozen=True)
+class Fold:
+    settings: dict[str, float]
+    held_out: list[Prediction]
+    """predictions of the rows this fold did not see"""
+
+
+def objective(errors: Floats) -> float:
+    return float(np.abs(errors).mean() + BIAS_WEIGHT * abs(errors.mean()))
+
+
+def default_of(setting: str) -> float:
+    return float(getattr(Stack(name="", summary="", source="", date=""), setting))
+
+
+def defaults(stack: Stack) -> dict[str, float]:
+    """Where a fit starts that must not know the answer: the defaults of every stack, within the bounds."""
+    return {name: bound_of(name).value(bound_of(name).unit(default_of(name))) for name in stack.fitted}
+
+
+def current(stack: Stack) -> dict[str, float]:
+    return {name: float(getattr(stack, name)) for name in stack.fitted}
+
+
+def fit(rows: Rows, start: dict[str, float]) -> dict[str, float]:
+    """The fitted settings: those of time on step times, then those of memory on peaks."""
+    of_time = [name for name in start if not bound_of(name).memory]
+    of_memory = [name for name in start if bound_of(name).memory]
+    found = dict(start)
+    if of_time:
+        found |= _descend(rows, of_time, found, time_errors)
+    with_memory = rows.with_memory()
+    if of_memory and with_memory.cases:
+        found |= _descend(with_memory, of_memory, found, memory_errors)
+    return found
+
+
+def _descend(rows: Rows, names: list[str], start: dict[str, float], errors_of: Errors) -> dict[str, float]:
+    bounds = [bound_of(name) for name in names]
+
+    def settings(place: Floats) -> dict[str, float]:
+        return start | {n: b.value(float(u)) for n, b, u in zip(names, bounds, place, strict=True)}
+
+    def errors(place: Floats) -> Floats:
+        return errors_of(rows.predict(settings(place)))
+
+    origin = np.array([b.unit(default_of(n)) for n, b in zip(names, bounds, strict=True)])
+
+    def cost(place: Floats, found: Floats) -> float:
+        return objective(found) + PULL * float(np.abs(place - origin).sum())
+
+    place = np.array([b.unit(start[n]) for n, b in zip(names, bounds, strict=True)])
+    here, trust = errors(place), 0.3
+    for _ in range(MOST_ROUNDS):
+        slopes = _slopes(errors, place, here)
+        before = cost(place, here)
+        while trust >= SMALLEST_TRUST:
+            there = np.clip(place + _direction(here, slopes, place, origin, trust), 0.0, 1.0)
+            found = errors(there)
+            if cost(there, found) < before:
+                place, here = there, found
+                trust = min(trust * 1.5, 0.5)
+                break
+            trust *= 0.4
+        if trust < SMALLEST_TRUST or before - cost(place, here) < 1e-4:
+            break
+    return settings(place)
+
+
+def _slopes(errors: Callable[[Floats], Floats], place: Floats, here: Floats) -> Floats:
+    columns = []
+    for axis in range(len(place)):
+        step = SLOPE_STEP if place[axis] <= 0.5 else -SLOPE_STEP
+        moved = place.copy()
+        moved[axis] += step
+        columns.append((errors(moved) - here) / step)
+    return np.stack(columns, axis=1)
+
+
+def _direction(here: Floats, slopes: Floats, place: Floats, origin: Floats, trust: float) -> Floats:
+    """Minimises the cost of here + slopes d over |d| <= trust.
+
+    Variables: d, then bounds from above of every row's |error|, of |bias|, and of every setting's way from its default.
+    """
+    count, width = slopes.shape
+    linear = csr_matrix(np.concatenate([slopes, slopes.mean(axis=0)[None], np.eye(width)]))
+    constant = np.concatenate([here, [here.mean()], place - origin])
+    above = eye_array(len(constant))
+    limits = vstack([hstack([linear, -above]), hstack([-linear, -above])])
+    weights = np.concatenate([np.full(count, 1 / count), [BIAS_WEIGHT], np.full(width, PULL)])
+    moves = [(max(-trust, -float(u)), min(trust, 1.0 - float(u))) for u in place]
+    found = linprog(
+        np.concatenate([np.zeros(width), weights]), A_ub=limits, b_ub=np.concatenate([-constant, constant]),
+        bounds=moves + [(0, None)] * len(constant), method="highs",
+    )  # fmt: skip
+    return np.asarray(found.x[:width]) if found.x is not None else np.zeros(width)
+
+
+def fold_numbers(rows: Rows, folds: int) -> list[int]:
+    """A fold for every row: groups in the order of a hash, each to the fold that has the fewest rows so far."""
+    sizes = Counter(group_of(case.measured) for case in rows.cases)
+    filled = [0] * min(folds, len(sizes))
+    where = {}
+    for group in sorted(sizes, key=lambda g: hashlib.sha256("|".join(g).encode()).digest()):
+        where[group] = int(np.argmin(filled))
+        filled[where[group]] += sizes[group]
+    return [where[group_of(case.measured)] for case in rows.cases]
+
+
+def cross_validate(rows: Rows, folds: int) -> list[Fold]:
+    numbers = fold_numbers(rows, folds)
+    found = []
+    for fold in range(max(numbers) + 1):
+        settings = fit(rows.take(n != fold for n in numbers), defaults(rows.stack))
+        found.append(Fold(settings, rows.take(n == fold for n in numbers).predict(settings)))
+    return found

@@ -1,0 +1,178 @@
+"""What `shardwise calibrate` measured on a machine, as a file the planner reads instead of its shipped constants.
+
+A profile is TOML in the form of curves/*.toml with the machine it was taken on and the raw points. Everything in it is
+optional except what names it: what was not measured keeps the shipped value.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from shardwise.spec.gpu import Gpu
+
+VERSION = 1
+MOST_BYTES = 4 * 2**20
+MOST_POINTS = 20_000
+
+Text = Annotated[str, Meta(min_length=1, max_length=200)]
+Note = Annotated[str, Meta(max_length=500)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+Size = Annotated[float, Meta(ge=0, le=1e9)]
+Rate = Annotated[float, Meta(gt=0, le=1e20)]
+Seconds = Annotated[float, Meta(gt=0, le=1e5)]
+Factor = Annotated[float, Meta(ge=0.01, le=100)]
+LevelKind = Literal["nvlink", "pcie", "network"]
+Point = dict[str, str | int | float]
+
+
+class GemmConstants(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As in cost/curve.py: shares of the profile's own peak."""
+
+    e_max: Share
+    sustained: Share = 1.0
+    k0: Size
+    wave: Size
+    memory_efficiency: Share
+
+
+class AttentionConstants(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    e_max: Share
+    seq0: Size
+    dim0: Size
+    work0: Size
+
+
+class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    seconds_per_op: Seconds
+    """the host launches one operation of a training step"""
+
+
+class Factors(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Measured over modelled, for the levels of one kind."""
+
+    latency: Factor = 1.0
+    bandwidth: Annotated[float, Meta(ge=0.01, le=2)] = 1.0
+
+
+class FittedOp(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A straight line through one collective's times on one group of ranks."""
+
+    ranks: Annotated[int, Meta(ge=2, le=10**7)]
+    nodes: Annotated[int, Meta(ge=1, le=10**7)]
+    latency_s: Annotated[float, Meta(ge=0, le=1e5)]
+    bus_bytes_per_s: Rate
+
+
+class NetworkFit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cluster: Note = ""
+    """whose modelled times the factors are over"""
+    factors: dict[LevelKind, Factors] = {}
+    fitted: dict[str, FittedOp] = {}
+
+
+class Run(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one training run says about the whole step, when nothing finer was measured."""
+
+    kernel_factor: Annotated[float, Meta(ge=0.05, le=20)] = 1.0
+    """kernels ran this many times as fast as predicted"""
+    memory_offset_bytes: Annotated[float, Meta(ge=-1e13, le=1e13)] = 0.0
+    """measured less predicted peak"""
+    step_ratio: Annotated[float, Meta(ge=0.001, le=1000)] = 1.0
+    """measured over predicted step time before the adjustment"""
+    source: Note = ""
+
+
+class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: Literal[1] = 1
+    name: Text
+    device: Text
+    """catalog name of the GPU, or what the driver calls it"""
+    reported: Note = ""
+    driver: Note = ""
+    torch: Note = ""
+    date: Note = ""
+    complete: bool = True
+    """False: the calibration was interrupted"""
+    memory_bandwidth: Annotated[float, Meta(ge=0, le=1e16)] = 0.0
+    """bytes/s that the shares of [memory] are of; 0: not measured"""
+    kernel_floor_s: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    peak_flops: dict[str, Rate] = {}
+    """FLOP/s that the shares of [gemm] and [attention] are of, by dtype"""
+    gemm: dict[Literal["bf16", "fp16", "tf32", "fp32"], GemmConstants] = {}
+    attention: dict[Literal["flash"], dict[Literal["forward", "backward"], AttentionConstants]] = {}
+    memory: dict[Literal["stream", "norm", "activation", "optimizer"], Share] = {}
+    host: Host | None = None
+    network: NetworkFit | None = None
+    run: Run | None = None
+    measured: dict[str, tuple[Point, ...]] = {}
+
+    def __post_init__(self) -> None:
+        for dtype in self.gemm:
+            if dtype not in self.peak_flops:
+                raise ValueError(f"peak_flops has no {dtype}, and [gemm.{dtype}] is a share of it; write both")
+        if self.attention and not {"bf16", "fp32"} & self.peak_flops.keys():
+            raise ValueError("peak_flops has no bf16, and [attention] is a share of it; write both")
+        if self.memory and not self.memory_bandwidth:
+            raise ValueError("memory_bandwidth is missing, and [memory] is a share of it; write both")
+        if sum(map(len, self.measured.values())) > MOST_POINTS:
+            raise ValueError(f"[measured] has more than {MOST_POINTS:,} points; remove some")
+
+    @property
+    def words(self) -> str:
+        made = [f"torch {self.torch}" if self.torch else "", f"driver {self.driver}" if self.driver else "", self.date]
+        return f"profile {self.name}: " + ", ".join(part for part in made if part)
+
+    def fits(self, gpu: Gpu) -> bool:
+        return self.device.lower() in {gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)}
+
+    def on(self, gpu: Gpu) -> "Profile":
+        """This profile, if it speaks of that GPU."""
+        if not self.fits(gpu):
+            raise ValueError(
+                f"profile: {self.name} was measured on {self.device!r}, the cluster has {gpu.name!r}; "
+                "calibrate on one of its GPUs, or leave --profile out"
+            )
+        return self
+
+
+def profile_of(path: Path) -> Profile:
+    """The profile in a file; what is wrong in it is a ValueError that names the field."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise ValueError(f"profile: {str(path)!r} cannot be read ({reason}); write a file `calibrate` made") from None
+    if len(raw) > MOST_BYTES:
+        raise ValueError(f"profile: {path.name} is larger than {MOST_BYTES // 2**20} MiB; is this a profile?")
+    return profile_from(raw, path.name)
+
+
+def profile_from(raw: bytes, where: str) -> Profile:
+    try:
+        data = tomllib.loads(raw.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ValueError(f"profile {where}: not readable as TOML: {str(error)[:200] or 'too deep'}") from None
+    if data.get("version", VERSION) != VERSION:
+        stated = repr(data["version"])[:20]
+        raise ValueError(f"profile {where}: version is {stated}, this shardwise reads {VERSION}; calibrate again")
+    try:
+        return msgspec.convert(data, Profile)
+    except msgspec.ValidationError as error:
+        what, _, at = str(error).partition(" - at `$")
+        field = at.rstrip("`").lstrip(".") or "the file"
+        raise ValueError(
+            f"profile {where}: {field}{_value(data, at)}: {what}; correct it, or calibrate again"
+        ) from None
+
+
+def _value(data: Any, at: str) -> str:
+    """' is ...' for a field found by its dotted path."""
+    for key in at.rstrip("`").lstrip(".").split("."):
+        if not isinstance(data, dict) or key not in data:
+            return ""
+        data = data[key]
+    return "" if isinstance(data, dict | list) else f" is {repr(data)[:40]}"
