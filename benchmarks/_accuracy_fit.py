@@ -58,15 +58,18 @@ def fit(rows: Rows, start: dict[str, float]) -> dict[str, float]:
     of_time = [name for name in start if not bound_of(name).memory]
     of_memory = [name for name in start if bound_of(name).memory]
     found = dict(start)
-    if of_time:
-        found |= _descend(rows, of_time, found, time_errors)
     with_memory = rows.with_memory()
-    if of_memory and with_memory.cases:
-        found |= _descend(with_memory, of_memory, found, memory_errors)
+    for part, names, errors_of in ((rows, of_time, time_errors), (with_memory, of_memory, memory_errors)):
+        if names and part.cases:
+            # The pull comes second: at its default a setting may be hidden behind another and show no slope at all.
+            found = _descend(part, names, found, errors_of, pull=0.0, rounds=MOST_ROUNDS)
+            found = _descend(part, names, found, errors_of, pull=PULL, rounds=MOST_ROUNDS // 2)
     return found
 
 
-def _descend(rows: Rows, names: list[str], start: dict[str, float], errors_of: Errors) -> dict[str, float]:
+def _descend(
+    rows: Rows, names: list[str], start: dict[str, float], errors_of: Errors, *, pull: float, rounds: int
+) -> dict[str, float]:
     bounds = [bound_of(name) for name in names]
 
     def settings(place: Floats) -> dict[str, float]:
@@ -78,15 +81,15 @@ def _descend(rows: Rows, names: list[str], start: dict[str, float], errors_of: E
     origin = np.array([b.unit(default_of(n)) for n, b in zip(names, bounds, strict=True)])
 
     def cost(place: Floats, found: Floats) -> float:
-        return objective(found) + PULL * float(np.abs(place - origin).sum())
+        return objective(found) + pull * float(np.abs(place - origin).sum())
 
     place = np.array([b.unit(start[n]) for n, b in zip(names, bounds, strict=True)])
     here, trust = errors(place), 0.3
-    for _ in range(MOST_ROUNDS):
+    for _ in range(rounds):
         slopes = _slopes(errors, place, here)
         before = cost(place, here)
         while trust >= SMALLEST_TRUST:
-            there = np.clip(place + _direction(here, slopes, place, origin, trust), 0.0, 1.0)
+            there = np.clip(place + _direction(here, slopes, place, origin, trust, pull), 0.0, 1.0)
             found = errors(there)
             if cost(there, found) < before:
                 place, here = there, found
@@ -108,7 +111,7 @@ def _slopes(errors: Callable[[Floats], Floats], place: Floats, here: Floats) -> 
     return np.stack(columns, axis=1)
 
 
-def _direction(here: Floats, slopes: Floats, place: Floats, origin: Floats, trust: float) -> Floats:
+def _direction(here: Floats, slopes: Floats, place: Floats, origin: Floats, trust: float, pull: float) -> Floats:
     """Minimises the cost of here + slopes d over |d| <= trust.
 
     Variables: d, then bounds from above of every row's |error|, of |bias|, and of every setting's way from its default.
@@ -118,7 +121,7 @@ def _direction(here: Floats, slopes: Floats, place: Floats, origin: Floats, trus
     constant = np.concatenate([here, [here.mean()], place - origin])
     above = eye_array(len(constant))
     limits = vstack([hstack([linear, -above]), hstack([-linear, -above])])
-    weights = np.concatenate([np.full(count, 1 / count), [BIAS_WEIGHT], np.full(width, PULL)])
+    weights = np.concatenate([np.full(count, 1 / count), [BIAS_WEIGHT], np.full(width, pull)])
     moves = [(max(-trust, -float(u)), min(trust, 1.0 - float(u))) for u in place]
     found = linprog(
         np.concatenate([np.zeros(width), weights]), A_ub=limits, b_ub=np.concatenate([-constant, constant]),

@@ -1,5 +1,6 @@
 """`shardwise plan`: the best policies for a model on a cluster, and why the others lose."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,7 +69,10 @@ def plan(
     if measured is not None:
         notes += [measured.words, *what_it_changes(measured, software)]
     if ranked.best:
-        notes.append("run: " + command_of(model, on, job, ranked.best[0].policy, stack))
+        asked = ["--profile", str(profile)] if profile is not None else []
+        notes.append(
+            "run: " + shlex.join([*shlex.split(command_of(model, on, job, ranked.best[0].policy, stack)), *asked])
+        )
     if json:
         print_json(_data(shape, cluster, job, software, ranked) | {"notes": notes})
     elif ranked.best:

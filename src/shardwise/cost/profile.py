@@ -123,7 +123,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def words(self) -> str:
         made = [f"torch {self.torch}" if self.torch else "", f"driver {self.driver}" if self.driver else "", self.date]
-        return f"profile {self.name}: " + ", ".join(part for part in made if part)
+        return ", ".join(part for part in (f"profile {self.name}", *made) if part)
 
     def fits(self, gpu: Gpu) -> bool:
         return self.device.lower() in {gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)}

@@ -21,6 +21,7 @@ from shardwise.spec.policy import Policies
 from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers
+from shardwise.work.stages import empty_stages
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Estimate:
     memory: Memory
     fits: NDArray[np.bool_]
     tokens_per_s_per_gpu: Numbers
+    empty_stages: Numbers
+    """stages that hold no layer and neither end: some programs cannot start with one"""
 
 
 def estimate(
@@ -61,7 +64,8 @@ def estimate(
         work=work,
         times=times,
         memory=memory,
-        fits=memory.peak <= cluster.gpu.memory_bytes,
+        fits=memory.peak + stack.reserve_bytes <= cluster.gpu.memory_bytes,
+        empty_stages=empty_stages(work.stages, work.layout),
         tokens_per_s_per_gpu=job.step_tokens / times.step_s / gpus,
     )
 

@@ -43,7 +43,7 @@ def report_of(
         optimizer=job.optimizer.name,
         policy=policy,
         fits=bool(found.fits[0]),
-        verdict=_verdict(stages[fullest], peak, cluster.gpu.memory_bytes),
+        verdict=_verdict(stages[fullest], peak, cluster.gpu.memory_bytes - stack.reserve_bytes),
         step_s=step_s,
         error_band=stack.error_band,
         tokens_per_s_per_gpu=rate,

@@ -71,7 +71,7 @@ def scan(
     found = space(model, cluster, job, stack, limits)
     results = _Results(model, cluster, job, stack, found.policies, profile)
     done = results.evaluate(progress)
-    limit = headroom * cluster.gpu.memory_bytes
+    limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.reserve_bytes)
     order = results.settle(limit, top)
     winner = int(order[0]) if len(order) else None
     return Ranked(

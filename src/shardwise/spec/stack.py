@@ -105,6 +105,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """per pipeline transfer between nodes, besides the bytes: handshake and metadata on the host"""
     stage_split: Literal["even", "by_cost"] = "even"
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
+    empty_stages: int = 10_000
+    """stages without any parameter that the program still starts with"""
     selective_repeat: float = 0.0
     """selective recompute repeats this share of a layer's forward besides the attention core"""
     selective_kept: float = 1.0
@@ -124,6 +126,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """saved activations over the tensor list"""
     base_bytes: float = 0.0
     """memory counted besides tensors (workspaces, communication buffers; the CUDA context where the tool shows it)"""
+    reserve_bytes: float = 2.5e9
+    """what must stay free beside the counted peak for a run to live: CUDA context, communication buffers, fragments"""
     fragmentation: float = 0.0
     """share of the tensors' bytes lost in the allocator"""
     error_band: float = 0.2

@@ -61,6 +61,12 @@ def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Sta
     )
 
 
+def empty_stages(stages: Stages, layout: Layout) -> Numbers:
+    """Evaluated stages without a layer, the embedding or the head (columns may repeat the last stage)."""
+    idle = (stages.layers <= 0) & (stages.first == 0) & (stages.last == 0)
+    return np.asarray(idle.sum(axis=1), dtype=np.float64) + 0.0 * layout.pp
+
+
 def totals(model: Model) -> tuple[float, ...]:
     """Layers of each kind in the whole model."""
     return tuple(float(model.pattern.count(kind)) for kind in range(len(model.kinds)))

@@ -1,0 +1,120 @@
+"""What cross-validation found, as plain numbers: kept in docs/accuracy/folds.json, turned into error bands."""
+
+import hashlib
+import json
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from _accuracy_bounds import bound_of
+from _accuracy_data import ROOT, Floats, Rows, group_of, memory_errors, time_errors
+from _accuracy_fit import Fold, cross_validate, defaults, fit
+from shardwise.estimate.band import ANY, HELD, kind_of
+from shardwise.spec.stack import Stack
+from shardwise.validate.predict import Prediction
+
+FOLDS = ROOT / "docs" / "accuracy" / "folds.json"
+BANDS = ROOT / "src" / "shardwise" / "catalog" / "bands.toml"
+FEWEST_ROWS, FEWEST_GROUPS = 15, 3
+"""a kind of run with fewer held-out rows or groups has no band of its own"""
+
+Record = dict[str, Any]
+
+
+def read_folds() -> dict[str, Record]:
+    found: dict[str, Record] = json.loads(FOLDS.read_text()) if FOLDS.is_file() else {}
+    return found
+
+
+def write_folds(records: dict[str, Record]) -> None:
+    FOLDS.parent.mkdir(parents=True, exist_ok=True)
+    FOLDS.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+
+
+def stated_settings(stack: Stack) -> str:
+    """A mark of everything a fit takes as given: folds of another mark are out of date."""
+    given = {k: v for k, v in msgspec.to_builtins(stack).items() if k not in (*stack.fitted, "summary", "date")}
+    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def spread(errors: Floats) -> Record:
+    """Mean, median and signed mean of relative errors."""
+    absolute = np.abs(errors)
+    return {
+        "rows": len(errors),
+        "mape": _short(absolute.mean()),
+        "median": _short(np.median(absolute)),
+        "bias": _short(errors.mean()),
+        "within_20": _short((absolute <= 0.2).mean()),
+    }
+
+
+def record_of(rows: Rows, folds: int) -> tuple[Record, list[Fold]]:
+    """Folds, the fit on all rows from the same start, and the kinds of runs among the held-out predictions."""
+    found = cross_validate(rows, folds)
+    held_out = [prediction for fold in found for prediction in fold.held_out]
+    together = fit(rows, defaults(rows.stack))
+    memory = memory_errors(held_out)
+    refits_memory = len(memory) > 0 and any(name in together for name in _memory_names(rows.stack))
+    return {
+        "stated": stated_settings(rows.stack),
+        "groups": len(rows.groups),
+        "folds": [spread(time_errors(f.held_out)) | {"settings": _rounded(f.settings)} for f in found],
+        "held_out": spread(time_errors(held_out)),
+        "held_out_memory": spread(memory) if refits_memory else None,
+        "all_rows": spread(time_errors(rows.predict(together))) | {"settings": _rounded(together)},
+        "kinds": _kinds(rows, held_out),
+    }, found
+
+
+def _memory_names(stack: Stack) -> list[str]:
+    return [name for name in stack.fitted if bound_of(name).memory]
+
+
+def _kinds(rows: Rows, held_out: list[Prediction]) -> Record:
+    case_of_row = {case.measured.row: case for case in rows.cases}
+    kinds: dict[str, list[Prediction]] = defaultdict(list)
+    for prediction in held_out:
+        case = case_of_row[prediction.measured.row]
+        experts = any(layer.experts for layer in case.model.kinds)
+        nodes = case.cluster.gpus / case.cluster.node_size
+        for kind in (ANY, kind_of(experts, nodes, prediction.host_share)):
+            kinds[kind].append(prediction)
+    return {kind: _band(group) for kind, group in sorted(kinds.items())}
+
+
+def _band(group: list[Prediction]) -> Record:
+    errors = time_errors(group)
+    over_predicted = 1 / (1 + errors) - 1
+    tail = (1 - HELD) / 2
+    low = np.quantile(over_predicted, tail, method="lower")
+    high = np.quantile(over_predicted, 1 - tail, method="higher")
+    groups = len({group_of(p.measured) for p in group})
+    return spread(errors) | {"groups": groups, "low": _short(low), "high": _short(high)}
+
+
+def write_bands(records: dict[str, Record]) -> None:
+    """The shipped table of bands: only kinds with enough rows and groups, and every stack's `any kind`."""
+    lines = [
+        "# Measured over predicted step time, less 1: a tenth of the held-out runs lay below `low`, a tenth above `high`.",
+        "# Written by benchmarks/accuracy.py from docs/accuracy/folds.json; not edited by hand.",
+    ]
+    for stack, record in sorted(records.items()):
+        for kind, band in record["kinds"].items():
+            if kind == ANY or (band["rows"] >= FEWEST_ROWS and band["groups"] >= FEWEST_GROUPS):
+                lines += [
+                    "",
+                    f'[{stack}."{kind}"]',
+                    *(f"{key} = {band[key]}" for key in ("low", "high", "rows", "groups")),
+                ]
+    BANDS.write_text("\n".join(lines) + "\n")
+
+
+def _short(value: Any) -> float:
+    return round(float(value), 4)
+
+
+def _rounded(settings: dict[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.4g}") for name, value in settings.items()}

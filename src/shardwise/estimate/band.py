@@ -1,0 +1,64 @@
+"""How far measured steps lay from predicted ones, in runs whose rows took no part in fitting the constants.
+
+The table (catalog/bands.toml) is written by benchmarks/accuracy.py from cross-validated predictions, by stack and kind
+of run. Without an entry the stack's own `error_band` stands, on both sides.
+"""
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shardwise import catalog
+from shardwise.spec.model import Model
+from shardwise.spec.stack import Stack
+
+HELD = 0.8
+"""share of held-out runs a band holds"""
+HOST_BOUND = 0.2
+"""above this share of the step spent waiting for launches, kernels are small and the host decides"""
+ANY = "any kind"
+_TABLE = Path(catalog.__file__).parent / "bands.toml"
+
+
+class Band(NamedTuple):
+    low: float
+    """measured over predicted step time, less 1, that a tenth of the runs lay below"""
+    high: float
+    """the same that a tenth lay above"""
+    label: str
+    """what the band was taken from"""
+    held_out: bool
+
+    @property
+    def half_width(self) -> float:
+        return max(abs(self.low), abs(self.high))
+
+    def __str__(self) -> str:
+        if not self.held_out:
+            return f"{self.label}: ±{self.high:.0%}"
+        return f"{HELD:.0%} of {self.label} took {self.low:+.0%} .. {self.high:+.0%} of the predicted time"
+
+
+def kind_of(experts: bool, nodes: float, host_share: float) -> str:
+    """The kinds of runs that err differently."""
+    size = "expert model" if experts else "dense model"
+    place = "one node" if nodes <= 1 else "several nodes"
+    return f"{size}, {place}, small kernels" if host_share > HOST_BOUND else f"{size}, {place}"
+
+
+def band_of(stack: Stack, model: Model, nodes: float, host_share: float = 0.0) -> Band:
+    kinds = _bands().get(stack.name, {})
+    kind = kind_of(any(layer.experts for layer in model.kinds), nodes, host_share)
+    for name in (kind, ANY):
+        if name in kinds:
+            found = kinds[name]
+            label = f"{found['rows']} held-out runs" + (f" of this kind ({kind})" if name == kind else "")
+            return Band(float(found["low"]), float(found["high"]), label, held_out=True)
+    return Band(-stack.error_band, stack.error_band, f"no held-out runs of {stack.name}, assumed", held_out=False)
+
+
+@cache
+def _bands() -> dict[str, dict[str, dict[str, Any]]]:
+    found: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,1 @@
+"""One file per thing that is timed; each takes a Bench and returns points."""
