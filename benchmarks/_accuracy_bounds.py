@@ -1,4 +1,4 @@
-"""Between which values a fitted setting of a stack may lie, and why: outside them it would stop meaning what it says."""
+"""Between which values a fitted setting may lie, and why: outside them it would not mean what it says."""
 
 from math import exp, log
 from typing import NamedTuple
@@ -31,7 +31,9 @@ BOUNDS = {
         0.5, 1.05, "the kernel curves are sustained rates: little above them, and below half something else is slow"
     ),
     "attention_efficiency": Bound(0.4, 1.2, "older or unfused kernels reach half of the curve, newer ones pass it"),
-    "grouped_gemm_efficiency": Bound(0.3, 1.2, "many small products: a third of one large one, or a little more than its curve"),
+    "grouped_gemm_efficiency": Bound(
+        0.3, 1.2, "many small products: a third of one large one, or its curve and a little"
+    ),
     "pointwise_passes": Bound(0.7, 4.0, "full fusion saves a third of the counted traffic; eager code repeats it"),
     "host_s_per_op": Bound(1e-6, 5e-5, "a launch takes microseconds, through Python tens", logarithmic=True),
     "ops_per_layer": Bound(8.0, 100.0, "kernels of one layer's forward, all fused to all apart"),

@@ -98,7 +98,7 @@ def _band(group: list[Prediction]) -> Record:
 def write_bands(records: dict[str, Record]) -> None:
     """The shipped table of bands: only kinds with enough rows and groups, and every stack's `any kind`."""
     lines = [
-        "# Measured over predicted step time, less 1: a tenth of the held-out runs lay below `low`, a tenth above `high`.",
+        "# Measured over predicted step time, less 1: a tenth of held-out runs lay below `low`, a tenth above `high`.",
         "# Written by benchmarks/accuracy.py from docs/accuracy/folds.json; not edited by hand.",
     ]
     for stack, record in sorted(records.items()):

@@ -79,7 +79,7 @@ def main() -> int:
             raise ValueError(f"--folds: {given.folds} holds nothing out; write 2 or more")
         if not stack.fitted or len(rows.groups) < FEWEST_GROUPS:
             raise ValueError(f"stack {stack.name}: {len(rows.groups)} groups of rows at hand to fit "
-                             f"{len(stack.fitted)} settings on; choose a stack with {FEWEST_GROUPS} or more")  # fmt: skip
+                             f"{len(stack.fitted)} settings on; choose one with {FEWEST_GROUPS} or more")  # fmt: skip
         record, _ = record_of(rows, given.folds)
     except ValueError as error:
         print(error, file=sys.stderr)

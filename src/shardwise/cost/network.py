@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 _HOPELESS = 1.0
 """seconds per byte of an algorithm that cannot run; its latency is infinite besides"""
-_BUS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+BUS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Network:
     ) -> Floats:
         """bytes/s as nccl-tests counts them: all_reduce 2 (n - 1) / n, gather, scatter, all-to-all (n - 1) / n."""
         ranks = np.asarray(size, dtype=np.float64)
-        factor = _BUS[op] * (ranks - 1.0) / ranks if op in _BUS else np.ones_like(ranks)
+        factor = BUS[op] * (ranks - 1.0) / ranks if op in BUS else np.ones_like(ranks)
         return np.asarray(factor * np.asarray(bytes_) / self.seconds(op, bytes_, size, stride, algorithm=algorithm))
 
     def traffic(

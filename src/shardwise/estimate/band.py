@@ -37,7 +37,7 @@ class Band(NamedTuple):
     def __str__(self) -> str:
         if not self.held_out:
             return f"{self.label}: ±{self.high:.0%}"
-        return f"{HELD:.0%} of {self.label} took {self.low:+.0%} .. {self.high:+.0%} of the predicted time"
+        return f"{HELD:.0%} of {self.label} were within {self.low:+.0%} .. {self.high:+.0%}"
 
 
 def kind_of(experts: bool, nodes: float, host_share: float) -> str:

@@ -20,6 +20,10 @@ class Unit:
     hidden: Parts
     """communication under compute, by axis"""
     total: Numbers
+    forward: Numbers
+    """the part of `total` spent in the forward pass, its exposed communication included"""
+    weight: Numbers
+    """the part of `total` that is weight gradients"""
 
 
 def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "Gathers") -> Unit:
@@ -47,6 +51,8 @@ def with_mtp(head: Unit, layer: Unit, project: Unit, depth: int) -> Unit:
         parts=all_three(head.parts, layer.parts, project.parts),
         hidden=all_three(head.hidden, layer.hidden, project.hidden),
         total=head.total * (1.0 + depth) + (layer.total + project.total) * float(depth),
+        forward=head.forward * (1.0 + depth) + (layer.forward + project.forward) * float(depth),
+        weight=head.weight * (1.0 + depth) + (layer.weight + project.weight) * float(depth),
     )
 
 
@@ -93,9 +99,10 @@ def _unit(
     layout, stack = work.layout, machine.stack
     parts: Parts = {"forward": seconds.forward, "backward": seconds.backward, "recompute": again}
     hidden: Parts = {}
-    _communication(seconds, full, work, machine, parts, hidden)
+    ahead = seconds.forward + _communication(seconds, full, work, machine, parts, hidden)
     total = _sum(parts)
     parts["host"] = np.maximum(_host(seconds, full, work, machine) - total, 0.0)
+    ahead = ahead + parts["host"] / (3.0 + full)
     touched = stack.grad_accumulation_bytes + machine.precision.cast_traffic
     if touched:
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
@@ -107,7 +114,9 @@ def _unit(
         hidden["fsdp"] = np.where(layout.policies.overlap_param > 0, most, 0.0)
         parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap_slowdown * hidden["fsdp"]
         total = total + parts["fsdp_comm"]
-    return Unit(parts=parts, hidden=hidden, total=total)
+        # one of the two gathers belongs to the forward; the other and the reduction to the backward
+        ahead = ahead + parts["fsdp_comm"] / 3.0
+    return Unit(parts=parts, hidden=hidden, total=total, forward=ahead, weight=seconds.weight)
 
 
 def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) -> Numbers:
@@ -125,8 +134,8 @@ def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) ->
 
 def _communication(
     seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine, parts: Parts, hidden: Parts
-) -> None:
-    """Tensor-, context- and expert-parallel collectives of the layer."""
+) -> Numbers:
+    """Tensor-, context- and expert-parallel collectives of the layer; returns what the forward pass exposes."""
     stack = machine.stack
     repeated = full * seconds.forward_comm["tp"] if stack.full_recompute_keeps_comm else 0.0
     needed = seconds.forward_comm["tp"] + seconds.backward_comm["tp"] + repeated
@@ -140,6 +149,9 @@ def _communication(
     backward = np.minimum(seconds.backward_comm["cp"], stack.hidden_share * 2.0 * seconds.attention)
     hidden["cp"] = forward + backward
     parts["cp_comm"] = seconds.forward_comm["cp"] + seconds.backward_comm["cp"] - hidden["cp"]
+    tp = seconds.forward_comm["tp"] * (1.0 - stack.hidden_share * work.layout.policies.overlap_tp)
+    ep = seconds.forward_comm["ep"] * (1.0 - stack.overlap_ep)
+    return tp + ep + (seconds.forward_comm["cp"] - forward)
 
 
 def _sum(parts: Parts) -> Numbers:

@@ -26,6 +26,8 @@ MISALIGNED_TIME = 1.4
 class LayerSeconds:
     forward: Numbers
     backward: Numbers
+    weight: Numbers
+    """weight-gradient products, a part of `backward`: what a schedule may put off"""
     attention: Numbers
     """forward time of the attention core, a part of `forward`: what selective recompute repeats"""
     forward_comm: dict[str, Numbers]
@@ -70,10 +72,10 @@ class Machine:
 def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: float) -> LayerSeconds:
     stack = machine.stack
     zero = np.zeros_like(layout.tp)
-    forward, backward = zero, zero
+    forward, backward, weight = zero, zero, zero
     for gemm in work.gemms:
-        f, b = _gemm(gemm, machine)
-        forward, backward = forward + f, backward + b
+        f, i, w = _gemm(gemm, machine)
+        forward, backward, weight = forward + f, backward + (i + w), weight + w
     attention = zero
     if work.attention is not None:
         attention, attention_backward = _attention(work.attention, layout, machine)
@@ -86,6 +88,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     return LayerSeconds(
         forward=forward,
         backward=backward,
+        weight=weight,
         attention=attention,
         forward_comm=forward_comm,
         backward_comm=backward_comm,
@@ -94,8 +97,8 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     )
 
 
-def _gemm(gemm: Gemm, machine: Machine) -> tuple[Numbers, Numbers]:
-    """Forward and backward (input and weight gradient) of one product."""
+def _gemm(gemm: Gemm, machine: Machine) -> tuple[Numbers, Numbers, Numbers]:
+    """Forward, input gradient and weight gradient of one product."""
     curve, stack, precision = machine.curve, machine.stack, machine.precision
     low = precision.compute in ("fp8", "fp4")
     dtype = precision.compute if gemm.low_precision or not low else "bf16"
@@ -110,7 +113,7 @@ def _gemm(gemm: Gemm, machine: Machine) -> tuple[Numbers, Numbers]:
     fp32 = precision.grad_bytes > 2
     weight_grad = gemm_seconds(curve, gemm.n, gemm.k, rows, dtype, batch=batch, wgrad=fp32, quantise=False)
     slowed = _misalignment(gemm.n, gemm.k) / efficiency
-    return np.asarray(forward * slowed), np.asarray((input_grad + weight_grad) * slowed)
+    return np.asarray(forward * slowed), np.asarray(input_grad * slowed), np.asarray(weight_grad * slowed)
 
 
 def _misalignment(n: Value, k: Value) -> Value:

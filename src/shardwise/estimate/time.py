@@ -34,6 +34,14 @@ class Times:
     """communication that ran under compute, by kind: it costs no step time"""
     stage_s: Grid
     """one micro-batch, forward and backward, on each evaluated stage"""
+    units: tuple[Unit, ...]
+    """one layer of each kind, the embedding and the head, in one micro-batch: what a timeline is built from"""
+    transfer_s: Numbers
+    """one activation or gradient from a stage to the next"""
+    reduce_s: Numbers
+    """gradient reduction of the fullest stage, before any overlap"""
+    gather_s: Numbers
+    """parameter gather of the fullest stage, before any overlap"""
     bubble_share: Numbers
 
 
@@ -50,11 +58,13 @@ def step_times(work: Work, machine: Machine, cluster: Cluster) -> Times:
     everything = sum(
         (u.total * n for u, n in zip(units, [*totals(work.model), 1.0, 1.0], strict=True)), start=0.0 * longest
     )
-    parts["bubble"], parts["pp_comm"] = _pipeline(work, machine, everything - longest)
+    transfer = _transfer(work, machine)
+    parts["bubble"], parts["pp_comm"] = _pipeline(work, machine, everything - longest, transfer)
     forward = sum(
         (n * (s.forward + s.forward_comm["tp"]) for s, n in zip(seconds, held, strict=False)), start=0.0 * longest
     )
-    _overlapped_sync(work, machine, parts, hidden, forward, longest - forward)
+    reduce, gather = sync_seconds(work, machine)
+    _overlapped_sync(work, machine, parts, hidden, (reduce, longest - forward), (gather, forward))
     parts["offload"] = _activation_offload(work, cluster, longest, held)
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
     parts["other"] = 0.0 * longest
@@ -62,7 +72,10 @@ def step_times(work: Work, machine: Machine, cluster: Cluster) -> Times:
     nodes = np.maximum(layout.dp * layout.tp * layout.pp * layout.cp / cluster.node_size, 1.0)
     parts["other"] = busy * machine.stack.jitter * np.log2(nodes) + machine.stack.step_overhead_s
     step = busy + parts["other"]
-    return Times(step_s=step, parts=parts, hidden=hidden, stage_s=stage, bubble_share=parts["bubble"] / step)
+    return Times(
+        step_s=step, parts=parts, hidden=hidden, stage_s=stage, units=tuple(units), transfer_s=transfer,
+        reduce_s=reduce, gather_s=gather, bubble_share=parts["bubble"] / step,
+    )  # fmt: skip
 
 
 def _units(work: Work, machine: Machine, seconds: list[LayerSeconds]) -> list[Unit]:
@@ -100,37 +113,47 @@ def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, 
     return parts, hidden
 
 
-def _pipeline(work: Work, machine: Machine, others: Numbers) -> tuple[Numbers, Numbers]:
-    """Idle time around the steady phase (one micro-batch through all other stages), and exposed transfers."""
-    layout, stack, policies = work.layout, machine.stack, work.layout.policies
-    piped = layout.pp > 1
-    idle = np.zeros_like(layout.tp)
-    for code, name in enumerate(SCHEDULES):
-        chosen = policies.schedule == code
-        if chosen.any():
-            idle = np.where(chosen, schedules()[name].idle(layout.pp, layout.vpp, layout.micro_batches), idle)
-    bubble = np.where(piped, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
+def _transfer(work: Work, machine: Machine) -> Numbers:
+    """One activation (or its gradient) from a stage to the next; nothing without stages."""
+    layout, stack = work.layout, machine.stack
     split = layout.tp if stack.scatter_gather_p2p else layout.sp
     message = element_bytes(machine.precision) * layout.tokens * work.model.hidden / split
     stride = machine.strides["pp"]
     send = machine.over("send", message, np.minimum(layout.pp, 2.0), stride)
     leaves_node = stride * layout.pp > machine.network.cluster.levels[0].degree
-    send = send + np.where(leaves_node, stack.transfer_overhead_s, 0.0)
+    return np.where(layout.pp > 1, send + np.where(leaves_node, stack.transfer_overhead_s, 0.0), 0.0)
+
+
+def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) -> tuple[Numbers, Numbers]:
+    """Idle time around the steady phase (one micro-batch through all other stages), and exposed transfers."""
+    layout, stack, policies = work.layout, machine.stack, work.layout.policies
+    idle = np.zeros_like(layout.tp)
+    for code, name in enumerate(SCHEDULES):
+        chosen = policies.schedule == code
+        if chosen.any():
+            idle = np.where(chosen, schedules()[name].idle(layout.pp, layout.vpp, layout.micro_batches), idle)
+    bubble = np.where(layout.pp > 1, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
     exposed = np.where(policies.overlap_pp > 0, 1.0 - stack.hidden_share, 1.0)
-    transfers = 2.0 * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0)
-    return bubble, np.where(piped, send * transfers, 0.0)
+    return bubble, 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0)
 
 
 def _overlapped_sync(
-    work: Work, machine: Machine, parts: Parts, hidden: Parts, forward: Numbers, backward: Numbers
+    work: Work,
+    machine: Machine,
+    parts: Parts,
+    hidden: Parts,
+    reduce: tuple[Numbers, Numbers],
+    gather: tuple[Numbers, Numbers],
 ) -> None:
-    """Gradients are reduced under the last backward, parameters gathered under the next forward."""
+    """Gradients are reduced under the last backward, parameters gathered under the next forward.
+
+    `reduce` and `gather` are each (seconds needed, seconds of compute they may run under).
+    """
     policies, stack = work.layout.policies, machine.stack
-    reduce, gather = sync_seconds(work, machine)
     backwards = np.where(policies.zero == 2, work.layout.micro_batches, 1.0)
-    for name, seconds, window, overlap in (
-        ("grad", reduce, backward * backwards, policies.overlap_grad),
-        ("param", gather, forward, policies.overlap_param),
+    for name, (seconds, window), overlap in (
+        ("grad", (reduce[0], reduce[1] * backwards), policies.overlap_grad),
+        ("param", gather, policies.overlap_param),
     ):
         under = np.where(overlap > 0, stack.hidden_share * np.minimum(seconds, window), 0.0)
         parts[f"{name}_comm"] = seconds - under + stack.overlap_slowdown * under

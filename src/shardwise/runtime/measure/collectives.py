@@ -62,8 +62,8 @@ def _call(bench: Bench, op: str, size: int, ranks: int) -> Callable[[], object] 
     if part < 1:
         return None
     whole = torch.randn(part * ranks, device=bench.device)
-    other = torch.empty_like(whole)
-    mine = torch.empty(part, device=bench.device)
+    other = torch.zeros_like(whole)
+    mine = torch.zeros(part, device=bench.device)
     if op == "all_reduce":
         return lambda: dist.all_reduce(other)
     if op == "all_gather":
