@@ -42,7 +42,7 @@ def priced(op: str, model: Model, job: Job, policy: Policy, stack: Stack) -> dic
     """Part of the step -> bytes of this operation in one step; the policy must not overlap communication."""
     cluster = cluster_of(f"dgx-h100:{policy.gpus}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closed_form, "network_of", lambda cluster, **_: _Ruler(op, cluster))
+        patch.setattr(closed_form, "network_for", lambda cluster, *_: _Ruler(op, cluster))
         found = closed_form.estimate(model, cluster, job, Policies.of([policy]), stack)
     parts = {name: float(found.times.parts[name][0]) for name in found.times.parts if name.endswith("_comm")}
     return {name: bytes_ for name, bytes_ in parts.items() if bytes_}
