@@ -7,6 +7,7 @@ VERBS: dict[str, str] = {
     "plan": "The best policies for a model on a cluster, and why the others lose.",
     "estimate": "One policy: memory, step time, MFU, traffic, cost, verdict.",
     "validate": "Predictions held against a table of measured runs.",
+    "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
     "models": "The models shardwise knows, or everything about one of them.",
     "gpus": "The GPUs shardwise knows: peaks, memory, links, power, price.",
     "clusters": "The clusters shardwise knows, level by level; --yaml writes a file to edit.",

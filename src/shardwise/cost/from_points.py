@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
-from shardwise.cost.curve import Curve, curve_of
+from shardwise.cost.curve import AttentionLaw, Curve, curve_of
 from shardwise.cost.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.cost.gpu import attention_seconds
 from shardwise.cost.profile import AttentionConstants, GemmConstants, Host, Point, Profile
@@ -30,7 +30,7 @@ def profile_from_points(head: Profile, points: Points, gpu: Gpu | None) -> Profi
     """`head` with the sections its points allow. `gpu`: the catalog's, or None for a device it does not know."""
     peaks = _peaks(points, gpu)
     bandwidth = gpu.memory_bandwidth if gpu is not None else UNKNOWN_PEAK * _best_stream(points)
-    curve = curve_of(gpu if gpu is not None else _stranger(head.device, peaks, bandwidth))
+    curve = curve_of(gpu) if gpu is not None else _plain(curve_of(_stranger(head.device, peaks, bandwidth)))
     single = {str(row["what"]): float(row["seconds"]) for row in points.get("launch", ())}
     if "kernel_floor" in single:
         curve = replace(curve, kernel_floor_s=single["kernel_floor"])
@@ -90,6 +90,13 @@ def _stranger(name: str, peaks: dict[str, float], bandwidth: float) -> Gpu:
         peak_flops={"bf16": best, **peaks}, sms=1, l2_bytes=0.0, shared_bytes_per_sm=0.0, fp32_cores=1,
         base_clock_hz=1e9, boost_clock_hz=1e9, power_watts=1.0, pcie_bandwidth=1.0,
     )  # fmt: skip
+
+
+def _plain(curve: Curve) -> Curve:
+    """A curve that starts from nothing: the shipped ramps are those of GPUs."""
+    flat = AttentionLaw(e_max=0.5, seq0=0.0, dim0=0.0, work0=0.0)
+    gemm = {dtype: replace(law, k0=0.0, wave=0.0) for dtype, law in curve.gemm.items()}
+    return replace(curve, gemm=gemm, attention={"flash": {"forward": flat, "backward": flat}})
 
 
 def _gemm(points: Points, curve: Curve, dtype: str, peak: float) -> GemmConstants:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from shardwise.cost.gpu import curve_of
+from shardwise.estimate.band import Band, band_of
 from shardwise.cost.overlay import what_it_changes
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import Estimate, estimate
@@ -29,6 +30,7 @@ def report_of(
     stages = _stages(found)
     fullest = int(found.memory.fullest[0])
     peak = float(found.memory.peak[0])
+    band = band_of(stack, model, cluster.gpus / cluster.node_size, _first(found.times.parts["host"]) / step_s)
     return Report(
         tier="closed form",
         model=model.name,
@@ -45,7 +47,8 @@ def report_of(
         fits=bool(found.fits[0]),
         verdict=_verdict(stages[fullest], peak, cluster.gpu.memory_bytes - stack.reserve_bytes),
         step_s=step_s,
-        error_band=stack.error_band,
+        error_band=band.half_width,
+        error_range=(band.low, band.high),
         tokens_per_s_per_gpu=rate,
         peak_flops_per_s=peak_flops,
         mfu_full_square=flops["full_square"].utilization(rate, peak_flops),
@@ -111,7 +114,7 @@ def _assumptions(
     )
     lines = [
         f"stack {stack.name}: {stack.summary}",
-        f"step time: error band {stack.error_band:.0%}, a setting of the stack",
+        f"step time: {band}",
         measured,
         "network: latency and bandwidth constants fitted on published collectives"
         + (f"; {stack.fabric_efficiency:.0%} of that between nodes" if stack.fabric_efficiency != 1 else ""),

@@ -52,6 +52,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """time the host needs to launch one operation; decides when kernels are small"""
     ops_per_layer: float = 24.0
     """operations a dense layer launches in the forward pass (twice that in the backward)"""
+    ops_per_expert_layer: float = 30.0
+    """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
+    counts included"""
     ops_per_collective: float = 4.0
     """operations a tensor- or expert-parallel collective adds on the host"""
     stall_s_per_peer: float = 0.0

@@ -1,0 +1,59 @@
+"""Writes docs/accuracy.md, its figures and the table of error bands from the constants the catalog holds now.
+
+    python benchmarks/accuracy.py             # the page, with the folds stored in docs/accuracy/folds.json (seconds)
+    python benchmarks/accuracy.py --folds     # cross-validates every stack first (minutes, one core)
+    python benchmarks/accuracy.py --peers     # also the figures of benchmarks/peers.md, between its markers
+"""
+
+# ruff: noqa: E402
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")  # before numpy starts its threads
+
+import argparse
+import sys
+import time
+
+from _accuracy_data import ROOT, fitted_stacks, has_truth, rows_of
+from _accuracy_folds import FOLDS, read_folds, record_of, write_bands, write_folds
+from _accuracy_page import PAGE, write_page
+from _accuracy_peers import write_peers
+
+
+def refit(count: int) -> None:
+    records = {}
+    for stack in fitted_stacks():
+        begun = time.process_time()
+        records[stack.name], _ = record_of(rows_of(stack), count)
+        out = records[stack.name]["held_out"]
+        print(f"{stack.name}: held out {out['mape']:.1%} of {out['rows']} rows, {time.process_time() - begun:.0f} s")
+    write_folds(records)
+    write_bands(records)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folds", action="store_true", help="cross-validate again")
+    parser.add_argument("--count", type=int, default=5, help="number of folds")
+    parser.add_argument("--peers", action="store_true", help="print the figures beside other tools', and paste them")
+    given = parser.parse_args()
+    if not has_truth():
+        print("the large tables are not beside the repository: using the table that ships", file=sys.stderr)
+    if given.peers:
+        print(write_peers())
+        return 0
+    if given.folds:
+        refit(given.count)
+    records = read_folds()
+    if not records:
+        print(f"{FOLDS.relative_to(ROOT)} is missing: held-out errors and bands are left out; add --folds", file=sys.stderr)
+    else:
+        write_bands(records)
+    write_page(records)
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""`shardwise calibrate`: measures this machine, or reads what it already measured, and writes a profile."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from shardwise.arch import model_of
+from shardwise.cli._calibrate_from import profile_from_file
+from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, PrecisionName, Seq, StackName, job_of
+from shardwise.cli._options import Json, ProfileFile, profile_or_none
+from shardwise.cli._output import print_json, print_notes, print_table
+from shardwise.cli._profile_rows import HEADS, rows_of
+from shardwise.cli.validate import write_whole
+from shardwise.cost.profile import Profile, Run
+from shardwise.cost.profile_toml import to_toml
+from shardwise.importers.adjust import run_of
+from shardwise.importers.training_log import RunFacts
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.gpu import Gpu
+from shardwise.spec.load import cluster_of, gpu_of
+from shardwise.spec.policy import Policy
+from shardwise.spec.reported import catalog_gpu
+from shardwise.spec.rules import verdict_of
+from shardwise.spec.stack import known_stack
+
+INTERRUPTED = 130
+
+
+def calibrate(
+    *,
+    out: Annotated[Path, Parameter(help="The profile to write, such as h200.toml.")],
+    device: Annotated[str | None, Parameter(help="cuda or cpu; default: what is here.")] = None,
+    quick: Annotated[bool, Parameter(help="Fewer shapes, seconds instead of a minute.")] = False,
+    source: Annotated[
+        Path | None,
+        Parameter(name="--from", help="Do not measure: read nccl-tests output, a training log or a profiler trace."),
+    ] = None,
+    on: Annotated[str | None, Parameter(help="The cluster measured: dgx-h100:16, 8xh100 or a YAML file.")] = None,
+    profile: ProfileFile = None,
+    model: Annotated[str | None, Parameter(help="With a training log: the model that ran.")] = None,
+    tp: Annotated[int, Parameter(help="Its tensor parallel.")] = 1,
+    pp: Annotated[int, Parameter(help="Its pipeline stages.")] = 1,
+    cp: Annotated[int, Parameter(help="Its context parallel.")] = 1,
+    ep: Annotated[int, Parameter(help="Its expert parallel.")] = 1,
+    vpp: Annotated[int, Parameter(help="Its chunks per stage.")] = 1,
+    zero: Annotated[int, Parameter(help="Its ZeRO stage (3: FSDP).")] = 1,
+    micro: Annotated[int, Parameter(help="Its sequences per micro-batch.")] = 1,
+    recompute: Annotated[str, Parameter(help="none, selective or full.")] = "none",
+    seq: Seq = None,
+    global_batch: GlobalBatch = None,
+    precision: PrecisionName = "bf16",
+    optimizer: OptimizerName = "adamw",
+    stack: StackName = DEFAULT_STACK,
+    json: Json = False,
+) -> int:
+    """Measures GEMM, attention, element-wise, optimizer and launch cost here, and collectives under torchrun."""
+    if out.is_dir() or not out.parent.is_dir():
+        raise ValueError(f"out: {str(out)!r} cannot be written; write the path of a file in a folder that exists")
+    cluster = cluster_of(on) if on is not None else None
+    if source is None:
+        return _measure(out, device, quick, cluster, json)
+    base = profile_or_none(profile)
+
+    def adjust(facts: RunFacts, known: Profile | None) -> Run:
+        if model is None or cluster is None:
+            raise ValueError("model: a training log says nothing of what ran; write --model, --on and the policy")
+        shape = model_of(model)
+        job, _ = job_of(shape, seq, global_batch, precision, optimizer, None)
+        policy = Policy(
+            tp=tp, pp=pp, cp=cp, dp=max(cluster.gpus // max(tp * pp * cp, 1), 1), ep=ep, vpp=vpp, zero=zero, sp=tp > 1,
+            micro_batch=micro, recompute=recompute, schedule="interleaved" if vpp > 1 else "1f1b",
+        )  # fmt: skip
+        verdict = verdict_of(shape, cluster, job, policy, cure=False)
+        if not verdict.legal:
+            raise ValueError(f"policy: it cannot have run: {verdict.rule}: {verdict.why}")
+        return run_of(facts, shape, cluster, job, policy, known_stack(stack), known)
+
+    found, notes = profile_from_file(source, base, cluster, adjust)
+    _write(out, found, notes, json)
+    return 0
+
+
+def _measure(out: Path, device: str | None, quick: bool, cluster: Cluster | None, json: bool) -> int:
+    try:
+        from shardwise.runtime.calibrate import calibration
+    except ImportError:
+        raise ValueError("calibrate measures with torch, which is not installed; install it, or use --from") from None
+    work = calibration(device, quick=quick, cluster=cluster)
+    stopped = False
+    with _bar() as progress:
+        try:
+            for done, of, words in work.run():
+                progress(done, of, words)
+        except KeyboardInterrupt:
+            stopped = True
+    if not work.leads:
+        return 0
+    if not any(work.points.values()):
+        return INTERRUPTED
+    notes = ["interrupted: the profile holds what was measured until then"] if stopped else []
+    _write(out, work.profile(), notes, json)
+    return INTERRUPTED if stopped else 0
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar on stderr where someone watches it."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _of, _words: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("calibrating")
+        yield lambda done, of, words: bar.update(task, completed=done, total=of, description=words)
+
+
+def _write(out: Path, profile: Profile, notes: list[str], json: bool) -> None:
+    write_whole(out, to_toml(profile).encode())
+    gpu = _catalog_gpu(profile)
+    notes = [*notes, f"written to {out}; use it with --profile {out}"]
+    if json:
+        print_json({"out": str(out), "profile": msgspec.to_builtins(profile), "notes": notes})
+        return
+    print_table(f"{profile.device}: {profile.words}", HEADS, rows_of(profile, gpu))
+    print_notes(notes)
+
+
+def _catalog_gpu(profile: Profile) -> Gpu | None:
+    name = catalog_gpu(profile.device) or profile.device
+    try:
+        return gpu_of(name)
+    except ValueError:
+        return None

@@ -1,0 +1,56 @@
+"""One training run -> one factor on all kernels and one offset of memory, so that the estimate meets the run."""
+
+import math
+
+from msgspec.structs import replace
+
+from shardwise.cost.overlay import faster
+from shardwise.cost.profile import Profile, Run
+from shardwise.estimate.closed_form import estimate
+from shardwise.importers.training_log import RunFacts
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import Stack
+
+SLOWEST, FASTEST = 0.1, 5.0
+ROUNDS = 40
+
+
+def run_of(
+    facts: RunFacts, model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None
+) -> Run:
+    """`profile`: what else was measured; its own run, if it has one, is replaced."""
+    policies = Policies.of([policy])
+
+    def predicted(factor: float) -> tuple[float, float]:
+        found = estimate(
+            model, cluster, job, policies, faster(stack, factor), every_stage=True, profile=_without_run(profile)
+        )
+        return float(found.times.step_s[0]), float(found.memory.peak[0])
+
+    step, peak = predicted(1.0)
+    measured = facts.step_s or job.step_tokens / ((facts.tokens_per_s_per_gpu or math.nan) * policy.gpus)
+    if not 0 < measured < math.inf:
+        raise ValueError("from: the log states neither a step time nor tokens per second")
+    low, high = SLOWEST, FASTEST
+    for _ in range(ROUNDS):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if predicted(middle)[0] < measured else (middle, high)
+    factor = math.sqrt(low * high)
+    reached = predicted(factor)[0]
+    if abs(reached / measured - 1) > 0.02:
+        raise ValueError(
+            f"from: the run took {measured:.4g} s a step, {step:.4g} s are predicted, and kernels {SLOWEST:g} to "
+            f"{FASTEST:g} times as fast do not close the gap; check --model, --on and the policy's flags"
+        )
+    offset = facts.peak_bytes - peak if facts.peak_bytes is not None else 0.0
+    return Run(
+        kernel_factor=factor, memory_offset_bytes=offset, step_ratio=measured / step,
+        source=f"{facts.software} log, {facts.steps} steps" + (f", {facts.memory_is}" if facts.peak_bytes else ""),
+    )  # fmt: skip
+
+
+def _without_run(profile: Profile | None) -> Profile | None:
+    return None if profile is None else replace(profile, run=None)
