@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_%,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan test lint types imports units slow bench picture clean
+.PHONY: plan test lint types imports units slow bench accuracy picture clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
@@ -38,6 +38,11 @@ bench: $(VENV)/.tests
 		tail -n 1 $(VENV)/.bench.out | $(BIN)/python -m json.tool > /dev/null \
 			|| { echo "$$file: the last line is not JSON"; exit 1; }; \
 	done
+
+# FOLDS=1 cross-validates again (minutes); without it the stored folds are used.
+accuracy: $(VENV)/.tests
+	$(BIN)/python benchmarks/accuracy.py $(if $(FOLDS),--folds)
+	$(BIN)/python benchmarks/accuracy.py --peers
 
 picture: $(VENV)/.planner
 	$(BIN)/python docs/make_picture.py

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_matrix, eye_array, hstack, vstack
+from scipy.optimize import linprog  # type: ignore[import-untyped]
+from scipy.sparse import csr_matrix, eye_array, hstack, vstack  # type: ignore[import-untyped]
 
 from _accuracy_bounds import bound_of
 from _accuracy_data import Floats, Rows, group_of, memory_errors, time_errors
 from shardwise.spec.stack import Stack
 from shardwise.validate.predict import Prediction
+from shardwise.validate.table import Measured
 
 BIAS_WEIGHT = 0.3
 PULL = 0.003
@@ -26,6 +27,7 @@ SLOPE_STEP = 0.02
 MOST_ROUNDS = 8
 SMALLEST_TRUST = 0.01
 
+Key = Callable[[Measured], tuple[str, ...]]
 Errors = Callable[[Iterable[Prediction]], Floats]
 
 
@@ -130,19 +132,19 @@ def _direction(here: Floats, slopes: Floats, place: Floats, origin: Floats, trus
     return np.asarray(found.x[:width]) if found.x is not None else np.zeros(width)
 
 
-def fold_numbers(rows: Rows, folds: int) -> list[int]:
+def fold_numbers(rows: Rows, folds: int, key: Key = group_of) -> list[int]:
     """A fold for every row: groups in the order of a hash, each to the fold that has the fewest rows so far."""
-    sizes = Counter(group_of(case.measured) for case in rows.cases)
+    sizes = Counter(key(case.measured) for case in rows.cases)
     filled = [0] * min(folds, len(sizes))
     where = {}
     for group in sorted(sizes, key=lambda g: hashlib.sha256("|".join(g).encode()).digest()):
         where[group] = int(np.argmin(filled))
         filled[where[group]] += sizes[group]
-    return [where[group_of(case.measured)] for case in rows.cases]
+    return [where[key(case.measured)] for case in rows.cases]
 
 
-def cross_validate(rows: Rows, folds: int) -> list[Fold]:
-    numbers = fold_numbers(rows, folds)
+def cross_validate(rows: Rows, folds: int, key: Key = group_of) -> list[Fold]:
+    numbers = fold_numbers(rows, folds, key)
     found = []
     for fold in range(max(numbers) + 1):
         settings = fit(rows.take(n != fold for n in numbers), defaults(rows.stack))

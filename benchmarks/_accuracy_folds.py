@@ -10,7 +10,7 @@ import numpy as np
 
 from _accuracy_bounds import bound_of
 from _accuracy_data import ROOT, Floats, Rows, group_of, memory_errors, time_errors
-from _accuracy_fit import Fold, cross_validate, defaults, fit
+from _accuracy_fit import Key, cross_validate, defaults, fit
 from shardwise.estimate.band import ANY, HELD, kind_of
 from shardwise.spec.stack import Stack
 from shardwise.validate.predict import Prediction
@@ -35,7 +35,9 @@ def write_folds(records: dict[str, Record]) -> None:
 
 def stated_settings(stack: Stack) -> str:
     """A mark of everything a fit takes as given: folds of another mark are out of date."""
-    given = {k: v for k, v in msgspec.to_builtins(stack).items() if k not in (*stack.fitted, "summary", "date")}
+    given = {
+        k: v for k, v in msgspec.to_builtins(stack).items() if k not in (*stack.fitted, "summary", "source", "date")
+    }
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -51,9 +53,9 @@ def spread(errors: Floats) -> Record:
     }
 
 
-def record_of(rows: Rows, folds: int) -> tuple[Record, list[Fold]]:
+def record_of(rows: Rows, folds: int, key: Key = group_of) -> Record:
     """Folds, the fit on all rows from the same start, and the kinds of runs among the held-out predictions."""
-    found = cross_validate(rows, folds)
+    found = cross_validate(rows, folds, key)
     held_out = [prediction for fold in found for prediction in fold.held_out]
     together = fit(rows, defaults(rows.stack))
     memory = memory_errors(held_out)
@@ -66,7 +68,7 @@ def record_of(rows: Rows, folds: int) -> tuple[Record, list[Fold]]:
         "held_out_memory": spread(memory) if refits_memory else None,
         "all_rows": spread(time_errors(rows.predict(together))) | {"settings": _rounded(together)},
         "kinds": _kinds(rows, held_out),
-    }, found
+    }
 
 
 def _memory_names(stack: Stack) -> list[str]:

@@ -1,17 +1,36 @@
 """docs/accuracy.md and its figures, written from predictions and stored folds."""
 
 from collections import defaultdict
+from textwrap import fill
 
 import numpy as np
 
 from _accuracy_data import (
-    ROOT, TRUTH, fitted_stacks, has_truth, measured_rows, memory_errors, predictions, rows_of, tables, time_errors,
+    ROOT,
+    TRUTH,
+    fitted_stacks,
+    has_truth,
+    measured_rows,
+    memory_errors,
+    predictions,
+    rows_of,
+    tables,
+    time_errors,
 )  # fmt: skip
 from _accuracy_folds import BANDS, Record, stated_settings
 from _accuracy_settings import settings_table
 from _accuracy_svg import bars, histograms, scatter
 from _accuracy_tables import (
-    headline, held_out, markdown, never_fitted, path_names, percent, repeats, residuals, share_of_error, unfiltered,
+    headline,
+    held_out,
+    markdown,
+    never_fitted,
+    path_names,
+    percent,
+    repeats,
+    residuals,
+    share_of_error,
+    unfiltered,
     worst,
 )  # fmt: skip
 from shardwise.estimate.band import ANY
@@ -33,7 +52,12 @@ def write_page(records: dict[str, Record]) -> None:
         _opening(), _headline(), _held_out(stacks, records), _figures(), _bands(records), _settings(stacks, records),
         _residuals(), _rest(), _fits(), _one_gpu(), _advice(stacks, records),
     ]  # fmt: skip
-    PAGE.write_text("\n".join(parts))
+    PAGE.write_text("\n".join(_wrapped(line) for line in "\n".join(parts).split("\n")))
+
+
+def _wrapped(line: str) -> str:
+    """Prose in lines of 120; tables and headings as they are."""
+    return line if line.startswith(("|", "#")) else fill(line, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def headline_section() -> str:
@@ -49,7 +73,7 @@ def _opening() -> str:
     )
     return (
         "# Accuracy\n\n"
-        "Written by `make accuracy` (`make accuracy FOLDS=1` repeats the cross-validation); no number here is typed.\n\n"
+        "Written by `make accuracy` (`make accuracy FOLDS=1` cross-validates again); no number here is typed.\n\n"
         f"{len(measured_rows()):,} measured runs of {where}. An error is predicted over measured step time, less 1: "
         "positive means predicted too slow. *Mean error* is the mean of its size, *bias* its signed mean, *rank* "
         "Spearman's correlation of predicted and measured tokens/s per GPU, *regret* the measured speed of the layout "
@@ -61,8 +85,8 @@ def _opening() -> str:
 def _headline() -> str:
     return (
         f"## By source\n\n{headline_section()}\n"
-        f"Scored rows leave out runs below {LOW_MFU:.0%} of the GPU's peak by their own measurement and rows whose source "
-        "contradicts itself. The first filter looks at the measurement, so both scores belong together:\n\n"
+        f"Scored rows leave out runs below {LOW_MFU:.0%} of the GPU's peak by their own measurement and rows whose "
+        "source contradicts itself. The first filter looks at the measurement, so both scores belong together:\n\n"
         f"{unfiltered()}"
     )
 
@@ -70,18 +94,19 @@ def _headline() -> str:
 def _held_out(stacks: list[Stack], records: dict[str, Record]) -> str:
     now = {s.name: float(np.abs(time_errors(rows_of(s).predict({}))).mean()) for s in stacks}
     stale = {s.name for s in stacks if s.name in records and records[s.name]["stated"] != stated_settings(s)}
-    note = "\n\\* settings that are not fitted have changed since these folds: run `make accuracy FOLDS=1`.\n" if stale else ""
+    changed = "\n\\* settings that are not fitted have changed since these folds: run `make accuracy FOLDS=1`.\n"
+    note = changed if stale else ""
     return (
         "## Rows that took no part in the fit\n\n"
-        "Constants of a stack were fitted on published runs, so agreement with those runs proves little. Here the groups "
-        "(source, model, GPU, number of GPUs) are dealt into five folds; the settings named in the stack's `fitted` are "
-        "fitted on four, from defaults that know nothing of the rows, and the fifth is predicted. *Shipped constants* is "
-        "the error of the catalog's values on the same rows, all of them seen. Shipped values are rounded and weigh "
-        "other things too, so a fold can do better than they do.\n\n"
+        "Constants of a stack were fitted on published runs, so agreement with those runs proves little. Here the "
+        "groups (source, model, GPU, number of GPUs) are dealt into five folds; the settings named in the stack's "
+        "`fitted` are fitted on four, from defaults that know nothing of the rows, and the fifth is predicted. "
+        "*Shipped constants* is the error of the catalog's values on the same rows, all of them seen. Shipped values "
+        "are rounded and weigh other things too, so a fold can do better than they do.\n\n"
         f"{held_out(stacks, records, now, stale)}{note}\n"
-        "What this does not show: the form of the model, and what a stack states without fitting (which traffic overlaps, "
-        "which kernels are fused), were chosen with all rows in view. Sources on which nothing was fitted say more about "
-        f"a program nobody has measured yet:\n\n{never_fitted(stacks)}"
+        "What this does not show: the form of the model, and what a stack states without fitting (which traffic "
+        "overlaps, which kernels are fused), were chosen with all rows in view. Sources on which nothing was fitted "
+        f"say more about a program nobody has measured yet:\n\n{never_fitted(stacks)}"
     )
 
 
@@ -146,8 +171,8 @@ def _bands(records: dict[str, Record]) -> str:
 def _settings(stacks: list[Stack], records: dict[str, Record]) -> str:
     parts = [
         "## What each setting does\n\n"
-        "The value shipped, its spread over the folds (a wide one means the rows cannot tell), and the mean error on the "
-        "stack's rows when this setting alone goes back to the default, nothing refitted.\n"
+        "The value shipped, its spread over the folds (a wide one means the rows cannot tell), and the mean error on "
+        "the stack's rows when this setting alone goes back to the default, nothing refitted.\n"
     ]
     parts += [f"**{s.name}**: {s.summary}.\n\n{settings_table(rows_of(s), records.get(s.name))}" for s in stacks]
     return "\n".join(parts)
@@ -164,11 +189,11 @@ def _rest() -> str:
     sets, rows, gap, floor = repeats()
     loose = repeats(frozenset({"source", "software"}))
     noise = (
-        f"Runs repeat themselves only so well: {sets} sets of rows ({rows} rows) agree in every column that describes the "
-        f"run and differ in measured speed, by {percent(gap)} on average between the fastest and the slowest. A predictor "
-        f"that knew the middle of every set would still err by {percent(floor)}. Where only the release of the software "
-        f"or the publication differs: {loose[0]} sets, {loose[1]} rows, {percent(loose[2])} apart, {percent(loose[3])} "
-        "unavoidable.\n"
+        f"Runs repeat themselves only so well: {sets} sets of rows ({rows} rows) agree in every column that describes "
+        f"the run and differ in measured speed, by {percent(gap)} on average between the fastest and the slowest. A "
+        f"predictor that knew the middle of every set would still err by {percent(floor)}. Where only the release of "
+        f"the software or the publication differs: {loose[0]} sets, {loose[1]} rows, {percent(loose[2])} apart, "
+        f"{percent(loose[3])} unavoidable.\n"
         if sets
         else "No two rows agree in every column and differ in speed, so the noise of the runs cannot be told.\n"
     )
@@ -189,10 +214,10 @@ def _fits() -> str:
     both = fit_balanced_accuracy(ran, failed)
     return (
         "## Does it fit\n\n"
-        f"{len(failed):,} nanotron configurations gave no result (out of memory or a crash; the source does not tell which): "
-        f"{refused:,} ({percent(refused / len(failed))}) are predicted not to run. Of {len(ran):,} that ran, {fits:,} "
-        f"({percent(fits / len(ran))}) are predicted to fit. The mean of the two shares is {percent(both)}; crashes that had "
-        "another cause than memory keep it below 100 %.\n"
+        f"{len(failed):,} nanotron configurations gave no result (out of memory or a crash; the source does not tell "
+        f"which): {refused:,} ({percent(refused / len(failed))}) are predicted not to run. Of {len(ran):,} that ran, "
+        f"{fits:,} ({percent(fits / len(ran))}) are predicted to fit. The mean of the two shares is {percent(both)}; "
+        "a crash for another reason than memory is one no figure of memory can tell.\n"
     )
 
 
@@ -217,6 +242,7 @@ def _one_gpu() -> str:
 
 
 def _advice(stacks: list[Stack], records: dict[str, Record]) -> str:
+    regret = metrics([p for p in predictions() if scored(p)])["regret"]
     known = [(s, records[s.name]) for s in stacks if s.name in records]
     lines = [
         [f"`{s.name}`", s.summary, percent(r["held_out"]["mape"]),
@@ -225,9 +251,10 @@ def _advice(stacks: list[Stack], records: dict[str, Record]) -> str:
     ]  # fmt: skip
     return (
         "## What to take\n\n"
-        "Name the stack you run; its settings are what makes the figure. If yours is not listed, `megatron-core` is the "
-        "default for fused kernels with overlapped traffic, and the error of sources on which nothing was fitted (above) "
-        "is the one to expect, not the held-out one. For choosing between layouts of one job look at regret, which is "
-        "better than the error of a single figure suggests.\n\n"
+        "Name the stack you run; its settings are what makes the figure. If yours is not listed, `megatron-core` is "
+        "the default for fused kernels with overlapped traffic, and the error of sources on which nothing was fitted "
+        "(above) is the one to expect, not the held-out one. Choosing between layouts of one job is easier than naming "
+        f"the second: over all groups of comparable rows the layout predicted best reached {percent(regret)} of the "
+        "best measured speed.\n\n"
         f"{markdown(('stack', 'what it is', 'held-out mean error', '80 % of runs'), lines, left=2)}"
     )

@@ -47,7 +47,7 @@ def narayanan(scripted: bool) -> list[Prediction]:
 
 
 def korthikanti() -> list[Prediction]:
-    rows = []
+    rows: list[Measured] = []
     for model, gpus, pp, vpp, micro, batch, *seconds in KORTHIKANTI:
         shape = model_of(model)
         common = {
@@ -109,7 +109,7 @@ def table_cd() -> str:
         lines.append([source, f"{score['n']:,}", percent(score["mape"]), percent(score["median_ape"]),
                       percent(score["bias"], signed=True), _mean(time_errors(within)),
                       percent(1 - float(score["regret"] or 0))])  # fmt: skip
-    head = ("rows", "n", "mean error", "median", "bias", "mean error, tp <= 8", "speed lost by the layout predicted best")
+    head = ("rows", "n", "mean error", "median", "bias", "mean error, tp <= 8", "speed lost by following it")
     return markdown(head, lines) + _held_out_line("megatron-deepspeed")
 
 
@@ -119,8 +119,8 @@ def _held_out_line(stack: str) -> str:
         return "\nNot cross-validated yet.\n"
     out = record["held_out"]
     return (
-        f"\nConstants of `{stack}` were fitted on rows of this kind. Cross-validated by groups (rows below 5 % of peak left "
-        f"out): {percent(out['mape'])} mean, {percent(out['median'])} median, step time, {out['rows']:,} rows.\n"
+        f"\nConstants of `{stack}` were fitted on rows of this kind. Cross-validated by groups (rows below 5 % of peak "
+        f"left out): {percent(out['mape'])} mean, {percent(out['median'])} median, step time, {out['rows']:,} rows.\n"
     )
 
 
@@ -135,7 +135,8 @@ def table_search() -> str:
                       f"{seconds:.2f} s", f"{found.legal / seconds:,.0f}"])  # fmt: skip
     rate = policies_per_s(BATCH)
     head = ("search, one core", "points", "legal, all priced", "processor time", "legal policies/s")
-    return markdown(head, lines) + f"\nThe closed form alone, in batches of {BATCH:,}: {rate:,.0f} policies/s on one core.\n"
+    alone = f"\nThe closed form alone, in batches of {BATCH:,}: {rate:,.0f} policies/s on one core.\n"
+    return markdown(head, lines) + alone
 
 
 def figures() -> str:

@@ -30,12 +30,14 @@ class Canvas:
 
     def text(self, x: float, y: float, words: str, anchor: str = "start", size: int = 12, turn: int = 0) -> None:
         turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
-        self.add(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{turned}>{escape(words)}</text>')
+        place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{turned}'
+        self.add(f"<text {place}>{escape(words)}</text>")
 
-    def dots(self, points: Sequence[tuple[float, float]], colour: str, size: float = 3.4, opacity: float = 0.55) -> None:
+    def dots(self, points: Sequence[tuple[float, float]], colour: str, size: float = 3.4, opacity: float = 0.6) -> None:
         """One path for all points of a colour: each is a stroke of no length with round ends."""
         way = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
-        self.add(f'<path d="{way}" stroke="{colour}" stroke-width="{size}" stroke-linecap="round" opacity="{opacity}"/>')
+        look = f'stroke="{colour}" stroke-width="{size}" stroke-linecap="round" opacity="{opacity}"'
+        self.add(f'<path d="{way}" {look}/>')
 
     def __str__(self) -> str:
         head = (
@@ -62,7 +64,7 @@ def scatter(series: list[tuple[str, list[tuple[float, float]]]], title: str, lab
     edge, other = 10.0**low, 10.0**high
     corners = [place(edge, edge), place(edge, edge * 1.2), place(other / 1.2, other), place(other, other),
                place(other, other / 1.2), place(edge * 1.2, edge)]  # fmt: skip
-    canvas.add(f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in corners)}Z" fill="#e6ecf2"/>')
+    canvas.add(f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in corners)}Z" fill="#d5dfe9"/>')
     for decade in range(low, high + 1):
         tick = 10.0**decade
         name = f"{tick:g}"

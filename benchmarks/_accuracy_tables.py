@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def unfiltered() -> str:
             lines.append([name, f"{len(group):,}", f"{contradicts:,}", f"{len(group) - len(kept) - contradicts:,}",
                           percent(before["mape"]), percent(found["mape"]), percent(found["median_ape"]),
                           percent(found["bias"], signed=True)])  # fmt: skip
-    head = ("", "rows", "contradict themselves", "below 5 % of peak", "mean error, scored", "every row", "median", "bias")
+    head = ("", "rows", "contradictory", "below 5 % of peak", "mean error, scored", "every row", "median", "bias")
     return markdown(head, lines)
 
 
@@ -92,7 +93,7 @@ def held_out(stacks: list[Stack], records: dict[str, Record], now: dict[str, flo
         if record is None:
             continue
         out, memory = record["held_out"], record["held_out_memory"]
-        lines.append([stack.name + (" *" if stack.name in stale else ""), stack.fitted_on.replace(",", ", "),
+        lines.append([stack.name + (" *" if stack.name in stale else ""), stack.fitted_on,
                       f"{out['rows']:,}", str(record["groups"]), str(len(stack.fitted)), percent(now[stack.name]),
                       percent(record["all_rows"]["mape"]), f"**{percent(out['mape'])}**", percent(out["median"]),
                       percent(out["bias"], signed=True), percent(out["within_20"]),
@@ -116,7 +117,8 @@ def never_fitted(stacks: list[Stack]) -> str:
 
 def _short(group: list[Prediction]) -> list[str]:
     found = metrics(group)
-    return [f"{found['n']:,}", percent(found["mape"]), percent(found["median_ape"]), percent(found["bias"], signed=True)]
+    errors = (percent(found["mape"]), percent(found["median_ape"]), percent(found["bias"], signed=True))
+    return [f"{found['n']:,}", *errors]
 
 
 def residuals() -> str:
@@ -144,7 +146,7 @@ def residuals() -> str:
 def _bins(values: Any) -> list[tuple[str, Any]]:
     """Steps of four: 1, 2-4, 5-16, ...; fewer than 1 is the first bin (billions of parameters)."""
     edges = [0.0, 1.0] + [4.0**k for k in range(1, 12)]
-    bins = [(low, high, (values > low) & (values <= high)) for low, high in zip(edges, edges[1:], strict=False)]
+    bins = [(low, high, (values > low) & (values <= high)) for low, high in pairwise(edges)]
     return [("up to 1" if high == 1 else f"{low:,.0f} < x <= {high:,.0f}", inside) for low, high, inside in bins]
 
 

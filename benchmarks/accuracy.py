@@ -1,8 +1,8 @@
 """Writes docs/accuracy.md, its figures and the table of error bands from the constants the catalog holds now.
 
-    python benchmarks/accuracy.py             # the page, with the folds stored in docs/accuracy/folds.json (seconds)
-    python benchmarks/accuracy.py --folds     # cross-validates every stack first (minutes, one core)
-    python benchmarks/accuracy.py --peers     # also the figures of benchmarks/peers.md, between its markers
+python benchmarks/accuracy.py             # the page, with the folds stored in docs/accuracy/folds.json (seconds)
+python benchmarks/accuracy.py --folds     # cross-validates every stack first (minutes, one core)
+python benchmarks/accuracy.py --peers     # also the figures of benchmarks/peers.md, between its markers
 """
 
 # ruff: noqa: E402
@@ -25,7 +25,7 @@ def refit(count: int) -> None:
     records = {}
     for stack in fitted_stacks():
         begun = time.process_time()
-        records[stack.name], _ = record_of(rows_of(stack), count)
+        records[stack.name] = record_of(rows_of(stack), count)
         out = records[stack.name]["held_out"]
         print(f"{stack.name}: held out {out['mape']:.1%} of {out['rows']} rows, {time.process_time() - begun:.0f} s")
     write_folds(records)
@@ -47,7 +47,7 @@ def main() -> int:
         refit(given.count)
     records = read_folds()
     if not records:
-        print(f"{FOLDS.relative_to(ROOT)} is missing: held-out errors and bands are left out; add --folds", file=sys.stderr)
+        print(f"{FOLDS.relative_to(ROOT)} is missing: no held-out errors, no bands; add --folds", file=sys.stderr)
     else:
         write_bands(records)
     write_page(records)

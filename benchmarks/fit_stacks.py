@@ -3,8 +3,9 @@
     python benchmarks/fit_stacks.py nanotron              # five folds, held-out errors, spread of each constant
     python benchmarks/fit_stacks.py nanotron --write      # and the fit on all rows into the stack's file
 
-Rows of one group (source, model, GPU, number of GPUs) are never on both sides of a split. Folds start from the defaults
-of a stack; the fit on all rows starts from there and from the shipped constants, and the better one is taken.
+Rows of one group (source, model, GPU, number of GPUs) are never on both sides of a split; with `--by source` no rows of
+one source are. Folds start from the defaults of a stack; the fit on all rows starts from there and from the shipped
+constants, and the better one is taken.
 """
 
 # ruff: noqa: E402
@@ -22,10 +23,12 @@ from pathlib import Path
 import numpy as np
 
 from _accuracy_bounds import bound_of
-from _accuracy_data import FEWEST_GROUPS, ROOT, Rows, has_truth, memory_errors, rows_of, time_errors
-from _accuracy_fit import current, defaults, fit, objective
+from _accuracy_data import FEWEST_GROUPS, ROOT, Rows, group_of, has_truth, memory_errors, rows_of, time_errors
+from _accuracy_fit import Key, current, defaults, fit, objective
 from _accuracy_folds import Record, record_of
 from shardwise.spec.stack import known_stack
+
+KEYS: dict[str, Key] = {"group": group_of, "source": lambda row: (row.word("source"),)}
 
 
 def best_fit(rows: Rows) -> dict[str, float]:
@@ -70,6 +73,7 @@ def main() -> int:
     parser.add_argument("stack")
     parser.add_argument("--write", action="store_true", help="put the fit on all rows into the stack's file")
     parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--by", choices=list(KEYS), default="group", help="what is held out whole: a group, a source")
     parser.add_argument("--json", action="store_true", help="print the record instead of the tables")
     given = parser.parse_args()
     try:
@@ -80,7 +84,9 @@ def main() -> int:
         if not stack.fitted or len(rows.groups) < FEWEST_GROUPS:
             raise ValueError(f"stack {stack.name}: {len(rows.groups)} groups of rows at hand to fit "
                              f"{len(stack.fitted)} settings on; choose one with {FEWEST_GROUPS} or more")  # fmt: skip
-        record, _ = record_of(rows, given.folds)
+        if len({KEYS[given.by](case.measured) for case in rows.cases}) < 2:
+            raise ValueError(f"--by: all rows of {stack.name} are of one {given.by}; write --by group")
+        record = record_of(rows, given.folds, KEYS[given.by])
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

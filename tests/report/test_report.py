@@ -18,7 +18,8 @@ from shardwise.spec.stack import stack_of
 JOB = Job(seq=8192, global_batch=512, tokens=15e12)
 KEYS = {
     "tier", "model", "cluster", "gpu", "gpus", "stack", "seq_tokens", "global_sequences", "step_tokens", "precision",
-    "optimizer", "policy", "fits", "verdict", "step_s", "error_band", "error_range", "tokens_per_s_per_gpu", "peak_flops_per_s",
+    "optimizer", "policy", "fits", "verdict", "step_s", "error_band", "error_range", "error_basis",
+    "tokens_per_s_per_gpu", "peak_flops_per_s",
     "mfu_full_square", "mfu_causal_half", "hfu", "capacity_bytes", "peak_bytes", "headroom_bytes", "fullest_stage",
     "host_bytes", "stages", "time_s", "hidden_s", "micro_batches", "bubble_share", "traffic_bytes", "money",
     "assumptions", "time_share",

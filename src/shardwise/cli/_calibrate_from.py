@@ -62,7 +62,9 @@ def _collectives(
         cluster = cluster_from(gpu, run.ranks, max(run.ranks // run.nodes, 1))
         notes.append(f"--on not given: the usual fabric of {gpu.name} assumed ({cluster.name})")
     elif run.ranks > cluster.gpus:
-        raise ValueError(f"on: {cluster.name} has {cluster.gpus} GPUs, the file has {run.ranks} ranks; write a larger one")
+        raise ValueError(
+            f"on: {cluster.name} has {cluster.gpus} GPUs, the file has {run.ranks} ranks; write a larger one"
+        )
     fit = network_fit(run.points, group_cluster(cluster, run.ranks, run.nodes))
     points = {**head.measured, "collectives": (*head.measured.get("collectives", ()), *run.points)}
     notes.append(f"{len(run.points)} collectives over {run.ranks} ranks on {run.nodes} nodes")

@@ -37,10 +37,12 @@ def _kernels(profile: Profile, mine: Curve | None, shipped: Curve | None) -> lis
             rows.append([f"{dtype} product", f"{rate / 1e9:,.1f}", None, "GFLOP/s"])
         else:
             rows.append([f"{dtype} product", _product(mine, dtype), _product(shipped, dtype), "of peak"])
-    for side in profile.attention.get("flash", {}):
-        if mine is not None and shipped is not None:
-            rows.append([f"attention {side}", _attention(mine, side), _attention(shipped, side), "of peak"])
-    return rows
+    if mine is None or shipped is None:
+        return rows
+    return rows + [
+        [f"attention {side}", _attention(mine, side), _attention(shipped, side), "of peak"]
+        for side in profile.attention.get("flash", {})
+    ]
 
 
 def _product(curve: Curve, dtype: str) -> str:

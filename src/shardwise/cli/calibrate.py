@@ -71,14 +71,17 @@ def calibrate(
             raise ValueError("model: a training log says nothing of what ran; write --model, --on and the policy")
         shape = model_of(model)
         job, _ = job_of(shape, seq, global_batch, precision, optimizer, None)
+        software = known_stack(stack)
         policy = Policy(
             tp=tp, pp=pp, cp=cp, dp=max(cluster.gpus // max(tp * pp * cp, 1), 1), ep=ep, vpp=vpp, zero=zero, sp=tp > 1,
             micro_batch=micro, recompute=recompute, schedule="interleaved" if vpp > 1 else "1f1b",
+            overlap_grad=software.overlap_grad, overlap_param=software.overlap_param, overlap_tp=software.overlap_tp,
+            overlap_pp=software.overlap_pp,
         )  # fmt: skip
         verdict = verdict_of(shape, cluster, job, policy, cure=False)
         if not verdict.legal:
             raise ValueError(f"policy: it cannot have run: {verdict.rule}: {verdict.why}")
-        return run_of(facts, shape, cluster, job, policy, known_stack(stack), known)
+        return run_of(facts, shape, cluster, job, policy, software, known)
 
     found, notes = profile_from_file(source, base, cluster, adjust)
     _write(out, found, notes, json)

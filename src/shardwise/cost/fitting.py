@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from shardwise.cost.curve import AttentionLaw, Curve, GemmLaw
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
@@ -62,8 +62,8 @@ class Attentions(NamedTuple):
 
 
 def least_squares(
-    residual: Residual, start: Sequence[float], low: Sequence[float], high: Sequence[float], scale: Sequence[float],
-    *, robust: float | None = 0.05,
+    residual: Residual, start: ArrayLike, low: ArrayLike, high: ArrayLike, scale: ArrayLike, *,
+    robust: float | None = 0.05,
 ) -> Floats:  # fmt: skip
     """Levenberg-Marquardt inside bounds; `robust` is the size from which a residual counts linearly."""
     unit = np.asarray(scale, dtype=np.float64)

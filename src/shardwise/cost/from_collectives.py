@@ -47,7 +47,7 @@ def _line(rows: Sequence[Point]) -> FittedOp:
     bus = _column(rows, "bytes") * BUS.get(op, 1.0) * ((ranks - 1) / ranks if op in BUS else 1.0)
 
     def residual(x: Floats) -> Floats:
-        return np.log((x[0] + bus * x[1]) / seconds)
+        return np.asarray(np.log((x[0] + bus * x[1]) / seconds))
 
     slope = float(seconds[np.argmax(bus)] / bus.max())
     low = float(seconds.min())

@@ -54,7 +54,8 @@ def what_it_changes(profile: Profile, stack: Stack) -> list[str]:
     if profile.run is not None:
         run = profile.run
         lines.append(
-            f"one run ({run.source}): kernels x {run.kernel_factor:.3g}, memory {run.memory_offset_bytes / 2**30:+.1f} GiB"
+            f"one run ({run.source}): kernels x {run.kernel_factor:.3g}, "
+            f"memory {run.memory_offset_bytes / 2**30:+.1f} GiB"
         )
     if not profile.complete:
         lines.append("the calibration was interrupted: what it had not reached keeps the shipped constants")
@@ -70,7 +71,7 @@ def as_measured(cluster: Cluster, profile: Profile) -> Cluster:
         peaks[dtype] = profile.peak_flops[dtype] * law.e_max * law.sustained
     share = profile.memory.get("stream")
     bandwidth = profile.memory_bandwidth * share if share else gpu.memory_bandwidth
-    factors: dict[str, Factors] = dict(profile.network.factors) if profile.network else {}
+    factors = profile.network.by_kind if profile.network else {}
     levels = tuple(
         replace(level, bandwidth=level.bandwidth * factors[level.kind].bandwidth) if level.kind in factors else level
         for level in cluster.levels

@@ -72,6 +72,10 @@ class NetworkFit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     factors: dict[LevelKind, Factors] = {}
     fitted: dict[str, FittedOp] = {}
 
+    @property
+    def by_kind(self) -> dict[str, Factors]:
+        return {str(kind): found for kind, found in self.factors.items()}
+
 
 class Run(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one training run says about the whole step, when nothing finer was measured."""

@@ -48,15 +48,7 @@ def estimate(
     """`profile`: what was measured on such a machine, in place of the shipped constants."""
     stack = stack_with(stack, profile)
     work = work_of(model, job, policies, stack, every_stage=every_stage)
-    placement = Placement()
-    machine = Machine(
-        curve=curve_of(cluster.gpu, profile),
-        network=network_for(cluster, stack, profile),
-        stack=stack,
-        precision=job.precision,
-        sizes=placement.sizes(policies),
-        strides=placement.strides(policies),
-    )
+    machine = machine_for(cluster, job, policies, stack, profile)
     times = step_times(work, machine, cluster)
     memory = memory_of(work)
     gpus = policies.dp * policies.tp * policies.pp * policies.cp
@@ -70,11 +62,26 @@ def estimate(
     )
 
 
+def machine_for(
+    cluster: Cluster, job: Job, policies: Policies, stack: Stack, profile: Profile | None = None
+) -> Machine:
+    """What prices the work of these policies; `stack` as the profile changes it (`stack_with`)."""
+    placement = Placement()
+    return Machine(
+        curve=curve_of(cluster.gpu, profile),
+        network=network_for(cluster, stack, profile),
+        stack=stack,
+        precision=job.precision,
+        sizes=placement.sizes(policies),
+        strides=placement.strides(policies),
+    )
+
+
 def network_for(cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Network:
     """The cluster's network as this software drives it."""
     reached = {level.name: stack.fabric_efficiency for level in cluster.levels if level.kind == "network"}
-    measured = profile.network.factors if profile is not None and profile.network is not None else {}
-    return network_with(_slowed(cluster, stack), dict(measured), reached)
+    measured = profile.network.by_kind if profile is not None and profile.network is not None else {}
+    return network_with(_slowed(cluster, stack), measured, reached)
 
 
 def _slowed(cluster: Cluster, stack: Stack) -> Cluster:

@@ -94,6 +94,15 @@ def _in_flight(work: Work) -> Grid:
     return np.maximum(in_flight, 1.0 / vpp)
 
 
+def activation_pieces(work: Work) -> tuple[Grid, Grid, Grid]:
+    """Saved bytes each micro-batch in flight adds, those held once while a backward runs, and the logits: what memory
+    over time is built from. The closed form is `in flight x first + second`."""
+    one, logits = _activations(work, np.ones_like(work.stages.index))
+    two, _ = _activations(work, np.full_like(work.stages.index, 2.0))
+    overhead = work.stack.act_overhead
+    return (two - one) * overhead, (2.0 * one - two) * overhead, logits
+
+
 def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
     layout, stages = work.layout, work.stages
     policies = layout.policies

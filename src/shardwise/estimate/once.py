@@ -49,7 +49,8 @@ def _sync(
 def _bucketed(machine: Machine, op: str, bytes_: Numbers, size: Numbers, stride: Ints) -> Numbers:
     """A long buffer sent in messages of the stack's bucket size."""
     stack = machine.stack
-    message = np.minimum(bytes_, stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes)
+    bucket = stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes
+    message = np.minimum(bytes_, np.maximum(bucket, stack.bucket_bytes_per_rank * size))
     return machine.over(op, message, size, stride) * (bytes_ / np.maximum(message, 1.0))
 
 

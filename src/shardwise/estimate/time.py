@@ -113,11 +113,16 @@ def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, 
     return parts, hidden
 
 
+def transfer_bytes(work: Work) -> Numbers:
+    """What one rank sends of one activation (or its gradient) to the next stage."""
+    split = work.layout.tp if work.stack.scatter_gather_p2p else work.layout.sp
+    return element_bytes(work.job.precision) * work.layout.tokens * work.model.hidden / split
+
+
 def _transfer(work: Work, machine: Machine) -> Numbers:
     """One activation (or its gradient) from a stage to the next; nothing without stages."""
     layout, stack = work.layout, machine.stack
-    split = layout.tp if stack.scatter_gather_p2p else layout.sp
-    message = element_bytes(machine.precision) * layout.tokens * work.model.hidden / split
+    message = transfer_bytes(work)
     stride = machine.strides["pp"]
     send = machine.over("send", message, np.minimum(layout.pp, 2.0), stride)
     leaves_node = stride * layout.pp > machine.network.cluster.levels[0].degree

@@ -28,5 +28,5 @@ def read_bytes(path: Path) -> bytes:
 
 
 def looks_like(raw: bytes) -> str:
-    """'json' or 'text'."""
-    return "json" if raw[:4096].lstrip()[:1] in (b"{", b"[") else "text"
+    """'json' or 'text'; log lines may begin with a bracket, so only an object counts as JSON."""
+    return "json" if raw[:4096].lstrip()[:1] == b"{" else "text"

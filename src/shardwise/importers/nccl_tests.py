@@ -37,7 +37,8 @@ def is_nccl_tests(text: str) -> bool:
 def from_text(text: str) -> NcclRun:
     ranks: set[str] = set()
     hosts: set[str] = set()
-    device, op, points = "", "", []
+    device, op = "", ""
+    points: list[tuple[str, int, float, float]] = []
     for line in text.splitlines():
         line = line[:2000]
         named, ranked = _NAMED.search(line), _RANK.match(line)
@@ -61,7 +62,7 @@ def from_text(text: str) -> NcclRun:
 
 
 def _row(line: str) -> tuple[int, float, float] | None:
-    """(bytes, microseconds, bus over algorithm bandwidth) of a line: size count type [redop root] time algbw busbw ..."""
+    """(bytes, microseconds, bus over algorithm bandwidth) of `size count type [redop root] time algbw busbw ...`."""
     words = line.split()
     if len(words) < 6 or not (words[0].isascii() and words[0].isdigit() and words[1].isdigit()) or len(words[0]) > 15:
         return None
@@ -101,7 +102,7 @@ def from_json(data: dict[str, Any]) -> NcclRun:
     if not 2 <= ranks <= MOST_RANKS:
         raise ValueError(f"from: the nccl-tests JSON names {ranks} ranks in config.devices; 2 or more are needed")
     nodes = len({str(entry.get("hostname"))[:200] for entry in devices})
-    points = tuple(
+    points: tuple[Point, ...] = tuple(
         {"op": OPS[named[1]], "bytes": size, "ranks": ranks, "nodes": nodes, "seconds": micros * 1e-6}
         for size, micros in _timed(_list(data.get("results"))[:MOST_POINTS])
     )
@@ -116,8 +117,9 @@ def _timed(results: list[Any]) -> Iterator[tuple[int, float]]:
             continue
         body = entry.get("out_of_place") or entry.get("in_place")
         size, micros = entry.get("size"), body.get("time") if isinstance(body, dict) else None
-        timed = isinstance(micros, int | float) and not isinstance(micros, bool) and 0 < micros < 1e10
-        if timed and isinstance(size, int) and 0 < size < 10**15:
+        if isinstance(micros, bool) or not isinstance(micros, int | float) or not 0 < micros < 1e10:
+            continue
+        if isinstance(size, int) and 0 < size < 10**15:
             yield size, float(micros)
 
 

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -160,7 +161,7 @@ def _launches(events: Iterable[Event]) -> list[Point]:
     pauses: list[float] = []
     for times in starts.values():
         times.sort()
-        pauses += [b - a for a, b in zip(times, times[1:], strict=False) if 0 < b - a < LONGEST_LAUNCH_S]
+        pauses += [b - a for a, b in pairwise(times) if 0 < b - a < LONGEST_LAUNCH_S]
     return [{"what": "host", "seconds": median(pauses)}] if len(pauses) >= FEW_LAUNCHES else []
 
 

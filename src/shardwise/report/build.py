@@ -3,9 +3,9 @@
 import numpy as np
 
 from shardwise.cost.gpu import curve_of
-from shardwise.estimate.band import Band, band_of
 from shardwise.cost.overlay import what_it_changes
 from shardwise.cost.profile import Profile
+from shardwise.estimate.band import band_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.mfu import Convention, conventions, recomputed_flops
 from shardwise.report.money import money_table, price_line
@@ -49,6 +49,7 @@ def report_of(
         step_s=step_s,
         error_band=band.half_width,
         error_range=(band.low, band.high),
+        error_basis=str(band),
         tokens_per_s_per_gpu=rate,
         peak_flops_per_s=peak_flops,
         mfu_full_square=flops["full_square"].utilization(rate, peak_flops),
@@ -114,7 +115,6 @@ def _assumptions(
     )
     lines = [
         f"stack {stack.name}: {stack.summary}",
-        f"step time: {band}",
         measured,
         "network: latency and bandwidth constants fitted on published collectives"
         + (f"; {stack.fabric_efficiency:.0%} of that between nodes" if stack.fabric_efficiency != 1 else ""),

@@ -15,7 +15,8 @@ def html_of(report: Report) -> str:
     facts = [
         ("policy", policy_text(report.policy)),
         ("verdict", report.verdict),
-        ("step", f"{time_text(report.step_s)} ({report.error_range[0]:+.0%} .. {report.error_range[1]:+.0%})"),
+        ("step", time_text(report.step_s)),
+        ("error", report.error_basis),
         ("tokens/s per GPU", f"{report.tokens_per_s_per_gpu:,.0f}"),
         ("MFU (whole square / causal half)", f"{report.mfu_full_square:.1%} / {report.mfu_causal_half:.1%}"),
         ("peak memory", f"{gib(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB, stage {report.fullest_stage}"),

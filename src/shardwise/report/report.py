@@ -46,6 +46,8 @@ class Report(Struct, frozen=True, kw_only=True):
     """the larger side of error_range"""
     error_range: tuple[float, float]
     """measured over predicted step time, less 1: 80 % of held-out runs of this stack and kind lay between the two"""
+    error_basis: str
+    """the same in words, with the runs it was taken from"""
     tokens_per_s_per_gpu: float
     peak_flops_per_s: float
     """of the compute dtype: what MFU and HFU are shares of"""

@@ -90,8 +90,8 @@ def _head(report: Report) -> Table:
         ("policy", policy_text(policy)),
         ("job", f"{batch} per step, {report.precision}, {report.optimizer}, stack {report.stack}"),
         ("verdict", report.verdict),
-        ("step", f"{time_text(report.step_s)} ({_range(report)}), "
-                 f"{report.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"),
+        ("step", f"{time_text(report.step_s)}, {report.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"),
+        ("error", report.error_basis),
         ("MFU", f"{report.mfu_full_square:.1%} whole attention square, {report.mfu_causal_half:.1%} causal half; "
                 f"HFU {report.hfu:.1%}"),
         ("memory", f"{gib(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "
@@ -101,11 +101,6 @@ def _head(report: Report) -> Table:
     for name, value in rows:
         table.add_row(name, Text(value, style="red" if name == "verdict" and not report.fits else ""))
     return table
-
-
-def _range(report: Report) -> str:
-    low, high = report.error_range
-    return f"{low:+.0%} .. {high:+.0%}"
 
 
 def _alike(stages: tuple[Stage, ...]) -> list[tuple[str, Stage]]:

@@ -77,7 +77,7 @@ class Calibration:
         dtype = "bf16" if bench.cuda else "fp32"
         products, attends = gemm.shapes_of(bench, quick), attention.shapes_of(bench, quick)
         return [
-            Step("launch", "launch cost", 2, lambda: map(lambda point: point(bench), (launch.floor_point, launch.host_point))),
+            Step("launch", "launch cost", 2, lambda: (point(bench) for point in launch.POINTS)),
             Step("clock", f"{dtype} product, rested and warm", 2, lambda: self._clock(dtype)),
             Step("gemm", f"{dtype} products", len(products), lambda: gemm.gemm_points(bench, dtype, products)),
             Step("attention", "flash attention", 2 * len(attends), lambda: attention.attention_points(bench, attends)),
@@ -87,7 +87,11 @@ class Calibration:
 
     def _clock(self, dtype: str) -> Iterator[Point]:
         yield {"what": "burst", "dtype": dtype, "seconds": gemm.burst_seconds(self.bench, dtype)}
-        yield {"what": "hot", "dtype": dtype, "seconds": gemm.hot_seconds(self.bench, dtype, 0.5 if self.quick else 3.0)}
+        yield {
+            "what": "hot",
+            "dtype": dtype,
+            "seconds": gemm.hot_seconds(self.bench, dtype, 0.5 if self.quick else 3.0),
+        }
 
     def _free(self) -> None:
         if self.bench.cuda:
@@ -103,8 +107,8 @@ class Calibration:
         device = gpu.name if gpu is not None else ("cpu" if not self.bench.cuda else reported.lower())
         head = Profile(
             name=name or f"{device.replace(' ', '-')}-{today}", device=device, reported=reported,
-            driver=driver_version() if self.bench.cuda else platform.release(), torch=str(torch.__version__), date=today,
-            complete=self.done,
+            driver=driver_version() if self.bench.cuda else platform.release(), torch=str(torch.__version__),
+            date=today, complete=self.done,
         )  # fmt: skip
         profile = profile_from_points(head, self.points, gpu)
         measured = self.points.get("collectives", [])

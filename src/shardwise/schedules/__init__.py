@@ -1,4 +1,4 @@
-"""Pipeline schedules: one file each. Today: what the closed form needs (in-flight work and idle time)."""
+"""Pipeline schedules, one file each: what the closed form needs, and the order a simulator or a runtime follows."""
 
 from functools import cache
 

@@ -12,11 +12,13 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from shardwise.registry import closest
+from shardwise.spec.pipeline import NEEDS
 
 Ints = NDArray[np.int64]
 
 RECOMPUTE = ("none", "selective", "full")
-SCHEDULES = ("1f1b", "interleaved", "gpipe")
+SCHEDULES = tuple(NEEDS)
+"""the position of a name is what columns of policies store"""
 ATTENTION = ("flash", "plain")
 OFFLOAD = ("none", "optimizer", "activations", "both")
 ZERO = (0, 1, 2, 3)

@@ -15,7 +15,9 @@ _FORMS = (
 
 
 def catalog_gpu(reported: str) -> str | None:
-    """The catalog's name, or None for a device it does not know."""
-    text = reported[:200].lower()
+    """The catalog's name, or None for a device it does not know. A name of the catalog is itself."""
+    text = reported[:200].strip().lower()
     known = catalog.names("gpus")
+    if text in known:
+        return text
     return next((name for form, name in _FORMS if re.search(form, text) and name in known), None)

@@ -5,6 +5,7 @@ Each rule checks columns of policies at once, so one policy and a million go thr
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
+from shardwise.spec.pipeline import NEEDS, refusal
 from shardwise.spec.policy import SCHEDULES, Policies, Policy
 
 Flags = NDArray[np.bool_]
@@ -77,11 +79,17 @@ def _batch(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
     return np.asarray(job.global_batch % (p.dp * p.micro_batch) == 0)
 
 
+def _micro_batches(job: Job, dp: Any, micro_batch: Any) -> Any:
+    return job.global_batch // np.maximum(dp * micro_batch, 1)
+
+
 def _chunks(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
-    interleaved = p.schedule == SCHEDULES.index("interleaved")
-    micro_batches = job.global_batch // np.maximum(p.dp * p.micro_batch, 1)
-    chunked = interleaved & (p.pp > 1) & (micro_batches % p.pp == 0)
-    return np.asarray(np.where(p.vpp > 1, chunked, ~interleaved))
+    micro_batches = _micro_batches(job, p.dp, p.micro_batch)
+    ok = np.ones(len(p), dtype=bool)
+    for code in np.flatnonzero(np.bincount(p.schedule, minlength=len(SCHEDULES))):
+        needs = NEEDS[SCHEDULES[code]]
+        ok &= (p.schedule != code) | needs.met(p.pp, p.vpp, micro_batches)
+    return ok
 
 
 def _context(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
@@ -114,11 +122,7 @@ def _explain_heads(model: Model, _: Cluster, __: Job, p: Policy) -> str:
 
 
 def _explain_chunks(_: Model, __: Cluster, job: Job, p: Policy) -> str:
-    micro_batches = job.global_batch // max(p.dp * p.micro_batch, 1)
-    return (
-        f"vpp {p.vpp}, schedule {p.schedule!r}, pp {p.pp}, {micro_batches} micro-batches: vpp above 1 needs schedule "
-        "'interleaved', pp above 1 and micro-batches in multiples of pp; vpp 1 needs another schedule"
-    )
+    return refusal(p.schedule, p.pp, p.vpp, int(_micro_batches(job, p.dp, p.micro_batch)))
 
 
 RULES: tuple[Rule, ...] = (
@@ -221,11 +225,12 @@ def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> P
     gpus = divisors(cluster.gpus)
     experts = _experts(model)
     micros = sorted({policy.micro_batch, *(d for d in divisors(job.global_batch) if d <= 64)})
+    chunks = [2] if NEEDS[policy.schedule].chunks == "two" else []
     rows = [
         (tp, pp, cp, cluster.gpus // (tp * pp * cp), vpp, ep, micro)
         for tp, pp, cp in product([d for d in gpus if d <= 64], [d for d in gpus if d <= model.layers + 2], gpus[:8])
         if cluster.gpus % (tp * pp * cp) == 0
-        for vpp in sorted({1, policy.vpp})
+        for vpp in sorted({1, policy.vpp, *chunks})
         for ep in ([1] if experts is None else sorted({1, policy.ep, *divisors(experts.count)}))
         for micro in micros
     ]
@@ -233,9 +238,11 @@ def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> P
         return None
     table = np.array(rows, dtype=np.int64)
     tp, pp, cp, dp, vpp, ep, micro = table.T
-    chunks = np.where(vpp > 1, SCHEDULES.index("interleaved"), SCHEDULES.index("1f1b"))
+    usual = np.where(vpp > 1, SCHEDULES.index("interleaved"), SCHEDULES.index("1f1b"))
+    kept = NEEDS[policy.schedule].met(pp, vpp, _micro_batches(job, dp, micro))
     columns = Policies.columns(
-        len(table), tp=tp, pp=pp, cp=cp, dp=dp, vpp=vpp, ep=ep, micro_batch=micro, schedule=chunks,
+        len(table), tp=tp, pp=pp, cp=cp, dp=dp, vpp=vpp, ep=ep, micro_batch=micro,
+        schedule=np.where(kept, SCHEDULES.index(policy.schedule), usual),
         sp=np.full(len(table), int(policy.sp)), zero=np.full(len(table), policy.zero),
     )  # fmt: skip
     ok = np.flatnonzero(legal(model, cluster, job, columns))

@@ -40,6 +40,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     attention_kernel: Literal["flash", "flash2"] = "flash"
     """the fused attention kernel of its time: what the vendor's library has now, or FlashAttention-2"""
     attention_efficiency: float = 1.0
+    """rate of the attention kernel over its fitted curve"""
     grouped_gemm_efficiency: float = 1.0
     """expert products (many small ones) over one product of the same total size"""
     pointwise_passes: float = 1.0
@@ -90,6 +91,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
     bucket_bytes: float = 160e6
     """gradients are reduced in messages of this size"""
+    bucket_bytes_per_rank: float = 0.0
+    """messages grow to this many bytes for each data-parallel rank, so that latency stays a small share"""
     gather_bucket_bytes: float = 160e6
     """parameters are gathered in messages of this size (ZeRO-1 and 2)"""
     fabric_efficiency: float = 1.0

@@ -42,14 +42,14 @@ class Bench:
             for i in range(count):
                 calls[i % len(calls)]()
             return time.perf_counter() - start
-        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(self.device)
         first.record()
         for i in range(count):
             calls[i % len(calls)]()
         last.record()
         last.synchronize()
-        return first.elapsed_time(last) * 1e-3
+        return float(first.elapsed_time(last)) * 1e-3
 
     def copies(self, bytes_: float) -> int:
         """How many buffers of this size it takes to leave the cache."""

@@ -16,6 +16,9 @@ SIZES = {"cuda": [2**p for p in range(12, 31, 2)], "cpu": [2**p for p in range(1
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 ROUNDS = 5
 CALLS = {"cuda": 20, "cpu": 5}
+# torch 2.13 gave these two another name and warns of the old one
+_ALL_GATHER: Callable[..., object] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_REDUCE_SCATTER: Callable[..., object] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,9 @@ def _call(bench: Bench, op: str, size: int, ranks: int) -> Callable[[], object] 
     if op == "all_reduce":
         return lambda: dist.all_reduce(other)
     if op == "all_gather":
-        return lambda: dist.all_gather_into_tensor(other, mine)
+        return lambda: _ALL_GATHER(other, mine)
     if op == "reduce_scatter":
-        return lambda: dist.reduce_scatter_tensor(mine, whole)
+        return lambda: _REDUCE_SCATTER(mine, whole)
     return lambda: dist.all_to_all_single(other, whole)
 
 

@@ -1,0 +1,202 @@
+"""Seconds and bytes of every piece of a step, all taken from the closed form's own functions: there is one cost model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise.cost.profile import Profile
+from shardwise.estimate.closed_form import Estimate, machine_for
+from shardwise.estimate.exposure import Unit
+from shardwise.estimate.memory import activation_pieces, memory_of
+from shardwise.estimate.once import optimizer_seconds, sync_seconds
+from shardwise.estimate.time import transfer_bytes
+from shardwise.simulate.engine import Floats
+from shardwise.simulate.placed import Pieces
+from shardwise.simulate.program import Program
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import Policy
+from shardwise.work import Work
+from shardwise.work.ops import LayerWork
+
+STREAMS = ("tp", "cp", "ep", "fsdp")
+KEPT_FOR_WEIGHTS = 32.0 / 34.0
+"""share of the saved tensors that the weight gradients still need once the input gradient is done (arXiv:2401.10241,
+section 3.1, without attention scores: 32 of 34 bytes per token and hidden unit)"""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A collective inside the layers, per piece: seconds and bytes in the forward and in the backward."""
+
+    seconds: tuple[Floats, Floats]
+    bytes: tuple[Floats, Floats]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Memory of each rank."""
+
+    static: dict[str, Floats]
+    """bytes by kind that do not change in a step"""
+    saved: Floats
+    """ranks x chunks: what one micro-batch in flight keeps"""
+    once: Floats
+    """while a backward runs: the whole set of one recomputed layer, the head's input"""
+    logits: Floats
+    """while the head runs"""
+    fragmentation: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    forward: Floats
+    """per piece; so are the next two"""
+    input_gradient: Floats
+    weight_gradient: Floats
+    streams: dict[str, Stream]
+    copy_s: Floats
+    """activations of one micro-batch to the host, per piece; as long again back"""
+    copy_bytes: Floats
+    transfer_s: float
+    transfer_bytes: float
+    exposed_transfer: float
+    """share of a transfer that stops the sender"""
+    reduce_s: Floats
+    """ranks x chunks: gradients, before any overlap; for one micro-batch where each reduces"""
+    reduce_bytes: Floats
+    reduces_each: bool
+    gather_s: Floats
+    gather_bytes: Floats
+    overlap_grad: bool
+    overlap_param: bool
+    hidden_share: float
+    slowdown: float
+    optimizer_s: Floats
+    """per rank"""
+    other_share: float
+    other_s: float
+    held: Held
+
+
+def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, program: Program, pieces: Pieces,
+             profile: Profile | None = None) -> Costs:  # fmt: skip
+    """`found` is the closed form of the policy, `work` the same with one row per rank."""
+    stack, layout = work.stack, work.layout
+    machine = machine_for(cluster, work.job, layout.policies, stack, profile)
+    reduce, gather = sync_seconds(work, machine)
+    micro = float(layout.micro_batches[0])
+    each = policy.zero == 2
+    share = _parameter_shares(work, program, pieces)
+    parameters = (work.parameters[0] + work.parameters[1]) * share
+    nodes = max(policy.gpus / cluster.node_size, 1.0)
+    forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
+    copied = _copied(work, policy, pieces)
+    exposed = np.maximum(2.0 * copied / cluster.gpu.pcie_bandwidth - total, 0.0)
+    precision = work.job.precision
+    return Costs(
+        forward=forward,
+        input_gradient=total - forward - weight + exposed,
+        weight_gradient=weight,
+        streams=_streams(found, pieces),
+        copy_s=copied / cluster.gpu.pcie_bandwidth,
+        copy_bytes=copied,
+        transfer_s=float(found.times.transfer_s[0]),
+        transfer_bytes=float(transfer_bytes(work)[0]),
+        exposed_transfer=1.0 - stack.hidden_share if policy.overlap_pp else 1.0,
+        reduce_s=reduce[:, None] * share / (micro if each else 1.0),
+        reduce_bytes=parameters * precision.grad_comm_bytes,
+        reduces_each=each,
+        gather_s=gather[:, None] * share,
+        gather_bytes=parameters * precision.param_comm_bytes,
+        overlap_grad=policy.overlap_grad,
+        overlap_param=policy.overlap_param,
+        hidden_share=stack.hidden_share,
+        slowdown=stack.overlap_slowdown,
+        optimizer_s=optimizer_seconds(work, machine, cluster),
+        other_share=stack.jitter * float(np.log2(nodes)),
+        other_s=stack.step_overhead_s,
+        held=_held(work, policy, program, pieces),
+    )
+
+
+def _per_piece(units: tuple[Unit, ...], name: str, pieces: Pieces) -> Floats:
+    return np.asarray(pieces.counts @ np.array([float(getattr(unit, name)[0]) for unit in units]))
+
+
+def _parameter_shares(work: Work, program: Program, pieces: Pieces) -> Floats:
+    """ranks x chunks: which part of its rank's parameters a chunk holds."""
+    counts = (*work.counts.kinds, work.counts.embedding, work.counts.head)
+    each = np.array(
+        [float(c.dense_per_rank(work.layout)[0] + c.expert_per_rank(work.layout)[0]) for c in counts]
+    )
+    held = (pieces.counts @ each)[program.held]
+    return np.asarray(held / np.maximum(held.sum(axis=1, keepdims=True), 1.0))
+
+
+def _copied(work: Work, policy: Policy, pieces: Pieces) -> Floats:
+    if policy.offload not in ("activations", "both"):
+        return np.zeros(len(pieces.first))
+    each = np.array([float(np.asarray(layer.saved_bytes()[0]).reshape(-1)[0]) for layer in work.kinds])
+    return np.asarray(pieces.kinds @ each)
+
+
+def _streams(found: Estimate, pieces: Pieces) -> dict[str, Stream]:
+    work, streams = found.work, {}
+    layers = (*work.kinds, work.embedding, work.head)
+    for axis in STREAMS[:-1]:
+        sent = np.array([_sent(layer, axis) for layer in layers])
+        seconds = np.array([_seconds(unit, axis, 0.0) for unit in found.times.units])
+        # repeated forwards count with the backward, in proportion to what each phase sends
+        share = np.divide(sent[:, 0], sent.sum(axis=1), out=np.zeros(len(sent)), where=sent.sum(axis=1) > 0)
+        streams[axis] = _stream(pieces, (seconds * share, seconds * (1 - share)), (sent[:, 0], sent[:, 1]))
+    seconds = np.array([_seconds(unit, "fsdp", work.stack.overlap_slowdown) for unit in found.times.units])
+    counts = (*work.counts.kinds, work.counts.embedding, work.counts.head_alone)
+    held = np.array([float(c.dense_per_rank(work.layout)[0] + c.expert_per_rank(work.layout)[0]) for c in counts])
+    held = held * (seconds > 0)
+    precision = work.job.precision
+    back = held * (precision.param_comm_bytes + precision.grad_comm_bytes)
+    streams["fsdp"] = _stream(pieces, (seconds / 3, seconds * 2 / 3), (held * precision.param_comm_bytes, back))
+    return {axis: stream for axis, stream in streams.items() if (stream.seconds[0] + stream.seconds[1]).any()}
+
+
+def _stream(pieces: Pieces, seconds: tuple[Floats, Floats], sent: tuple[Floats, Floats]) -> Stream:
+    counts = pieces.counts
+    return Stream((counts @ seconds[0], counts @ seconds[1]), (counts @ sent[0], counts @ sent[1]))
+
+
+def _seconds(unit: Unit, axis: str, slowdown: float) -> float:
+    hidden = float(np.asarray(unit.hidden.get(axis, 0.0)).reshape(-1)[0])
+    exposed = float(np.asarray(unit.parts.get(f"{axis}_comm", 0.0)).reshape(-1)[0])
+    return exposed + hidden * (1.0 - slowdown)
+
+
+def _sent(layer: LayerWork, axis: str) -> tuple[float, float]:
+    phases = [0.0, 0.0]
+    for item in layer.collectives:
+        if ("ep" if item.axis == "etp" else item.axis) == axis:
+            bytes_ = float(np.asarray(item.bytes * item.count).reshape(-1)[0])
+            phases[item.phase != "forward"] += bytes_
+    return phases[0], phases[1]
+
+
+def _held(work: Work, policy: Policy, program: Program, pieces: Pieces) -> Held:
+    memory = memory_of(work)
+    static = {kind: np.broadcast_to(grid, memory.total.shape)[:, 0].copy() for kind, grid in memory.kinds.items()}
+    saved, once, logits = (grid[:, 0] for grid in activation_pieces(work))
+    static["logits"] = np.zeros(program.pp)
+    if policy.offload in ("activations", "both"):
+        saved, once = np.zeros(program.pp), np.zeros(program.pp)
+    else:
+        static["activations"] = np.zeros(program.pp)
+    tensors = sum((size for kind, size in static.items() if kind != "overhead"), start=np.zeros(program.pp))
+    static["overhead"] = tensors * work.stack.fragmentation + work.stack.base_bytes
+    layers = pieces.layers[program.held]
+    # where the model is there twice each direction keeps the layers of its own piece
+    per_layer = saved / np.maximum(layers.sum(axis=1), 1.0)
+    return Held(
+        static=static,
+        saved=np.where(layers.sum(axis=1, keepdims=True) > 0, per_layer[:, None] * layers, saved[:, None] / layers.shape[1]),
+        once=once,
+        logits=logits,
+        fragmentation=work.stack.fragmentation,
+    )

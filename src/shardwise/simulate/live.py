@@ -1,0 +1,55 @@
+"""Memory over time: what each forward adds and each backward frees.
+
+A forward allocates everything it saves when it starts; a whole backward frees it when it ends. Where the backward is
+split, the input gradient frees what only it needed and the weight gradient the rest. The head's logits are there while
+the head runs: the loss turns them into their gradient at once.
+"""
+
+import numpy as np
+
+from shardwise.simulate.costs import KEPT_FOR_WEIGHTS, Held
+from shardwise.simulate.engine import Floats, Ints, Run
+from shardwise.simulate.program import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
+from shardwise.simulate.timeline import MEMORY, MemorySteps
+
+Step = tuple[Ints, Floats, int, Floats]
+"""ranks, times, kind, bytes"""
+
+
+def memory_steps(program: Program, run: Run, held: Held, ranks: Ints) -> MemorySteps:
+    """`ranks`: the number each of the program's ranks has in the timeline."""
+    steps = [*_static(held, ranks), *_activations(program, run, held, ranks)]
+    if held.fragmentation:
+        overhead = MEMORY.index("overhead")
+        steps += [(r, t, overhead, b * held.fragmentation) for r, t, _, b in _activations(program, run, held, ranks)]
+    return MemorySteps(
+        rank=np.concatenate([step[0] for step in steps]),
+        time_s=np.concatenate([step[1] for step in steps]),
+        kind=np.concatenate([np.full(len(step[0]), step[2], dtype=np.int64) for step in steps]),
+        bytes=np.concatenate([step[3] for step in steps]),
+    )
+
+
+def _static(held: Held, ranks: Ints) -> list[Step]:
+    zero = np.zeros(len(ranks))
+    return [(ranks, zero, MEMORY.index(kind), size) for kind, size in held.static.items()]
+
+
+def _activations(program: Program, run: Run, held: Held, ranks: Ints) -> list[Step]:
+    kind, rank = program.kind, program.rank
+    saved = held.saved[rank, program.chunk]
+    activations, logits = MEMORY.index("activations"), MEMORY.index("logits")
+    forward, whole, back, weight = (kind == k for k in (FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT))
+    freed = np.select([whole, back, weight], [saved, saved * (1 - KEPT_FOR_WEIGHTS), saved * KEPT_FOR_WEIGHTS], 0.0)
+    named = ranks[rank]
+    steps: list[Step] = [
+        (named[forward], run.start[forward], activations, saved[forward]),
+        (named[~forward], run.end[~forward], activations, -freed[~forward]),
+    ]
+    running = whole | back
+    head = (program.stage == program.stages - 1) & (forward | running)
+    for chosen, kind_, size in ((running, activations, held.once[rank]), (head, logits, held.logits[rank])):
+        if size[chosen].any():
+            steps.append((named[chosen], run.start[chosen], kind_, size[chosen]))
+            steps.append((named[chosen], run.end[chosen], kind_, -size[chosen]))
+    return steps

@@ -1,0 +1,149 @@
+"""One pipeline of a step: how long each task takes and waits, and when gradients are reduced.
+
+Overlap and its limits, as in the closed form: while a collective runs beside compute it advances at `hidden_share` of
+its pace, at most that share of it can hide, and compute slows by `slowdown` of what hides. While the rank is idle it
+advances at full pace.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise.simulate.costs import Costs
+from shardwise.simulate.engine import Floats, Ints, Run, run
+from shardwise.simulate.program import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of every task of a program."""
+
+    duration: Floats
+    delay: Floats
+    """per need: what is left of the transfer when the sender goes on"""
+    release: Floats
+    send: Floats
+    """per task: the whole transfer of its result, 0 where nothing is sent"""
+    stopped: Floats
+    """per task: the part of `send` in which the sender waits"""
+    gathered: Floats
+    """ranks x chunks: when a chunk's parameters are all there"""
+
+    def run(self, program: Program) -> Run:
+        return run(program.tasks, self.duration, self.delay, self.release)
+
+
+def timed(program: Program, costs: Costs, gpu_factor: Floats, link_factor: Floats) -> Timed:
+    """`gpu_factor` slows the compute of each rank, `link_factor` the transfers from each rank to the next."""
+    stage, rank = program.stage, program.rank
+    back = costs.input_gradient[stage] + costs.weight_gradient[stage]
+    length = np.select(
+        [program.kind == FORWARD, program.kind == INPUT_GRADIENT, program.kind == WEIGHT_GRADIENT],
+        [costs.forward[stage], costs.input_gradient[stage], costs.weight_gradient[stage]],
+        back,
+    )
+    length = length * gpu_factor[rank]
+    send = np.zeros(len(rank))
+    crossing = program.needs[program.crosses]
+    send[crossing] = costs.transfer_s * link_factor[_link(rank[crossing], rank[program.crosses], program.pp)]
+    stopped = send * costs.exposed_transfer
+    waiting = np.repeat(np.arange(len(rank)), np.diff(program.tasks.need_start))
+    apart = rank[program.need_source] != rank[waiting]
+    delay = np.where(apart, (send - stopped)[program.need_source], 0.0)
+    release, gathered, slowed = _gathers(program, costs, length)
+    slowed = slowed + _reductions_inside(program, costs, length)
+    return Timed(length + slowed + stopped, delay, release, send, stopped, gathered)
+
+
+def _link(sender: Ints, receiver: Ints, pp: int) -> Ints:
+    """The link between rank k and k + 1 has the number k; the one that closes the ring comes last."""
+    near = np.abs(sender - receiver) == 1
+    return np.asarray(np.where(near, np.minimum(sender, receiver), pp - 1))
+
+
+def under(seconds: Floats, window: Floats, costs: Costs, overlaps: bool) -> Floats:
+    """Seconds of a collective that hide under so much compute."""
+    return costs.hidden_share * np.minimum(seconds, window) if overlaps else np.zeros_like(seconds)
+
+
+def _gathers(program: Program, costs: Costs, length: Floats) -> tuple[Floats, Floats, Floats]:
+    """Parameters are gathered chunk by chunk from the step's start on; a chunk's first forward runs under the rest of
+    its own gather. -> release of each task, when each chunk is gathered, what the first forwards are slowed by."""
+    release, slowed = np.zeros(len(length)), np.zeros(len(length))
+    if not costs.gather_s.any():
+        return release, np.zeros_like(costs.gather_s), slowed
+    first = edge_tasks(program, program.kind == FORWARD, last=False)
+    turn = np.argsort(first, axis=1)
+    in_turn = np.cumsum(np.take_along_axis(costs.gather_s, turn, axis=1), axis=1)
+    gathered = np.empty_like(in_turn)
+    np.put_along_axis(gathered, turn, in_turn, axis=1)
+    hidden = under(costs.gather_s, length[first], costs, costs.overlap_param)
+    release[first] = gathered - hidden if costs.overlap_param else in_turn[:, -1:]
+    slowed[first] = costs.slowdown * hidden
+    return release, gathered, slowed
+
+
+def _reductions_inside(program: Program, costs: Costs, length: Floats) -> Floats:
+    """What reductions add to the backwards they run under."""
+    slowed = np.zeros(len(length))
+    final = finishes_gradient(program)
+    if costs.reduces_each:
+        # a sharded buffer must be free again before the next micro-batch adds to it: the rest is waited for
+        seconds = costs.reduce_s[program.rank, program.chunk][final]
+        hidden = under(seconds, length[final], costs, costs.overlap_grad)
+        slowed[final] = seconds - hidden + costs.slowdown * hidden
+        return slowed
+    last = edge_tasks(program, final, last=True)
+    slowed[last] = costs.slowdown * under(costs.reduce_s, length[last], costs, costs.overlap_grad)
+    return slowed
+
+
+def finishes_gradient(program: Program) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Tasks after which a micro-batch's weight gradients of a chunk are there."""
+    return np.asarray((program.kind != FORWARD) & (program.kind != INPUT_GRADIENT))
+
+
+def edge_tasks(program: Program, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]]", *, last: bool) -> Ints:
+    """ranks x chunks: the first or last of the chosen tasks of each chunk."""
+    shape = program.held.shape
+    index = np.flatnonzero(chosen)
+    place = program.rank[index] * shape[1] + program.chunk[index]
+    found = np.full(shape[0] * shape[1], -1 if last else len(program.rank), dtype=np.int64)
+    (np.maximum if last else np.minimum).at(found, place, index)
+    return found.reshape(shape)
+
+
+def reductions(program: Program, costs: Costs, timed_run: Run) -> tuple[Floats, Floats]:
+    """ranks x chunks: when the reduction of each chunk's gradients starts and ends on the rank's gradient stream."""
+    last = edge_tasks(program, finishes_gradient(program), last=True)
+    lane = program.tasks.lane_start
+    if costs.reduces_each or not costs.reduce_s.any():
+        return timed_run.end[last], timed_run.end[last]
+    start, end = np.empty(last.shape), np.empty(last.shape)
+    for rank in range(program.pp):
+        stop = int(lane[rank + 1])
+        free = 0.0 if costs.overlap_grad else float(timed_run.end[stop - 1])
+        for chunk in np.argsort(last[rank]):
+            task = int(last[rank, chunk])
+            begin = max(free, float(timed_run.start[task]))
+            window = slice(task, stop)
+            free = _finish(begin, float(costs.reduce_s[rank, chunk]), costs.hidden_share,
+                           timed_run.start[window].tolist(), timed_run.end[window].tolist())  # fmt: skip
+            start[rank, chunk], end[rank, chunk] = begin, free
+    return start, end
+
+
+def _finish(begin: float, seconds: float, share: float, starts: list[float], ends: list[float]) -> float:
+    """When a collective that began then is done, beside the compute spans that follow."""
+    now, left, can_hide = begin, seconds, share * seconds
+    for start, end in zip(starts, ends, strict=True):
+        if end <= now:
+            continue
+        if start > now:
+            if left <= start - now:
+                return now + left
+            left -= start - now
+            now = start
+        hidden = min(share * (end - now), can_hide, left)
+        left, can_hide, now = left - hidden, can_hide - hidden, end
+    return now + left

@@ -1,0 +1,96 @@
+"""A schedule's order as tasks: who computes what, and which piece on another rank each one waits for."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.schedules import schedules
+from shardwise.simulate.engine import Ints, Tasks
+
+CODES = {"F": 0, "B": 1, "I": 2, "W": 3}
+FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(4)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One row per task of one pipeline; lanes are the ranks."""
+
+    schedule: str
+    pp: int
+    stages: int
+    """pieces the model is cut into"""
+    held: Ints
+    """ranks x chunks: which piece that is"""
+    micro_batches: int
+    tasks: Tasks
+    rank: Ints
+    kind: Ints
+    micro_batch: Ints
+    chunk: Ints
+    stage: Ints
+    needs: Ints
+    """the task on another piece whose result this one uses, or -1"""
+    crosses: NDArray[np.bool_]
+    """that task is on another rank, so its result has to be sent"""
+    done: Ints
+    """the task at whose end this one's result is there: itself, or the one it runs together with"""
+    need_source: Ints
+    """per need of `tasks`: the task whose result is waited for"""
+
+
+@lru_cache(maxsize=64)
+def program_of(name: str, pp: int, vpp: int, micro_batches: int) -> Program:
+    schedule = schedules()[name]
+    reason = schedule.legal(pp, vpp, micro_batches)
+    if reason:
+        raise ValueError(reason)
+    orders = schedule.order(pp, vpp, micro_batches)
+    chunks = 2 if schedule.both_ends else vpp
+    held = np.array([[schedule.stage(r, c, pp, vpp) for c in range(chunks)] for r in range(pp)], dtype=np.int64)
+    lengths = [len(order) for order in orders]
+    actions = [action for order in orders for action in order]
+    kind, batch, chunk, joined = (
+        np.array(column, dtype=np.int64)
+        for column in (
+            [CODES[action.kind] for action in actions],
+            [action.micro_batch for action in actions],
+            [action.chunk for action in actions],
+            [action.joined for action in actions],
+        )
+    )
+    rank = np.repeat(np.arange(pp), lengths)
+    stage = held[rank, chunk]
+    needs = _needs(kind, stage, batch, micro_batches, int(held.max()) + 1)
+    index = np.arange(len(kind))
+    done = index + joined
+    # of two tasks that run together, the first starts no sooner than the second could
+    waiting = np.concatenate([index[needs >= 0], index[joined > 0]])
+    source = np.concatenate([needs[needs >= 0], needs[index[joined > 0] + 1]])
+    waiting, source = waiting[source >= 0], source[source >= 0]
+    by_task = np.argsort(waiting, kind="stable")
+    waiting, source = waiting[by_task], source[by_task]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(waiting, minlength=len(kind)))])
+    return Program(
+        schedule=name, pp=pp, stages=int(held.max()) + 1, held=held, micro_batches=micro_batches,
+        tasks=Tasks(np.cumsum([0, *lengths]), starts, done[source]), rank=rank, kind=kind, micro_batch=batch,
+        chunk=chunk, stage=stage, needs=needs, crosses=(needs >= 0) & (rank[needs] != rank), done=done,
+        need_source=source,
+    )  # fmt: skip
+
+
+def _needs(kind: Ints, stage: Ints, batch: Ints, micro_batches: int, stages: int) -> Ints:
+    """A forward uses the one before it, a backward (its input gradient) the one behind it. What a rank needs of itself
+    its order already puts first."""
+    key = stage * micro_batches + batch
+    index = np.arange(len(kind))
+    ahead, back = kind == FORWARD, (kind == BACKWARD) | (kind == INPUT_GRADIENT)
+    forwards, backwards = (np.full(stages * micro_batches, -1, dtype=np.int64) for _ in range(2))
+    forwards[key[ahead]], backwards[key[back]] = index[ahead], index[back]
+    needs = np.full(len(kind), -1, dtype=np.int64)
+    fed = ahead & (stage > 0)
+    needs[fed] = forwards[key[fed] - micro_batches]
+    fed = back & (stage < stages - 1)
+    needs[fed] = backwards[key[fed] + micro_batches]
+    return needs
