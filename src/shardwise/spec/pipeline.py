@@ -69,8 +69,8 @@ def refusal(schedule: str, pp: int, vpp: int, micro_batches: int) -> str:
     needs = NEEDS[schedule]
     if needs.met(pp, vpp, micro_batches):
         return ""
-    others = " or ".join(repr(name) for name in NEEDS if NEEDS[name].met(pp, vpp, micro_batches) and pp > 1)
+    others = [repr(name) for name in NEEDS if pp > 1 and NEEDS[name].met(pp, vpp, micro_batches)]
     return (
         f"schedule {schedule!r} with pp {pp}, vpp {vpp}, {micro_batches} micro-batches: it needs {needs.text()}"
-        f"{'; or take ' + others if others else ''}"
+        f"{'; or take ' + ' or '.join(others[:2]) if others else ''}"
     )

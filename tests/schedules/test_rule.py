@@ -1,0 +1,41 @@
+"""The rule on schedules, chunks and micro-batches: the same as the schedules' own, and its cure keeps the schedule."""
+
+from itertools import product
+
+import pytest
+
+from shardwise.arch import model_of
+from shardwise.schedules import schedules
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import SCHEDULES, Policies, Policy
+from shardwise.spec.rules import RULES, verdict_of
+
+MODEL, CLUSTER = model_of("llama-3-8b"), cluster_of("8xh100")
+RULE = next(rule for rule in RULES if rule.name == "interleaving")
+
+
+@pytest.mark.parametrize("global_batch", [6, 8, 16])
+def test_columns_of_mixed_schedules(global_batch: int) -> None:
+    cases = list(product(SCHEDULES, (1, 2, 3, 4), (1, 2, 3), (1, 2)))
+    job = Job(seq=8192, global_batch=global_batch)
+    policies = Policies.of(Policy(schedule=name, pp=pp, vpp=vpp, dp=dp) for name, pp, vpp, dp in cases)
+    expected = [not schedules()[name].legal(pp, vpp, global_batch // dp) for name, pp, vpp, dp in cases]
+    assert RULE.check(MODEL, CLUSTER, job, policies).tolist() == expected
+    assert 0 < sum(expected) < len(expected)
+
+
+@pytest.mark.parametrize(
+    ("policy", "cure"),
+    [
+        (Policy(dp=2, pp=4, schedule="zb_v"), ("zb_v", 4, 2)),
+        (Policy(dp=2, pp=4, vpp=2, schedule="dualpipe"), ("dualpipe", 4, 1)),
+        (Policy(dp=4, pp=2, vpp=2, schedule="1f1b"), ("interleaved", 2, 2)),
+    ],
+)
+def test_the_cure_keeps_what_it_can(policy: Policy, cure: tuple[str, int, int]) -> None:
+    verdict = verdict_of(MODEL, CLUSTER, Job(seq=8192, global_batch=64), policy)
+    assert verdict.rule == "interleaving"
+    assert policy.schedule in verdict.why
+    assert verdict.cure is not None
+    assert (verdict.cure.schedule, verdict.cure.pp, verdict.cure.vpp) == cure
