@@ -61,7 +61,7 @@ def test_a_profile_survives_its_file(tmp_path):
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(text, field, said):
-    with pytest.raises(ValueError, match="profile bad.toml") as error:
+    with pytest.raises(ValueError, match=r"profile bad\.toml") as error:
         profile_from(text, "bad.toml")
     assert field in str(error.value)
     assert said in str(error.value)
@@ -82,9 +82,10 @@ def test_no_file_ends_in_another_error(junk, at):
     whole = to_toml(SLOW).encode()
     for raw in (junk, whole[: at % len(whole)] + junk + whole[at % len(whole) :]):
         try:
-            assert isinstance(profile_from(raw, "x"), Profile)
+            said = profile_from(raw, "x").words
         except ValueError as error:
-            assert str(error).startswith("profile x")
+            said = str(error)
+        assert said.startswith("profile ")
 
 
 def test_the_curve_takes_what_was_measured_and_keeps_the_rest():
@@ -223,7 +224,8 @@ def test_rates_reached_in_place_of_the_datasheet():
     ("reported", "name"),
     [
         ("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H100 PCIe", "h100-pcie"),
-        ("NVIDIA A100-SXM4-80GB", "a100-80"), ("NVIDIA A100-SXM4-40GB", "a100-40"), ("NVIDIA A100 80GB PCIe", "a100-80-pcie"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80"), ("NVIDIA A100-SXM4-40GB", "a100-40"),
+        ("NVIDIA A100 80GB PCIe", "a100-80-pcie"),
         ("NVIDIA B200", "b200"), ("NVIDIA GB200", "gb200"), ("NVIDIA H20", "h20"), ("Tesla V100-SXM2-32GB", "v100"),
         ("NVIDIA GeForce RTX 4090", "rtx4090"), ("h100-96", "h100-96"), ("NVIDIA T4", None), ("", None),
     ],

@@ -76,7 +76,7 @@ def _trace(raw: bytes, path: Path, base: Profile | None, cluster: Cluster | None
     if not facts.points:
         raise ValueError(f"from: {path.name} has neither shapes nor enough launches; profile with record_shapes=True")
     head = _head(path, base, facts.device, cluster)
-    found = profile_from_points(head, facts.points, gpu_of(head.device))
+    found = profile_from_points(head, facts.points, cluster.gpu if cluster is not None else gpu_of(head.device))
     merged = replace(
         head,
         peak_flops={**head.peak_flops, **found.peak_flops},

@@ -125,7 +125,7 @@ def _bar() -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _write(out: Path, profile: Profile, notes: list[str], json: bool) -> None:
-    write_whole(out, to_toml(profile).encode())
+    write_whole(out, to_toml(profile).encode(), "out")
     gpu = _catalog_gpu(profile)
     notes = [*notes, f"written to {out}; use it with --profile {out}"]
     if json:

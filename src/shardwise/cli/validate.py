@@ -41,14 +41,14 @@ def validate(
     return 0
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, what: str = "json") -> None:
     """The file is there complete or not at all: written beside it, then moved into place."""
     if path.is_dir():
-        raise ValueError(f"json: {str(path)!r} is a folder; write the path of a file, or '-' for stdout")
+        raise ValueError(f"{what}: {str(path)!r} is a folder; write the path of a file, or '-' for stdout")
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise ValueError(f"json: {str(path)!r} cannot be written ({error.strerror}); write another path") from None
+        raise ValueError(f"{what}: {str(path)!r} cannot be written ({error.strerror}); write another path") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -19,6 +19,8 @@ WHOLE_FIT = 8
 WHOLE_ATTENTION = 6
 UNKNOWN_PEAK = 1.25
 """a device without a datasheet: its peak is taken this far above the best rate seen"""
+NOT_BINDING = 1e15
+"""bytes/s where memory was not measured: the products then say all there is"""
 MEMORY_KINDS = {
     "copy": "stream", "add": "stream", "rms_norm": "norm", "gelu": "activation", "adamw": "optimizer",
 }  # fmt: skip
@@ -79,7 +81,7 @@ def _peaks(points: Points, gpu: Gpu | None) -> dict[str, float]:
 
 def _best_stream(points: Points) -> float:
     rates = [float(row["bytes"]) / float(row["seconds"]) for row in points.get("memory", ())]
-    return max(rates, default=1e9)
+    return max(rates, default=NOT_BINDING)
 
 
 def _stranger(name: str, peaks: dict[str, float], bandwidth: float) -> Gpu:

@@ -136,7 +136,7 @@ def parse(raw: bytes) -> NcclRun:
     if raw.lstrip()[:1] == b"{":
         try:
             data = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"from: not readable as JSON: {str(error)[:200]}") from None
         if not is_json(data):
             raise ValueError("from: JSON without the 'config' and 'results' of nccl-tests -J")

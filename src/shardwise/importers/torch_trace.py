@@ -63,7 +63,7 @@ class TraceFacts:
 def parse(raw: bytes) -> TraceFacts:
     try:
         trace = msgspec.json.decode(raw, type=Trace)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"from: not readable as a trace with 'traceEvents': {str(error)[:200]}") from None
     events = trace.traceEvents
     if len(events) > MOST_EVENTS:

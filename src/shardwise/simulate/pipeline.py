@@ -122,28 +122,45 @@ def reductions(program: Program, costs: Costs, timed_run: Run) -> tuple[Floats, 
     start, end = np.empty(last.shape), np.empty(last.shape)
     for rank in range(program.pp):
         stop = int(lane[rank + 1])
-        free = 0.0 if costs.overlap_grad else float(timed_run.end[stop - 1])
-        for chunk in np.argsort(last[rank]):
-            task = int(last[rank, chunk])
-            begin = max(free, float(timed_run.start[task]))
-            window = slice(task, stop)
-            free = _finish(begin, float(costs.reduce_s[rank, chunk]), costs.hidden_share,
-                           timed_run.start[window].tolist(), timed_run.end[window].tolist())  # fmt: skip
-            start[rank, chunk], end[rank, chunk] = begin, free
+        turn = np.argsort(last[rank])
+        seconds = costs.reduce_s[rank, turn]
+        if costs.overlap_grad:
+            window = slice(int(last[rank, turn[0]]), stop)
+            spans = list(zip(timed_run.start[window].tolist(), timed_run.end[window].tolist(), strict=True))
+            ready = timed_run.start[last[rank, turn]].tolist()
+            bars = _beside(ready, seconds.tolist(), costs.hidden_share, spans)
+        else:
+            done = float(timed_run.end[stop - 1]) + np.cumsum([0.0, *seconds])
+            bars = list(zip(done[:-1].tolist(), done[1:].tolist(), strict=True))
+        start[rank, turn], end[rank, turn] = np.array(bars).T
     return start, end
 
 
-def _finish(begin: float, seconds: float, share: float, starts: list[float], ends: list[float]) -> float:
-    """When a collective that began then is done, beside the compute spans that follow."""
-    now, left, can_hide = begin, seconds, share * seconds
-    for start, end in zip(starts, ends, strict=True):
-        if end <= now:
-            continue
-        if start > now:
-            if left <= start - now:
-                return now + left
-            left -= start - now
-            now = start
-        hidden = min(share * (end - now), can_hide, left)
-        left, can_hide, now = left - hidden, can_hide - hidden, end
-    return now + left
+def _beside(
+    ready: list[float], seconds: list[float], share: float, spans: list[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """(start, end) of collectives one after another beside compute spans. What cannot hide of any of them is done when
+    the rank has nothing else to do, and drawn behind the last."""
+    bars: list[tuple[float, float]] = []
+    now, exposed, at = 0.0, 0.0, 0
+    for begin, length in zip(ready, seconds, strict=True):
+        now = max(now, begin)
+        first, left = now, share * length
+        exposed += (1.0 - share) * length
+        while at < len(spans) and left > 0.0:
+            start, end = spans[at]
+            if start > now:
+                idle = start - now
+                exposed -= min(exposed, max(idle - left, 0.0))
+                left, now = max(left - idle, 0.0), min(now + left, start) if left < idle else start
+                continue
+            if share * (end - now) > left:
+                now, left = now + left / share, 0.0
+                continue
+            left -= share * max(end - now, 0.0)
+            now, at = max(now, end), at + 1
+        now += left
+        bars.append((first, now))
+    finish = max(now, spans[-1][1]) + exposed
+    bars[-1] = (bars[-1][0], finish)
+    return bars

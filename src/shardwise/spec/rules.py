@@ -225,12 +225,11 @@ def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> P
     gpus = divisors(cluster.gpus)
     experts = _experts(model)
     micros = sorted({policy.micro_batch, *(d for d in divisors(job.global_batch) if d <= 64)})
-    chunks = [2] if NEEDS[policy.schedule].chunks == "two" else []
     rows = [
         (tp, pp, cp, cluster.gpus // (tp * pp * cp), vpp, ep, micro)
         for tp, pp, cp in product([d for d in gpus if d <= 64], [d for d in gpus if d <= model.layers + 2], gpus[:8])
         if cluster.gpus % (tp * pp * cp) == 0
-        for vpp in sorted({1, policy.vpp, *chunks})
+        for vpp in sorted({1, policy.vpp})
         for ep in ([1] if experts is None else sorted({1, policy.ep, *divisors(experts.count)}))
         for micro in micros
     ]

@@ -22,6 +22,7 @@ def floor_point(bench: Bench) -> Point:
     if not bench.cuda:
         return {"what": "kernel_floor", "seconds": bench.seconds([lambda: x.add_(1.0)])}
     stream = torch.cuda.Stream(bench.device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(bench.device))
     with torch.cuda.stream(stream):
         x.add_(1.0)
     stream.synchronize()

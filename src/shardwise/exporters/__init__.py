@@ -1,0 +1,1 @@
+"""What shardwise found, in the files of other tools: one file each."""

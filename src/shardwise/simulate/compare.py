@@ -1,0 +1,53 @@
+"""The same policy under every schedule that can run it."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shardwise.cost.profile import Profile
+from shardwise.schedules import schedules
+from shardwise.simulate.step import simulate
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policy
+from shardwise.spec.rules import verdict_of
+from shardwise.spec.stack import Stack
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    schedule: str
+    vpp: int
+    step_s: float | None
+    bubble: float | None
+    peak_bytes: float | None
+    """of the fullest stage"""
+    closed_form_s: float | None
+    why_not: str = ""
+
+
+def compare(
+    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None = None
+) -> list[Compared]:
+    """Fastest first; a schedule that cannot run says why. One that needs chunks gets the policy's, or two."""
+    rows = []
+    for name in schedules():
+        other = replace(policy, schedule=name, vpp=_chunks(name, policy))
+        verdict = verdict_of(model, cluster, job, other, cure=False)
+        if not verdict.legal:
+            rows.append(Compared(schedule=name, vpp=other.vpp, step_s=None, bubble=None, peak_bytes=None,
+                                 closed_form_s=None, why_not=verdict.why))  # fmt: skip
+            continue
+        found = simulate(model, cluster, job, other, stack, profile=profile)
+        timeline = found.timeline()
+        rows.append(Compared(
+            schedule=name, vpp=other.vpp, step_s=found.step_s, bubble=timeline.bubble(),
+            peak_bytes=max(peak.bytes for peak in timeline.peaks()), closed_form_s=float(found.closed.times.step_s[0]),
+        ))  # fmt: skip
+    return sorted(rows, key=lambda row: (row.step_s is None, row.step_s or 0.0, row.schedule))
+
+
+def _chunks(name: str, policy: Policy) -> int:
+    needs = schedules()[name].chunks
+    if needs == "many":
+        return max(policy.vpp, 2)
+    return 2 if needs == "two" else 1

@@ -1,0 +1,104 @@
+"""Time and memory of every stage with every run of layers it might hold."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from msgspec.structs import replace as changed
+
+from shardwise.cost.profile import Profile
+from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.memory import activation_pieces, memory_of
+from shardwise.simulate.engine import Floats, Ints
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import Stack
+from shardwise.work import Work, work_of
+from shardwise.work.parameters import stage_parameters
+from shardwise.work.stages import Stages
+
+
+@dataclass(frozen=True)
+class Segments:
+    """stages x first layer x end: one micro-batch's seconds, layers that recompute, bytes at the peak."""
+
+    seconds: Floats
+    """infinite where the stage would not fit even with every layer recomputed, or would be empty"""
+    any_seconds: Floats
+    """the same where it does not fit"""
+    recomputed: Floats
+    bytes: Floats
+
+
+def segments_of(
+    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, limit: float, profile: Profile | None
+) -> Segments:
+    """Stages that hold as many layers of each kind are the same, so only those that differ are computed."""
+    counts, index = _distinct(model)
+    stages = np.repeat(np.arange(policy.pp), len(counts))
+    held = np.tile(counts, (policy.pp, 1))
+    plain, full = (_works(model, job, changed(policy, recompute=r), stack, stages, held) for r in ("none", "full"))
+    layers = held.sum(axis=1)
+    memory = memory_of(plain)
+    in_flight, total = memory.in_flight[:, 0], memory.total[:, 0]
+    kept, short = (activation_pieces(work) for work in (plain, full))
+    grows = 1.0 + stack.fragmentation
+    saves = in_flight * (kept[0] - short[0])[:, 0] / np.maximum(layers, 1) * grows
+    extra = (short[1] - kept[1])[:, 0] * grows
+    over = total - limit
+    # with offloaded activations there is nothing to gain
+    worth = (saves > 0) & (policy.offload not in ("activations", "both"))
+    needed = np.where(worth, np.ceil((over + extra) / np.where(worth, saves, 1.0)), np.inf)
+    repeated = np.where(over <= 0, 0.0, needed)
+    possible = repeated <= layers
+    repeated = np.where(possible, repeated, np.where(worth, layers, 0))
+    bytes_ = total - np.where(repeated > 0, repeated * saves - extra, 0.0)
+    seconds = _seconds(model, cluster, job, policy, stack, held, stages, repeated, profile)
+    empty = (layers == 0) & (stages > 0) & (stages < policy.pp - 1)
+    shaped = [_spread(v, index, policy.pp) for v in (np.where(possible & ~empty, seconds, np.inf), seconds)]
+    return Segments(*shaped, _spread(repeated, index, policy.pp), _spread(bytes_, index, policy.pp))
+
+
+def _distinct(model: Model) -> tuple[Ints, Ints]:
+    """Different layer counts by kind of all runs of layers, and which of them each (first, end) is; -1: none."""
+    pattern = np.array(model.pattern, dtype=np.int64)
+    prefix = np.stack([np.concatenate([[0], np.cumsum(pattern == k)]) for k in range(len(model.kinds))], axis=1)
+    low, high = np.triu_indices(model.layers + 1)
+    counts, inverse = np.unique(prefix[high] - prefix[low], axis=0, return_inverse=True)
+    index = np.full((model.layers + 1, model.layers + 1), -1, dtype=np.int64)
+    index[low, high] = inverse.reshape(-1)
+    return counts, index
+
+
+def _spread(values: Floats, index: Ints, pp: int) -> Floats:
+    table = values.reshape(pp, -1)
+    return np.where(index >= 0, table[:, np.maximum(index, 0)], np.inf)
+
+
+def _works(model: Model, job: Job, policy: Policy, stack: Stack, stage: Ints, held: Ints) -> Work:
+    """One row per stage and set of layers."""
+    work = work_of(model, job, Policies.of([policy]).take(np.zeros(len(stage), dtype=np.int64)), stack,
+                   every_stage=False)  # fmt: skip
+    stages = Stages(
+        index=stage[:, None].astype(np.float64),
+        kinds=tuple(held[:, k : k + 1].astype(np.float64) for k in range(held.shape[1])),
+        layers=held.sum(axis=1, keepdims=True).astype(np.float64),
+        first=(stage == 0)[:, None].astype(np.float64),
+        last=(stage == policy.pp - 1)[:, None].astype(np.float64),
+    )
+    return replace(work, stages=stages, parameters=stage_parameters(work.counts, work.layout, stages))
+
+
+def _seconds(
+    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, held: Ints, stage: Ints, repeated: Floats,
+    profile: Profile | None,
+) -> Floats:  # fmt: skip
+    both = Policies.of([changed(policy, recompute=r) for r in ("none", "full")])
+    # the stack already is what the profile makes of it: only the machine's part of the profile is applied again
+    measured = None if profile is None else changed(profile, host=None, run=None)
+    units = estimate(model, cluster, job, both, stack, profile=measured).times.units
+    plain, full = (np.array([float(unit.total[row]) for unit in units]) for row in (0, 1))
+    counts = np.column_stack([held, stage == 0, stage == policy.pp - 1])
+    share = repeated / np.maximum(held.sum(axis=1), 1)
+    return np.asarray(counts @ plain + share * (counts @ (full - plain)))
