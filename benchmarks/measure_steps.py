@@ -68,6 +68,8 @@ class Training:
         )
         shape = (config.micro_batch, config.seq + 1)
         self.batches = [torch.randint(config.vocab, shape, device=device) for _ in range(config.accum)]
+        if self.cuda:
+            torch.cuda.empty_cache()  # the fp32 weights that bf16 ones were made of are not the step's memory
 
     def step(self) -> tuple[float, float, float]:
         """(whole step, forward passes, optimizer) in seconds."""

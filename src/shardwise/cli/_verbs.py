@@ -6,6 +6,8 @@ The module is imported only when the verb is run, so that `--help` costs nothing
 VERBS: dict[str, str] = {
     "plan": "The best policies for a model on a cluster, and why the others lose.",
     "estimate": "One policy: memory, step time, MFU, traffic, cost, verdict.",
+    "simulate": "A step in time: schedules compared, bubble, stragglers, jitter, a trace.",
+    "stages": "The best layers for each pipeline stage, and which of them recompute.",
     "validate": "Predictions held against a table of measured runs.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
     "models": "The models shardwise knows, or everything about one of them.",

@@ -103,10 +103,12 @@ def _unit(
     total = _sum(parts)
     parts["host"] = np.maximum(_host(seconds, full, work, machine) - total, 0.0)
     ahead = ahead + parts["host"] / (3.0 + full)
-    touched = stack.grad_accumulation_bytes + machine.precision.cast_traffic
-    if touched:
+    if stack.grad_accumulation_bytes or machine.precision.cast_traffic:
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
-        parts["backward"] = parts["backward"] + memory_seconds(machine.curve, held * touched)
+        # where gradients are freed after a step, its first micro-batch has nothing to add to
+        adding = 1.0 - 1.0 / layout.micro_batches if stack.frees_gradients else 1.0
+        touched = held * (adding * stack.grad_accumulation_bytes + machine.precision.cast_traffic)
+        parts["backward"] = parts["backward"] + memory_seconds(machine.curve, touched)
     total = _sum(parts)
     if gathers.any:
         needed = gathers.seconds(counts)

@@ -32,6 +32,8 @@ def memory_of(work: Work) -> Memory:
     dense, expert = work.parameters
     in_flight = _in_flight(work)
     activations, logits = _activations(work, in_flight)
+    # the loss is over before the first layer's backward begins: the two never stand together
+    working = np.maximum(_working(work), logits) - logits
     off_activations = (policies.offload >= 2)[:, None]
     off_optimizer = ((policies.offload == 1) | (policies.offload == 3))[:, None]
     kept = np.where(off_activations, activations / np.maximum(stages.layers * in_flight, 1.0), activations)
@@ -43,7 +45,7 @@ def memory_of(work: Work) -> Memory:
         "activations": kept * stack.act_overhead,
         "logits": logits,
         "gathered": _gathered(work, dense + expert),
-        "working": _working(work),
+        "working": working,
         "buffers": _buffers(work, dense + expert),
     }
     if stack.frees_gradients:
@@ -115,9 +117,6 @@ def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
         selective = full + work.stack.selective_kept * (selective - full)
         short = np.where(policies.recompute == 2, full, selective)
         held = held + count * (share * np.asarray(short)[:, None] + (1 - share) * np.asarray(none)[:, None])
-        # a layer that recomputes needs its whole set once, while its backward runs
-        held_once = np.where((policies.recompute == 2) & (share > 0).any(axis=1), none - full, 0.0)
-        held = held + (count > 0) * held_once[:, None] / np.maximum(in_flight, 1e-9)
     embedding = work.embedding.saved_bytes()[0]
     held = held + stages.first * np.asarray(embedding + 0 * layout.tp)[:, None]
     head = next(t.bytes for t in work.head.saved if t.name == "logits and loss")
@@ -148,11 +147,14 @@ def _gathered(work: Work, parameters: Grid) -> Grid:
 
 
 def _working(work: Work) -> Grid:
-    """Short-lived tensors of the largest layer's backward."""
-    most: Numbers | float = 0.0
-    for layer in work.kinds:
-        most = np.maximum(most, layer.working_bytes)
-    return np.asarray(most + 0 * work.layout.tp)[:, None] + 0 * work.stages.index
+    """Short-lived tensors of the largest layer's backward; a layer that recomputes also needs its whole set once."""
+    full = work.layout.policies.recompute == 2
+    most = np.zeros_like(work.stages.index)
+    for layer, count in zip(work.kinds, work.stages.kinds, strict=True):
+        none, _, short = layer.saved_bytes()
+        needed = layer.working_bytes + np.where(full, none - short, 0.0)
+        most = np.maximum(most, (count > 0) * np.asarray(needed + 0 * work.layout.tp)[:, None])
+    return most
 
 
 def _buffers(work: Work, parameters: Grid) -> Grid:

@@ -9,6 +9,7 @@ LETTERS = {
     "optimizer": "o", "other": "x",
 }  # fmt: skip
 IDLE = "."
+GAP = " ~ "
 SHOWN_LANES = ("compute", "grad", "param")
 MOST_ROWS = 16
 LABEL = 5
@@ -16,8 +17,11 @@ WIDTH = 80
 
 
 def gantt(timeline: Timeline, width: int = WIDTH) -> list[str]:
-    """Lines of at most `width` columns: what fills most of each moment, idle where nothing fills half of it."""
-    columns = width - LABEL - 1
+    """Lines of at most `width` columns: what fills most of each moment, idle where nothing fills half of it.
+
+    A step too long to show every forward is shown at its start and its end, with a gap between.
+    """
+    windows = _windows(timeline, width - LABEL - 1)
     ranks = range(timeline.ranks)
     shown = list(ranks) if len(ranks) <= MOST_ROWS else [*ranks[: MOST_ROWS // 2], *ranks[-MOST_ROWS // 2 :]]
     lines = []
@@ -26,7 +30,7 @@ def gantt(timeline: Timeline, width: int = WIDTH) -> list[str]:
             lines.append(f"{'...':>{LABEL}}")
         # a second class of pipelines (one with a straggler) shows the same stages again, marked
         mark = "*" if rank >= timeline.stage.max() + 1 else ""
-        lines.append(f"{f'{timeline.stage[rank]}{mark}':>{LABEL}} " + _line(timeline, rank, columns))
+        lines.append(f"{f'{timeline.stage[rank]}{mark}':>{LABEL}} " + GAP.join(_line(timeline, rank, edges) for edges in windows))
     return lines
 
 
@@ -35,13 +39,24 @@ def legend(timeline: Timeline) -> str:
     return "  ".join([*(f"{letter} {kind}" for kind, letter in LETTERS.items() if kind in present), f"{IDLE} idle"])
 
 
-def _line(timeline: Timeline, rank: int, columns: int) -> str:
+def _windows(timeline: Timeline, columns: int) -> list[Floats]:
+    """Edges of the columns: the whole step, or its two ends at one forward a column."""
     spans = timeline.spans
-    edges = np.linspace(0.0, timeline.step_s, columns + 1)
+    forwards = spans.piped & (spans.kind == KINDS.index("forward"))
+    longest = float((spans.end_s - spans.start_s)[forwards].max(initial=0.0))
+    if longest * columns >= timeline.step_s:
+        return [np.linspace(0.0, timeline.step_s, columns + 1)]
+    half = (columns - len(GAP)) // 2
+    return [np.arange(half + 1) * longest, timeline.step_s - np.arange(half, -1, -1) * longest]
+
+
+def _line(timeline: Timeline, rank: int, edges: Floats) -> str:
+    spans = timeline.spans
+    columns = len(edges) - 1
     mine = spans.rank == rank
     lanes = np.isin(spans.lane, [LANES.index(lane) for lane in SHOWN_LANES])
     filled = np.zeros((len(LETTERS) + 1, columns))
-    filled[-1] = 0.5 * timeline.step_s / columns
+    filled[-1] = 0.5 * np.diff(edges)
     for row, kind in enumerate(LETTERS):
         chosen = mine & lanes & (spans.kind == KINDS.index(kind))
         if chosen.any():

@@ -6,6 +6,7 @@ bounds are tried from the smallest that works upwards until the bound alone cost
 """
 
 from dataclasses import dataclass
+from dataclasses import replace as with_
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,11 +16,15 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.schedules import schedules
 from shardwise.simulate.engine import Floats, Ints
 from shardwise.simulate.segments import Segments, segments_of
+from shardwise.simulate.step import Simulation, composed, simulate
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import Stack
+
+TIE = 1e-6
+"""weight of a stage's square beside its time: decides between equals only"""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,37 @@ def best_split(
     )
 
 
+def simulate_split(
+    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, split: Split, profile: Profile | None = None
+) -> Simulation:
+    """The step with these layers on each stage, so many of them recomputed."""
+    plain, full = (
+        simulate(model, cluster, job, replace(policy, recompute=recompute, recompute_layers=-1), stack,
+                 profile=profile, rank_layers=split.layers)
+        for recompute in ("none", "full")
+    )  # fmt: skip
+    if not any(split.recomputed):
+        return plain
+    program = plain.program
+    rank_share = np.array(split.recomputed) / np.maximum(split.layers, 1)
+    share = np.zeros(program.stages)
+    for chunk in range(program.held.shape[1] - 1, -1, -1):
+        share[program.held[:, chunk]] = rank_share
+    a, b = plain.costs, full.costs
+    held = with_(
+        a.held,
+        saved=a.held.saved + rank_share[:, None] * (b.held.saved - a.held.saved),
+        once=np.where(rank_share > 0, b.held.once, a.held.once),
+    )
+    costs = with_(
+        a,
+        forward=a.forward + share * (b.forward - a.forward),
+        input_gradient=a.input_gradient + share * (b.input_gradient - a.input_gradient),
+        held=held,
+    )
+    return composed(plain.policy, plain.closed, program, costs)
+
+
 def _split(segments: Segments, cuts: Ints) -> Split:
     low, high = cuts[:-1], cuts[1:]
     stage = np.arange(len(low))
@@ -98,7 +134,10 @@ def _search(seconds: Floats, micro_batches: float, share: float) -> Ints | None:
         found = _shortest(seconds, float(bound))
         if found is not None and (step := _step(seconds, found[1], micro_batches, share)) < best:
             best, best_cuts = step, found[1]
-    return best_cuts
+    slowest = float(seconds[np.arange(len(seconds)), best_cuts[:-1], best_cuts[1:]].max())
+    # many splits are as good: of those, the one whose stages are most alike
+    alike = _shortest(np.where(seconds <= slowest, seconds * (1.0 + TIE * seconds / slowest), np.inf), np.inf)
+    return best_cuts if alike is None else alike[1]
 
 
 def _first_that_works(seconds: Floats, bounds: Floats) -> int:

@@ -1,0 +1,90 @@
+"""The flags of one policy and its job, for the verbs that lay it out in time."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from shardwise.arch import model_of
+from shardwise.cli._job import (
+    DEFAULT_STACK,
+    GlobalBatch,
+    OptimizerName,
+    PrecisionName,
+    Seq,
+    StackName,
+    job_of,
+)
+from shardwise.cli._options import ProfileFile, profile_or_none
+from shardwise.cost.profile import Profile
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policy
+from shardwise.spec.stack import Stack, known_stack
+
+OnOff = bool | None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")]
+    tp: Annotated[int, Parameter(help="Tensor parallel.")] = 1
+    pp: Annotated[int, Parameter(help="Pipeline stages.")] = 1
+    dp: Annotated[int | None, Parameter(help="Data parallel; default: what is left of the GPUs.")] = None
+    cp: Annotated[int, Parameter(help="Context parallel.")] = 1
+    ep: Annotated[int, Parameter(help="Expert parallel (inside dp x cp x tp).")] = 1
+    vpp: Annotated[int, Parameter(help="Chunks per stage; above 1: interleaved schedule.")] = 1
+    etp: Annotated[int, Parameter(help="Tensor parallel inside an expert; 0: as tp without ep, else 1.")] = 0
+    zero: Annotated[int, Parameter(help="ZeRO stage 0 to 3 (3: FSDP).")] = 1
+    sp: Annotated[bool, Parameter(negative="--no-sp", help="Sequence parallel with tp.")] = True
+    micro: Annotated[int, Parameter(help="Sequences per micro-batch.")] = 1
+    recompute: Annotated[str, Parameter(help="none, selective or full.")] = "none"
+    recompute_layers: Annotated[int, Parameter(help="Layers of each stage that recompute; -1: all.")] = -1
+    schedule: Annotated[str | None, Parameter(help="1f1b, interleaved, gpipe, zb_v, dualpipe, ...")] = None
+    shard_group: Annotated[int, Parameter(help="Ranks ZeRO shards over (HSDP); 0: all.")] = 0
+    offload: Annotated[str, Parameter(help="none, optimizer, activations or both.")] = "none"
+    attention: Annotated[str, Parameter(help="flash or plain.")] = "flash"
+    overlap_grad: Annotated[OnOff, Parameter(negative="--no-overlap-grad", help="Default: the stack's.")] = None
+    overlap_param: Annotated[OnOff, Parameter(negative="--no-overlap-param", help="Default: the stack's.")] = None
+    overlap_tp: Annotated[OnOff, Parameter(negative="--no-overlap-tp", help="Default: the stack's.")] = None
+    overlap_pp: Annotated[OnOff, Parameter(negative="--no-overlap-pp", help="Default: the stack's.")] = None
+    seq: Seq = None
+    global_batch: GlobalBatch = None
+    precision: PrecisionName = "bf16"
+    optimizer: OptimizerName = "adamw"
+    stack: StackName = DEFAULT_STACK
+    profile: ProfileFile = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    model: Model
+    cluster: Cluster
+    job: Job
+    policy: Policy
+    stack: Stack
+    profile: Profile | None
+    notes: list[str]
+
+
+def asked(model: str, flags: Flags) -> Asked:
+    shape, cluster, stack = model_of(model), cluster_of(flags.on), known_stack(flags.stack)
+    profile = profile_or_none(flags.profile)
+    job, notes = job_of(shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, None)
+    for name in ("tp", "pp", "cp"):
+        if getattr(flags, name) < 1:
+            raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")
+    rest = max(cluster.gpus // (flags.tp * flags.pp * flags.cp), 1)
+    stated = {f"overlap_{n}": getattr(flags, f"overlap_{n}") for n in ("grad", "param", "tp", "pp")}
+    policy = Policy(
+        tp=flags.tp, pp=flags.pp, cp=flags.cp, dp=rest if flags.dp is None else flags.dp, ep=flags.ep, vpp=flags.vpp,
+        etp=flags.etp, zero=flags.zero, sp=flags.sp and flags.tp > 1, micro_batch=flags.micro,
+        recompute=flags.recompute, recompute_layers=flags.recompute_layers,
+        schedule=flags.schedule or ("interleaved" if flags.vpp > 1 else "1f1b"), shard_group=flags.shard_group,
+        offload=flags.offload, attention=flags.attention,
+        **{name: getattr(stack, name) if value is None else value for name, value in stated.items()},
+    )  # fmt: skip
+    return Asked(shape, cluster, job, policy, stack, profile, notes)

@@ -1,0 +1,165 @@
+"""`shardwise simulate`: one policy's step in time - every schedule compared, who waits, what fills the memory when."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from cyclopts import Parameter
+
+from shardwise.cli._flags import Asked, Flags, asked
+from shardwise.cli._options import Json
+from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.cli._policy import command_of
+from shardwise.exporters.chrome_trace import write_trace
+from shardwise.report.terminal import policy_text
+from shardwise.simulate import Jitter, Simulation, Timeline
+from shardwise.simulate import simulate as simulated
+from shardwise.simulate.agree import Gap, gap_of
+from shardwise.simulate.compare import Compared, compare
+from shardwise.simulate.gantt import gantt, legend
+from shardwise.simulate.noise import straggler_of
+from shardwise.simulate.timeline import Peak
+from shardwise.spec.rules import verdict_of
+from shardwise.units import gib, time_text
+
+DOES_NOT_FIT = 1
+SLICES = 64
+"""parts of the pipeline's time for which the share of active GPUs is told"""
+TraceFile = Annotated[Path | None, Parameter(help="Write a trace for Perfetto: FILE.json or FILE.json.gz.")]
+
+
+def simulate(
+    model: Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")],
+    /,
+    flags: Flags,
+    *,
+    trace: TraceFile = None,
+    straggler: Annotated[str | None, Parameter(help="stage=2,factor=1.2 or link=2,factor=3; replicas=4.")] = None,
+    jitter: Annotated[float | None, Parameter(help="Spread of every task's time, such as 0.05.")] = None,
+    tail: Annotated[str, Parameter(help="Of the jitter: lognormal, or exponential (only adds).")] = "lognormal",
+    steps: Annotated[int, Parameter(help="Steps simulated with jitter.")] = 200,
+    seed: Annotated[int, Parameter(help="Of the jitter: the same seed gives the same steps.")] = 0,
+    slices: Annotated[int, Parameter(help="Parts of the pipeline's time in `active`.")] = SLICES,
+    json: Json = False,
+) -> int:
+    """A training step in time: schedules compared, bubble, memory over time, stragglers, jitter, a trace."""
+    ask = asked(model, flags)
+    slow = [] if straggler is None else [straggler_of(straggler)]
+    varies = None if jitter is None else Jitter(share=jitter, steps=steps, seed=seed, tail=tail)
+    if not 1 <= slices <= 100_000:
+        raise ValueError(f"slices: {slices} is out of range; write a whole number from 1 to 100,000")
+    verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
+    if not verdict.legal:
+        cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name) if verdict.cure else None
+        refuse(verdict.rule, verdict.why, cure, json)
+        return DOES_NOT_FIT
+    found = simulated(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, profile=ask.profile, stragglers=slow)
+    timeline = found.timeline()
+    rows = compare(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, ask.profile)
+    samples = None if varies is None else found.step_samples(varies)
+    if trace is not None:
+        write_trace(timeline, trace, title=f"{ask.model.name} on {ask.cluster.name}")
+    room = ask.cluster.gpu.memory_bytes - ask.stack.reserve_bytes
+    fits = max(peak.bytes for peak in timeline.peaks()) <= room
+    if json:
+        print_json(_document(ask, found, timeline, rows, samples, fits, slices))
+    else:
+        _show(ask, found, timeline, rows, samples, fits)
+        print_notes([*ask.notes, *_assumptions(found, straggler)])
+        if trace is not None:
+            print(f"trace: {trace} (open in ui.perfetto.dev)")
+    return 0 if fits else DOES_NOT_FIT
+
+
+def refuse(rule: str, why: str, cure: str | None, json: bool) -> None:
+    if json:
+        print_json({"legal": False, "fits": False, "rule": rule, "why": why, "cure": cure})
+        return
+    print_facts("this policy cannot run", [("rule", rule), ("because", why), ("nearest that can", cure)])
+
+
+def _document(
+    ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool, slices: int
+) -> dict[str, Any]:
+    gap = gap_of(found)
+    peaks = timeline.peaks()
+    document = {
+        "legal": True, "fits": fits, "tier": "simulation", "model": ask.model.name, "cluster": ask.cluster.name,
+        "gpus": ask.policy.gpus, "stack": ask.stack.name, "seq_tokens": ask.job.seq,
+        "global_sequences": ask.job.global_batch, "policy": ask.policy, "schedule": ask.policy.schedule,
+        "micro_batches": found.program.micro_batches, "tasks": len(found.program.rank) * len(found.pipelines),
+        "rank_classes": timeline.ranks, "step_s": found.step_s, "pipeline_s": found.pipeline_end_s,
+        "bubble": timeline.bubble(), "active": timeline.active(slices).tolist(),
+        "busy_share": timeline.busy_share().tolist(), "peak_bytes": [peak.bytes for peak in peaks],
+        "peaks": [{"stage": int(stage), "time_s": peak.time_s, "bytes": peak.bytes, "kinds_bytes": peak.kinds}
+                  for stage, peak in zip(timeline.stage, peaks, strict=True)],
+        "schedules": rows, "closed_form": {"step_s": gap.closed_s, "gap": gap.share, "parts_s": gap.parts_s,
+                                           "why": gap.why},
+        "jitter": None if samples is None else _percentiles(samples), "notes": ask.notes,
+    }  # fmt: skip
+    return document
+
+
+def _percentiles(samples: Any) -> dict[str, float]:
+    low, high = np.quantile(samples, [0.5, 0.99])
+    return {"steps": len(samples), "mean_s": float(samples.mean()), "p50_s": float(low), "p99_s": float(high)}
+
+
+def _show(
+    ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool
+) -> None:
+    gap = gap_of(found)
+    peaks = timeline.peaks()
+    fullest = max(range(len(peaks)), key=lambda rank: peaks[rank].bytes)
+    facts: list[tuple[str, str | int | float | None]] = [
+        ("policy", f"{policy_text(ask.policy)}, schedule {ask.policy.schedule}"),
+        ("step", f"{time_text(found.step_s)}; closed form {time_text(gap.closed_s)} ({gap.share:+.1%} simulated)"),
+        ("bubble", f"{timeline.bubble():.1%} of the step; {found.program.micro_batches:,} micro-batches"),
+        ("memory", _peak_text(peaks[fullest], int(timeline.stage[fullest]), fits)),
+    ]
+    if samples is not None:
+        told = _percentiles(samples)
+        facts.append(("jitter", f"{told['steps']:,} steps: p50 {time_text(told['p50_s'])}, p99 {time_text(told['p99_s'])}"))
+    print_facts(f"{ask.model.name} on {ask.cluster.name}: one step in time", facts)
+    print_gap()
+    for line in gantt(timeline):
+        print(line)
+    print(f"stage; {legend(timeline)}")
+    print_gap()
+    _table(rows)
+    _explain(gap)
+
+
+def _table(rows: list[Compared]) -> None:
+    can, cannot = [r for r in rows if r.step_s is not None], [r for r in rows if r.step_s is None]
+    print_table(
+        "schedules, no stragglers", ["schedule", "chunks", "step ms", "bubble", "peak GiB", "closed form ms"],
+        [(r.schedule, r.vpp, f"{(r.step_s or 0) * 1e3:,.1f}", f"{r.bubble:.1%}", gib(r.peak_bytes or 0),
+          f"{(r.closed_form_s or 0) * 1e3:,.1f}") for r in can],
+    )  # fmt: skip
+    print_notes([f"{r.schedule}: {r.why_not}" for r in cannot], title="cannot run this")
+
+
+def _explain(gap: Gap) -> None:
+    print_notes(gap.why, title=f"why simulation and closed form differ by {gap.share:+.1%}")
+
+
+def _peak_text(peak: Peak, stage: int, fits: bool) -> str:
+    largest = sorted(((size, kind) for kind, size in peak.kinds.items() if size > 0), reverse=True)
+    parts = ", ".join(f"{kind} {gib(size)}" for size, kind in largest[:4])
+    return f"{gib(peak.bytes)} GiB on stage {stage} ({parts})" + ("" if fits else ": does not fit")
+
+
+def _assumptions(found: Simulation, straggler: str | None) -> list[str]:
+    lines = [
+        f"equal GPUs are one: {len(found.pipelines) * found.program.pp} classes stand for {found.policy.gpus:,} GPUs",
+        "a forward allocates what it saves at its start, a backward frees it at its end",
+    ]
+    if found.costs.hidden_share < 1 and (found.costs.overlap_grad or found.costs.overlap_param):
+        lines.append(
+            f"overlap: at most {found.costs.hidden_share:.0%} of a collective hides, and slows compute by "
+            f"{found.costs.slowdown:.0%} of that"
+        )
+    if straggler is not None:
+        lines.append("a slow GPU holds up its tensor-parallel group; the other pipelines wait in the reduction (*: slow)")
+    return lines
