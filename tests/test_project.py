@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MOST_LINES = 400
 PLANNER = """
 import shardwise
-from shardwise import Job, Policies, Policy, cluster_of, estimate, model_of, report_of, stack_of
+from shardwise import Job, Policies, Policy, cluster_of, model_of, report_of, stack_of
+from shardwise.estimate.closed_form import estimate
 model, cluster, job = model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=8192, global_batch=512)
 estimate(model, cluster, job, Policies.of([Policy(dp=8)]), stack_of("megatron-core"))
 report_of(model, cluster, job, Policy(dp=8), stack_of("megatron-core"))

@@ -20,7 +20,7 @@ KEYS = {
     "tier", "model", "cluster", "gpu", "gpus", "stack", "seq_tokens", "global_sequences", "step_tokens", "precision",
     "optimizer", "policy", "fits", "verdict", "step_s", "error_band", "error_range", "error_basis",
     "tokens_per_s_per_gpu", "peak_flops_per_s",
-    "mfu_full_square", "mfu_causal_half", "hfu", "capacity_bytes", "peak_bytes", "headroom_bytes", "fullest_stage",
+    "mfu_full_square", "mfu_causal_half", "hfu", "capacity_bytes", "peak_bytes", "reserve_bytes", "headroom_bytes", "fullest_stage",
     "host_bytes", "stages", "time_s", "hidden_s", "micro_batches", "bubble_share", "traffic_bytes", "money",
     "assumptions", "time_share",
 }  # fmt: skip
@@ -48,7 +48,7 @@ def test_parts_add_up(dense):
         assert sum(stage.kinds_bytes.values()) == pytest.approx(stage.total_bytes)
     assert [stage.stage for stage in dense.stages] == [0, 1, 2, 3]
     assert dense.peak_bytes == max(stage.total_bytes for stage in dense.stages)
-    assert dense.headroom_bytes == dense.capacity_bytes - dense.peak_bytes
+    assert dense.headroom_bytes == dense.capacity_bytes - dense.reserve_bytes - dense.peak_bytes
 
 
 def test_throughput_is_tokens_over_time(dense):
@@ -68,7 +68,7 @@ def test_mfu_conventions(dense):
 def test_out_of_memory_says_how_much_where_and_what():
     found = report(on="8xh100", tp=8, dp=1)
     assert not found.fits
-    over = (found.peak_bytes - found.capacity_bytes) / 2**30
+    over = (found.peak_bytes + found.reserve_bytes - found.capacity_bytes) / 2**30
     assert found.verdict == f"out of memory by {over:.1f} GiB on stage 0: optimizer"
     assert found.largest_kind == "optimizer"
     assert report(tp=8, pp=4, dp=32).verdict == "fits"

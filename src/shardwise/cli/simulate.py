@@ -83,21 +83,27 @@ def _document(
 ) -> dict[str, Any]:
     gap = gap_of(found)
     peaks = timeline.peaks()
-    document = {
+    return {
         "legal": True, "fits": fits, "tier": "simulation", "model": ask.model.name, "cluster": ask.cluster.name,
         "gpus": ask.policy.gpus, "stack": ask.stack.name, "seq_tokens": ask.job.seq,
         "global_sequences": ask.job.global_batch, "policy": ask.policy, "schedule": ask.policy.schedule,
         "micro_batches": found.program.micro_batches, "tasks": len(found.program.rank) * len(found.pipelines),
         "rank_classes": timeline.ranks, "step_s": found.step_s, "pipeline_s": found.pipeline_end_s,
         "bubble": timeline.bubble(), "active": timeline.active(slices).tolist(),
-        "busy_share": timeline.busy_share().tolist(), "peak_bytes": [peak.bytes for peak in peaks],
+        "busy_share": timeline.busy_share().tolist(), "peak_bytes": _per_stage(timeline, peaks),
         "peaks": [{"stage": int(stage), "time_s": peak.time_s, "bytes": peak.bytes, "kinds_bytes": peak.kinds}
                   for stage, peak in zip(timeline.stage, peaks, strict=True)],
         "schedules": rows, "closed_form": {"step_s": gap.closed_s, "gap": gap.share, "parts_s": gap.parts_s,
                                            "why": gap.why},
         "jitter": None if samples is None else _percentiles(samples), "notes": ask.notes,
     }  # fmt: skip
-    return document
+
+
+def _per_stage(timeline: Timeline, peaks: list[Peak]) -> list[float]:
+    """The fullest of the classes that hold a stage."""
+    most = np.zeros(int(timeline.stage.max()) + 1)
+    np.maximum.at(most, timeline.stage, [peak.bytes for peak in peaks])
+    return most.tolist()
 
 
 def _percentiles(samples: Any) -> dict[str, float]:
@@ -105,21 +111,24 @@ def _percentiles(samples: Any) -> dict[str, float]:
     return {"steps": len(samples), "mean_s": float(samples.mean()), "p50_s": float(low), "p99_s": float(high)}
 
 
-def _show(
-    ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool
-) -> None:
+def _show(ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool) -> None:
     gap = gap_of(found)
     peaks = timeline.peaks()
     fullest = max(range(len(peaks)), key=lambda rank: peaks[rank].bytes)
     facts: list[tuple[str, str | int | float | None]] = [
         ("policy", f"{policy_text(ask.policy)}, schedule {ask.policy.schedule}"),
-        ("step", f"{time_text(found.step_s)}; closed form {time_text(gap.closed_s)} ({gap.share:+.1%} simulated)"),
+        ("step", f"{time_text(gap.simulated_s)}; closed form {time_text(gap.closed_s)} ({gap.share:+.1%} simulated)"),
         ("bubble", f"{timeline.bubble():.1%} of the step; {found.program.micro_batches:,} micro-batches"),
         ("memory", _peak_text(peaks[fullest], int(timeline.stage[fullest]), fits)),
     ]
+    if found.step_s != gap.simulated_s:
+        slower = found.step_s / gap.simulated_s - 1.0
+        facts.insert(2, ("straggler", f"step {time_text(found.step_s)}, {slower:+.1%}"))
     if samples is not None:
         told = _percentiles(samples)
-        facts.append(("jitter", f"{told['steps']:,} steps: p50 {time_text(told['p50_s'])}, p99 {time_text(told['p99_s'])}"))
+        facts.append(
+            ("jitter", f"{told['steps']:,} steps: p50 {time_text(told['p50_s'])}, p99 {time_text(told['p99_s'])}")
+        )
     print_facts(f"{ask.model.name} on {ask.cluster.name}: one step in time", facts)
     print_gap()
     for line in gantt(timeline):
@@ -161,5 +170,7 @@ def _assumptions(found: Simulation, straggler: str | None) -> list[str]:
             f"{found.costs.slowdown:.0%} of that"
         )
     if straggler is not None:
-        lines.append("a slow GPU holds up its tensor-parallel group; the other pipelines wait in the reduction (*: slow)")
+        lines.append("a slow GPU holds up its tensor-parallel group; other pipelines wait for it in the reduction")
+        if len(found.pipelines) > 1:
+            lines.append("lines with a star are the pipelines with the straggler")
     return lines

@@ -30,9 +30,7 @@ def stages(
         cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name) if verdict.cure else None
         refuse(verdict.rule, verdict.why, cure, json)
         return DOES_NOT_FIT
-    found = best_split(
-        ask.model, ask.cluster, ask.job, ask.policy, ask.stack, headroom=headroom, profile=ask.profile
-    )
+    found = best_split(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, headroom=headroom, profile=ask.profile)
     told = {name: _told(ask, split) for name, split in (("even", found.even), ("best", found.best)) if split}
     if json:
         print_json({"legal": True, "fits": found.best is not None, "model": ask.model.name, "policy": ask.policy,

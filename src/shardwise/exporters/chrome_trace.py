@@ -53,10 +53,10 @@ def _spans(timeline: Timeline) -> Iterable[Event]:
                (spans.end_s - spans.start_s) * MICRO, spans.bytes)  # fmt: skip
     for rank, lane, kind, batch, chunk, start, length, size in zip(*(c.tolist() for c in columns), strict=True):
         name = KINDS[kind] if KINDS[kind] != "collective" else f"{LANES[lane]} collective"
-        details = {"micro_batch": batch, "chunk": chunk, "bytes": size}
+        told = {"micro_batch": batch, "chunk": chunk, "bytes": size}
         yield {
             "ph": "X", "name": f"{name} {batch}" if batch >= 0 else name, "cat": LANES[lane], "pid": rank, "tid": lane,
-            "ts": start, "dur": length, "args": {key: value for key, value in details.items() if value not in (-1, 0.0)},
+            "ts": start, "dur": length, "args": {key: value for key, value in told.items() if value not in (-1, 0.0)},
         }  # fmt: skip
 
 

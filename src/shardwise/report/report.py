@@ -57,6 +57,8 @@ class Report(Struct, frozen=True, kw_only=True):
     """the whole square and everything that is computed twice"""
     capacity_bytes: float
     peak_bytes: float
+    reserve_bytes: float
+    """kept free for the CUDA context, communication buffers and fragments"""
     headroom_bytes: float
     fullest_stage: int
     host_bytes: float

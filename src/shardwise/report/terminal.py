@@ -95,7 +95,7 @@ def _head(report: Report) -> Table:
         ("MFU", f"{report.mfu_full_square:.1%} whole attention square, {report.mfu_causal_half:.1%} causal half; "
                 f"HFU {report.hfu:.1%}"),
         ("memory", f"{gib(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "
-                   f"headroom {gib(report.headroom_bytes)} GiB"),
+                   f"{gib(report.reserve_bytes)} kept free, headroom {gib(report.headroom_bytes)} GiB"),
         ("pipeline", f"{report.micro_batches:,} micro-batches, bubble {report.bubble_share:.1%} of the step"),
     ]  # fmt: skip
     for name, value in rows:

@@ -1,4 +1,4 @@
-"""Seconds and bytes of every piece of a step, all taken from the closed form's own functions: there is one cost model."""
+"""Seconds and bytes of every piece of a step, from the closed form's own functions: there is one cost model."""
 
 from dataclasses import dataclass
 
@@ -126,9 +126,7 @@ def _per_piece(units: tuple[Unit, ...], name: str, pieces: Pieces) -> Floats:
 def _parameter_shares(work: Work, program: Program, pieces: Pieces) -> Floats:
     """ranks x chunks: which part of its rank's parameters a chunk holds."""
     counts = (*work.counts.kinds, work.counts.embedding, work.counts.head)
-    each = np.array(
-        [float(c.dense_per_rank(work.layout)[0] + c.expert_per_rank(work.layout)[0]) for c in counts]
-    )
+    each = np.array([float(c.dense_per_rank(work.layout)[0] + c.expert_per_rank(work.layout)[0]) for c in counts])
     held = (pieces.counts @ each)[program.held]
     return np.asarray(held / np.maximum(held.sum(axis=1, keepdims=True), 1.0))
 
@@ -195,7 +193,9 @@ def _held(work: Work, policy: Policy, program: Program, pieces: Pieces) -> Held:
     per_layer = saved / np.maximum(layers.sum(axis=1), 1.0)
     return Held(
         static=static,
-        saved=np.where(layers.sum(axis=1, keepdims=True) > 0, per_layer[:, None] * layers, saved[:, None] / layers.shape[1]),
+        saved=np.where(
+            layers.sum(axis=1, keepdims=True) > 0, per_layer[:, None] * layers, saved[:, None] / layers.shape[1]
+        ),
         once=once,
         logits=logits,
         fragmentation=work.stack.fragmentation,

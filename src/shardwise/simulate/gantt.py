@@ -30,7 +30,9 @@ def gantt(timeline: Timeline, width: int = WIDTH) -> list[str]:
             lines.append(f"{'...':>{LABEL}}")
         # a second class of pipelines (one with a straggler) shows the same stages again, marked
         mark = "*" if rank >= timeline.stage.max() + 1 else ""
-        lines.append(f"{f'{timeline.stage[rank]}{mark}':>{LABEL}} " + GAP.join(_line(timeline, rank, edges) for edges in windows))
+        lines.append(
+            f"{f'{timeline.stage[rank]}{mark}':>{LABEL}} " + GAP.join(_line(timeline, rank, edges) for edges in windows)
+        )
     return lines
 
 
@@ -45,9 +47,10 @@ def _windows(timeline: Timeline, columns: int) -> list[Floats]:
     forwards = spans.piped & (spans.kind == KINDS.index("forward"))
     longest = float((spans.end_s - spans.start_s)[forwards].max(initial=0.0))
     if longest * columns >= timeline.step_s:
-        return [np.linspace(0.0, timeline.step_s, columns + 1)]
+        return [np.asarray(np.linspace(0.0, timeline.step_s, columns + 1), dtype=np.float64)]
     half = (columns - len(GAP)) // 2
-    return [np.arange(half + 1) * longest, timeline.step_s - np.arange(half, -1, -1) * longest]
+    offsets = np.arange(half + 1, dtype=np.float64) * longest
+    return [offsets, timeline.step_s - offsets[::-1]]
 
 
 def _line(timeline: Timeline, rank: int, edges: Floats) -> str:

@@ -1,4 +1,4 @@
-"""Which layers each piece of the model holds, and the work of each rank: one row per rank, as the closed form sees it."""
+"""Which layers each piece of the model holds, and the work of each rank as rows for the closed form's functions."""
 
 from dataclasses import dataclass, replace
 

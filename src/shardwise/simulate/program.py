@@ -11,6 +11,8 @@ from shardwise.simulate.engine import Ints, Tasks
 
 CODES = {"F": 0, "B": 1, "I": 2, "W": 3}
 FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(4)
+MOST_TASKS = 1_000_000
+"""beyond this a step takes seconds to lay out, and nobody can look at it"""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,12 @@ def program_of(name: str, pp: int, vpp: int, micro_batches: int) -> Program:
     reason = schedule.legal(pp, vpp, micro_batches)
     if reason:
         raise ValueError(reason)
+    tasks = 2 * pp * vpp * micro_batches
+    if tasks > MOST_TASKS:
+        raise ValueError(
+            f"global-batch: {micro_batches:,} micro-batches on {pp} x {vpp} pieces are {tasks:,} tasks; write a larger "
+            f"--micro or a smaller --global-batch for at most {MOST_TASKS:,}"
+        )
     orders = schedule.order(pp, vpp, micro_batches)
     chunks = 2 if schedule.both_ends else vpp
     held = np.array([[schedule.stage(r, c, pp, vpp) for c in range(chunks)] for r in range(pp)], dtype=np.int64)

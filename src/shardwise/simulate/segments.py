@@ -18,6 +18,8 @@ from shardwise.work import Work, work_of
 from shardwise.work.parameters import stage_parameters
 from shardwise.work.stages import Stages
 
+MOST_SEGMENTS = 20_000_000
+
 
 @dataclass(frozen=True)
 class Segments:
@@ -35,6 +37,10 @@ def segments_of(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, limit: float, profile: Profile | None
 ) -> Segments:
     """Stages that hold as many layers of each kind are the same, so only those that differ are computed."""
+    if policy.pp * model.layers**2 > MOST_SEGMENTS:
+        raise ValueError(
+            f"pp: {policy.pp} stages of {model.layers:,} layers are too many runs of layers to look at; write a smaller pp"
+        )
     counts, index = _distinct(model)
     stages = np.repeat(np.arange(policy.pp), len(counts))
     held = np.tile(counts, (policy.pp, 1))
@@ -56,8 +62,12 @@ def segments_of(
     bytes_ = total - np.where(repeated > 0, repeated * saves - extra, 0.0)
     seconds = _seconds(model, cluster, job, policy, stack, held, stages, repeated, profile)
     empty = (layers == 0) & (stages > 0) & (stages < policy.pp - 1)
-    shaped = [_spread(v, index, policy.pp) for v in (np.where(possible & ~empty, seconds, np.inf), seconds)]
-    return Segments(*shaped, _spread(repeated, index, policy.pp), _spread(bytes_, index, policy.pp))
+    return Segments(
+        seconds=_spread(np.where(possible & ~empty, seconds, np.inf), index, policy.pp),
+        any_seconds=_spread(seconds, index, policy.pp),
+        recomputed=_spread(repeated, index, policy.pp),
+        bytes=_spread(bytes_, index, policy.pp),
+    )
 
 
 def _distinct(model: Model) -> tuple[Ints, Ints]:

@@ -95,6 +95,6 @@ def _rows(lane: str, kind: str, program: Program, keep: Ints, ranks: Ints,
     count = int(keep.sum())
     return Rows(
         lane, np.full(count, KINDS.index(kind), dtype=np.int64), ranks[program.rank[keep]],
-        program.micro_batch[keep], program.chunk[keep], *(column[keep] for column in timing),
+        program.micro_batch[keep], program.chunk[keep], timing[0][keep], timing[1][keep], timing[2][keep],
         np.full(count, -1, dtype=np.int64),
     )  # fmt: skip

@@ -121,9 +121,10 @@ def _check(model: Model, policy: Policy, layers: Ints, stragglers: Sequence[Stra
     for slow in stragglers:
         most = policy.pp - 1 - slow.link
         if slow.stage > most or slow.replicas > policy.dp:
+            what = "link" if slow.link else "stage"
+            here = "pp 1 has no links" if most < 0 else f"write a {what} from 0 to {most}"
             raise ValueError(
-                f"straggler: {'link' if slow.link else 'stage'} {slow.stage} of {slow.replicas} replicas; write one from 0 "
-                f"to {max(most, 0)} and at most dp = {policy.dp} replicas" + (" (pp 1 has no links)" if most < 0 else "")
+                f"straggler: {what} {slow.stage} of {slow.replicas} replicas; {here} and at most {policy.dp} replicas"
             )
 
 
@@ -200,5 +201,3 @@ def _together(parts: list[MemorySteps]) -> MemorySteps:
         kind=np.concatenate([p.kind for p in parts]),
         bytes=np.concatenate([p.bytes for p in parts]),
     )
-
-

@@ -37,7 +37,7 @@ class Spans:
         return len(self.rank)
 
     def of(self, lane: str) -> NDArray[np.bool_]:
-        return self.lane == LANES.index(lane)
+        return np.asarray(self.lane == LANES.index(lane))
 
     @property
     def piped(self) -> NDArray[np.bool_]:
