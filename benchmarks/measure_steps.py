@@ -2,7 +2,7 @@
 
 `python benchmarks/measure_steps.py --out steps.csv` appends a row as each configuration is done; run again, it goes on
 where it stopped. `--list` prints the configurations without measuring, so that predictions can be written down first;
-`--only NAME` measures one. AdamW is fused, gradients are freed after each step, the loss is fp32 over all logits.
+`--configs FILE` measures those of a table instead, `--only NAME` one. AdamW is fused, gradients are freed after each step, the loss is fp32 over all logits.
 """
 
 import argparse
@@ -142,12 +142,13 @@ def append(path: Path, row: dict[str, str]) -> None:
 def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("steps.csv"), help="CSV to append to")
+    parser.add_argument("--configs", type=Path, help="CSV of configurations to measure in place of the built-in list")
     parser.add_argument("--only", metavar="NAME", help="measure this configuration alone")
     parser.add_argument("--list", action="store_true", help="print the configurations and stop")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="the same kinds of models, a thousand times smaller")
     found = parser.parse_args(words)
-    known = [config.name for config in configs()]
+    known = [config.name for config in configs(found.configs)]
     if found.only is not None and found.only not in known:
         parser.error(f"--only: {found.only!r} is unknown; write one of {', '.join(known)}")
     if not found.list and found.device == "cuda" and not torch.cuda.is_available():
@@ -157,7 +158,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 def main(words: list[str]) -> int:
     asked = arguments(words)
-    chosen = [config for config in configs() if asked.only in (None, config.name)]
+    chosen = [config for config in configs(asked.configs) if asked.only in (None, config.name)]
     chosen = [tiny(config) for config in chosen] if asked.tiny else chosen
     if asked.list:
         writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")

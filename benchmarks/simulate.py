@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Callable, Generator
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ def simpy_end(program: Program, duration: Floats) -> float:
             yield world.timeout(length[task])
             done[task].succeed()
 
-    for first, stop in zip(lanes[:-1], lanes[1:], strict=True):
+    for first, stop in pairwise(lanes):
         world.process(rank(first, stop))
     world.run()
     return float(world.now)
