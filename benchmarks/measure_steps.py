@@ -2,7 +2,8 @@
 
 `python benchmarks/measure_steps.py --out steps.csv` appends a row as each configuration is done; run again, it goes on
 where it stopped. `--list` prints the configurations without measuring, so that predictions can be written down first;
-`--configs FILE` measures those of a table instead, `--only NAME` one. AdamW is fused, gradients are freed after each step, the loss is fp32 over all logits.
+`--configs FILE` measures those of a table instead, `--only NAME` one. AdamW is fused, gradients are freed after each
+step, the loss is fp32 over all logits.
 """
 
 import argparse

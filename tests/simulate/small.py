@@ -1,0 +1,66 @@
+"""Small pipelines with costs written by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from shardwise.simulate.costs import Costs, Held
+from shardwise.simulate.engine import Run, run
+from shardwise.simulate.program import BACKWARD, Program, program_of
+from shardwise.simulate.spans import compute_rows, joined
+from shardwise.simulate.timeline import MEMORY, MemorySteps, Timeline
+
+
+def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs:
+    """Every piece alike, nothing to send, nothing else to do; `given` replaces what it names."""
+    shape, zero = program.held.shape, np.zeros(program.stages)
+    plain = Costs(
+        forward=zero + forward,
+        input_gradient=zero + back,
+        weight_gradient=zero + weight,
+        streams={},
+        copy_s=zero,
+        copy_bytes=zero,
+        transfer_s=0.0,
+        transfer_bytes=0.0,
+        exposed_transfer=1.0,
+        reduce_s=np.zeros(shape),
+        reduce_bytes=np.zeros(shape),
+        reduces_each=False,
+        gather_s=np.zeros(shape),
+        gather_bytes=np.zeros(shape),
+        overlap_grad=True,
+        overlap_param=True,
+        hidden_share=1.0,
+        slowdown=0.0,
+        optimizer_s=np.zeros(program.pp),
+        other_share=0.0,
+        other_s=0.0,
+        held=Held(
+            static={kind: np.zeros(program.pp) for kind in MEMORY},
+            saved=np.ones(shape),
+            once=np.zeros(program.pp),
+            logits=np.zeros(program.pp),
+            fragmentation=0.0,
+        ),
+    )
+    return replace(plain, **given)
+
+
+def unit_run(name: str, pp: int, vpp: int, micro_batches: int) -> tuple[Program, Run]:
+    """Forward, input gradient and weight gradient take one unit each; transfers are free."""
+    program = program_of(name, pp, vpp, micro_batches)
+    duration = np.where(program.kind == BACKWARD, 2.0, 1.0)
+    return program, run(program.tasks, duration, np.zeros(len(program.need_source)), np.zeros(len(duration)))
+
+
+def timeline_of(program: Program, found: Run, step_s: float | None = None) -> Timeline:
+    none = np.zeros(0)
+    index = np.zeros(0, dtype=np.int64)
+    return Timeline(
+        spans=joined([compute_rows(program, found, np.arange(program.pp))]),
+        memory=MemorySteps(rank=index, time_s=none, kind=index, bytes=none),
+        stage=np.arange(program.pp),
+        gpus=np.ones(program.pp, dtype=np.int64),
+        step_s=float(found.end.max()) if step_s is None else step_s,
+    )

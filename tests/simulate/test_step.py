@@ -1,0 +1,190 @@
+"""Whole steps of real models: held against the closed form, with stragglers and jitter, and against the published."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from shardwise.arch import model_of
+from shardwise.estimate.closed_form import estimate
+from shardwise.search import Limits, space
+from shardwise.simulate import Jitter, Straggler, simulate
+from shardwise.simulate.agree import gap_of
+from shardwise.simulate.compare import compare
+from shardwise.simulate.noise import straggler_of
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policy
+from shardwise.spec.rules import verdict_of
+from shardwise.spec.stack import stack_of
+
+LLAMA = model_of("llama-3-8b")
+CLUSTER = cluster_of("dgx-h100:64")
+JOB = Job(seq=8192, global_batch=256)
+CORE = stack_of("megatron-core")
+
+PIPELINES = [
+    Policy(dp=8, pp=8),
+    Policy(dp=8, pp=8, schedule="gpipe"),
+    Policy(dp=8, pp=8, vpp=4, schedule="interleaved"),
+    Policy(dp=4, tp=2, pp=8, vpp=2, schedule="interleaved", recompute="full"),
+    Policy(dp=16, tp=1, pp=4, recompute="selective", zero=0),
+    Policy(dp=8, pp=8, vpp=2, schedule="looped_bfs"),
+]
+
+
+def one(policy, model=LLAMA, job=JOB, stack=CORE, **more):
+    return simulate(model, CLUSTER, job, policy, stack, **more)
+
+
+@pytest.mark.parametrize("policy", PIPELINES, ids=lambda p: f"{p.schedule}-{p.pp}x{p.vpp}-{p.recompute}")
+def test_even_pipelines_agree_within_one_percent(policy):
+    """With ends that weigh nothing every stage is the same."""
+    found = one(policy, model=replace(LLAMA, vocab=8))
+    assert gap_of(found).share == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize("policy", PIPELINES, ids=lambda p: f"{p.schedule}-{p.pp}x{p.vpp}-{p.recompute}")
+@pytest.mark.parametrize("stack", ["megatron-core", "torchtitan", "nanotron"])
+def test_peak_memory_is_the_closed_forms(policy, stack):
+    software = replace(stack_of(stack), stage_split="even")
+    found = one(policy, stack=software)
+    peaks = [peak.bytes for peak in found.timeline().peaks()]
+    assert peaks == pytest.approx(found.closed.memory.total[0].tolist(), rel=0.01)
+
+
+def policies_that_fit(count, seed):
+    generator = np.random.default_rng(seed)
+    pools = []
+    for name, on in (("llama-3-8b", "8xh100"), ("llama-3-70b", "dgx-h100:64"), ("gpt-3-175b", "dgx-h100:256"),
+                     ("mixtral-8x7b", "dgx-a100:128"), ("deepseek-v3", "dgx-h100:1024")):  # fmt: skip
+        model, cluster, job = model_of(name), cluster_of(on), Job(seq=4096, global_batch=1024)
+        policies = space(model, cluster, job, CORE, Limits()).policies
+        fits = np.flatnonzero(estimate(model, cluster, job, policies, CORE).fits)
+        pools += [(model, cluster, job, policies[int(i)]) for i in generator.choice(fits, count // 5)]
+    return pools
+
+
+def test_random_policies_agree_and_where_they_do_not_there_is_a_reason():
+    gaps = [gap_of(simulate(*given, CORE)) for given in policies_that_fit(200, seed=1)]
+    shares = np.array([abs(gap.share) for gap in gaps])
+    assert len(shares) == 200
+    assert np.median(shares) < 0.01
+    assert (shares <= 0.05).mean() >= 0.97
+    assert shares.max() < 0.15
+    for gap in gaps:
+        assert sum(gap.parts_s.values()) == pytest.approx(gap.simulated_s - gap.closed_s)
+        if abs(gap.share) > 0.02:
+            assert gap.why
+
+
+def test_a_slow_gpu_without_stages_slows_its_own_work():
+    base, slow = one(Policy(dp=64)), one(Policy(dp=64), stragglers=[Straggler(stage=0, factor=1.2)])
+    compute = base.costs.forward[0] + base.costs.input_gradient[0] + base.costs.weight_gradient[0]
+    more = 0.2 * compute * base.program.micro_batches * (1 + base.costs.other_share)
+    # a longer last backward hides a little more of the reduction
+    assert slow.step_s - base.step_s == pytest.approx(more, rel=0.05)
+
+
+def test_a_straggler_costs_at_most_its_factor_and_more_on_the_slowest_stage():
+    base = one(Policy(dp=8, pp=8))
+    steps = [one(Policy(dp=8, pp=8), stragglers=[Straggler(stage=s, factor=1.2)]).step_s for s in range(8)]
+    assert all(base.step_s <= step <= 1.2 * base.step_s for step in steps)
+    assert max(steps) == steps[7]  # the head makes the last stage the slowest
+
+
+def test_jitter_repeats_with_its_seed_and_more_replicas_wait_longer():
+    found = one(Policy(dp=8, pp=8))
+    same = [found.step_samples(Jitter(share=0.05, steps=100, seed=1)) for _ in range(2)]
+    other = found.step_samples(Jitter(share=0.05, steps=100, seed=2))
+    assert np.array_equal(*same)
+    assert not np.array_equal(same[0], other)
+    none = found.step_samples(Jitter(share=0.0, steps=3))
+    assert none == pytest.approx(found.busy_s + found.costs.other_s)
+    p50, p99 = np.quantile(same[0], [0.5, 0.99])
+    assert none[0] < p50 < p99
+    lonely = simulate(LLAMA, cluster_of("8xh100"), replace(JOB, global_batch=32), Policy(pp=8), CORE)
+    alone = lonely.step_samples(Jitter(share=0.05, steps=100, seed=1)).mean() / lonely.busy_s
+    assert alone < same[0].mean() / found.busy_s
+
+
+def test_exponential_jitter_only_adds():
+    found = one(Policy(dp=16, tp=4))
+    assert (found.step_samples(Jitter(share=0.05, steps=50, tail="exponential")) > found.busy_s).all()
+
+
+def test_blocks_of_steps_are_as_good_as_one(monkeypatch):
+    found = one(Policy(dp=8, pp=8))
+    monkeypatch.setattr("shardwise.simulate.step.BLOCK", 1)
+    assert len(found.step_samples(Jitter(share=0.05, steps=5))) == 5
+
+
+@pytest.mark.parametrize(
+    "text", ["", "stage=1", "factor=2", "stage=1,link=1,factor=2", "stage=x,factor=2", "stage=1.5,factor=2",
+             "stage=-1,factor=2", "stage=1,factor=nan", "stage=1,factor=0", "stage=1,factor=2,color=3"],
+)  # fmt: skip
+def test_a_straggler_that_makes_no_sense_is_refused(text):
+    with pytest.raises(ValueError, match="straggler"):
+        straggler_of(text)
+
+
+def test_a_straggler_that_is_not_there_is_refused():
+    for text in ("stage=8,factor=2", "link=7,factor=2", "stage=0,factor=2,replicas=9"):
+        with pytest.raises(ValueError, match="straggler"):
+            one(Policy(dp=8, pp=8), stragglers=[straggler_of(text)])
+
+
+def test_schedules_are_compared_fastest_first():
+    rows = compare(LLAMA, CLUSTER, JOB, Policy(dp=16, pp=4), CORE)
+    can = [row for row in rows if row.step_s is not None]
+    assert [row.step_s for row in can] == sorted(row.step_s for row in can)
+    by_name = {row.schedule: row for row in rows}
+    assert by_name["gpipe"].peak_bytes > by_name["1f1b"].peak_bytes
+    assert by_name["interleaved"].bubble < by_name["1f1b"].bubble
+    assert by_name["zero_bubble_h1"].bubble < by_name["1f1b"].bubble
+    assert by_name["none"].why_not
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_without_stages_the_closed_form_is_met(zero):
+    for policy in (Policy(dp=64, zero=zero), Policy(dp=8, tp=8, zero=zero, overlap_grad=False, overlap_param=False)):
+        assert gap_of(one(policy)).share == pytest.approx(0.0, abs=0.02)
+
+
+def test_offloaded_activations_are_copied():
+    found = one(Policy(dp=8, pp=8, offload="activations"))
+    spans = found.timeline().spans
+    assert spans.of("copy").sum() == 2 * 8 * found.program.micro_batches
+    assert gap_of(found).share == pytest.approx(0.0, abs=0.05)
+
+
+def test_lanes_carry_what_the_policy_sends():
+    lanes = {
+        "tp": Policy(dp=8, tp=8), "fsdp": Policy(dp=64, zero=3), "cp": Policy(dp=8, cp=8),
+        "grad": Policy(dp=64), "param": Policy(dp=64), "pp": Policy(dp=8, pp=8),
+    }  # fmt: skip
+    for lane, policy in lanes.items():
+        spans = one(policy).timeline().spans
+        assert spans.of(lane).any(), lane
+        assert spans.bytes[spans.of(lane)].min() > 0
+        assert (spans.end_s >= spans.start_s).all()
+    alone = simulate(LLAMA, cluster_of("1xh200"), Job(seq=2048, global_batch=4), Policy(), CORE).timeline().spans
+    assert set(alone.lane.tolist()) == {0}
+
+
+def test_llama_405b_on_16384_gpus_is_sixteen_classes():
+    model, cluster = model_of("llama-3.1-405b"), cluster_of("dgx-h100:16384")
+    job, policy = Job(seq=8192, global_batch=2048), Policy(tp=8, pp=16, dp=128, vpp=8, schedule="interleaved")
+    assert verdict_of(model, cluster, job, policy).legal
+    timeline = simulate(model, cluster, job, policy, CORE).timeline()
+    assert timeline.ranks == 16
+    assert timeline.gpus.sum() == 16_384
+
+
+def test_layers_that_do_not_add_up_are_refused():
+    with pytest.raises(ValueError, match="add up to 32"):
+        one(Policy(dp=8, pp=8), rank_layers=[4] * 7 + [5])
+
+
+def test_too_many_tasks_are_refused_before_they_are_built():
+    with pytest.raises(ValueError, match="micro-batches"):
+        one(Policy(dp=8, pp=8), job=Job(seq=128, global_batch=10**9))
