@@ -54,7 +54,7 @@ def korthikanti() -> list[Prediction]:
             "source": "Korthikanti2022-T5", "model": model, "layers": shape.layers, "hidden": shape.hidden,
             "gpu": "A100-80GB-SXM", "gpus": gpus, "gpus_per_node": 8, "internode_gbps_per_gpu": 200, "seq": 2048,
             "dtype": "fp16", "tp": 8, "pp": pp, "vpp": vpp, "cp": 1, "dp": 1, "zero_stage_or_fsdp": 0,
-            "micro_batch": micro, "global_batch": batch, "flash_attention": 0, "software": "Megatron-LM 2021",
+            "micro_batch": micro, "global_batch": batch, "flash_attention": 0, "software": "Megatron-LM 2022",
         }  # fmt: skip
         for (sp, again), step in zip(((0, "full"), (1, "selective")), seconds, strict=True):
             cells = {**common, "sp": sp, "recompute": again, "step_seconds": step}

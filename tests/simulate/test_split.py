@@ -24,7 +24,7 @@ def every_cut(stages, layers):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7), st.integers(1, 20), st.floats(0, 1))
+@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7), st.integers(1, 20), st.floats(0.01, 1))
 def test_the_search_is_exact(seed, stages, layers, micro_batches, share):
     rng = np.random.default_rng(seed)
     shape = (stages, layers + 1, layers + 1)
@@ -60,7 +60,7 @@ def test_one_stage_holds_everything():
 
 def test_memory_decides_which_layers_recompute():
     roomy = split_of(LLAMA, "8xh200", Policy(pp=8))
-    tight = split_of(LLAMA, "8xh200", Policy(pp=8), headroom=0.35)
+    tight = split_of(LLAMA, "8xh200", Policy(pp=8), headroom=0.25)
     assert sum(roomy.best.recomputed) == 0
     assert sum(tight.best.recomputed) > 0
     assert max(tight.best.peak_bytes) <= tight.limit_bytes < max(roomy.best.peak_bytes)
@@ -70,7 +70,7 @@ def test_memory_decides_which_layers_recompute():
 
 
 def test_the_timeline_holds_what_the_split_promises():
-    for headroom in (1.0, 0.35):
+    for headroom in (1.0, 0.25):
         found = split_of(LLAMA, "8xh200", Policy(pp=8), headroom=headroom).best
         step = simulate_split(LLAMA, cluster_of("8xh200"), Job(seq=8192, global_batch=64), Policy(pp=8), CORE, found)
         peaks = [peak.bytes for peak in step.timeline().peaks()]

@@ -22,9 +22,10 @@ CLUSTER = cluster_of("dgx-h100:64")
 JOB = Job(seq=8192, global_batch=256)
 CORE = stack_of("megatron-core")
 
+# programs send beside compute only where chunks are interleaved
 PIPELINES = [
-    Policy(dp=8, pp=8),
-    Policy(dp=8, pp=8, schedule="gpipe"),
+    Policy(dp=8, pp=8, overlap_pp=False),
+    Policy(dp=8, pp=8, schedule="gpipe", overlap_pp=False),
     Policy(dp=8, pp=8, vpp=4, schedule="interleaved"),
     Policy(dp=4, tp=2, pp=8, vpp=2, schedule="interleaved", recompute="full"),
     Policy(dp=16, tp=1, pp=4, recompute="selective", zero=0),
@@ -50,6 +51,14 @@ def test_peak_memory_is_the_closed_forms(policy, stack):
     found = one(policy, stack=software)
     peaks = [peak.bytes for peak in found.timeline().peaks()]
     assert peaks == pytest.approx(found.closed.memory.total[0].tolist(), rel=0.01)
+
+
+def test_a_tight_order_waits_for_transfers_and_the_report_says_so():
+    """1F1B has no slack: what goes on in the background is waited for all the same."""
+    slow = replace(CORE, transfer_overhead_s=5e-3)
+    gap = gap_of(one(Policy(dp=8, pp=8, overlap_pp=True), stack=slow, model=replace(LLAMA, vocab=8)))
+    assert gap.share > 0.02
+    assert any(why.startswith("transfers") and "no slack" in why for why in gap.why)
 
 
 def policies_that_fit(count, seed):
@@ -154,7 +163,10 @@ def test_offloaded_activations_are_copied():
     found = one(Policy(dp=8, pp=8, offload="activations"))
     spans = found.timeline().spans
     assert spans.of("copy").sum() == 2 * 8 * found.program.micro_batches
-    assert gap_of(found).share == pytest.approx(0.0, abs=0.05)
+    gap = gap_of(found)
+    # the closed form counts waiting for copies on the slowest stage only, not while the pipeline fills and drains
+    assert 0 < gap.share < 0.1
+    assert gap.why
 
 
 def test_lanes_carry_what_the_policy_sends():

@@ -133,7 +133,7 @@ def _show(ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared
     print_gap()
     for line in gantt(timeline):
         print(line)
-    print(f"stage; {legend(timeline)}")
+    print(legend(timeline))
     print_gap()
     _table(rows)
     _explain(gap)

@@ -141,7 +141,9 @@ def _communication(
     stack = machine.stack
     repeated = full * seconds.forward_comm["tp"] if stack.full_recompute_keeps_comm else 0.0
     needed = seconds.forward_comm["tp"] + seconds.backward_comm["tp"] + repeated
-    hidden["tp"] = needed * (stack.hidden_share * work.layout.policies.overlap_tp)
+    pipelined = stack.hidden_share * work.layout.policies.overlap_tp
+    under_weights = np.maximum(pipelined, stack.tp_backward_hidden)
+    hidden["tp"] = needed * pipelined + seconds.backward_comm["tp"] * (under_weights - pipelined)
     parts["tp_comm"] = needed - hidden["tp"]
     needed = seconds.forward_comm["ep"] + seconds.backward_comm["ep"]
     hidden["ep"] = needed * stack.overlap_ep

@@ -53,12 +53,13 @@ def _why(part: str, seconds: float, simulation: Simulation) -> str:
 
 
 def _reason(part: str, longer: bool, simulation: Simulation) -> str:
-    costs = simulation.costs
+    costs, last = simulation.costs, simulation.program.stages - 1
     if part == "pipeline" and schedules()[simulation.policy.schedule].splits_backward:
         ahead, back, weight = (float(x.sum()) for x in (costs.forward, costs.input_gradient, costs.weight_gradient))
+        shared = "; embedding and head share a rank" if {0, last} <= set(simulation.program.held[0].tolist()) else ""
         return (
             "the schedule's law takes forward, input and weight gradient as equal; here they are "
-            f"1 : {back / ahead:.2f} : {weight / ahead:.2f}"
+            f"1 : {back / ahead:.2f} : {weight / ahead:.2f}{shared}"
         )
     reasons = {
         ("pipeline", True): "uneven pieces wait for one another more often than once per step",

@@ -8,6 +8,7 @@ LETTERS = {
     "forward": "F", "backward": "B", "input gradient": "I", "weight gradient": "W", "reduce": "r", "gather": "g",
     "optimizer": "o", "other": "x",
 }  # fmt: skip
+SHORT = {"input gradient": "input grad", "weight gradient": "weight grad"}
 IDLE = "."
 GAP = " ~ "
 SHOWN_LANES = ("compute", "grad", "param")
@@ -38,7 +39,9 @@ def gantt(timeline: Timeline, width: int = WIDTH) -> list[str]:
 
 def legend(timeline: Timeline) -> str:
     present = {KINDS[int(kind)] for kind in np.unique(timeline.spans.kind)}
-    return "  ".join([*(f"{letter} {kind}" for kind, letter in LETTERS.items() if kind in present), f"{IDLE} idle"])
+    return "  ".join(
+        [*(f"{letter} {SHORT.get(k, k)}" for k, letter in LETTERS.items() if k in present), f"{IDLE} idle"]
+    )
 
 
 def _windows(timeline: Timeline, columns: int) -> list[Floats]:

@@ -39,7 +39,7 @@ def segments_of(
     """Stages that hold as many layers of each kind are the same, so only those that differ are computed."""
     if policy.pp * model.layers**2 > MOST_SEGMENTS:
         raise ValueError(
-            f"pp: {policy.pp} stages of {model.layers:,} layers are too many runs of layers to look at; write a smaller pp"
+            f"pp: {policy.pp} stages of {model.layers:,} layers have too many splits to look at; write a smaller pp"
         )
     counts, index = _distinct(model)
     stages = np.repeat(np.arange(policy.pp), len(counts))

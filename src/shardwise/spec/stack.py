@@ -80,6 +80,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """gradients that ZeRO shards are reduced under the backward too, not only those that are replicated"""
     overlap_param: bool = True
     overlap_tp: bool = False
+    tp_backward_hidden: float = 0.0
+    """share of the backward pass's tensor-parallel collectives that runs under weight-gradient products"""
     overlap_pp: bool = False
     hidden_share: float = 0.85
     """share of an overlapped collective that can hide under compute at best"""
