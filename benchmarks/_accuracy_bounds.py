@@ -37,7 +37,9 @@ BOUNDS = {
     "pointwise_passes": Bound(0.7, 4.0, "full fusion saves a third of the counted traffic; eager code repeats it"),
     "host_s_per_op": Bound(1e-6, 5e-5, "a launch takes microseconds, through Python tens", logarithmic=True),
     "ops_per_layer": Bound(8.0, 100.0, "kernels of one layer's forward, all fused to all apart"),
-    "ops_per_expert_layer": Bound(0.0, 400.0, "routing, permuting and one launch for each local expert at most"),
+    "ops_per_expert_layer": Bound(
+        0.0, 600.0, "routing, permuting, a few launches for each local expert, and waits for the token counts"
+    ),
     "ops_per_collective": Bound(0.0, 40.0, "copies, checks and waits around a collective, in launches"),
     "stall_s_per_peer": Bound(0.0, 5e-4, "a fraction of a millisecond is one outstanding transfer"),
     "grad_accumulation_bytes": Bound(0.0, 16.0, "read and write of two fp32 values at most"),

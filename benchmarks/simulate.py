@@ -3,7 +3,8 @@
 One thread, processor time. tasks_per_s: the engine on the interleaved schedule of 16 stages x 4 chunks x 256
 micro-batches; simpy_tasks_per_s: the same tasks as simpy processes in the same run, with the same end time to the last
 digit. llama405b_16384_s: a whole step of Llama-3-405B on 16,384 H100s (TP 8, PP 16, 16 micro-batches in 8 chunks) from
-the policy to the timeline, nothing cached. closed_form_*: a thousand policies drawn from the planner's own space.
+the policy to the timeline, as the first thing the process does. closed_form_*: a thousand policies drawn from the
+planner's own space.
 """
 
 # ruff: noqa: E402
@@ -27,7 +28,7 @@ from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.search import Limits, space
 from shardwise.simulate import simulate
-from shardwise.simulate.agree import Gap, gap_of
+from shardwise.simulate.agree import gap_of
 from shardwise.simulate.engine import Floats, run
 from shardwise.simulate.program import BACKWARD, Program, program_of
 from shardwise.spec.cluster import Cluster
@@ -40,6 +41,7 @@ from shardwise.spec.stack import stack_of
 MODELS = ("llama-3-8b", "llama-3-70b", "llama-3.1-405b", "gpt-3-175b", "mixtral-8x7b", "deepseek-v3")
 CLUSTERS = ("8xh100", "dgx-h100:64", "dgx-h100:256", "dgx-h100:1024", "dgx-a100:256")
 POLICIES = 1_000
+FAR = 0.05
 STACK = stack_of("megatron-core")
 
 
@@ -84,7 +86,6 @@ def simpy_end(program: Program, duration: Floats) -> float:
 
 
 def llama_step() -> None:
-    program_of.cache_clear()
     policy = Policy(tp=8, pp=16, dp=128, vpp=8, schedule="interleaved")
     job = Job(seq=8192, global_batch=2048)
     simulate(model_of("llama-3.1-405b"), cluster_of("dgx-h100:16384"), job, policy, STACK).timeline()
@@ -99,37 +100,39 @@ def fitting(model_name: str, cluster_name: str) -> tuple[Model, Cluster, Job, Po
     return model, cluster, job, policies.take(np.flatnonzero(fits))
 
 
-def gaps(count: int, seed: int = 0) -> list[Gap]:
-    """The same number of every model and cluster on which something fits."""
+def gaps(count: int, seed: int = 0) -> tuple[Floats, int]:
+    """How far from the closed form, for as many policies of every model and cluster on which something fits; and how
+    many are far without a reason."""
     generator = np.random.default_rng(seed)
     pools = [pool for m in MODELS for c in CLUSTERS if len((pool := fitting(m, c))[3])]
-    found = []
+    shares, unexplained = [], 0
     for i in range(count):
         model, cluster, job, policies = pools[i % len(pools)]
-        policy = policies[int(generator.integers(len(policies)))]
-        found.append(gap_of(simulate(model, cluster, job, policy, STACK)))
-    return found
+        found = simulate(model, cluster, job, policies[int(generator.integers(len(policies)))], STACK)
+        shares.append(abs(found.step_s / float(found.closed.times.step_s[0]) - 1.0))
+        unexplained += shares[-1] > FAR and not gap_of(found).why
+    return np.array(shares), unexplained
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     options = parser.parse_args()
+    whole_step = seconds_of(llama_step, repeats=1)  # first, so that nothing is cached
     program, duration = tasks()
     if engine_end(program, duration) != simpy_end(program, duration):
         raise SystemExit("the engine and simpy end at different times")
-    found = gaps(POLICIES)
-    shares = np.array([abs(gap.share) for gap in found])
+    shares, unexplained = gaps(POLICIES)
     figures = {
         "tasks_per_s": len(duration) / seconds_of(lambda: engine_end(program, duration)),
         "simpy_tasks_per_s": len(duration) / seconds_of(lambda: simpy_end(program, duration), repeats=3),
-        "llama405b_16384_s": seconds_of(llama_step, repeats=3),
-        "closed_form_policies": len(found),
+        "llama405b_16384_s": whole_step,
+        "closed_form_policies": len(shares),
         "closed_form_gap_max": float(shares.max()),
         "closed_form_gap_p99": float(np.quantile(shares, 0.99)),
         "closed_form_gap_median": float(np.median(shares)),
-        "closed_form_within_5_percent": float((shares <= 0.05).mean()),
-        "closed_form_far_and_unexplained": sum(abs(gap.share) > 0.05 and not gap.why for gap in found),
+        "closed_form_within_5_percent": float((shares <= FAR).mean()),
+        "closed_form_far_and_unexplained": unexplained,
     }
     for name, value in figures.items():
         print(f"{name:34} {value:,.4g}")

@@ -50,10 +50,10 @@ def test_interleaving_divides_the_bubble(chunks):
 
 
 def test_zero_bubble_reaches_its_published_bubble():
-    # arXiv:2401.10241: (p-1)(F + B - 2W) for ZB-H1, here with F = B = W = 1; 1F1B has (p-1)(F + B + W)
+    # arXiv:2401.10241: (p-1)(F + B - W) for ZB-H1, here with F = B = W = 1; 1F1B has (p-1)(F + B + W)
     for pp in (2, 4, 8, 16):
         _, found = unit_run("zero_bubble_h1", pp, 1, 4 * pp)
-        assert found.end.max() - 3 * 4 * pp == pytest.approx((pp - 1) * (1 + 1 + 1 - 2))
+        assert found.end.max() - 3 * 4 * pp == pytest.approx((pp - 1) * (1 + 1 - 1))
     program, found = unit_run("zb_v", 4, 2, 16)
     for rank in range(4):  # no rank ever waits between its first and its last piece
         mine = program.rank == rank

@@ -74,16 +74,17 @@ def policies_that_fit(count, seed):
 
 
 def test_random_policies_agree_and_where_they_do_not_there_is_a_reason():
-    gaps = [gap_of(simulate(*given, CORE)) for given in policies_that_fit(200, seed=1)]
-    shares = np.array([abs(gap.share) for gap in gaps])
+    found = [simulate(*given, CORE) for given in policies_that_fit(200, seed=1)]
+    shares = np.array([abs(one.step_s / float(one.closed.times.step_s[0]) - 1) for one in found])
     assert len(shares) == 200
     assert np.median(shares) < 0.01
     assert (shares <= 0.05).mean() >= 0.97
     assert shares.max() < 0.15
-    for gap in gaps:
+    far = np.flatnonzero(shares > 0.02)
+    assert len(far)
+    for gap in (gap_of(found[i]) for i in far):
         assert sum(gap.parts_s.values()) == pytest.approx(gap.simulated_s - gap.closed_s)
-        if abs(gap.share) > 0.02:
-            assert gap.why
+        assert gap.why
 
 
 def test_a_slow_gpu_without_stages_slows_its_own_work():

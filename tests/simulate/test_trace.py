@@ -85,7 +85,8 @@ def test_the_drawing_fits_and_shows_the_order(policy):
     lines = gantt(timeline)
     assert max(map(len, lines)) <= 80
     assert len(lines) == policy.pp
-    assert "F forward" in legend(timeline)
+    assert legend(timeline)[0].startswith("F forward")
+    assert max(map(len, legend(timeline))) <= 80
     assert lines[0].split()[1].startswith(("F", "g"))
 
 

@@ -131,9 +131,8 @@ def _show(ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared
         )
     print_facts(f"{ask.model.name} on {ask.cluster.name}: one step in time", facts)
     print_gap()
-    for line in gantt(timeline):
+    for line in (*gantt(timeline), *legend(timeline)):
         print(line)
-    print(legend(timeline))
     print_gap()
     _table(rows)
     _explain(gap)

@@ -21,7 +21,7 @@ from shardwise.work.ops import LayerWork
 STREAMS = ("tp", "cp", "ep", "fsdp")
 KEPT_FOR_WEIGHTS = 32.0 / 34.0
 """share of the saved tensors that the weight gradients still need once the input gradient is done (arXiv:2401.10241,
-section 3.1, without attention scores: 32 of 34 bytes per token and hidden unit)"""
+table 1, without attention scores: 32 of 34 bytes per token and hidden unit)"""
 
 
 @dataclass(frozen=True)

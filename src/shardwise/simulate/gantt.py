@@ -8,7 +8,6 @@ LETTERS = {
     "forward": "F", "backward": "B", "input gradient": "I", "weight gradient": "W", "reduce": "r", "gather": "g",
     "optimizer": "o", "other": "x",
 }  # fmt: skip
-SHORT = {"input gradient": "input grad", "weight gradient": "weight grad"}
 IDLE = "."
 GAP = " ~ "
 SHOWN_LANES = ("compute", "grad", "param")
@@ -37,11 +36,14 @@ def gantt(timeline: Timeline, width: int = WIDTH) -> list[str]:
     return lines
 
 
-def legend(timeline: Timeline) -> str:
+def legend(timeline: Timeline, width: int = WIDTH) -> list[str]:
     present = {KINDS[int(kind)] for kind in np.unique(timeline.spans.kind)}
-    return "  ".join(
-        [*(f"{letter} {SHORT.get(k, k)}" for k, letter in LETTERS.items() if k in present), f"{IDLE} idle"]
-    )
+    lines = [""]
+    for entry in [*(f"{letter} {kind}" for kind, letter in LETTERS.items() if kind in present), f"{IDLE} idle"]:
+        if len(lines[-1]) + 2 + len(entry) > width:
+            lines.append("")
+        lines[-1] += ("  " if lines[-1] else "") + entry
+    return lines
 
 
 def _windows(timeline: Timeline, columns: int) -> list[Floats]:
