@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.schedules import schedules
-from shardwise.spec.policy import SCHEDULES
+from shardwise.schedules import used
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.stages import Grid
@@ -89,10 +88,9 @@ def _in_flight(work: Work) -> Grid:
     index = work.stages.index
     pp, vpp, micro = (a[:, None] for a in (layout.pp, layout.vpp, layout.micro_batches))
     in_flight = np.ones_like(index)
-    for code, name in enumerate(SCHEDULES):
+    for code, schedule in used(layout.policies.schedule):
         chosen = (layout.policies.schedule == code)[:, None]
-        if chosen.any():
-            in_flight = np.where(chosen, schedules()[name].in_flight(index, pp, vpp, micro), in_flight)
+        in_flight = np.where(chosen, schedule.in_flight(index, pp, vpp, micro), in_flight)
     return np.maximum(in_flight, 1.0 / vpp)
 
 

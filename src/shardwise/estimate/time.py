@@ -7,9 +7,8 @@ import numpy as np
 from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.once import optimizer_seconds, sync_seconds
-from shardwise.schedules import schedules
+from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.policy import SCHEDULES
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.ops import element_bytes
@@ -60,9 +59,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster) -> Times:
     )
     transfer = _transfer(work, machine)
     parts["bubble"], parts["pp_comm"] = _pipeline(work, machine, everything - longest, transfer)
-    forward = sum(
-        (n * (s.forward + s.forward_comm["tp"]) for s, n in zip(seconds, held, strict=False)), start=0.0 * longest
-    )
+    forward = sum((n * u.forward for u, n in zip(units, held, strict=True)), start=0.0 * longest)
     reduce, gather = sync_seconds(work, machine)
     _overlapped_sync(work, machine, parts, hidden, (reduce, longest - forward), (gather, forward))
     parts["offload"] = _activation_offload(work, cluster, longest, held)
@@ -133,10 +130,9 @@ def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) 
     """Idle time around the steady phase (one micro-batch through all other stages), and exposed transfers."""
     layout, stack, policies = work.layout, machine.stack, work.layout.policies
     idle = np.zeros_like(layout.tp)
-    for code, name in enumerate(SCHEDULES):
-        chosen = policies.schedule == code
-        if chosen.any():
-            idle = np.where(chosen, schedules()[name].idle(layout.pp, layout.vpp, layout.micro_batches), idle)
+    for code, schedule in used(policies.schedule):
+        own = schedule.idle(layout.pp, layout.vpp, layout.micro_batches)
+        idle = np.where(policies.schedule == code, own, idle)
     bubble = np.where(layout.pp > 1, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
     exposed = np.where(policies.overlap_pp > 0, 1.0 - stack.hidden_share, 1.0)
     return bubble, 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0)
@@ -152,15 +148,18 @@ def _overlapped_sync(
 ) -> None:
     """Gradients are reduced under the last backward, parameters gathered under the next forward.
 
-    `reduce` and `gather` are each (seconds needed, seconds of compute they may run under).
+    `reduce` and `gather` are each (seconds needed, seconds of compute they may run under). A chunk of an interleaved
+    stage hides its share under its own compute; the other chunks' run while the pipeline works on what is between.
     """
-    policies, stack = work.layout.policies, machine.stack
-    backwards = np.where(policies.zero == 2, work.layout.micro_batches, 1.0)
+    layout, policies, stack = work.layout, work.layout.policies, machine.stack
+    backwards = np.where(policies.zero == 2, layout.micro_batches, 1.0)
+    own = 1.0 / layout.vpp
     for name, (seconds, window), overlap in (
         ("grad", (reduce[0], reduce[1] * backwards), policies.overlap_grad),
         ("param", gather, policies.overlap_param),
     ):
-        under = np.where(overlap > 0, stack.hidden_share * np.minimum(seconds, window), 0.0)
+        alone, beside = np.minimum(seconds, window), np.minimum(seconds, window * layout.pp)
+        under = np.where(overlap > 0, stack.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
         parts[f"{name}_comm"] = seconds - under + stack.overlap_slowdown * under
         hidden[name] = under
 

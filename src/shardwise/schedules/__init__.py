@@ -2,8 +2,16 @@
 
 from functools import cache
 
+import numpy as np
+
 from shardwise.registry import plugins
 from shardwise.schedules._contract import Schedule
+from shardwise.spec.policy import SCHEDULES, Ints
+
+
+def used(codes: Ints) -> list[tuple[int, Schedule]]:
+    """The schedules that occur in a column of policies, with their codes: most batches have one or two."""
+    return [(int(code), schedules()[SCHEDULES[code]]) for code in np.flatnonzero(np.bincount(codes))]
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shardwise.schedules import used
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies
@@ -47,5 +48,14 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
         mtp=mtp_work(model, layout) if model.mtp_layers else None,
         counts=counts,
         stages=stages,
-        parameters=stage_parameters(counts, layout, stages),
+        parameters=_held(policies, stage_parameters(counts, layout, stages)),
     )
+
+
+def _held(policies: Policies, parameters: tuple[Grid, Grid]) -> tuple[Grid, Grid]:
+    """A schedule that runs from both ends keeps every stage twice."""
+    for code, schedule in used(policies.schedule):
+        if schedule.both_ends:
+            copies = 1.0 + (policies.schedule == code)[:, None]
+            parameters = (parameters[0] * copies, parameters[1] * copies)
+    return parameters
