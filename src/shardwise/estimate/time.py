@@ -135,7 +135,10 @@ def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) 
         idle = np.where(policies.schedule == code, own, idle)
     bubble = np.where(layout.pp > 1, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
     exposed = np.where(policies.overlap_pp > 0, 1.0 - stack.hidden_share, 1.0)
-    return bubble, 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0)
+    # each round of pp micro-batches comes back to the first stage just as it is done with them, so while the pipeline
+    # fills and drains, every further chunk waits for a whole turn of transfers even where they are overlapped
+    turns = (1.0 - exposed) * (layout.vpp - 1.0) * layout.pp
+    return bubble, 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0 + turns)
 
 
 def _overlapped_sync(
