@@ -78,9 +78,8 @@ def test_random_policies_agree_and_where_they_do_not_there_is_a_reason():
     shares = np.array([abs(one.step_s / float(one.closed.times.step_s[0]) - 1) for one in found])
     assert len(shares) == 200
     assert np.median(shares) < 0.01
-    assert (shares <= 0.05).mean() >= 0.97
-    assert shares.max() < 0.15
-    far = np.flatnonzero(shares > 0.02)
+    assert shares.max() < 0.05
+    far = np.flatnonzero(shares > 0.005)
     assert len(far)
     for gap in (gap_of(found[i]) for i in far):
         assert sum(gap.parts_s.values()) == pytest.approx(gap.simulated_s - gap.closed_s)
