@@ -33,6 +33,7 @@ from _accuracy_tables import (
     unfiltered,
     worst,
 )  # fmt: skip
+from _accuracy_written_down import written_down
 from shardwise.estimate.band import ANY
 from shardwise.spec.stack import Stack, stack_of
 from shardwise.validate.failed import failed_predictions, fit_balanced_accuracy
@@ -50,7 +51,7 @@ def write_page(records: dict[str, Record]) -> None:
     stacks = fitted_stacks()
     parts = [
         _opening(), _headline(), _held_out(stacks, records), _figures(), _bands(records), _settings(stacks, records),
-        _residuals(), _rest(), _fits(), _one_gpu(), _advice(stacks, records),
+        _residuals(), _rest(), _fits(), _one_gpu(), written_down(FIGURES), _advice(stacks, records),
     ]  # fmt: skip
     PAGE.write_text("\n".join(_wrapped(line) for line in "\n".join(parts).split("\n")))
 

@@ -1,0 +1,43 @@
+"""Steps that were predicted first, committed, and measured afterwards: the fairest test there is."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from _accuracy_tables import markdown, percent
+
+SETS = (
+    ("h200_fresh", "32 chosen configurations (dense, grouped-query, long, expert, compiled or not, launch-bound), with "
+     "the constants as they were before any of them was measured"),
+    ("h200_second", "24 random configurations, with the constants after the first set had been seen"),
+)  # fmt: skip
+
+
+def written_down(folder: Path) -> str:
+    """A section with both sets: errors over all, and every row."""
+    parts = ["### Predicted first, then measured\n"]
+    for name, what in SETS:
+        predicted = {row["name"]: row for row in _rows(folder / f"{name}_predicted.csv")}
+        measured = _rows(folder / f"{name}_measured.csv")
+        steps = np.array([float(predicted[r["name"]]["predicted_step_ms"]) / float(r["step_ms"]) - 1 for r in measured])
+        peaks = np.array(
+            [float(predicted[r["name"]]["predicted_peak_gib"]) / float(r["peak_alloc_gib"]) - 1 for r in measured]
+        )
+        parts.append(
+            f"`docs/accuracy/{name}_predicted.csv`, {what}: step {percent(np.abs(steps).mean())} mean, "
+            f"{percent(np.median(np.abs(steps)))} median, {percent(np.abs(steps).max())} at most; peak memory "
+            f"{percent(np.abs(peaks).mean())} mean, {percent(np.abs(peaks).max())} at most.\n"
+        )
+        lines = [
+            [row["name"], f"{float(row['step_ms']):.1f}", percent(step, signed=True),
+             f"{float(row['peak_alloc_gib']):.1f}", percent(peak, signed=True)]
+            for row, step, peak in zip(measured, steps, peaks, strict=True)
+        ]  # fmt: skip
+        parts.append(markdown(("step", "measured ms", "error", "measured GiB", "error"), lines))
+    return "\n".join(parts)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
