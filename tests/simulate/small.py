@@ -18,6 +18,7 @@ def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs
         forward=zero + forward,
         input_gradient=zero + back,
         weight_gradient=zero + weight,
+        recompute=zero,
         streams={},
         copy_s=zero,
         copy_bytes=zero,

@@ -10,8 +10,11 @@ from shardwise.cli._flags import Asked, Flags, asked
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
+from shardwise.cli.validate import write_whole
 from shardwise.exporters.chrome_trace import write_trace
 from shardwise.report.terminal import policy_text
+from shardwise.report.timeline_figure import timeline_svg
+from shardwise.report.timeline_page import timeline_page
 from shardwise.simulate import Jitter, Simulation, Timeline
 from shardwise.simulate import simulate as simulated
 from shardwise.simulate.agree import Gap, gap_of
@@ -26,6 +29,7 @@ DOES_NOT_FIT = 1
 SLICES = 64
 """parts of the pipeline's time for which the share of active GPUs is told"""
 TraceFile = Annotated[Path | None, Parameter(help="Write a trace for Perfetto: FILE.json or FILE.json.gz.")]
+FigureFile = Annotated[Path | None, Parameter(help="Draw the step: FILE.svg, or FILE.html with the schedules' table.")]
 
 
 def simulate(
@@ -34,6 +38,7 @@ def simulate(
     flags: Flags,
     *,
     trace: TraceFile = None,
+    figure: FigureFile = None,
     straggler: Annotated[str | None, Parameter(help="stage=2,factor=1.2 or link=2,factor=3; replicas=4.")] = None,
     jitter: Annotated[float | None, Parameter(help="Spread of every task's time, such as 0.05.")] = None,
     tail: Annotated[str, Parameter(help="Of the jitter: lognormal, or exponential (only adds).")] = "lognormal",
@@ -48,6 +53,8 @@ def simulate(
     varies = None if jitter is None else Jitter(share=jitter, steps=steps, seed=seed, tail=tail)
     if not 1 <= slices <= 100_000:
         raise ValueError(f"slices: {slices} is out of range; write a whole number from 1 to 100,000")
+    if figure is not None and figure.suffix not in (".svg", ".html"):
+        raise ValueError(f"figure: {figure.name!r}; write a name that ends in .svg or .html")
     verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
     if not verdict.legal:
         cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name) if verdict.cure else None
@@ -60,6 +67,8 @@ def simulate(
     if trace is not None:
         write_trace(timeline, trace, title=f"{ask.model.name} on {ask.cluster.name}")
     room = ask.cluster.gpu.memory_bytes - ask.stack.reserve_bytes
+    if figure is not None:
+        write_whole(figure, _drawn(ask, timeline, rows, room, figure.suffix).encode(), "figure")
     fits = max(peak.bytes for peak in timeline.peaks()) <= room
     if json:
         print_json(_document(ask, found, timeline, rows, samples, fits, slices))
@@ -68,6 +77,8 @@ def simulate(
         print_notes([*ask.notes, *_assumptions(found, straggler)])
         if trace is not None:
             print(f"trace: {trace} (open in ui.perfetto.dev)")
+        if figure is not None:
+            print(f"figure: {figure} (open in a browser)")
     return 0 if fits else DOES_NOT_FIT
 
 
@@ -76,6 +87,14 @@ def refuse(rule: str, why: str, cure: str | None, json: bool) -> None:
         print_json({"legal": False, "fits": False, "rule": rule, "why": why, "cure": cure})
         return
     print_facts("this policy cannot run", [("rule", rule), ("because", why), ("nearest that can", cure)])
+
+
+def _drawn(ask: Asked, timeline: Timeline, rows: list[Compared], room: float, suffix: str) -> str:
+    title = f"{ask.model.name} on {ask.cluster.name}: {policy_text(ask.policy)}, schedule {ask.policy.schedule}"
+    svg = timeline_svg(timeline, title=title, limit_bytes=room)
+    if suffix == ".svg":
+        return svg
+    return timeline_page(svg, rows, title=title, shown=ask.policy.schedule, limit_bytes=room)
 
 
 def _document(

@@ -53,6 +53,8 @@ class Costs:
     """per piece; so are the next two"""
     input_gradient: Floats
     weight_gradient: Floats
+    recompute: Floats
+    """the part of `input_gradient` that repeats forwards"""
     streams: dict[str, Stream]
     copy_s: Floats
     """activations of one micro-batch to the host, per piece; as long again back"""
@@ -97,6 +99,7 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         forward=forward,
         input_gradient=total - forward - weight + exposed,
         weight_gradient=weight,
+        recompute=_repeated(found.times.units, pieces),
         streams=_streams(found, pieces),
         copy_s=copied / cluster.gpu.pcie_bandwidth,
         copy_bytes=copied,
@@ -121,6 +124,11 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
 
 def _per_piece(units: tuple[Unit, ...], name: str, pieces: Pieces) -> Floats:
     return np.asarray(pieces.counts @ np.array([float(getattr(unit, name)[0]) for unit in units]))
+
+
+def _repeated(units: tuple[Unit, ...], pieces: Pieces) -> Floats:
+    each = [float(np.asarray(unit.parts["recompute"]).reshape(-1)[0]) for unit in units]
+    return np.asarray(pieces.counts @ np.array(each))
 
 
 def _parameter_shares(work: Work, program: Program, pieces: Pieces) -> Floats:

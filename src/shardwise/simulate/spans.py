@@ -82,6 +82,14 @@ def stream_rows(program: Program, run: Run, costs: Costs, ranks: Ints) -> list[R
     return rows
 
 
+def recompute_rows(program: Program, run: Run, costs: Costs, ranks: Ints) -> list[Rows]:
+    """Forwards repeated for the backward, drawn from its start on: as long as they take, not when each layer's runs."""
+    seconds = costs.recompute[program.stage]
+    keep = (seconds > 0) & (program.kind != FORWARD) & (program.kind != WEIGHT_GRADIENT)
+    end = run.start + np.minimum(seconds, run.end - run.start)
+    return [_rows("compute", "recompute", program, keep, ranks, (run.start, end, np.zeros(len(seconds))))]
+
+
 def copy_rows(program: Program, run: Run, costs: Costs, ranks: Ints) -> list[Rows]:
     """Activations to the host while their forward runs, and back while the backward does."""
     seconds, sent = costs.copy_s[program.stage], costs.copy_bytes[program.stage]

@@ -101,6 +101,7 @@ def simulate_split(
         a,
         forward=a.forward + share * (b.forward - a.forward),
         input_gradient=a.input_gradient + share * (b.input_gradient - a.input_gradient),
+        recompute=share * b.recompute,
         held=held,
     )
     return composed(plain.policy, plain.closed, program, costs)

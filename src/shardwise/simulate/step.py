@@ -18,7 +18,15 @@ from shardwise.simulate.noise import Jitter, Straggler, slowest_of
 from shardwise.simulate.pipeline import Timed, reductions, timed
 from shardwise.simulate.placed import pieces_of, rank_work
 from shardwise.simulate.program import Program, program_of
-from shardwise.simulate.spans import compute_rows, copy_rows, joined, send_rows, stream_rows, whole_rank
+from shardwise.simulate.spans import (
+    compute_rows,
+    copy_rows,
+    joined,
+    recompute_rows,
+    send_rows,
+    stream_rows,
+    whole_rank,
+)
 from shardwise.simulate.timeline import MemorySteps, Timeline
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -172,6 +180,7 @@ def _timeline(simulation: Simulation) -> Timeline:
         gather_end = pipe.timed.gathered.reshape(-1)
         rows += [
             compute_rows(program, pipe.run, ranks),
+            *recompute_rows(program, pipe.run, costs, ranks),
             send_rows(program, pipe.run, pipe.timed, costs, ranks),
             *stream_rows(program, pipe.run, costs, ranks),
             *copy_rows(program, pipe.run, costs, ranks),

@@ -12,8 +12,9 @@ LANES = ("compute", "pp", "tp", "cp", "ep", "fsdp", "grad", "param", "copy")
 """streams of a rank: kernels, one for each kind of communication, copies to the host"""
 KINDS = (
     "forward", "backward", "input gradient", "weight gradient", "send", "collective", "reduce", "gather", "copy",
-    "optimizer", "other",
+    "optimizer", "other", "recompute",
 )  # fmt: skip
+"""a recompute lies inside its backward or input gradient: from the same start on, on the same lane"""
 PIPELINE = frozenset({"forward", "backward", "input gradient", "weight gradient"})
 MEMORY = ("parameters", "gradients", "optimizer", "activations", "logits", "gathered", "working", "buffers", "overhead")
 

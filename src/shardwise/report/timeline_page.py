@@ -1,0 +1,49 @@
+"""The figure of a simulated step and the schedules it was compared with, as one HTML file without script."""
+
+from collections.abc import Sequence
+from html import escape
+
+from shardwise.simulate.compare import Compared
+from shardwise.units import gib, time_text
+
+STYLE = """
+body { margin: 0 auto; max-width: 1400px; padding: 8px; background: #fff; color: #22262b;
+  font: 15px/1.5 system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif; }
+h2 { margin: 16px 24px 8px; font-size: 18px; }
+table { margin: 0 24px; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 5px 18px 5px 0; text-align: right; border-bottom: 1px solid #dfe3e8; }
+th:first-child, td:first-child { text-align: left; padding-left: 10px; }
+th { color: #5b6068; font-weight: 600; }
+tr.shown td { background: #e8f1f8; font-weight: 600; }
+td.over { color: #c1121f; }
+ul { margin: 12px 24px; padding-left: 20px; color: #5b6068; }
+"""
+HEADS = ("schedule", "chunks", "step", "bubble", "peak GiB", "closed form")
+
+
+def timeline_page(
+    svg: str, rows: Sequence[Compared], *, title: str, shown: str, limit_bytes: float | None = None
+) -> str:
+    """`shown`: the schedule the figure draws."""
+    heads = "".join(f"<th>{head}</th>" for head in HEADS)
+    lines = "\n".join(_line(row, row.schedule == shown, limit_bytes) for row in rows if row.step_s is not None)
+    refused = "\n".join(
+        f"<li>{escape(row.schedule)} cannot run this: {escape(row.why_not)}</li>" for row in rows if row.step_s is None
+    )
+    notes = f"<ul>\n{refused}\n</ul>" if refused else ""
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"/><title>{escape(title)}</title>'
+        f"<style>{STYLE}</style></head>\n<body>\n{svg}<h2>The same policy under every schedule, no stragglers</h2>\n"
+        f"<table>\n<tr>{heads}</tr>\n{lines}\n</table>\n{notes}\n</body>\n</html>\n"
+    )
+
+
+def _line(row: Compared, shown: bool, limit_bytes: float | None) -> str:
+    peak = row.peak_bytes or 0.0
+    over = ' class="over" title="does not fit"' if limit_bytes is not None and peak > limit_bytes else ""
+    mark = ' class="shown"' if shown else ""
+    return (
+        f"<tr{mark}><td>{escape(row.schedule)}</td><td>{row.vpp}</td>"
+        f"<td>{time_text(row.step_s or 0.0)}</td><td>{row.bubble or 0.0:.1%}</td><td{over}>{gib(peak)}</td>"
+        f"<td>{time_text(row.closed_form_s or 0.0)}</td></tr>"
+    )
