@@ -13,7 +13,7 @@ from shardwise.simulate.spans import Rows, joined
 from shardwise.simulate.step import composed
 from shardwise.simulate.timeline import KINDS, MEMORY, MemorySteps, Timeline
 from shardwise.spec.policy import Policy
-from simulate.small import costs, timeline_of, unit_run
+from small_steps import costs, timeline_of, unit_run
 
 SIZES = [(1, 1, 6), (2, 1, 4), (4, 1, 16), (8, 1, 32), (4, 2, 16), (4, 3, 12), (6, 2, 24), (8, 4, 32), (16, 2, 64)]
 ONES = np.ones(16)
