@@ -1,0 +1,136 @@
+"""A problem from a model, groups of GPUs and a policy, through the estimate's own pieces: no second cost formula."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from shardwise.cost.profile import Profile
+from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.schedules import schedules
+from shardwise.search.methods._problem import Option, StageProblem
+from shardwise.simulate.segments import Segments, segments_of
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.rules import RULES
+from shardwise.spec.stack import Stack
+
+MOST_ENTRIES = 20_000_000
+"""options x stages x layers squared: each takes 32 bytes"""
+
+
+@dataclass(frozen=True)
+class Group:
+    """GPUs of one kind, and how many of the pipeline's stages run on them."""
+
+    cluster: Cluster
+    stages: int
+
+
+def stage_problem(
+    model: Model,
+    groups: Sequence[Group],
+    job: Job,
+    policy: Policy,
+    stack: Stack,
+    *,
+    stage_tp: Sequence[int] = (),
+    headroom: float = 1.0,
+    profile: Profile | None = None,
+) -> StageProblem:
+    """`stage_tp`: the tensor-parallel degrees a stage may choose from (default: the policy's). A stage keeps its GPUs
+    and the pipeline its number of micro-batches, so with another tp come another dp and another micro-batch.
+
+    The policy's recompute is not used: each stage recomputes as many layers as it must.
+    """
+    _check(groups, policy, headroom)
+    degrees = tuple(dict.fromkeys(stage_tp)) or (policy.tp,)
+    plain = replace(policy, recompute="none", recompute_layers=-1)
+    chosen = [(place, p) for place, group in enumerate(groups) for p in _policies(model, group, job, plain, degrees)]
+    if len(chosen) * policy.pp * model.layers**2 > MOST_ENTRIES:
+        raise ValueError(f"pp: {policy.pp} stages of {model.layers:,} layers with {len(chosen)} options are too many; "
+                         "write a smaller pp or fewer degrees in stage-tp")  # fmt: skip
+    options, tables, found = [], [], []
+    for place, own in chosen:
+        cluster = groups[place].cluster
+        whole = estimate(model, cluster, job, Policies.of([own]), stack, every_stage=True, profile=profile)
+        limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.reserve_bytes)
+        tables.append(segments_of(model, cluster, job, own, whole.work.stack, limit, profile))
+        options.append(Option(place, cluster.name, own, limit, _once(whole)))
+        found.append(whole)
+    micro = float(found[0].work.layout.micro_batches[0])
+    idle = float(schedules()[policy.schedule].idle(policy.pp, policy.vpp, micro))
+    firsts = [next(i for i, option in enumerate(options) if option.group == place) for place in range(len(groups))]
+    return StageProblem(
+        options=tuple(options), group_stages=tuple(group.stages for group in groups), pattern=tuple(model.pattern),
+        micro_batches=micro, share=idle / max(policy.pp - 1, 1), stretch=max(map(_stretch, found)),
+        overhead_s=found[0].work.stack.step_overhead_s, **_joined(tables),
+        even=(
+            tuple(found[0].work.stages.layers[0].astype(int).tolist()),
+            tuple(first for first, group in zip(firsts, groups, strict=True) for _ in range(group.stages)),
+        ),
+    )  # fmt: skip
+
+
+def _joined(tables: Sequence[Segments]) -> dict[str, np.ndarray]:
+    return {name: np.stack([getattr(table, name) for table in tables])
+            for name in ("seconds", "any_seconds", "recomputed", "bytes")}  # fmt: skip
+
+
+def _check(groups: Sequence[Group], policy: Policy, headroom: float) -> None:
+    if not 0 < headroom <= 1:
+        raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
+    if not 1 <= len(groups) <= 2:
+        raise ValueError(f"groups: {len(groups)} groups of GPUs; write one or two")
+    if any(group.stages < 1 for group in groups) or sum(group.stages for group in groups) != policy.pp:
+        stages = " + ".join(str(group.stages) for group in groups)
+        raise ValueError(f"groups: {stages} stages do not make pp {policy.pp}; write 1 or more for each")
+    for group in groups:
+        if group.cluster.gpus % group.stages:
+            raise ValueError(f"groups: {group.cluster.gpus} GPUs of {group.cluster.name} do not divide by its "
+                             f"{group.stages} stages; write another pp or number of GPUs")  # fmt: skip
+
+
+def _policies(model: Model, group: Group, job: Job, policy: Policy, degrees: Sequence[int]) -> list[Policy]:
+    """The policy on this group with each degree that is possible; none is an error that says why."""
+    gpus = group.cluster.gpus // group.stages
+    at_once, found, why = policy.dp * policy.micro_batch, [], ""
+    for tp in degrees:
+        if tp < 1 or gpus % (tp * policy.cp) or at_once % (dp := gpus // (tp * policy.cp)):
+            why = why or (f"tp {tp} and cp {policy.cp} on {gpus} GPUs of a stage leave no dp that divides the "
+                          f"{at_once} sequences of a micro-batch")  # fmt: skip
+            continue
+        own = replace(policy, tp=tp, dp=dp, micro_batch=at_once // dp, sp=policy.sp and tp > 1)
+        broken = _broken(model, group.cluster, job, own)
+        why = why or broken
+        if not broken:
+            found.append(own)
+    if not found:
+        raise ValueError(f"tp: no degree of {', '.join(map(str, degrees))} works on {group.cluster.name}: {why}; "
+                         "write others")  # fmt: skip
+    return found
+
+
+def _broken(model: Model, cluster: Cluster, job: Job, policy: Policy) -> str:
+    """The first rule the policy breaks, or nothing; the number of GPUs is checked by stages."""
+    columns, whole = Policies.of([policy]), replace(cluster, gpus=1)
+    for rule in RULES:
+        if rule.name != "world" and not rule.check(model, whole, job, columns)[0]:
+            return rule.explain(model, whole, job, policy)
+    return ""
+
+
+def _once(found: Estimate) -> float:
+    """What of a step is neither the steady phase of the slowest stage nor the idle time around it."""
+    times = found.times
+    steady = found.work.layout.micro_batches[0] * times.stage_s[0].max() + times.parts["bubble"][0]
+    return max(float(times.step_s[0] - times.parts["other"][0] - steady), 0.0)
+
+
+def _stretch(found: Estimate) -> float:
+    other = float(found.times.parts["other"][0])
+    busy = float(found.times.step_s[0]) - other
+    return 1.0 + (other - found.work.stack.step_overhead_s) / busy
