@@ -45,7 +45,7 @@ def memory_of(work: Work) -> Memory:
         "logits": logits,
         "gathered": _gathered(work, dense + expert),
         "working": working,
-        "buffers": _buffers(work, dense + expert),
+        "buffers": _buffers(work, dense + expert) + _kept_gathered(work, in_flight),
     }
     if stack.frees_gradients:
         leaving = kinds["activations"] + kinds["logits"] + kinds["gathered"]
@@ -161,3 +161,16 @@ def _buffers(work: Work, parameters: Grid) -> Grid:
     needs = (layout.grad_ranks > 1)[:, None] & (precision.grad_comm_bytes != precision.grad_bytes)
     bucket = np.minimum(parameters * precision.grad_comm_bytes, work.stack.bucket_bytes)
     return np.where(needs, bucket, 0.0)
+
+
+def _kept_gathered(work: Work, in_flight: Grid) -> Grid:
+    """Gathered inputs of the split products that the program does not free, beyond each rank's own share of them."""
+    layout, less = work.layout, work.stack.gathered_kept_less
+    if less < 0:
+        return np.zeros_like(in_flight)
+    held = np.maximum(in_flight - np.where(layout.pp > 1, float(less), 0.0)[:, None], 0.0)
+    inputs = np.zeros_like(in_flight)
+    for layer, count in zip(work.kinds, work.stages.kinds, strict=True):
+        own = sum((t.bytes for t in layer.saved if t.name == "norm output"), start=0.0 * layout.tp)
+        inputs = inputs + count * (own * (layout.sp - 1.0))[:, None]
+    return held * inputs

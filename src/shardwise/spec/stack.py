@@ -125,6 +125,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # memory
     gathered_inputs_saved: bool = False
     """sequence parallelism keeps the gathered input of each split product instead of gathering it again"""
+    gathered_kept_less: int = -1
+    """sequence parallelism's gathered inputs stay in memory: without stages for every micro-batch in flight, with
+    stages for this many fewer (observed, not documented by the program); -1 means they are freed at once"""
     frees_gradients: bool = False
     """gradients are freed after each step; with one micro-batch they then arrive while activations leave, and the peak
     holds only the larger of the two"""
