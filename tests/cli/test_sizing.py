@@ -75,6 +75,8 @@ BAD = [
     (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro"], "micro=1:16"),
     (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=8:1"], "smaller end first"),
     (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=0:1"], "more than 0"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=3"], "powers of two"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1,,2"], "micro=1:16"),
     (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "network=10Gbps:80Gbps"], "several nodes"),
     (["sweep", "llama-3-8b", "--on", "dgx-h100:16", "--over", "network=10:80"], "Gbps"),
     (["sweep", "llama-3-8b", "--on", "dgx-h100", "--over", "micro=1:2"], "dgx-h100:256"),
@@ -167,6 +169,7 @@ def test_the_largest_batch_and_model(capsys):
     per_layer = 4096 * (4096 * 2 + 1024 * 2 + 3 * 14336 + 2)
     assert model["parameters"] == 2 * 128256 * 4096 + 4096 + model["largest"] * per_layer
     assert model["largest"] > 32
+    assert model["next"]["size"] - model["largest"] <= model["largest"] / 32
 
 
 def test_compare_agrees_with_estimate(capsys):
@@ -239,13 +242,24 @@ def test_why_not(capsys):
     arguments = [word for text in asked for word in ("--why-not", text)]
     found = data_of(capsys, [*PLAN, *arguments])
     verdicts = [item["verdict"] for item in found["why_not"]]
-    assert verdicts == ["illegal", "out of memory", "slower", "it wins", "nothing fits"]
+    assert verdicts == ["illegal", "out of memory", "slower", "it wins", "illegal"]
     illegal, over, slower = found["why_not"][:3]
     assert illegal["why"].startswith("world: ")
     assert illegal["nearest"]["tp"] in (2, 4)
     assert over["over_bytes"] == pytest.approx(over["peak_bytes"] - found["limit_bytes"])
     assert over["why"].startswith(f"out of memory by {over['over_bytes'] / 2**30:.1f} GiB on stage 0: ")
     assert slower["slower"] == pytest.approx(slower["step_s"] / found["best"][0]["step_s"] - 1)
+
+
+def test_rules_of_thumb_are_held_against_the_winner(capsys):
+    found = data_of(capsys, [*PLAN, "--why-not", "rules"])["why_not"]
+    assert len(found) == 6
+    data_parallel, pipeline = found[:2]
+    assert data_parallel["verdict"] == "out of memory"
+    assert data_parallel["why"].endswith("on stage 0: optimizer")
+    assert pipeline["policy"]["pp"] > 1
+    moe = ["plan", "mixtral-8x7b", "--on", "dgx-h100:64", "--seq", "4096", "--why-not", "rules"]
+    assert data_of(capsys, moe)["why_not"][-1]["verdict"] == "it wins"
 
 
 def test_constraints_hold_in_every_plan(capsys):

@@ -21,8 +21,8 @@ KEYS = {
     "optimizer", "policy", "fits", "verdict", "step_s", "error_band", "error_range", "error_basis",
     "tokens_per_s_per_gpu", "peak_flops_per_s",
     "mfu_full_square", "mfu_causal_half", "hfu", "capacity_bytes", "peak_bytes", "reserve_bytes", "headroom_bytes",
-    "fullest_stage", "host_bytes", "stages", "time_s", "hidden_s", "micro_batches", "bubble_share", "traffic_bytes", "money",
-    "assumptions", "time_share",
+    "fullest_stage", "host_bytes", "stages", "time_s", "hidden_s", "micro_batches", "bubble_share", "traffic_bytes",
+    "money", "assumptions", "time_share",
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def test_a_file_keeps_its_levels(tmp_path):
     path = tmp_path / "site.yaml"
     path.write_text(to_yaml(cluster_of("dgx-h100:64")))
     sizes = sizes_of(str(path))
-    assert sizes.at(16).gpus == 16
+    assert (sizes.at(16).gpus, sizes.at(16).name) == (16, "dgx-h100:16")
     assert sizes.at(16).levels == cluster_of("dgx-h100:64").levels
 
 

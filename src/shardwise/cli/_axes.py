@@ -53,6 +53,8 @@ def axis_of(text: str) -> Axis:
 
 
 def _number(name: str, text: str) -> float:
+    if not text.strip():
+        raise ValueError(f"over: a value of {name} is missing; {FORM}")
     value = rate_of(text, "network") if name == "network" else float(count_of(text, name))
     if not value > 0:
         raise ValueError(f"{name}: {text.strip()!r} is out of range; write more than 0")
@@ -80,6 +82,9 @@ def place_of(axis: Axis, case: Case, on: str, *, weak: bool, searched: bool) -> 
         raise ValueError(f"on: {on!r} has no number of GPUs; write for example dgx-h100:256, or --over gpus=64:4096")
     if axis.name == "network":
         return _over_network(case, cluster)
+    odd = next((v for v in axis.values if axis.name == "micro" and searched and round(v).bit_count() > 1), None)
+    if odd is not None:
+        raise ValueError(f"micro: a search tries powers of two, not {odd:.0f}; write 1:16, or state --policy")
     fixed = cluster
 
     def place(value: float) -> tuple[Case, Cluster]:

@@ -15,13 +15,17 @@ SEARCHED = ("best", "3d")
 FORM = "'tp=8,pp=4', ddp, fsdp, hsdp, 3d, best or 'best,zero=3'"
 
 
-def policy_from(text: str, case: Case, cluster: Cluster) -> Policy | None:
-    """The policy, legal or not; None where a search was asked for and nothing fits."""
+def policy_from(text: str, case: Case, cluster: Cluster, *, or_smallest: bool = False) -> Policy | None:
+    """The policy, legal or not; None where a search was asked for and nothing fits.
+
+    `or_smallest`: then the policy that needs the least memory, and None only where nothing is legal.
+    """
     name, settings = _split(text)
     constraints = constraints_of(settings)
     if name in SEARCHED:
-        found = changed(case, only=(*case.only, *constraints)).ranked(cluster).best
-        return found[0].policy if found else None
+        ranked = changed(case, only=(*case.only, *constraints)).ranked(cluster)
+        found = ranked.best[0] if ranked.best else ranked.smallest if or_smallest else None
+        return None if found is None else found.policy
     if name == "hsdp" and not any(c.field == "shard_group" for c in constraints):
         constraints += constraints_of([f"shard_group={cluster.node_size}"])
     return stated_policy(constraints, cluster, case.stack)

@@ -28,7 +28,6 @@ DAY = 86400.0
 @dataclass(frozen=True)
 class Corner:
     cluster: Cluster
-    name: str
     found: Candidate
 
     def money(self, tokens: float) -> Money:
@@ -45,7 +44,7 @@ def frontier_of(case: Case, sizes: Sizes, most: int) -> list[Corner]:
     corners = []
     for gpus in watched(counts_of(sizes, most), "cluster sizes"):
         cluster = sizes.at(gpus)
-        corners += [Corner(cluster, sizes.name_at(gpus), found) for found in case.ranked(cluster).frontier]
+        corners += [Corner(cluster, found) for found in case.ranked(cluster).frontier]
     return [corners[i] for i in undominated([corner.row for corner in corners])] if corners else []
 
 
@@ -65,7 +64,7 @@ def _thinned(corners: list[Corner]) -> list[Corner]:
 def frontier_data(case: Case, corners: list[Corner]) -> list[dict[str, Any]]:
     return [
         {
-            "gpus": corner.cluster.gpus, "cluster": corner.name, "policy": msgspec.to_builtins(corner.found.policy),
+            "gpus": corner.cluster.gpus, "cluster": corner.cluster.name, "policy": msgspec.to_builtins(corner.found.policy),
             "step_s": corner.found.step_s, "peak_bytes": corner.found.peak_bytes,
             "tokens_per_s_per_gpu": corner.found.tokens_per_s_per_gpu,
             "billion_tokens": msgspec.to_builtins(corner.money(1e9)),

@@ -67,11 +67,11 @@ def grow(axis: Axis, cluster: Cluster) -> Found:
 def _refine(found: Found, fits: Callable[[int], bool], most: int) -> None:
     """The largest eighth of the gap to the next size that fits; divisibility may skip some, so from above."""
     low, high = found.largest, found.next
-    if low is None or high is None or (high - low) % EIGHTHS:
+    if low is None or high is None:
         return
-    part = (high - low) // EIGHTHS
-    for k in range(EIGHTHS - 1, 0, -1):
-        if low + k * part <= most and fits(low + k * part):
+    part = max((high - low) // EIGHTHS, 1)
+    for size in range(min(high, most + 1) - part, low, -part):
+        if fits(size):
             return
 
 

@@ -53,7 +53,7 @@ def point_at(case: Case, sizes: Sizes, gpus: int, tokens: float, limit: Budget, 
 def point_data(point: Point) -> dict[str, Any]:
     report, run = point.report, point.run
     return {
-        "gpus": point.cluster.gpus, "cluster": point.name, "fits": report is not None,
+        "gpus": point.cluster.gpus, "cluster": point.cluster.name, "fits": report is not None,
         "policy": None if report is None else msgspec.to_builtins(report.policy),
         "step_s": None if report is None else report.step_s,
         "mfu_full_square": None if report is None else report.mfu_full_square,

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from shardwise.arch import model_of
 from shardwise.cli._budget import Budget, budget_of
 from shardwise.cli._case import Case, Fixed, Headroom, ModelName
-from shardwise.cli._choice import check_policy, policy_from
+from shardwise.cli._choice import check_policy
 from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
 from shardwise.cli._job import (
     DEFAULT_STACK,
@@ -27,7 +27,7 @@ from shardwise.cli._plan_page import Planned, notes_of, nothing_fits, plan_data,
 from shardwise.cli._points import Point, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import bar, watched
-from shardwise.cli._why import show_waterfall, show_why_not, waterfall_data, why_not_of
+from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.cost.overlay import what_it_changes
 from shardwise.search import scan
 from shardwise.search.constraints import constraints_of, words_of
@@ -55,7 +55,8 @@ class Questions:
     pareto: Annotated[bool, Parameter(help="What nothing beats in time, memory, cost and GPUs, over sizes.")] = False
     why: Annotated[bool, Parameter(help="The winner against the runner-up, part by part.")] = False
     why_not: Annotated[
-        list[str] | None, Parameter(negative=(), help="A policy ('tp=8,pp=1', fsdp): why it does not win; may repeat.")
+        list[str] | None,
+        Parameter(negative=(), help="A policy ('tp=8,pp=1', fsdp) or 'rules' (of thumb): why it loses."),
     ] = None
 
 
@@ -82,17 +83,17 @@ def plan(
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens)
     if not 1 <= top <= MOST_SHOWN:
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
-    for text in questions.why_not or ():
+    for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
     case = Case(shape, job, software, measured, headroom, constraints_of(questions.fix or ()))
-    limit = budget_of(questions.budget or ())
+    limit, largest = budget_of(questions.budget or ()), on
     if questions.budget:
         chosen = _inside(case, on, limit)
         if isinstance(chosen, list):
             _over_budget(chosen, on, notes, json=json)
             return DOES_NOT_FIT
         on, cluster = chosen.name, chosen.cluster
-        notes.append(f"inside the budget the fastest size is {on}")
+        notes.append(f"inside the budget the fastest size is {cluster.name}")
     with bar("policies") as progress:
         ranked = scan(shape, cluster, job, software, top=max(top, 2 if questions.why else 1), headroom=headroom,
                       only=case.only, progress=progress, profile=measured)  # fmt: skip
@@ -100,12 +101,12 @@ def plan(
     notes += notes_of(planned)
     if measured is not None:
         notes += [measured.words, *what_it_changes(measured, software)]
-    if ranked.best:
+    if ranked.best and cluster_of(on).gpus == cluster.gpus:
         asked = ["--profile", str(profile)] if profile is not None else []
         notes.append(
             "run: " + shlex.join([*shlex.split(command_of(model, on, job, ranked.best[0].policy, stack)), *asked])
         )
-    _answer(planned, on, questions, notes, json=json)
+    _answer(planned, largest, questions, notes, json=json)
     return 0 if ranked.best else DOES_NOT_FIT
 
 
@@ -125,18 +126,17 @@ def _over_budget(points: list[Point], on: str, notes: list[str], *, json: bool) 
     if json:
         print_json({"best": [], "plans": [], "over_budget": [point_data(p) for p in points], "notes": notes})
         return
-    lines = [f"{p.name}: {'over in ' + ' and '.join(p.misses) if p.report else 'no policy fits'}" for p in points]
+    lines = [
+        f"{p.cluster.name}: {'over in ' + ' and '.join(p.misses) if p.report else 'no policy fits'}" for p in points
+    ]
     print_notes(lines, title=f"nothing up to {on} is inside the budget")
     print_notes(notes)
 
 
-def _answer(planned: Planned, on: str, asked: Questions, notes: list[str], *, json: bool) -> None:
+def _answer(planned: Planned, largest: str, asked: Questions, notes: list[str], *, json: bool) -> None:
     case, cluster, ranked = planned.case, planned.cluster, planned.ranked
-    refusals = []
-    for text in asked.why_not or ():
-        policy = policy_from(text, case, cluster)
-        refusals.append(why_not_of(text, policy, planned))
-    points = frontier_of(case, sizes_of(on), cluster.gpus) if asked.pareto else []
+    refusals = [why_not_of(text, words, planned) for text, words in questions_of(asked.why_not or (), case.model)]
+    points = frontier_of(case, sizes_of(largest), cluster_of(largest).gpus) if asked.pareto else []
     if json:
         extra = {
             "constraints": words_of(case.only) or None,

@@ -115,7 +115,9 @@ def _show(case: Case, tokens: float, limit: Budget, points: list[Point], notes: 
     answers = []
     quick, cheap = smallest_in_time(points), cheapest_in_budget(points)
     if limit.seconds is not None:
-        answers.append(_answer(f"smallest within {time_text(limit.seconds)}", quick, f"none up to {points[-1].name}"))
+        answers.append(
+            _answer(f"smallest within {time_text(limit.seconds)}", quick, f"none up to {points[-1].cluster.name}")
+        )
     if limit.usd is not None:
         answers.append(_answer(f"cheapest within {limit.usd:,.0f} USD", cheap, "none, or no published rent"))
     if limit.seconds is not None and limit.usd is not None:
@@ -130,7 +132,7 @@ def _show(case: Case, tokens: float, limit: Budget, points: list[Point], notes: 
 def _answer(what: str, point: Point | None, none: str) -> str:
     if point is None or point.run is None:
         return f"{what}: {none}"
-    return f"{what}: {point.name}, {time_text(point.run.seconds)}, {usd_text(point.run)} USD"
+    return f"{what}: {point.cluster.name}, {time_text(point.run.seconds)}, {usd_text(point.run)} USD"
 
 
 def _why_nothing(point: Point) -> str:

@@ -34,7 +34,8 @@ class Sizes:
         if self.pattern:
             return cluster_of(self.name_at(gpus))
         assert self.named is not None
-        return replace(self.named, gpus=gpus, name=f"{self.named.name}:{gpus}")
+        kind = re.sub(r":\d+$", "", self.named.name)
+        return replace(self.named, gpus=gpus, name=f"{kind}:{gpus}")
 
     @property
     def step(self) -> int:
