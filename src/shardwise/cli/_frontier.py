@@ -64,8 +64,9 @@ def _thinned(corners: list[Corner]) -> list[Corner]:
 def frontier_data(case: Case, corners: list[Corner]) -> list[dict[str, Any]]:
     return [
         {
-            "gpus": corner.cluster.gpus, "cluster": corner.cluster.name, "policy": msgspec.to_builtins(corner.found.policy),
-            "step_s": corner.found.step_s, "peak_bytes": corner.found.peak_bytes,
+            "gpus": corner.cluster.gpus, "cluster": corner.cluster.name,
+            "policy": msgspec.to_builtins(corner.found.policy), "step_s": corner.found.step_s,
+            "peak_bytes": corner.found.peak_bytes,
             "tokens_per_s_per_gpu": corner.found.tokens_per_s_per_gpu,
             "billion_tokens": msgspec.to_builtins(corner.money(1e9)),
             "run": msgspec.to_builtins(corner.money(case.job.tokens)) if case.job.tokens else None,
