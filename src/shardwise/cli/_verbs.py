@@ -5,6 +5,10 @@ The module is imported only when the verb is run, so that `--help` costs nothing
 
 VERBS: dict[str, str] = {
     "plan": "The best policies for a model on a cluster, and why the others lose.",
+    "size": "How many GPUs and how long for so many tokens, a deadline or a budget.",
+    "max": "The largest sequence, micro-batch or model that fits, and what is full beyond.",
+    "compare": "Policies, clusters and precisions side by side, differences in percent.",
+    "sweep": "One axis moved (GPUs, sequence, micro-batch, network): table, CSV, figure, knee.",
     "estimate": "One policy: memory, step time, MFU, traffic, cost, verdict.",
     "simulate": "A step in time: schedules compared, bubble, stragglers, jitter, a trace.",
     "stages": "The best layers for each pipeline stage, and which of them recompute.",

@@ -1,15 +1,16 @@
 """`shardwise plan`: the best policies for a model on a cluster, and why the others lose."""
 
 import shlex
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from shardwise.arch import model_of
+from shardwise.cli._budget import Budget, budget_of
+from shardwise.cli._case import Case, Fixed, Headroom, ModelName
+from shardwise.cli._choice import check_policy
+from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
 from shardwise.cli._job import (
     DEFAULT_STACK,
     GlobalBatch,
@@ -21,28 +22,46 @@ from shardwise.cli._job import (
     job_of,
 )
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
-from shardwise.cli._output import Cell, print_json, print_notes, print_table
+from shardwise.cli._output import print_json, print_notes
+from shardwise.cli._plan_page import Planned, notes_of, nothing_fits, plan_data, show_plan
+from shardwise.cli._points import Point, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
+from shardwise.cli._progress import bar, watched
+from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.cost.overlay import what_it_changes
-from shardwise.estimate.mfu import conventions
-from shardwise.report.money import money_of, price_line
-from shardwise.report.terminal import policy_code, policy_text, usd_text
-from shardwise.search import Candidate, Ranked, scan
+from shardwise.search import scan
+from shardwise.search.constraints import constraints_of, words_of
 from shardwise.search.exhaustive import HEADROOM
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.spec.model import Model
-from shardwise.spec.stack import Stack, known_stack
-from shardwise.units import gib
+from shardwise.spec.sizes import sizes_of
+from shardwise.spec.stack import known_stack
 
 DOES_NOT_FIT = 1
-DAY = 86400.0
 MOST_SHOWN = 1000
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """What else is asked about the plan."""
+
+    fix: Fixed = None
+    budget: Annotated[
+        list[str] | None,
+        Parameter(
+            negative=(), help="At most '500k USD', '30 d', '64 GPUs', '400 kW': tries smaller sizes; may repeat."
+        ),
+    ] = None
+    pareto: Annotated[bool, Parameter(help="What nothing beats in time, memory, cost and GPUs, over sizes.")] = False
+    why: Annotated[bool, Parameter(help="The winner against the runner-up, part by part.")] = False
+    why_not: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="A policy ('tp=8,pp=1', fsdp) or 'rules' (of thumb): why it loses."),
+    ] = None
+
+
 def plan(
-    model: Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")],
+    model: ModelName,
     /,
     *,
     on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
@@ -53,8 +72,9 @@ def plan(
     optimizer: OptimizerName = "adamw",
     stack: StackName = DEFAULT_STACK,
     top: Annotated[int, Parameter(help="Policies to list.")] = 10,
-    headroom: Annotated[float, Parameter(help="Share of a GPU's memory a policy may fill.")] = HEADROOM,
+    headroom: Headroom = HEADROOM,
     profile: ProfileFile = None,
+    questions: Questions = Questions(),  # noqa: B008  frozen
     json: Json = False,
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
@@ -63,116 +83,76 @@ def plan(
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens)
     if not 1 <= top <= MOST_SHOWN:
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
-    with _bar() as progress:
-        ranked = scan(shape, cluster, job, software, top=top, headroom=headroom, progress=progress, profile=measured)
-    notes += _notes(ranked, cluster, software)
+    for _, text in questions_of(questions.why_not or (), shape):
+        check_policy(text)
+    case = Case(shape, job, software, measured, headroom, constraints_of(questions.fix or ()))
+    limit, largest = budget_of(questions.budget or ()), on
+    if questions.budget:
+        chosen = _inside(case, on, limit)
+        if isinstance(chosen, list):
+            _over_budget(chosen, on, notes, json=json)
+            return DOES_NOT_FIT
+        on, cluster = chosen.name, chosen.cluster
+        notes.append(f"inside the budget the fastest size is {cluster.name}")
+    with bar("policies") as progress:
+        ranked = scan(shape, cluster, job, software, top=max(top, 2 if questions.why else 1), headroom=headroom,
+                      only=case.only, progress=progress, profile=measured)  # fmt: skip
+    planned = Planned(case, cluster, ranked, top)
+    notes += notes_of(planned)
     if measured is not None:
         notes += [measured.words, *what_it_changes(measured, software)]
-    if ranked.best:
+    if ranked.best and cluster_of(on).gpus == cluster.gpus:
         asked = ["--profile", str(profile)] if profile is not None else []
         notes.append(
             "run: " + shlex.join([*shlex.split(command_of(model, on, job, ranked.best[0].policy, stack)), *asked])
         )
-    if json:
-        print_json(_data(shape, cluster, job, software, ranked) | {"notes": notes})
-    elif ranked.best:
-        _show(shape, cluster, job, ranked, notes)
-    else:
-        print_notes(_nothing(ranked, cluster), title=f"{shape.name} on {cluster.name}: no policy fits")
-        print_notes(notes)
+    _answer(planned, largest, questions, notes, json=json)
     return 0 if ranked.best else DOES_NOT_FIT
 
 
-@contextmanager
-def _bar() -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr where someone watches it."""
-    if not sys.stderr.isatty():
-        yield None
+def _inside(case: Case, on: str, limit: Budget) -> Point | list[Point]:
+    """The fastest size up to the one named that stays inside the budget; all of them where none does."""
+    if limit.needs_tokens and not case.job.tokens:
+        raise ValueError("budget: dollars and time need the tokens of the whole run; write for example --tokens 1T")
+    sizes = sizes_of(on)
+    counts = counts_of(sizes, cluster_of(on).gpus)
+    tokens = case.job.tokens or 1e9
+    points = [point_at(case, sizes, gpus, tokens, limit, None) for gpus in watched(counts, "cluster sizes")]
+    inside = [p for p in points if p.meets]
+    return min(inside, key=lambda p: p.report.step_s if p.report else 0.0) if inside else points
+
+
+def _over_budget(points: list[Point], on: str, notes: list[str], *, json: bool) -> None:
+    if json:
+        print_json({"best": [], "plans": [], "over_budget": [point_data(p) for p in points], "notes": notes})
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("policies")
-        yield lambda done, of: bar.update(task, completed=done, total=of)
-
-
-def _show(model: Model, cluster: Cluster, job: Job, ranked: Ranked, notes: list[str]) -> None:
-    amount = job.tokens or 1e9
-    heads = ["policy", "step s", "MFU %", "tok/s", "GiB"]
-    heads += ["days", "USD"] if job.tokens else ["USD/Gtok"]
-    flops = _flops(model, job)
-    peak = cluster.gpu.peak(job.precision.compute)
-
-    def cells(found: Candidate) -> list[Cell]:
-        money = money_of(cluster, amount, found.tokens_per_s_per_gpu * cluster.gpus)
-        row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}",
-                           f"{100 * found.tokens_per_s_per_gpu * flops / peak:.1f}",
-                           f"{found.tokens_per_s_per_gpu:,.0f}", gib(found.peak_bytes)]  # fmt: skip
-        return row + ([f"{money.seconds / DAY:,.4g}"] if job.tokens else []) + [usd_text(money)]
-
-    print_table(
-        f"{model.name} on {cluster.name}",
-        heads, map(cells, ranked.best),
-    )  # fmt: skip
-    print_notes([f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in ranked.losers],
-                title="why others lose (the best of their kind)")  # fmt: skip
+    lines = [
+        f"{p.cluster.name}: {'over in ' + ' and '.join(p.misses) if p.report else 'no policy fits'}" for p in points
+    ]
+    print_notes(lines, title=f"nothing up to {on} is inside the budget")
     print_notes(notes)
 
 
-def _flops(model: Model, job: Job) -> float:
-    return next(c.flops_per_token for c in conventions(model, job.seq) if c.key == "full_square")
-
-
-def _nothing(ranked: Ranked, cluster: Cluster) -> list[str]:
-    if ranked.smallest is None:
-        return ["no policy is legal: the batch or the number of GPUs does not divide"]
-    small = ranked.smallest
-    return [
-        f"the smallest needs {gib(small.peak_bytes)} GiB of {gib(ranked.limit_bytes)} that may be filled: "
-        f"{policy_text(small.policy)}",
-        f"use more than {cluster.gpus:,} GPUs, a shorter sequence, or an optimizer with less state",
-    ]
-
-
-def _notes(ranked: Ranked, cluster: Cluster, stack: Stack) -> list[str]:
-    notes = [
-        f"looked at {ranked.points:,} points: {ranked.legal:,} legal, {ranked.fitting:,} fit",
-        f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; "
-        "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the whole attention square",
-        f"stack {stack.name}: error band of a step time {stack.error_band:.0%}",
-        price_line(cluster),
-    ]
-    if ranked.evaluated < ranked.legal:
-        notes.append(f"interrupted: {ranked.evaluated:,} of {ranked.legal:,} legal policies were looked at")
-    if len(ranked.best) > 1:
-        close = sum(c.step_s <= ranked.best[0].step_s * (1 + stack.error_band) for c in ranked.best)
-        if close > 1:
-            notes.append(f"the first {close} differ by less than that band: any of them may be the fastest in fact")
-    return notes
-
-
-def _data(model: Model, cluster: Cluster, job: Job, stack: Stack, ranked: Ranked) -> dict[str, Any]:
-    flops, peak = _flops(model, job), cluster.gpu.peak(job.precision.compute)
-
-    def entry(found: Candidate) -> dict[str, Any]:
-        rate = found.tokens_per_s_per_gpu
-        run = money_of(cluster, job.tokens, rate * cluster.gpus) if job.tokens else None
-        return {
-            "policy": msgspec.to_builtins(found.policy), "step_s": found.step_s, "tokens_per_s_per_gpu": rate,
-            "mfu_full_square": rate * flops / peak, "peak_bytes": found.peak_bytes,
-            "run": msgspec.to_builtins(run), "billion_tokens": msgspec.to_builtins(
-                money_of(cluster, 1e9, rate * cluster.gpus)),
-        }  # fmt: skip
-
-    return {
-        "tier": "closed form", "model": model.name, "cluster": cluster.name, "gpus": cluster.gpus, "stack": stack.name,
-        "seq_tokens": job.seq, "global_sequences": job.global_batch, "step_tokens": job.step_tokens,
-        "tokens": job.tokens or None, "error_band": stack.error_band, "limit_bytes": ranked.limit_bytes,
-        "points": ranked.points, "legal": ranked.legal, "evaluated": ranked.evaluated, "fitting": ranked.fitting,
-        "best": [entry(found) for found in ranked.best],
-        "losers": [{"kind": found.kind, "why": found.why, "policy": msgspec.to_builtins(found.policy),
-                    "step_s": found.step_s, "peak_bytes": found.peak_bytes, "slower": found.slower,
-                    "over_bytes": found.over_bytes} for found in ranked.losers],
-        "smallest": entry(ranked.smallest) if ranked.smallest else None,
-    }  # fmt: skip
+def _answer(planned: Planned, largest: str, asked: Questions, notes: list[str], *, json: bool) -> None:
+    case, cluster, ranked = planned.case, planned.cluster, planned.ranked
+    refusals = [why_not_of(text, words, planned) for text, words in questions_of(asked.why_not or (), case.model)]
+    points = frontier_of(case, sizes_of(largest), cluster_of(largest).gpus) if asked.pareto else []
+    if json:
+        extra = {
+            "constraints": words_of(case.only) or None,
+            "pareto": frontier_data(case, points) if asked.pareto else None,
+            "waterfall": waterfall_data(planned) if asked.why else None,
+            "why_not": [found.data for found in refusals],
+        }
+        print_json(plan_data(planned) | extra | {"notes": notes})
+        return
+    if ranked.best:
+        show_plan(planned)
+    else:
+        print_notes(nothing_fits(planned), title=f"{case.model.name} on {cluster.name}: no policy fits")
+    if asked.why:
+        show_waterfall(planned)
+    show_why_not(refusals)
+    if asked.pareto:
+        show_frontier(case, points)
+    print_notes(notes)

@@ -1,13 +1,15 @@
 """Look at every legal policy: the closed form in batches, the fastest that fits with room to spare first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import estimate
+from shardwise.search.constraints import Constraint, allowed
 from shardwise.search.losers import Loser, losers, picks
+from shardwise.search.pareto import staircase
 from shardwise.search.space import Limits, space
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -36,11 +38,14 @@ class Ranked:
     best: tuple[Candidate, ...]
     losers: tuple[Loser, ...]
     """the best policy of each kind that did not win, and by how much"""
+    frontier: tuple[Candidate, ...]
+    """policies inside the limit that no other equals in both step time and memory, fastest first"""
     smallest: Candidate | None
     """what needs the least memory, when nothing fits"""
     points: int
     """grid points looked at, legal or not"""
     legal: int
+    """inside the constraints too"""
     evaluated: int
     """fewer than legal when interrupted"""
     fitting: int
@@ -57,19 +62,22 @@ def scan(
     top: int = 10,
     headroom: float = HEADROOM,
     limits: Limits | None = None,
+    only: Iterable[Constraint] = (),
     progress: Callable[[int, int], None] | None = None,
     profile: Profile | None = None,
 ) -> Ranked:
     """Ranks by step time among the policies that fit into `headroom` of the memory; ties go to the smaller one.
 
-    `progress` is told (evaluated, legal) after each batch. Ctrl-C ends the scan; what was evaluated is ranked.
+    `only` leaves out what the user does not allow. `progress` is told (evaluated, legal) after each batch. Ctrl-C ends
+    the scan; what was evaluated is ranked.
     """
     if not 0 < headroom <= 1:
         raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
     if top < 1:
         raise ValueError(f"top: {top} is out of range; write a whole number of 1 or more")
     found = space(model, cluster, job, stack, limits)
-    results = _Results(model, cluster, job, stack, found.policies, profile)
+    policies = found.policies.take(np.flatnonzero(allowed(found.policies, only)))
+    results = _Results(model, cluster, job, stack, policies, profile)
     done = results.evaluate(progress)
     limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.reserve_bytes)
     order = results.settle(limit, top)
@@ -77,9 +85,10 @@ def scan(
     return Ranked(
         best=tuple(results.candidate(int(i)) for i in order),
         losers=() if winner is None else results.losers(limit, winner),
+        frontier=tuple(results.candidate(int(i)) for i in results.frontier(limit)),
         smallest=results.candidate(int(np.argmin(results.peaks))) if done and winner is None else None,
         points=found.points,
-        legal=len(found.policies),
+        legal=len(policies),
         evaluated=done,
         fitting=int((results.peaks <= limit).sum()),
         limit_bytes=limit,
@@ -138,6 +147,14 @@ class _Results:
             open_ = np.unique(chosen[~self.exact[chosen]])
             if not len(open_):
                 return losers(self.policies, self.steps, self.peaks, limit, winner)
+            self._fill(open_, every_stage=True)
+
+    def frontier(self, limit: float) -> Ints:
+        while True:
+            steps = staircase(self.steps, self.peaks, limit)
+            open_ = steps[~self.exact[steps]]
+            if not len(open_):
+                return steps
             self._fill(open_, every_stage=True)
 
     def candidate(self, index: int) -> Candidate:

@@ -1,0 +1,87 @@
+"""Model, job, stack and profile as the flags state them: what several verbs try on many clusters and policies."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from shardwise.arch import model_of
+from shardwise.cli._job import (
+    DEFAULT_STACK,
+    GlobalBatch,
+    OptimizerName,
+    PrecisionName,
+    Seq,
+    StackName,
+    job_of,
+)
+from shardwise.cli._options import ProfileFile, profile_or_none
+from shardwise.cost.profile import Profile
+from shardwise.report import Report, report_of
+from shardwise.search import Limits, Ranked, scan
+from shardwise.search.constraints import Constraint
+from shardwise.search.exhaustive import HEADROOM
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policy
+from shardwise.spec.stack import Stack, known_stack
+
+DEFAULT_PRECISION = "bf16"
+ModelName = Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")]
+Fixed = Annotated[
+    list[str] | None,
+    Parameter(name=("--fix", "--bound"), negative=(), help="Only such policies: tp=8, 'pp<=8'; may repeat."),
+]
+Headroom = Annotated[float, Parameter(help="Share of a GPU's memory a policy may fill.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SharedFlags:
+    seq: Seq = None
+    global_batch: GlobalBatch = None
+    optimizer: OptimizerName = "adamw"
+    stack: StackName = DEFAULT_STACK
+    headroom: Headroom = HEADROOM
+    profile: ProfileFile = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class JobFlags(SharedFlags):
+    precision: PrecisionName = DEFAULT_PRECISION
+
+
+@dataclass(frozen=True)
+class Case:
+    model: Model
+    job: Job
+    stack: Stack
+    profile: Profile | None = None
+    headroom: float = HEADROOM
+    only: tuple[Constraint, ...] = ()
+    limits: Limits | None = None
+
+    def ranked(self, cluster: Cluster, *, top: int = 1) -> Ranked:
+        return scan(
+            self.model, cluster, self.job, self.stack, top=top, headroom=self.headroom, limits=self.limits,
+            only=self.only, profile=self.profile,
+        )  # fmt: skip
+
+    def report(self, cluster: Cluster, policy: Policy) -> Report:
+        return report_of(self.model, cluster, self.job, policy, self.stack, profile=self.profile)
+
+
+def case_of(
+    model: str, flags: SharedFlags, *, tokens: str | None = None, only: tuple[Constraint, ...] = ()
+) -> tuple[Case, list[str]]:
+    """The case, and one note for each thing that was assumed."""
+    shape, stack = model_of(model), known_stack(flags.stack)
+    precision = flags.precision if isinstance(flags, JobFlags) else DEFAULT_PRECISION
+    job, notes = job_of(shape, flags.seq, flags.global_batch, precision, flags.optimizer, tokens)
+    if not 0 < flags.headroom <= 1:
+        raise ValueError(
+            f"headroom: {flags.headroom:g} is out of range; write a share of the memory above 0 and at most 1"
+        )
+    return Case(shape, job, stack, profile_or_none(flags.profile), flags.headroom, only), notes

@@ -1,0 +1,70 @@
+"""A policy in a few words: 'tp=8,pp=4', 'fsdp', 'hsdp,micro=2'; or a search inside bounds: 'best,zero=3', '3d'."""
+
+from dataclasses import replace as changed
+from typing import Any
+
+from shardwise.cli._case import Case
+from shardwise.registry import closest
+from shardwise.search.constraints import Constraint, constraints_of
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import CHOICES, Policy
+from shardwise.spec.stack import Stack
+
+NAMES = {"ddp": "zero=0", "fsdp": "zero=3", "hsdp": "zero=3", "best": "", "3d": "tp>1,pp>1"}
+SEARCHED = ("best", "3d")
+FORM = "'tp=8,pp=4', ddp, fsdp, hsdp, 3d, best or 'best,zero=3'"
+
+
+def policy_from(text: str, case: Case, cluster: Cluster, *, or_smallest: bool = False) -> Policy | None:
+    """The policy, legal or not; None where a search was asked for and nothing fits.
+
+    `or_smallest`: then the policy that needs the least memory, and None only where nothing is legal.
+    """
+    name, settings = _split(text)
+    constraints = constraints_of(settings)
+    if name in SEARCHED:
+        ranked = changed(case, only=(*case.only, *constraints)).ranked(cluster)
+        found = ranked.best[0] if ranked.best else ranked.smallest if or_smallest else None
+        return None if found is None else found.policy
+    if name == "hsdp" and not any(c.field == "shard_group" for c in constraints):
+        constraints += constraints_of([f"shard_group={cluster.node_size}"])
+    return stated_policy(constraints, cluster, case.stack)
+
+
+def check_policy(text: str) -> None:
+    """Bad text fails here, before anything long is started."""
+    name, settings = _split(text)
+    _ = constraints_of(settings) if name in SEARCHED else _values(constraints_of(settings))
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    first, _, rest = text.strip().partition(",")
+    if any(sign in first for sign in "=<>"):
+        return "", [text]
+    name = first.strip().lower()
+    if name not in NAMES:
+        raise ValueError(f"policy: {first!r} is unknown; {closest(name, list(NAMES))}; or write {FORM}")
+    return name, [part for part in (NAMES[name], rest) if part]
+
+
+def _values(constraints: tuple[Constraint, ...]) -> dict[str, Any]:
+    default, values = Policy(), {}
+    for item in constraints:
+        if item.compare != "=":
+            raise ValueError(f"policy: {item.text!r} names no single policy; write '=' here, or 'best,{item.text}'")
+        kind = bool if isinstance(getattr(default, item.field), bool) else int
+        values[item.field] = CHOICES[item.field][item.value] if item.field in CHOICES else kind(item.value)
+    return values
+
+
+def stated_policy(constraints: tuple[Constraint, ...], cluster: Cluster, stack: Stack) -> Policy:
+    """The fields stated; data parallelism is what is left, overlap the stack's, the rest Policy's defaults."""
+    values = _values(constraints)
+    model_gpus = max(values.get("tp", 1) * values.get("pp", 1) * values.get("cp", 1), 1)
+    implied: dict[str, Any] = {
+        "dp": max(cluster.gpus // model_gpus, 1),
+        "sp": values.get("tp", 1) > 1,
+        "schedule": "interleaved" if values.get("vpp", 1) > 1 else "1f1b",
+        **{field: getattr(stack, field) for field in ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")},
+    }
+    return Policy(**{**implied, **values})

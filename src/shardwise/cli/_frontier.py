@@ -1,0 +1,91 @@
+"""`plan --pareto`: what nothing beats in step time, memory, cost and number of GPUs, over cluster sizes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from shardwise.cli._case import Case
+from shardwise.cli._output import Cell, print_gap, print_table
+from shardwise.cli._points import counts_of
+from shardwise.cli._progress import watched
+from shardwise.report.money import money_of
+from shardwise.report.report import Money
+from shardwise.report.terminal import policy_code, usd_text
+from shardwise.search import Candidate
+from shardwise.search.pareto import undominated
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.sizes import Sizes
+from shardwise.units import gib
+
+LEAST_SAVED = 0.25
+"""share of memory a further point of one size has to save to be on the page (JSON has them all)"""
+MOST_SLOWER = 2.0
+"""times the step of the size's fastest, on the page"""
+DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Corner:
+    cluster: Cluster
+    found: Candidate
+
+    def money(self, tokens: float) -> Money:
+        return money_of(self.cluster, tokens, self.found.tokens_per_s_per_gpu * self.cluster.gpus)
+
+    @property
+    def row(self) -> tuple[float, float, float, float]:
+        """time, memory, cost (GPU seconds of a step) and GPUs: smaller is better"""
+        gpus = self.cluster.gpus
+        return self.found.step_s, self.found.peak_bytes, self.found.step_s * gpus, float(gpus)
+
+
+def frontier_of(case: Case, sizes: Sizes, most: int) -> list[Corner]:
+    corners = []
+    for gpus in watched(counts_of(sizes, most), "cluster sizes"):
+        cluster = sizes.at(gpus)
+        corners += [Corner(cluster, found) for found in case.ranked(cluster).frontier]
+    return [corners[i] for i in undominated([corner.row for corner in corners])] if corners else []
+
+
+def _thinned(corners: list[Corner]) -> list[Corner]:
+    """Of each size: the fastest, then each that saves enough memory against the one kept before."""
+    kept: list[Corner] = []
+    for corner in corners:
+        fastest = next((c for c in kept if c.cluster.gpus == corner.cluster.gpus), None)
+        if fastest is None or (
+            corner.found.peak_bytes <= (1 - LEAST_SAVED) * kept[-1].found.peak_bytes
+            and corner.found.step_s <= MOST_SLOWER * fastest.found.step_s
+        ):
+            kept.append(corner)
+    return kept
+
+
+def frontier_data(case: Case, corners: list[Corner]) -> list[dict[str, Any]]:
+    return [
+        {
+            "gpus": corner.cluster.gpus, "cluster": corner.cluster.name,
+            "policy": msgspec.to_builtins(corner.found.policy), "step_s": corner.found.step_s,
+            "peak_bytes": corner.found.peak_bytes,
+            "tokens_per_s_per_gpu": corner.found.tokens_per_s_per_gpu,
+            "billion_tokens": msgspec.to_builtins(corner.money(1e9)),
+            "run": msgspec.to_builtins(corner.money(case.job.tokens)) if case.job.tokens else None,
+        }
+        for corner in corners
+    ]  # fmt: skip
+
+
+def show_frontier(case: Case, corners: list[Corner]) -> None:
+    tokens = case.job.tokens
+    heads = ["GPUs", "policy", "step s", "GiB", *(["days", "USD"] if tokens else ["USD/Gtok"])]
+
+    def cells(corner: Corner) -> list[Cell]:
+        money = corner.money(tokens or 1e9)
+        row: list[Cell] = [f"{corner.cluster.gpus:,}", policy_code(corner.found.policy), f"{corner.found.step_s:.4g}",
+                           gib(corner.found.peak_bytes)]  # fmt: skip
+        return [*row, *([f"{money.seconds / DAY:,.4g}"] if tokens else []), usd_text(money)]
+
+    print_gap()
+    print_table(
+        "what nothing beats in time, memory, cost and GPUs at once", heads, map(cells, _thinned(corners)), words=2
+    )

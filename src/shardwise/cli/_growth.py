@@ -1,0 +1,101 @@
+"""What `shardwise max` lets grow, and how far it grows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from msgspec.structs import replace as with_fields
+
+from shardwise.cli._case import Case, JobFlags
+from shardwise.cli._job import job_of
+from shardwise.cli._progress import bar
+from shardwise.search import Limits, Ranked
+from shardwise.search.constraints import constraints_of
+from shardwise.spec.cluster import Cluster
+
+EIGHTHS = 8
+
+
+@dataclass(frozen=True)
+class Axis:
+    unit: str
+    start: int
+    least: int
+    most: int
+    rounds: int
+    """how often the last gap is cut into eighths"""
+    at: Callable[[int], Case]
+
+
+@dataclass
+class Found:
+    cases: dict[int, Case] = field(default_factory=dict)
+    tried: dict[int, Ranked] = field(default_factory=dict)
+
+    @property
+    def largest(self) -> int | None:
+        return max((n for n, ranked in self.tried.items() if ranked.best), default=None)
+
+    @property
+    def next(self) -> int | None:
+        """the smallest size tried above the largest that fits"""
+        return min((n for n, ranked in self.tried.items() if n > (self.largest or 0)), default=None)
+
+
+def grow(axis: Axis, cluster: Cluster) -> Found:
+    """Doubles while something fits (halves while nothing does), then looks inside the last doubling."""
+    found = Found()
+    with bar("sizes") as told:
+
+        def fits(size: int) -> bool:
+            if size not in found.tried:
+                found.cases[size] = axis.at(size)
+                found.tried[size] = found.cases[size].ranked(cluster)
+                if told is not None:
+                    told(len(found.tried), len(found.tried) + 1)
+            return bool(found.tried[size].best)
+
+        size = axis.start
+        while not fits(size) and size // 2 >= axis.least:
+            size //= 2
+        while found.tried[size].best and size * 2 <= axis.most and fits(size * 2):
+            size *= 2
+        for _ in range(axis.rounds if found.tried[size].best else 0):
+            _refine(found, fits, axis.most)
+    return found
+
+
+def _refine(found: Found, fits: Callable[[int], bool], most: int) -> None:
+    """The largest eighth of the gap to the next size that fits; divisibility may skip some, so from above."""
+    low, high = found.largest, found.next
+    if low is None or high is None:
+        return
+    part = max((high - low) // EIGHTHS, 1)
+    for size in range(min(high, most + 1) - part, low, -part):
+        if fits(size):
+            return
+
+
+def sequence_axis(case: Case, flags: JobFlags) -> Axis:
+    def at(seq: int) -> Case:
+        job, _ = job_of(case.model, str(seq), flags.global_batch, flags.precision, flags.optimizer, None)
+        return replace(case, job=job)
+
+    return Axis("tokens", 1024, 128, 2**26, 1, at)
+
+
+def batch_axis(case: Case, cluster: Cluster) -> Axis:
+    def at(micro: int) -> Case:
+        every_dp = micro * cluster.gpus
+        batch = every_dp * -(-case.job.global_batch // every_dp)
+        only = (*case.only, *constraints_of([f"micro={micro}"]))
+        return replace(case, job=with_fields(case.job, global_batch=batch), only=only, limits=Limits(micro_batch=micro))
+
+    return Axis("sequences", 1, 1, 2**16, 0, at)
+
+
+def model_axis(case: Case) -> Axis:
+    def at(layers: int) -> Case:
+        pattern = tuple(case.model.pattern[i * case.model.layers // layers] for i in range(layers))
+        return replace(case, model=with_fields(case.model, pattern=pattern))
+
+    return Axis("layers", 16, 1, 4096, 2, at)

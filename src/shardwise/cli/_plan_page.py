@@ -1,0 +1,168 @@
+"""What `shardwise plan` says: the table of policies, why the others lose, notes; the same as JSON."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from shardwise.cli._case import Case
+from shardwise.cli._output import Cell, print_notes, print_table
+from shardwise.estimate.mfu import conventions
+from shardwise.report import Report
+from shardwise.report.money import money_of, price_line
+from shardwise.report.terminal import policy_code, policy_text, usd_text
+from shardwise.report.why import why_slower
+from shardwise.search import Candidate, Ranked
+from shardwise.search.constraints import words_of
+from shardwise.spec.cluster import Cluster
+from shardwise.units import gib
+
+DAY = 86400.0
+MOST_EXPLAINED = 20
+"""plans whose parts are compared with the winner's"""
+
+
+@dataclass(frozen=True)
+class Planned:
+    case: Case
+    cluster: Cluster
+    ranked: Ranked
+    top: int
+
+    @property
+    def shown(self) -> tuple[Candidate, ...]:
+        return self.ranked.best[: self.top]
+
+    @cached_property
+    def reports(self) -> list[Report]:
+        return [self.case.report(self.cluster, found.policy) for found in self.ranked.best[:MOST_EXPLAINED]]
+
+    @property
+    def winner(self) -> Report | None:
+        return self.reports[0] if self.reports else None
+
+    @property
+    def flops_per_token(self) -> float:
+        return next(
+            c.flops_per_token for c in conventions(self.case.model, self.case.job.seq) if c.key == "full_square"
+        )
+
+    @property
+    def peak_flops(self) -> float:
+        return self.cluster.gpu.peak(self.case.job.precision.compute)
+
+
+def bottleneck_of(report: Report) -> str:
+    """The part other than forward and backward that costs most; compute itself where nothing else does."""
+    waiting = {part: s for part, s in report.time_s.items() if part not in ("forward", "backward") and s > 0}
+    return max(waiting, key=lambda part: waiting[part]) if waiting else "compute"
+
+
+def show_plan(planned: Planned) -> None:
+    cluster, job = planned.cluster, planned.case.job
+    heads = ["policy", "step s", "MFU %"]
+    heads += ["GiB", "free", "days", "USD"] if job.tokens else ["tok/s", "GiB", "free", "USD/Gtok"]
+    flops, peak = planned.flops_per_token, planned.peak_flops
+
+    def cells(found: Candidate) -> list[Cell]:
+        rate = found.tokens_per_s_per_gpu
+        money = money_of(cluster, job.tokens or 1e9, rate * cluster.gpus)
+        memory: list[Cell] = [gib(found.peak_bytes), gib(planned.ranked.limit_bytes - found.peak_bytes)]
+        row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}", f"{100 * rate * flops / peak:.1f}"]
+        row += [*memory, f"{money.seconds / DAY:,.4g}"] if job.tokens else [f"{rate:,.0f}", *memory]
+        return [*row, usd_text(money)]
+
+    print_table(f"{planned.case.model.name} on {cluster.name}", heads, map(cells, planned.shown))
+    print_notes([f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in planned.ranked.losers],
+                title="why others lose (the best of their kind)")  # fmt: skip
+
+
+def nothing_fits(planned: Planned) -> list[str]:
+    ranked, only = planned.ranked, words_of(planned.case.only)
+    if ranked.smallest is None:
+        if only:
+            return [f"no legal policy meets {only}; `plan` without it, or `estimate` for one policy, says more"]
+        return ["no policy is legal: the batch or the number of GPUs does not divide"]
+    small = ranked.smallest
+    return [
+        f"the smallest needs {gib(small.peak_bytes)} GiB of {gib(ranked.limit_bytes)} that may be filled: "
+        f"{policy_text(small.policy)}",
+        f"use more than {planned.cluster.gpus:,} GPUs, a shorter sequence, or an optimizer with less state",
+    ]
+
+
+def notes_of(planned: Planned) -> list[str]:
+    ranked, cluster, stack = planned.ranked, planned.cluster, planned.case.stack
+    only = words_of(planned.case.only)
+    notes = [
+        f"looked at {ranked.points:,} points: {ranked.legal:,} legal{f' with {only}' if only else ''}, "
+        f"{ranked.fitting:,} fit",
+        f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; "
+        "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the whole attention square",
+        f"stack {stack.name}: error band of a step time {stack.error_band:.0%}",
+        price_line(cluster),
+    ]
+    if planned.winner is not None:
+        report = planned.winner
+        part = bottleneck_of(report)
+        share = report.shares.get(part, 0.0)
+        notes.append(f"bottleneck of the first beside compute: {part}, {share:.1%} of the step")
+    if ranked.evaluated < ranked.legal:
+        notes.append(f"interrupted: {ranked.evaluated:,} of {ranked.legal:,} legal policies were looked at")
+    close = sum(c.step_s <= planned.shown[0].step_s * (1 + stack.error_band) for c in planned.shown)
+    if close > 1:
+        notes.append(f"the first {close} differ by less than that band: any of them may be the fastest in fact")
+    return notes
+
+
+def plan_data(planned: Planned) -> dict[str, Any]:
+    cluster, job, stack, ranked = planned.cluster, planned.case.job, planned.case.stack, planned.ranked
+    return {
+        "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
+        "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
+        "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": stack.error_band,
+        "limit_bytes": ranked.limit_bytes, "points": ranked.points, "legal": ranked.legal,
+        "evaluated": ranked.evaluated, "fitting": ranked.fitting,
+        "best": [_entry(planned, found) for found in planned.shown],
+        "plans": [_plan(planned, index) for index in range(len(planned.shown))],
+        "losers": [{"kind": found.kind, "why": found.why, "policy": msgspec.to_builtins(found.policy),
+                    "step_s": found.step_s, "peak_bytes": found.peak_bytes, "slower": found.slower,
+                    "over_bytes": found.over_bytes} for found in ranked.losers],
+        "smallest": _entry(planned, ranked.smallest) if ranked.smallest else None,
+    }  # fmt: skip
+
+
+def _entry(planned: Planned, found: Candidate) -> dict[str, Any]:
+    cluster, job, rate = planned.cluster, planned.case.job, found.tokens_per_s_per_gpu
+    run = money_of(cluster, job.tokens, rate * cluster.gpus) if job.tokens else None
+    return {
+        "policy": msgspec.to_builtins(found.policy), "step_s": found.step_s, "tokens_per_s_per_gpu": rate,
+        "mfu_full_square": rate * planned.flops_per_token / planned.peak_flops, "peak_bytes": found.peak_bytes,
+        "run": msgspec.to_builtins(run),
+        "billion_tokens": msgspec.to_builtins(money_of(cluster, 1e9, rate * cluster.gpus)),
+    }  # fmt: skip
+
+
+def _plan(planned: Planned, index: int) -> dict[str, Any]:
+    """One plan in the short form: dollars of the run (or of 1e9 tokens), what holds it back, why it stands there."""
+    found = planned.shown[index]
+    entry = _entry(planned, found)
+    money = entry["run"] or entry["billion_tokens"]
+    report = planned.reports[index] if index < len(planned.reports) else None
+    winner = planned.winner
+    if index == 0:
+        why = "the fastest that fits" if len(planned.shown) < 2 else f"the fastest that fits; next: {_next(planned)}"
+    else:
+        why = why_slower(winner, report) if winner is not None and report is not None else "slower"
+    return {
+        "policy": entry["policy"], "step_s": found.step_s, "mfu": entry["mfu_full_square"],
+        "peak_bytes": found.peak_bytes, "headroom_bytes": planned.ranked.limit_bytes - found.peak_bytes,
+        "tokens_per_s_per_gpu": found.tokens_per_s_per_gpu, "days": money["seconds"] / DAY if entry["run"] else None,
+        "usd": money["usd"], "bottleneck": None if report is None else bottleneck_of(report), "why": why,
+        "inside_error_band_of_the_first": found.step_s <= planned.shown[0].step_s * (1 + planned.case.stack.error_band),
+    }  # fmt: skip
+
+
+def _next(planned: Planned) -> str:
+    return why_slower(planned.reports[0], planned.reports[1])

@@ -1,0 +1,65 @@
+"""Sizes of one kind of cluster, each with its best policy, its time and its price."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from shardwise.cli._budget import Budget, checked_rent, run_money
+from shardwise.cli._case import Case
+from shardwise.report import Report
+from shardwise.report.report import Money
+from shardwise.search import Ranked
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.sizes import Sizes
+
+
+@dataclass(frozen=True)
+class Point:
+    """One size of cluster and its best policy."""
+
+    cluster: Cluster
+    name: str
+    ranked: Ranked
+    report: Report | None
+    run: Money | None
+    misses: list[str]
+
+    @property
+    def meets(self) -> bool:
+        return self.report is not None and not self.misses
+
+
+def counts_of(sizes: Sizes, max_gpus: int) -> list[int]:
+    most = min(max_gpus, sizes.named.gpus if sizes.named is not None else max_gpus)
+    counts = sizes.doubling(1, most)
+    if sizes.named is not None and sizes.named.gpus <= max_gpus and sizes.named.gpus not in counts:
+        counts.append(sizes.named.gpus)
+    if not counts:
+        raise ValueError(f"max-gpus: {most} is less than a node; write {sizes.step} or more")
+    return counts
+
+
+def point_at(case: Case, sizes: Sizes, gpus: int, tokens: float, limit: Budget, rent: float | None) -> Point:
+    cluster = sizes.at(gpus)
+    ranked = case.ranked(cluster)
+    if not ranked.best:
+        return Point(cluster, sizes.name_at(gpus), ranked, None, None, [])
+    report = case.report(cluster, ranked.best[0].policy)
+    run = run_money(cluster, tokens, report.tokens_per_s_per_gpu, checked_rent(rent))
+    return Point(cluster, sizes.name_at(gpus), ranked, report, run, limit.misses(cluster, run))
+
+
+def point_data(point: Point) -> dict[str, Any]:
+    report, run = point.report, point.run
+    return {
+        "gpus": point.cluster.gpus, "cluster": point.cluster.name, "fits": report is not None,
+        "policy": None if report is None else msgspec.to_builtins(report.policy),
+        "step_s": None if report is None else report.step_s,
+        "mfu_full_square": None if report is None else report.mfu_full_square,
+        "tokens_per_s_per_gpu": None if report is None else report.tokens_per_s_per_gpu,
+        "peak_bytes": None if report is None else report.peak_bytes,
+        "seconds": None if run is None else run.seconds, "energy_j": None if run is None else run.energy_j,
+        "usd": None if run is None else run.usd,
+        "meets": point.meets, "misses": point.misses if report is not None else ["memory"],
+    }  # fmt: skip

@@ -1,0 +1,187 @@
+"""`shardwise compare`: policies, clusters and precisions side by side."""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+from msgspec.structs import replace as with_fields
+
+from shardwise.cli._case import DEFAULT_PRECISION, Case, ModelName, SharedFlags, case_of
+from shardwise.cli._choice import check_policy, policy_from
+from shardwise.cli._options import Json
+from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
+from shardwise.cli._progress import watched
+from shardwise.report import Report
+from shardwise.report.terminal import policy_code, usd_text
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import precision_of
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policy
+from shardwise.spec.rules import verdict_of
+from shardwise.units import gib
+
+DOES_NOT_FIT = 1
+MOST_ROWS = 64
+MOST_BESIDE = 4
+"""cases whose parts of a step are shown side by side"""
+SHOWN_SHARE = 0.001
+
+
+@dataclass(frozen=True)
+class Row:
+    asked: str
+    cluster: Cluster
+    precision: str
+    policy: Policy | None
+    report: Report | None
+    verdict: str
+
+
+def compare(
+    model: ModelName,
+    /,
+    *,
+    on: Annotated[list[str], Parameter(negative=(), help="A cluster; may repeat.")],
+    policy: Annotated[
+        list[str] | None,
+        Parameter(negative=(), help="'tp=8,pp=4', ddp, fsdp, hsdp, 3d, best, 'best,zero=3'; may repeat; default best."),
+    ] = None,
+    precision: Annotated[list[str] | None, Parameter(negative=(), help="bf16, fp8, ...; may repeat.")] = None,
+    flags: SharedFlags = SharedFlags(),  # noqa: B008  frozen
+    json: Json = False,
+) -> int:
+    """Several policies, clusters and precisions: step, MFU, memory, cost, traffic, against the first."""
+    choices, precisions = policy or ["best"], precision or [DEFAULT_PRECISION]
+    for text in choices:
+        check_policy(text)
+    clusters = [cluster_of(text) for text in on]
+    case, notes = case_of(model, flags)
+    wanted = [(c, p, t) for c in clusters for p in map(precision_of, precisions) for t in choices]
+    if len(wanted) > MOST_ROWS:
+        raise ValueError(f"compare: {len(wanted)} cases are too many for a table; write at most {MOST_ROWS}")
+    rows = [
+        _row(replace(case, job=with_fields(case.job, precision=kind)), cluster, text)
+        for cluster, kind, text in watched(wanted, "cases")
+    ]
+    if json:
+        print_json(_data(case, rows) | {"notes": notes})
+    else:
+        _show(case, rows, notes)
+    return 0 if any(row.report is not None and row.report.fits for row in rows) else DOES_NOT_FIT
+
+
+def _row(case: Case, cluster: Cluster, text: str) -> Row:
+    policy, precision = policy_from(text, case, cluster), case.job.precision.name
+    if policy is None:
+        return Row(text, cluster, precision, None, None, "no such policy fits")
+    verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
+    if not verdict.legal:
+        return Row(text, cluster, precision, policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
+    report = case.report(cluster, policy)
+    return Row(text, cluster, precision, policy, report, report.verdict)
+
+
+def _sent(report: Report) -> tuple[float, float]:
+    """Bytes an average GPU sends in a step: inside its fast domain, and beyond it."""
+    levels = [dict.fromkeys(sent, 0.0) for sent in report.traffic_bytes.values()]
+    totals = levels[0] if levels else {}
+    for sent in report.traffic_bytes.values():
+        for level, amount in sent.items():
+            totals[level] += amount
+    amounts = list(totals.values())
+    return (amounts[0] if amounts else 0.0), sum(amounts[1:])
+
+
+def _first(rows: list[Row]) -> Report | None:
+    return next((row.report for row in rows if row.report is not None), None)
+
+
+def _against(row: Report, first: Report) -> dict[str, float]:
+    """Differences to the first case, as shares of it; throughput per GPU, since clusters may differ in size."""
+    usd = [r.money["billion_tokens"].usd for r in (row, first)]
+    pairs = {
+        "step_s": (row.step_s, first.step_s),
+        "tokens_per_s_per_gpu": (row.tokens_per_s_per_gpu, first.tokens_per_s_per_gpu),
+        "mfu_full_square": (row.mfu_full_square, first.mfu_full_square),
+        "peak_bytes": (row.peak_bytes, first.peak_bytes),
+        **({"usd_per_billion_tokens": (usd[0][1], usd[1][1])} if usd[0] and usd[1] else {}),
+    }
+    return {name: value / base - 1 for name, (value, base) in pairs.items()}
+
+
+def _show(case: Case, rows: list[Row], notes: list[str]) -> None:
+    first = _first(rows)
+    names = [f"{i}: {row.cluster.name} {row.precision} {row.asked}" + _spelled(row) for i, row in enumerate(rows, 1)]
+    print_table(
+        f"{case.model.name}, {case.job.global_batch:,} x {case.job.seq:,} tokens per step",
+        ["case", "step s", "diff", "MFU %", "GiB", "USD/Gtok", "diff", "node GB", "net GB"],
+        [_cells(i, row, first) for i, row in enumerate(rows, 1)],
+    )  # fmt: skip
+    print_notes(names, title="cases")
+    if 1 < len(rows) <= MOST_BESIDE:
+        _show_parts(rows)
+    print_notes([
+        *notes,
+        "diff: against the first case that can run; GB: sent by an average GPU in a step, in its node and beyond; "
+        "! does not fit",
+    ])  # fmt: skip
+
+
+def _spelled(row: Row) -> str:
+    code = "" if row.policy is None else f" = {policy_code(row.policy)}"
+    return code + ("" if row.verdict == "fits" else f"; {row.verdict}")
+
+
+def _cells(index: int, row: Row, first: Report | None) -> list[Cell]:
+    if row.report is None or first is None:
+        return [str(index), *[None] * 8]
+    report, diff = row.report, _against(row.report, first)
+    inside, beyond = _sent(report)
+
+    def percent(key: str) -> str | None:
+        return None if report is first or key not in diff else f"{100 * diff[key]:+.1f}%"
+
+    return [str(index), f"{report.step_s:.4g}", percent("step_s"), f"{100 * report.mfu_full_square:.1f}",
+            gib(report.peak_bytes) + ("" if report.fits else "!"), usd_text(report.money["billion_tokens"]),
+            percent("usd_per_billion_tokens"), inside / 1e9, beyond / 1e9]  # fmt: skip
+
+
+def _show_parts(rows: list[Row]) -> None:
+    """The parts of a step in milliseconds, a column for each case."""
+    reports = [row.report for row in rows]
+    parts = dict.fromkeys(part for r in reports if r for part in r.time_s)
+    shown = [p for p in parts if any(r and r.time_s.get(p, 0.0) > SHOWN_SHARE * r.step_s for r in reports)]
+    print_gap()
+    print_table(
+        "parts of a step, ms", ["part", *map(str, range(1, len(rows) + 1))],
+        [[p, *(f"{1e3 * r.time_s.get(p, 0.0):,.1f}" if r else None for r in reports)] for p in shown],
+    )  # fmt: skip
+
+
+def _data(case: Case, rows: list[Row]) -> dict[str, Any]:
+    first = _first(rows)
+    return {
+        "model": case.model.name, "stack": case.stack.name, "seq_tokens": case.job.seq,
+        "global_sequences": case.job.global_batch,
+        "cases": [
+            {
+                "asked": row.asked, "cluster": row.cluster.name, "gpus": row.cluster.gpus, "precision": row.precision,
+                "policy": None if row.policy is None else msgspec.to_builtins(row.policy),
+                "legal": row.report is not None, "fits": row.report is not None and row.report.fits,
+                "verdict": row.verdict,
+                **(_numbers(row.report) if row.report is not None else {}),
+                "against_first": None if row.report is None or first is None else _against(row.report, first),
+            }
+            for row in rows
+        ],
+    }  # fmt: skip
+
+
+def _numbers(report: Report) -> dict[str, Any]:
+    return {
+        "step_s": report.step_s, "mfu_full_square": report.mfu_full_square,
+        "tokens_per_s_per_gpu": report.tokens_per_s_per_gpu, "peak_bytes": report.peak_bytes,
+        "billion_tokens": msgspec.to_builtins(report.money["billion_tokens"]), "time_s": report.time_s,
+        "traffic_bytes": report.traffic_bytes,
+    }  # fmt: skip

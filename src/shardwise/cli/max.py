@@ -1,0 +1,156 @@
+"""`shardwise max`: the largest sequence, micro-batch or model that fits on a cluster, and what is full beyond it."""
+
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from shardwise.arch.tensors import parameters
+from shardwise.cli._case import Case, Fixed, JobFlags, ModelName, case_of
+from shardwise.cli._growth import Axis, Found, batch_axis, grow, model_axis, sequence_axis
+from shardwise.cli._options import Json
+from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.registry import closest
+from shardwise.report import Report
+from shardwise.report.terminal import policy_code, policy_text
+from shardwise.report.why import out_of_memory
+from shardwise.search.constraints import constraints_of
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.load import cluster_of
+from shardwise.units import gib, time_text
+
+DOES_NOT_FIT = 1
+WHAT = ("sequence", "batch", "model")
+KINDS_NAMED = 3
+
+
+def max(  # the verb's own name
+    what: Annotated[str, Parameter(help="sequence, batch (micro-batch) or model (layers).")],
+    model: ModelName,
+    /,
+    *,
+    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
+    fix: Fixed = None,
+    flags: JobFlags = JobFlags(),  # noqa: B008  frozen
+    json: Json = False,
+) -> int:
+    """The largest sequence, micro-batch or number of layers that fits under the best policy."""
+    if what not in WHAT:
+        raise ValueError(
+            f"max: {what!r} is unknown; {closest(what, list(WHAT))}; write for example: max sequence MODEL"
+        )
+    cluster = cluster_of(on)
+    case, notes = case_of(model, flags, only=constraints_of(fix or ()))
+    axis = _axis(what, case, flags, cluster)
+    found = grow(axis, cluster)
+    notes = _notes(what, notes, case, axis, found)
+    if json:
+        print_json(_data(what, case, cluster, axis, found) | {"notes": notes})
+    else:
+        _show(what, cluster, axis, found)
+        print_notes(notes)
+    return 0 if found.largest is not None else DOES_NOT_FIT
+
+
+def _axis(what: str, case: Case, flags: JobFlags, cluster: Cluster) -> Axis:
+    if what == "sequence":
+        if flags.seq is not None:
+            raise ValueError(f"seq: {flags.seq!r} is what is looked for; leave --seq out")
+        return sequence_axis(case, flags)
+    return batch_axis(case, cluster) if what == "batch" else model_axis(case)
+
+
+def _notes(what: str, notes: list[str], case: Case, axis: Axis, found: Found) -> list[str]:
+    if what == "sequence":
+        notes = [n for n in notes if not n.startswith(("--seq", "--global-batch"))]
+        notes.append("the tokens of a step stay about the same (2**22 unless --global-batch says otherwise)")
+        if case.model.positions and (found.largest or 0) > case.model.positions:
+            notes.append(f"{case.model.name} has {case.model.positions:,} learned positions: it needs a longer table")
+    if what == "batch":
+        notes.append("powers of two; the global batch is rounded up so that every data-parallel degree divides it")
+    if what == "model":
+        notes.append("layers are repeated or left out in the model's own order; widths stay")
+    if found.largest == axis.most:
+        notes.append(f"{axis.most:,} {axis.unit} is the largest size tried")
+    return notes
+
+
+def _reports(cluster: Cluster, found: Found) -> tuple[Report | None, Report | None]:
+    """Of the largest that fits, and of the smallest policy at the next size."""
+    inside, beyond = found.largest, found.next
+    winner = None
+    if inside is not None:
+        winner = found.cases[inside].report(cluster, found.tried[inside].best[0].policy)
+    small = None if beyond is None else found.tried[beyond].smallest
+    return winner, None if small is None or beyond is None else found.cases[beyond].report(cluster, small.policy)
+
+
+def _show(what: str, cluster: Cluster, axis: Axis, found: Found) -> None:
+    winner, over = _reports(cluster, found)
+    facts: list[tuple[str, Cell]] = []
+    if winner is None or found.largest is None:
+        facts.append(("largest", f"nothing fits, not even {min(found.tried):,} {axis.unit}"))
+    else:
+        model = found.cases[found.largest].model
+        also = f", {parameters(model) / 1e9:,.4g}B parameters" if what == "model" else ""
+        facts += [
+            ("largest", f"{found.largest:,} {axis.unit}{also}"),
+            ("policy", policy_text(winner.policy)),
+            ("step", f"{time_text(winner.step_s)} of {winner.global_sequences:,} x {winner.seq_tokens:,} tokens, "
+                     f"MFU {winner.mfu_full_square:.1%}"),
+            ("memory", f"{gib(winner.peak_bytes)} of {gib(found.tried[found.largest].limit_bytes)} GiB that may be "
+                       f"filled, stage {winner.fullest_stage}: {_filled(winner)}"),
+        ]  # fmt: skip
+    if found.next is not None:
+        limit = found.tried[found.next].limit_bytes
+        why = "no legal policy" if over is None else f"{out_of_memory(over, limit)} ({_filled(over)})"
+        smallest = "" if over is None else f"; the smallest policy is {policy_code(over.policy)}"
+        facts.append((f"at {found.next:,}", why + smallest))
+    print_facts(f"largest {what} on {cluster.name}", facts)
+    print_gap()
+    print_table("tried", [axis.unit, "fastest that fits", "step s", "GiB", "over by GiB"], _rows(found), words=2)
+
+
+def _rows(found: Found) -> list[list[Cell]]:
+    rows: list[list[Cell]] = []
+    for size, ranked in sorted(found.tried.items()):
+        if ranked.best:
+            best = ranked.best[0]
+            rows.append([f"{size:,}", policy_code(best.policy), f"{best.step_s:.4g}", gib(best.peak_bytes), None])
+        else:
+            over = None if ranked.smallest is None else gib(ranked.smallest.peak_bytes - ranked.limit_bytes)
+            rows.append([f"{size:,}", "nothing fits" if over else "nothing legal", None, None, over])
+    return rows
+
+
+def _filled(report: Report) -> str:
+    kinds = sorted(report.stages[report.fullest_stage].kinds_bytes.items(), key=lambda item: -item[1])
+    return ", ".join(f"{kind} {gib(size)}" for kind, size in kinds[:KINDS_NAMED])
+
+
+def _data(what: str, case: Case, cluster: Cluster, axis: Axis, found: Found) -> dict[str, Any]:
+    winner, over = _reports(cluster, found)
+    grown = None if found.largest is None else found.cases[found.largest]
+    return {
+        "what": what, "model": case.model.name, "cluster": cluster.name, "stack": case.stack.name, "unit": axis.unit,
+        "largest": found.largest, "parameters": None if grown is None else parameters(grown.model),
+        "global_sequences": None if grown is None else grown.job.global_batch,
+        "seq_tokens": None if grown is None else grown.job.seq,
+        **_memory(winner), "step_s": None if winner is None else winner.step_s,
+        "mfu_full_square": None if winner is None else winner.mfu_full_square,
+        "next": None if found.next is None else {
+            "size": found.next, **_memory(over),
+            "over_bytes": None if over is None else over.peak_bytes - found.tried[found.next].limit_bytes,
+            "why": None if over is None else out_of_memory(over, found.tried[found.next].limit_bytes),
+        },
+        "tried": [{"size": size, "fits": bool(r.best), "legal": r.legal} for size, r in sorted(found.tried.items())],
+    }  # fmt: skip
+
+
+def _memory(report: Report | None) -> dict[str, Any]:
+    return {
+        "policy": None if report is None else msgspec.to_builtins(report.policy),
+        "peak_bytes": None if report is None else report.peak_bytes,
+        "fullest_stage": None if report is None else report.fullest_stage,
+        "kinds_bytes": None if report is None else report.stages[report.fullest_stage].kinds_bytes,
+    }

@@ -1,0 +1,289 @@
+"""size, max, compare, sweep and plan's further questions as a user meets them."""
+
+import csv
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from shardwise.cli import main
+
+SIZE = ["size", "llama-3-8b", "--tokens", "1T", "--on", "dgx-h100:128"]
+COMPARE = ["compare", "llama-3-8b", "--on", "dgx-h100:16", "--seq", "8192", "--global-batch", "128"]
+NETWORK = ["sweep", "llama-3-8b", "--on", "dgx-h100:32", "--over", "network=10Gbps:800Gbps"]
+PLAN = ["plan", "llama-3-70b", "--on", "dgx-h100:64"]
+GOOD = [
+    [*SIZE, "--within", "30 d", "--budget", "500k USD"],
+    ["size", "gpt2", "--on", "8xv100"],
+    ["size", "mixtral-8x7b", "--on", "h100", "--max-gpus", "64", "--rent", "2.5", "--seq", "4096"],
+    ["size", "--chinchilla", "--flops", "5.76e23", "--on", "dgx-h100:1024"],
+    ["size", "--chinchilla", "--budget", "1M USD", "--on", "h100"],
+    ["size", "--chinchilla", "--within", "30 d", "--on", "dgx-h100:1024", "--mfu", "0.5"],
+    ["max", "sequence", "llama-3-8b", "--on", "8xh100"],
+    ["max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "tp=1,recompute=none"],
+    ["max", "model", "llama-3-8b", "--on", "8xh100"],
+    ["max", "sequence", "gpt2", "--on", "8xv100"],
+    [*COMPARE, "--policy", "tp=8", "--policy", "hsdp", "--policy", "3d", "--policy", "ddp"],
+    [*COMPARE, "--on", "dgx-b200:16", "--precision", "bf16", "--precision", "fp8"],
+    NETWORK,
+    ["sweep", "llama-3-8b", "--on", "dgx-h100", "--over", "gpus=16:128", "--weak", "--policy", "tp=2"],
+    ["sweep", "llama-3-8b", "--on", "8xh100", "--over", "seq=2048:32768"],
+    ["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1:16", "--policy", "tp=2,recompute=full"],
+    ["sweep", "llama-3-8b", "--on", "8xh100", "--over", "batch=64,512", "--policy", "fsdp"],
+    [*PLAN, "--why", "--pareto", "--tokens", "1T", "--fix", "tp=8", "--bound", "pp<=4"],
+    [*PLAN, "--why-not", "tp=8,pp=1,zero=3", "--why-not", "fsdp", "--why-not", "tp=3", "--why-not", "best,cp=1"],
+    [*PLAN, "--budget", "5M USD", "--budget", "1000 d", "--budget", "32 GPUs", "--tokens", "1T"],
+]  # fmt: skip
+FAILED = [
+    [*SIZE, "--within", "1 d"],
+    [*SIZE, "--budget", "1k USD"],
+    ["size", "llama-3.1-405b", "--on", "8xh100"],
+    ["max", "sequence", "llama-3.1-405b", "--on", "8xh100"],
+    ["compare", "llama-3.1-405b", "--on", "8xh100"],
+    [*COMPARE, "--policy", "tp=3"],
+    ["sweep", "llama-3.1-405b", "--on", "8xh100", "--over", "micro=1:2"],
+    [*PLAN, "--budget", "8 GPUs"],
+    [*PLAN, "--fix", "tp=3"],
+    ["plan", "llama-3.1-405b", "--on", "8xh100", "--why", "--pareto", "--why-not", "fsdp"],
+]
+BAD = [
+    (["size"], "--chinchilla"),
+    (["size", "llama-3-8b", "--chinchilla", "--flops", "1e24"], "write one of them"),
+    (["size", "--chinchilla"], "--flops 1e24"),
+    (["size", "--chinchilla", "--flops", "1e24", "--budget", "1M USD"], "one budget"),
+    (["size", "--chinchilla", "--flops", "lots"], "flops"),
+    (["size", "--chinchilla", "--flops", "0"], "flops"),
+    (["size", "--chinchilla", "--within", "30 d", "--on", "h100"], "dgx-h100:1024"),
+    (["size", "--chinchilla", "--flops", "1e24", "--mfu", "1.5"], "mfu"),
+    ([*SIZE, "--within", "30"], "no unit"),
+    ([*SIZE, "--within", "0 d"], "above 0"),
+    ([*SIZE, "--budget", "500k"], "500k USD"),
+    ([*SIZE, "--rent", "0"], "rent"),
+    ([*SIZE, "--max-gpus", "4"], "8 or more"),
+    ([*SIZE, "--headroom", "2"], "headroom"),
+    (["size", "llama-3-8b", "--on", "dgx-h1000"], "did you mean"),
+    (["max", "sequnce", "llama-3-8b", "--on", "8xh100"], "did you mean 'sequence'?"),
+    (["max", "sequence", "llama-3-8b", "--on", "8xh100", "--seq", "4096"], "leave --seq out"),
+    (["max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "tp"], "tp=8"),
+    ([*COMPARE, "--policy", "fdsp"], "did you mean 'fsdp'?"),
+    ([*COMPARE, "--policy", "tp<8"], "best,tp<8"),
+    ([*COMPARE, "--policy", "tp=0"], "1 or more"),
+    ([*COMPARE, "--precision", "bf17"], "did you mean"),
+    (["compare", "llama-3-8b"], "--on"),
+    (["sweep", "llama-3-8b", "--on", "8xh100"], "--over"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "gpu=8:16"], "did you mean 'gpus'?"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro"], "micro=1:16"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=8:1"], "smaller end first"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=0:1"], "more than 0"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=3"], "powers of two"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1,,2"], "micro=1:16"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "network=10Gbps:80Gbps"], "several nodes"),
+    (["sweep", "llama-3-8b", "--on", "dgx-h100:16", "--over", "network=10:80"], "Gbps"),
+    (["sweep", "llama-3-8b", "--on", "dgx-h100", "--over", "micro=1:2"], "dgx-h100:256"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1:2", "--weak"], "--over gpus"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1", "--figure", "out.png"], "out.svg"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1", "--csv", "/no/such/out.csv"], "/no/such"),
+    ([*PLAN, "--fix", "tpp=8"], "did you mean 'tp'?"),
+    ([*PLAN, "--why-not", "fspd"], "did you mean 'fsdp'?"),
+    ([*PLAN, "--budget", "500k USD"], "--tokens 1T"),
+    ([*PLAN, "--budget", "500"], "500k USD"),
+    ([*PLAN, "--budget", "8 GPUs", "--budget", "9 GPUs"], "one of each"),
+]
+
+
+@pytest.fixture(autouse=True)
+def narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def shown(capsys, arguments, code=0):
+    assert main(arguments) == code
+    found = capsys.readouterr()
+    assert found.err == ""
+    return found.out
+
+
+def data_of(capsys, arguments, code=0):
+    return json.loads(shown(capsys, [*arguments, "--json"], code))
+
+
+def words(value):
+    return " ".join(value) if isinstance(value, list) else ""
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(a, 0) for a in GOOD] + [(a, 1) for a in FAILED], ids=words)
+def test_pages_fit_and_json_is_json(arguments, code, capsys):
+    text = shown(capsys, arguments, code)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert data_of(capsys, arguments, code)["notes"] is not None
+
+
+@pytest.mark.parametrize(("arguments", "cure"), BAD, ids=words)
+def test_bad_input_is_one_line_and_exit_2(arguments, cure, capsys):
+    assert main(arguments) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("error: ")
+    assert found.err.count("\n") == 1
+    assert cure in found.err
+
+
+def test_size_names_the_smallest_and_the_cheapest(capsys):
+    found = data_of(capsys, [*SIZE, "--within", "60 d", "--rent", "2"])
+    rows = {row["gpus"]: row for row in found["sizes"]}
+    assert list(rows) == [8, 16, 32, 64, 128]
+    inside = [gpus for gpus, row in rows.items() if row["fits"] and row["seconds"] <= 60 * 86400]
+    assert found["smallest_in_time"] == min(inside) > 8
+    assert found["cheapest_in_budget"] == min(rows, key=lambda g: rows[g]["usd"][1])
+    row = rows[128]
+    assert row["usd"][0] == row["usd"][1] == pytest.approx(2 * 128 * row["seconds"] / 3600)
+    planned = data_of(capsys, ["plan", "llama-3-8b", "--on", "dgx-h100:128", "--tokens", "1T"])["best"][0]
+    assert row["step_s"] == pytest.approx(planned["step_s"])
+    assert row["seconds"] == pytest.approx(planned["run"]["seconds"])
+
+
+def test_chinchilla_money_becomes_work(capsys):
+    found = data_of(capsys, ["size", "--chinchilla", "--budget", "3600 USD", "--rent", "1", "--on", "8xh100"])
+    assert found["flops"] == pytest.approx(3600 * 3600 * 0.4 * found["peak_flops_per_s"])
+    for law in found["optima"]:
+        assert law["seconds_8tp"] == pytest.approx(law["seconds_6tp"] * 8 / 6)
+        assert law["seconds_6tp"] == pytest.approx(3600 * 3600 / 8)
+
+
+def test_the_largest_sequence_fits_and_the_next_does_not(capsys):
+    found = data_of(capsys, ["max", "sequence", "llama-3-8b", "--on", "8xh100"])
+    plan = ["plan", "llama-3-8b", "--on", "8xh100"]
+    for size, code in ((found["largest"], 0), (found["next"]["size"], 1)):
+        assert data_of(capsys, [*plan, "--seq", str(size)], code)["tokens"] is None
+    assert found["next"]["size"] < 2 * found["largest"]
+    assert found["next"]["over_bytes"] > 0
+    assert max(found["next"]["kinds_bytes"], key=found["next"]["kinds_bytes"].get) in found["next"]["why"]
+
+
+def test_the_largest_batch_and_model(capsys):
+    batch = data_of(capsys, ["max", "batch", "llama-3-8b", "--on", "8xh100", "--fix", "tp=1,recompute=none"])
+    assert batch["policy"]["micro_batch"] == batch["largest"]
+    assert batch["policy"]["recompute"] == "none"
+    assert batch["next"]["size"] == 2 * batch["largest"]
+    model = data_of(capsys, ["max", "model", "llama-3-8b", "--on", "8xh100"])
+    per_layer = 4096 * (4096 * 2 + 1024 * 2 + 3 * 14336 + 2)
+    assert model["parameters"] == 2 * 128256 * 4096 + 4096 + model["largest"] * per_layer
+    assert model["largest"] > 32
+    assert model["next"]["size"] - model["largest"] <= model["largest"] / 32
+
+
+def test_compare_agrees_with_estimate(capsys):
+    found = data_of(capsys, [*COMPARE, "--policy", "tp=4,micro=2", "--policy", "tp=3", "--policy", "fsdp"])["cases"]
+    job = ["--seq", "8192", "--global-batch", "128"]
+    alone = data_of(capsys, ["estimate", "llama-3-8b", "--on", "dgx-h100:16", "--tp", "4", "--micro", "2", *job], 0)
+    for key in ("step_s", "peak_bytes", "policy", "traffic_bytes", "verdict"):
+        assert found[0][key] == alone[key]
+    assert found[1]["legal"] is False
+    assert found[1]["against_first"] is None
+    assert found[2]["against_first"]["step_s"] == pytest.approx(found[2]["step_s"] / found[0]["step_s"] - 1)
+    assert found[2]["policy"]["zero"] == 3
+
+
+def test_hsdp_shards_over_a_node(capsys):
+    found = data_of(capsys, [*COMPARE, "--policy", "hsdp,micro=2"], 1)["cases"][0]["policy"]
+    assert (found["zero"], found["shard_group"], found["micro_batch"], found["dp"]) == (3, 8, 2, 16)
+
+
+def test_the_knee_of_the_network_is_where_the_step_is_near_its_limit(capsys):
+    fixed = [*NETWORK, "--policy", "zero=1,recompute=full"]
+    found = data_of(capsys, fixed)
+    steps = [point["step_s"] for point in found["points"]]
+    assert steps == sorted(steps, reverse=True)
+    knee = found["knee"]
+    assert found["points"][0]["step_s"] > 1.05 * knee["limit"]
+    for factor, near in ((1.01, True), (0.97, False)):
+        rate = f"network={knee['value'] * factor * 8 / 1e9}Gbps"
+        step = data_of(capsys, [*fixed[:4], "--over", rate, *fixed[6:]])["points"][0]["step_s"]
+        assert (step <= 1.05 * knee["limit"]) is near
+
+
+def test_a_sweep_over_gpus_equals_plans_of_each_size(capsys):
+    found = data_of(capsys, ["sweep", "llama-3-8b", "--on", "h100", "--over", "gpus=8,24"])["points"]
+    for point in found:
+        planned = data_of(capsys, ["plan", "llama-3-8b", "--on", f"{point['gpus']}xh100"], 0 if point["fits"] else 1)
+        assert [b["step_s"] for b in planned["best"][:1]] == ([pytest.approx(point["step_s"])] if point["fits"] else [])
+
+
+def test_weak_scaling_grows_the_batch(capsys):
+    found = data_of(
+        capsys, ["sweep", "llama-3-8b", "--on", "h100", "--over", "gpus=8:32", "--weak", "--policy", "fsdp"]
+    )
+    assert [point["global_sequences"] for point in found["points"]] == [512, 1024, 2048]
+
+
+def test_sweep_writes_a_table_and_a_figure(tmp_path, capsys):
+    table, figure = tmp_path / "out.csv", tmp_path / "out.svg"
+    found = data_of(capsys, [*NETWORK, "--csv", str(table), "--figure", str(figure)])
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["network_bytes_per_s"]) for row in rows] == [p["network_bytes_per_s"] for p in found["points"]]
+    assert [float(row["step_s"]) for row in rows] == [p["step_s"] for p in found["points"]]
+    assert len(ElementTree.parse(figure).findall(".//{http://www.w3.org/2000/svg}circle")) == 2 * len(rows)
+
+
+def test_plans_say_why(capsys):
+    found = data_of(capsys, [*PLAN, "--why", "--top", "3"])
+    first, second = found["plans"][:2]
+    assert first["why"].startswith("the fastest that fits")
+    assert second["why"].startswith(("step +", "as fast"))
+    assert sum(item["seconds"] for item in found["waterfall"]) == pytest.approx(second["step_s"] - first["step_s"])
+    for plan in found["plans"]:
+        assert plan["headroom_bytes"] == pytest.approx(found["limit_bytes"] - plan["peak_bytes"])
+        assert {"policy", "step_s", "mfu", "peak_bytes", "tokens_per_s_per_gpu", "usd", "bottleneck"} <= set(plan)
+
+
+def test_why_not(capsys):
+    asked = ["tp=3", "tp=8,pp=1,micro=16", "tp=8,pp=8,recompute=full", "best", "best,tp=7"]
+    arguments = [word for text in asked for word in ("--why-not", text)]
+    found = data_of(capsys, [*PLAN, *arguments])
+    verdicts = [item["verdict"] for item in found["why_not"]]
+    assert verdicts == ["illegal", "out of memory", "slower", "it wins", "illegal"]
+    illegal, over, slower = found["why_not"][:3]
+    assert illegal["why"].startswith("world: ")
+    assert illegal["nearest"]["tp"] in (2, 4)
+    assert over["over_bytes"] == pytest.approx(over["peak_bytes"] - found["limit_bytes"])
+    assert over["why"].startswith(f"out of memory by {over['over_bytes'] / 2**30:.1f} GiB on stage 0: ")
+    assert slower["slower"] == pytest.approx(slower["step_s"] / found["best"][0]["step_s"] - 1)
+
+
+def test_rules_of_thumb_are_held_against_the_winner(capsys):
+    found = data_of(capsys, [*PLAN, "--why-not", "rules"])["why_not"]
+    assert len(found) == 6
+    data_parallel, pipeline = found[:2]
+    assert data_parallel["verdict"] == "out of memory"
+    assert data_parallel["why"].endswith("on stage 0: optimizer")
+    assert pipeline["policy"]["pp"] > 1
+    moe = ["plan", "mixtral-8x7b", "--on", "dgx-h100:64", "--seq", "4096", "--why-not", "rules"]
+    assert data_of(capsys, moe)["why_not"][-1]["verdict"] == "it wins"
+
+
+def test_constraints_hold_in_every_plan(capsys):
+    found = data_of(capsys, [*PLAN, "--fix", "tp=8", "--bound", "pp<=2,recompute=full"])
+    assert found["constraints"] == "tp=8, pp<=2, recompute=full"
+    for plan in found["plans"]:
+        policy = plan["policy"]
+        assert (policy["tp"], policy["recompute"]) == (8, "full")
+        assert policy["pp"] <= 2
+
+
+def test_a_budget_takes_the_fastest_size_inside_it(capsys):
+    base = ["plan", "llama-3-70b", "--on", "dgx-h100:256", "--tokens", "1T"]
+    assert data_of(capsys, [*base, "--budget", "100 GPUs"])["gpus"] == 64
+    assert data_of(capsys, [*base, "--budget", "100 kW"])["gpus"] == 128
+    assert data_of(capsys, [*base, "--budget", "100 d"])["gpus"] == 256
+    over = data_of(capsys, [*base, "--budget", "10 d"], 1)
+    assert over["plans"] == []
+    assert over["over_budget"][-1]["misses"] == ["time"]
+
+
+def test_the_frontier_over_sizes_has_no_loser(capsys):
+    found = data_of(capsys, [*PLAN, "--pareto"])["pareto"]
+    assert {row["gpus"] for row in found} == {32, 64}
+    rows = [(r["step_s"], r["peak_bytes"], r["step_s"] * r["gpus"], r["gpus"]) for r in found]
+    for one in rows:
+        assert not any(all(a <= b for a, b in zip(other, one, strict=True)) and other != one for other in rows)
