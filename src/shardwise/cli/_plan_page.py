@@ -100,7 +100,7 @@ def notes_of(planned: Planned) -> list[str]:
         f"{ranked.fitting:,} fit",
         f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; "
         "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the whole attention square",
-        f"stack {stack.name}: error band of a step time {stack.error_band:.0%}",
+        f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
         price_line(cluster),
     ]
     if planned.winner is not None:
@@ -110,10 +110,15 @@ def notes_of(planned: Planned) -> list[str]:
         notes.append(f"bottleneck of the first beside compute: {part}, {share:.1%} of the step")
     if ranked.evaluated < ranked.legal:
         notes.append(f"interrupted: {ranked.evaluated:,} of {ranked.legal:,} legal policies were looked at")
-    close = sum(c.step_s <= planned.shown[0].step_s * (1 + stack.error_band) for c in planned.shown)
+    close = sum(c.step_s <= planned.shown[0].step_s * (1 + _band(planned)) for c in planned.shown)
     if close > 1:
         notes.append(f"the first {close} differ by less than that band: any of them may be the fastest in fact")
     return notes
+
+
+def _band(planned: Planned) -> float:
+    """The larger side of the first plan's error band."""
+    return planned.winner.error_band if planned.winner is not None else planned.case.stack.error_band
 
 
 def plan_data(planned: Planned) -> dict[str, Any]:
@@ -121,7 +126,7 @@ def plan_data(planned: Planned) -> dict[str, Any]:
     return {
         "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
-        "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": stack.error_band,
+        "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": _band(planned),
         "limit_bytes": ranked.limit_bytes, "points": ranked.points, "legal": ranked.legal,
         "evaluated": ranked.evaluated, "fitting": ranked.fitting,
         "best": [_entry(planned, found) for found in planned.shown],
@@ -160,7 +165,7 @@ def _plan(planned: Planned, index: int) -> dict[str, Any]:
         "peak_bytes": found.peak_bytes, "headroom_bytes": planned.ranked.limit_bytes - found.peak_bytes,
         "tokens_per_s_per_gpu": found.tokens_per_s_per_gpu, "days": money["seconds"] / DAY if entry["run"] else None,
         "usd": money["usd"], "bottleneck": None if report is None else bottleneck_of(report), "why": why,
-        "inside_error_band_of_the_first": found.step_s <= planned.shown[0].step_s * (1 + planned.case.stack.error_band),
+        "inside_error_band_of_the_first": found.step_s <= planned.shown[0].step_s * (1 + _band(planned)),
     }  # fmt: skip
 
 
