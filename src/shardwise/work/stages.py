@@ -31,15 +31,17 @@ class Stages:
 
 
 def stage_columns(model: Model, layout: Layout, *, every: bool) -> Grid:
-    """Every stage, or only those that can be the fullest or slowest: the first two, the first with a layer more than
-    others, and the last. Where layers differ in kind any stage can be, so all are evaluated."""
+    """Every stage, or only those that can be the fullest or slowest: the first (embedding, most in flight), the last
+    (head), and where layers do not divide the first that has one more. Where layers differ in kind any stage can be."""
     last = layout.pp[:, None] - 1
     if every or len(model.kinds) > 1:
         columns = np.arange(int(layout.pp.max()), dtype=np.float64)[None, :]
         return np.asarray(np.minimum(columns, last))
     pp = layout.pp[:, None]
-    longer = np.floor((pp - model.layers % pp) / 2)
-    return np.concatenate([0 * last, np.minimum(1.0, last), np.minimum(longer, last), last], axis=1)
+    extra = model.layers % pp
+    if not extra.any():
+        return np.concatenate([0 * last, last], axis=1)
+    return np.concatenate([0 * last, np.minimum(np.floor((pp - extra) / 2), last), last], axis=1)
 
 
 def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:
