@@ -1,0 +1,64 @@
+"""Every stack file states what it is, where it comes from, and settings that a policy can be priced with."""
+
+import re
+
+import numpy as np
+import pytest
+from msgspec.structs import fields
+
+from shardwise import catalog
+from shardwise.arch import model_of
+from shardwise.estimate.closed_form import estimate
+from shardwise.spec.job import PRECISIONS, Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import Stack, stack_for, stack_of
+
+NAMES = catalog.names("stacks")
+SETTINGS = {field.name for field in fields(Stack)}
+POLICIES = Policies.of(
+    [Policy(dp=8, tp=4, pp=2), Policy(dp=64, zero=3), Policy(dp=64, recompute="full", attention="plain")]
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_states_its_origin(name):
+    stack = stack_of(name)
+    assert stack.name == name
+    assert stack.summary
+    assert stack.source
+    assert re.fullmatch(r"\d{4}-\d{2}(-\d{2})?", stack.date)
+    assert set(stack.fitted) <= SETTINGS, "only settings can be fitted"
+    assert bool(stack.fitted) == bool(stack.fitted_on), "a fit names its runs"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_found_by_its_own_words(name):
+    for piece in stack_of(name).matches:
+        assert piece == piece.lower()
+        assert stack_for(f"x {piece} y").name == name
+
+
+def test_words_belong_to_one_stack():
+    words = [piece for name in NAMES for piece in stack_of(name).matches]
+    assert len(words) == len(set(words))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shares_are_shares_and_precisions_are_known(name):
+    stack = stack_of(name)
+    for share in ("hidden_share", "overlap_ep", "selective_kept", "selective_repeat", "tp_backward_hidden"):
+        assert 0 <= getattr(stack, share) <= 1, share
+    for dtype in ("bf16", "fp16", "fp8", "nvfp4", "fp32"):
+        assert stack.precision_for(dtype) in PRECISIONS
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b"])
+def test_prices_policies(name, model):
+    found = estimate(
+        model_of(model), cluster_of("dgx-h100:64"), Job(seq=4096, global_batch=512), POLICIES, stack_of(name)
+    )
+    for value in (found.times.step_s, found.memory.peak):
+        assert np.isfinite(value).all()
+        assert (value > 0).all()
