@@ -20,6 +20,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     summary: str
     source: str
     date: str
+    like: str = ""
+    """the stack whose settings hold where this file states none"""
     matches: tuple[str, ...] = ()
     """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
 
@@ -153,10 +155,16 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {"fp16": self.precision_fp16, "fp32": "fp32", "tf32": "tf32"}.get(dtype, self.precision_bf16)
 
 
+OWN = ("name", "summary", "source", "date", "like", "matches", "fitted", "fitted_on")
+"""what a stack does not take over from the one it is like"""
+
+
 @cache
 def stack_of(name: str) -> Stack:
-    raw = catalog.entry("stacks", name)
-    return msgspec.convert(raw, Stack)
+    own = catalog.entry("stacks", name)
+    base = msgspec.structs.asdict(stack_of(own["like"])) if "like" in own else {}
+    inherited = {key: value for key, value in base.items() if key not in OWN}
+    return msgspec.convert(inherited | own, Stack)
 
 
 def stack_for(software: str) -> Stack:
