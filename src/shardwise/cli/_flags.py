@@ -1,4 +1,4 @@
-"""The flags of one policy and its job, for the verbs that lay it out in time."""
+"""The flags of one policy and its job, shared by the verbs that take one policy."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,14 +16,18 @@ from shardwise.cli._job import (
     job_of,
 )
 from shardwise.cli._options import ProfileFile, profile_or_none
+from shardwise.cli._output import print_facts, print_json, print_notes
+from shardwise.cli._policy import command_of
 from shardwise.cost.profile import Profile
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
+from shardwise.spec.rules import verdict_of
 from shardwise.spec.stack import Stack, known_stack
 
+DOES_NOT_FIT = 1
 OnOff = bool | None
 
 
@@ -70,10 +74,10 @@ class Asked:
     notes: list[str]
 
 
-def asked(model: str, flags: Flags) -> Asked:
+def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
     shape, cluster, stack = model_of(model), cluster_of(flags.on), known_stack(flags.stack)
     profile = profile_or_none(flags.profile)
-    job, notes = job_of(shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, None)
+    job, notes = job_of(shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens)
     for name in ("tp", "pp", "cp"):
         if getattr(flags, name) < 1:
             raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")
@@ -88,3 +92,22 @@ def asked(model: str, flags: Flags) -> Asked:
         **{name: getattr(stack, name) if value is None else value for name, value in stated.items()},
     )  # fmt: skip
     return Asked(shape, cluster, job, policy, stack, profile, notes)
+
+
+def refused(model: str, flags: Flags, ask: Asked, json: bool) -> bool:
+    """Whether the policy cannot run; then the rule, the numbers and the nearest one that can are printed."""
+    verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
+    if verdict.legal:
+        return False
+    cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name) if verdict.cure else None
+    if json:
+        print_json({"legal": False, "fits": False, "verdict": f"illegal: {verdict.rule}", "rule": verdict.rule,
+                    "why": verdict.why, "cure": cure, "notes": ask.notes})  # fmt: skip
+        return True
+    print_facts("this policy cannot run", [("rule", verdict.rule), ("because", verdict.why)])
+    print_notes(
+        [cure] if cure else ["no legal policy is near: other GPUs or another batch are needed"],
+        title="nearest that can",
+    )
+    print_notes(ask.notes)
+    return True

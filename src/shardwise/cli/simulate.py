@@ -6,10 +6,9 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from shardwise.cli._flags import Asked, Flags, asked
+from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._policy import command_of
 from shardwise.cli.validate import write_whole
 from shardwise.exporters.chrome_trace import write_trace
 from shardwise.report.terminal import policy_text
@@ -22,10 +21,8 @@ from shardwise.simulate.compare import Compared, compare
 from shardwise.simulate.gantt import gantt, legend
 from shardwise.simulate.noise import straggler_of
 from shardwise.simulate.timeline import Peak
-from shardwise.spec.rules import verdict_of
 from shardwise.units import gib, time_text
 
-DOES_NOT_FIT = 1
 SLICES = 64
 """parts of the pipeline's time for which the share of active GPUs is told"""
 TraceFile = Annotated[Path | None, Parameter(help="Write a trace for Perfetto: FILE.json or FILE.json.gz.")]
@@ -55,10 +52,7 @@ def simulate(
         raise ValueError(f"slices: {slices} is out of range; write a whole number from 1 to 100,000")
     if figure is not None and figure.suffix not in (".svg", ".html"):
         raise ValueError(f"figure: {figure.name!r}; write a name that ends in .svg or .html")
-    verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
-    if not verdict.legal:
-        cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name) if verdict.cure else None
-        refuse(verdict.rule, verdict.why, cure, json)
+    if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     found = simulated(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, profile=ask.profile, stragglers=slow)
     timeline = found.timeline()
@@ -80,13 +74,6 @@ def simulate(
         if figure is not None:
             print(f"figure: {figure} (open in a browser)")
     return 0 if fits else DOES_NOT_FIT
-
-
-def refuse(rule: str, why: str, cure: str | None, json: bool) -> None:
-    if json:
-        print_json({"legal": False, "fits": False, "rule": rule, "why": why, "cure": cure})
-        return
-    print_facts("this policy cannot run", [("rule", rule), ("because", why), ("nearest that can", cure)])
 
 
 def _drawn(ask: Asked, timeline: Timeline, rows: list[Compared], room: float, suffix: str) -> str:

@@ -4,14 +4,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from shardwise.cli._flags import Asked, Flags, asked
+from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._policy import command_of
-from shardwise.cli.simulate import DOES_NOT_FIT, refuse
 from shardwise.report.terminal import policy_text
 from shardwise.simulate.split import Split, Splits, best_split, simulate_split
-from shardwise.spec.rules import verdict_of
 from shardwise.units import gib, time_text
 
 
@@ -25,10 +22,7 @@ def stages(
 ) -> int:
     """The best layers for each stage, against the even split; each stage recomputes as many layers as it must."""
     ask = asked(model, flags)
-    verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
-    if not verdict.legal:
-        cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name) if verdict.cure else None
-        refuse(verdict.rule, verdict.why, cure, json)
+    if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     found = best_split(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, headroom=headroom, profile=ask.profile)
     told = {name: _told(ask, split) for name, split in (("even", found.even), ("best", found.best)) if split}
