@@ -150,3 +150,14 @@ def test_other_architectures(model: str) -> None:
     result = one(policy, model=model)
     assert result.times.step_s[0] > 0
     assert (result.times.parts["ep_comm"][0] > 0) == experts
+
+
+def test_a_fuller_expert_rank_holds_everyone_up() -> None:
+    policies = Policies.of([Policy(dp=64, ep=8)])
+    model = model_of("mixtral-8x7b")
+    even, uneven = (
+        estimate(model, CLUSTER, JOB, policies, replace(CORE, expert_imbalance=factor)).times.parts
+        for factor in (1.0, 1.5)
+    )
+    assert uneven["ep_comm"][0] > 1.3 * even["ep_comm"][0]
+    assert uneven["forward"][0] > even["forward"][0]

@@ -162,7 +162,7 @@ def _amounts(layer: LayerWork) -> list[float]:
     found += [x.bytes for x in layer.saved]
     found += [x.forward_bytes for x in layer.pointwise] + [x.backward_bytes for x in layer.pointwise]
     found += [x.bytes * x.count for x in layer.collectives]
-    found += [layer.score_elements, layer.working_bytes]
+    found += [layer.working_bytes]
     if layer.attention is not None:
         found += [layer.attention.forward_flops(), layer.attention.square_flops()]
     return [float(np.asarray(x).reshape(-1)[0]) for x in found]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.cli._job import (
@@ -55,6 +56,9 @@ class Flags:
     overlap_param: Annotated[OnOff, Parameter(negative="--no-overlap-param", help="Default: the stack's.")] = None
     overlap_tp: Annotated[OnOff, Parameter(negative="--no-overlap-tp", help="Default: the stack's.")] = None
     overlap_pp: Annotated[OnOff, Parameter(negative="--no-overlap-pp", help="Default: the stack's.")] = None
+    imbalance: Annotated[
+        float | None, Parameter(help="Tokens of the fullest expert rank over the mean; default: the stack's.")
+    ] = None
     seq: Seq = None
     global_batch: GlobalBatch = None
     precision: PrecisionName = "bf16"
@@ -76,6 +80,10 @@ class Asked:
 
 def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
     shape, cluster, stack = model_of(model), cluster_of(flags.on), known_stack(flags.stack)
+    if flags.imbalance is not None:
+        if not 1 <= flags.imbalance <= 1000:
+            raise ValueError(f"imbalance: {flags.imbalance:g} is out of range; write 1 (balanced) or more, such as 1.5")
+        stack = replace(stack, expert_imbalance=flags.imbalance)
     profile = profile_or_none(flags.profile)
     job, notes = job_of(shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens)
     for name in ("tp", "pp", "cp"):

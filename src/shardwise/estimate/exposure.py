@@ -71,11 +71,11 @@ class Gathers:
         self.reductions = on * np.where(held, once, 1.0)
 
     def seconds(self, counts: Counts) -> Numbers:
-        layout, machine = self.layout, self.machine
+        layout = self.layout
         total = self._of(counts.dense_per_rank(layout), layout.shard, "dp_cp")
         if counts.expert:
             total = total + self._of(counts.expert_per_rank(layout), layout.expert_shard, "edp")
-        return total * machine.stack.fsdp_messages
+        return total
 
     def _of(self, parameters: Numbers, shard: Numbers, axis: str) -> Numbers:
         precision, stride = self.machine.precision, self.machine.strides[axis]

@@ -157,7 +157,9 @@ def _communication(
             continue
         into = phases[item.phase]
         axis = "ep" if item.axis == "etp" else item.axis
-        into[axis] = into[axis] + item.count * machine.collective(item.op, item.axis, item.bytes)
+        # the fullest rank receives more than the mean, and all wait for it
+        received = item.bytes * machine.stack.expert_imbalance if item.op == "all_to_all" else item.bytes
+        into[axis] = into[axis] + item.count * machine.collective(item.op, item.axis, received)
         if item.axis != "cp":
             number = number + item.count
     return phases["forward"], phases["backward"], number

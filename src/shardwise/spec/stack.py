@@ -89,8 +89,6 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of an overlapped collective that can hide under compute at best"""
     overlap_slowdown: float = 0.06
     """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
-    fsdp_messages: float = 1.0
-    """time of FSDP's collectives over the modelled one (uneven parameters, copies in and out of flat buffers)"""
     regather_with_pp: bool = False
     """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
     bucket_bytes: float = 160e6
@@ -108,7 +106,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overlap_ep: float = 0.0
     """share of the expert all-to-all that runs under compute"""
     expert_imbalance: float = 1.0
-    """tokens of the fullest expert rank over the mean"""
+    """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
     scatter_gather_p2p: bool = True
     """pipeline transfers send 1/tp of the tensor from each tensor-parallel rank"""
     transfer_overhead_s: float = 0.0

@@ -44,7 +44,6 @@ def merge(parts: list[LayerWork]) -> LayerWork:
         pointwise=tuple(x for p in parts for x in p.pointwise),
         saved=tuple(x for p in parts for x in p.saved),
         collectives=tuple(x for p in parts for x in p.collectives),
-        score_elements=sum((p.score_elements for p in parts), start=0.0),
         extra_ops=sum(p.extra_ops for p in parts),
         working_bytes=_largest([p.working_bytes for p in parts]),
     )
@@ -168,7 +167,7 @@ def _core(model: Model, attention: Attention, layout: Layout, seq: int, element:
     masked = np.where(plain, (element + 1.0) * scores, 0.0)
     dropout = (Saved("attention dropout", masked, "selective"),) if model.dropout else ()
     lse = Saved("log-sum-exp", np.where(plain, 0.0, 4.0 * layout.tokens * heads))
-    return LayerWork(attention=attend, saved=(softmax, *dropout, lse), score_elements=scores)
+    return LayerWork(attention=attend, saved=(softmax, *dropout, lse))
 
 
 def _latent_inputs(model: Model, attention: Attention) -> tuple[tuple[float, bool], ...]:

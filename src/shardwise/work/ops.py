@@ -94,8 +94,6 @@ class LayerWork:
     pointwise: tuple[Pointwise, ...] = ()
     saved: tuple[Saved, ...] = ()
     collectives: tuple[Collective, ...] = ()
-    score_elements: Value = 0.0
-    """elements of the attention score matrix: what plain attention writes and reads"""
     extra_ops: float = 0.0
     """launches beyond those of a dense layer (routing, permutation, experts)"""
     working_bytes: Value = field(default=0.0)
