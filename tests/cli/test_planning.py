@@ -8,6 +8,7 @@ import pytest
 
 from shardwise.cli import main
 from shardwise.cli._job import divisible_near
+from terminal import narrow_terminal, shown  # noqa: F401
 
 GOOD = [
     ["estimate", "llama-3-70b", "--on", "dgx-h100:1024", "--tp", "8", "--pp", "4", "--vpp", "5"],
@@ -47,16 +48,7 @@ BAD = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def narrow_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def shown(capsys, arguments, code=0):
-    assert main(arguments) == code
-    found = capsys.readouterr()
-    assert found.err == ""
-    return found.out
+pytestmark = pytest.mark.usefixtures("narrow_terminal")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from shardwise.cli import main
+from terminal import narrow_terminal, shown  # noqa: F401
 
 SIZE = ["size", "llama-3-8b", "--tokens", "1T", "--on", "dgx-h100:128"]
 COMPARE = ["compare", "llama-3-8b", "--on", "dgx-h100:16", "--seq", "8192", "--global-batch", "128"]
@@ -91,16 +92,7 @@ BAD = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def narrow_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def shown(capsys, arguments, code=0):
-    assert main(arguments) == code
-    found = capsys.readouterr()
-    assert found.err == ""
-    return found.out
+pytestmark = pytest.mark.usefixtures("narrow_terminal")
 
 
 def data_of(capsys, arguments, code=0):

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from shardwise.cli import main
+from terminal import narrow_terminal, shown  # noqa: F401
 
 SIMULATE = ["simulate", "llama-3-8b", "--on", "dgx-h100:64", "--pp", "4", "--global-batch", "128"]
 STAGES = ["stages", "llama-3-8b", "--on", "8xh100", "--pp", "8", "--global-batch", "64"]
@@ -27,16 +28,7 @@ BAD = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def narrow_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-def shown(capsys, arguments, code=0):
-    assert main(arguments) == code
-    found = capsys.readouterr()
-    assert found.err == ""
-    return found.out
+pytestmark = pytest.mark.usefixtures("narrow_terminal")
 
 
 @pytest.mark.parametrize(("arguments", "cure"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else "")

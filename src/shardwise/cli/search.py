@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from shardwise.cli._flags import Asked, Flags, asked
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.cli.validate import write_whole
 from shardwise.report.search_svg import search_svg
 from shardwise.search.methods import (
     Comparison,
@@ -62,16 +64,14 @@ def search(
     space = _space(model, flags, mixed, stages_on, stage_tp, headroom)
     notes = _notes(space)
     if compare_all:
-        chosen = [m for m in methods().values() if m.name != "exhaustive" or space.problem.points <= budget]
-        if len(chosen) < len(methods()):
-            notes.append(
-                f"exhaustive is left out: {_count(space.problem.points)} assignments, the budget is {budget:,}"
-            )
+        left_out = _left_out(space, budget)
+        chosen = [m for m in methods().values() if m.name not in left_out]
+        notes += [f"{name} is left out: {why}" for name, why in left_out.items()]
     with _bar(budget, len(chosen)) as progress:
         found = compare(space.problem, chosen, budget_evaluations=budget, seed=seed, progress=progress)
     best = min(found.solutions.values(), key=lambda solution: solution.step_s)
     if figure is not None:
-        figure.write_text(search_svg(found, f"{space.ask.model.name} on {space.clusters}"), encoding="utf-8")
+        write_whole(figure, search_svg(found, f"{space.ask.model.name} on {space.clusters}").encode(), "figure")
         notes.append(f"figure: {figure}")
     if json:
         print_json(_data(space, found, best) | {"notes": notes})
@@ -116,6 +116,16 @@ def _space(
     problem = stage_problem(ask.model, groups, ask.job, policy, ask.stack, stage_tp=degrees, headroom=headroom,
                             profile=ask.profile)  # fmt: skip
     return _Space(ask, " + ".join(cluster.name for cluster in clusters), problem)
+
+
+def _left_out(space: _Space, budget: int) -> dict[str, str]:
+    """Methods a comparison cannot run here, and why."""
+    found = {}
+    if space.problem.points > budget:
+        found["exhaustive"] = f"{_count(space.problem.points)} assignments, the budget is {budget:,}"
+    if find_spec("scipy") is None:
+        found["ip"] = "it needs scipy; install shardwise[fit]"
+    return found
 
 
 def _numbers(text: str, field: str) -> list[int]:

@@ -1,6 +1,7 @@
 """`shardwise sweep`: one axis moved, the rest fixed or best at each point; table, CSV, figure."""
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from shardwise.cli._knee import Knee, knee_of
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._progress import watched
+from shardwise.cli.validate import write_whole
 from shardwise.report import Report
 from shardwise.report.figure import Figure, Panel, svg_of
 from shardwise.report.terminal import policy_code
@@ -71,7 +73,7 @@ def sweep(
     if csv is not None:
         _write_csv(csv, axis, points)
     if figure is not None:
-        figure.write_text(svg_of(_figure(title, axis, points, knee)), encoding="utf-8")
+        write_whole(figure, svg_of(_figure(title, axis, points, knee)).encode(), "figure")
     if json:
         print_json(_data(case, on, axis, points, knee, weak=weak) | {"notes": notes})
     else:
@@ -158,10 +160,11 @@ def _record(axis: Axis, point: Point, against: float | None) -> dict[str, Any]:
 
 def _write_csv(path: Path, axis: Axis, points: list[Point]) -> None:
     rows = [_record(axis, p, r) for p, r in zip(points, _relative(points), strict=True)]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue().encode(), "csv")
 
 
 def _figure(title: str, axis: Axis, points: list[Point], knee: Knee | None) -> Figure:

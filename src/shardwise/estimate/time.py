@@ -130,11 +130,13 @@ def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) 
     """Idle time around the steady phase (one micro-batch through all other stages), and exposed transfers."""
     layout, stack, policies = work.layout, machine.stack, work.layout.policies
     idle = np.zeros_like(layout.tp)
+    tight = np.zeros(len(idle), dtype=bool)
     for code, schedule in used(policies.schedule):
+        tight |= schedule.tight & (policies.schedule == code)
         own = schedule.idle(layout.pp, layout.vpp, layout.micro_batches)
         idle = np.where(policies.schedule == code, own, idle)
     bubble = np.where(layout.pp > 1, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
-    exposed = np.where(policies.overlap_pp > 0, 1.0 - stack.hidden_share, 1.0)
+    exposed = np.where((policies.overlap_pp > 0) & ~tight, 1.0 - stack.hidden_share, 1.0)
     # each round of pp micro-batches comes back to the first stage just as it is done with them, so while the pipeline
     # fills and drains, every further chunk waits for a whole turn of transfers even where they are overlapped
     turns = (1.0 - exposed) * (layout.vpp - 1.0) * layout.pp

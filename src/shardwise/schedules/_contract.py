@@ -43,6 +43,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """(rank, chunk, pp, vpp) -> which of the model's pp x vpp stages that chunk is"""
     splits_backward: bool = False
     """some or all backwards are two pieces, I and W"""
+    tight: bool = False
+    """the order leaves no room beside compute: every transfer is waited for"""
     both_ends: bool = False
     """micro-batches enter at both ends, so each rank holds two chunks of a model that is there twice: the first half
     of the micro-batches passes the first chunks, the second half the second chunks"""
