@@ -1,7 +1,7 @@
 """Seconds of one layer (or end) for one micro-batch: compute and communication, by phase."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from shardwise.spec.policy import Ints
 from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Value
+from shardwise.work.runs import Runs
 
 AXES = ("tp", "cp", "ep")
 
@@ -38,6 +39,21 @@ class LayerSeconds:
     collectives: Numbers
     """tensor- and expert-parallel collectives of the forward and backward pass"""
 
+    def spread(self, runs: Runs) -> "LayerSeconds":
+        """From one value per run of policies to one per policy."""
+        if runs.of is None:
+            return self
+        return LayerSeconds(
+            forward=runs.rows(self.forward),
+            backward=runs.rows(self.backward),
+            weight=runs.rows(self.weight),
+            attention=runs.rows(self.attention),
+            forward_comm={axis: runs.rows(seconds) for axis, seconds in self.forward_comm.items()},
+            backward_comm={axis: runs.rows(seconds) for axis, seconds in self.backward_comm.items()},
+            ops=self.ops,
+            collectives=runs.rows(self.collectives),
+        )
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -52,6 +68,14 @@ class Machine:
     laws: dict[tuple[str, str], Law] = field(default_factory=dict)
     """collectives priced so far, by operation and axis: the law of an axis is the same for every message"""
     part_laws: dict[tuple[str, int, int], tuple[Law, Numbers, Ints]] = field(default_factory=dict)
+
+    def of_runs(self, runs: Runs) -> "Machine":
+        """The same for the first policy of each run."""
+        if runs.of is None:
+            return self
+        sizes, strides = ({axis: column[runs.first] for axis, column in table.items()}
+                          for table in (self.sizes, self.strides))  # fmt: skip
+        return replace(self, sizes=sizes, strides=strides, laws={}, part_laws={})
 
     def collective(self, op: str, axis: str, bytes_: Value) -> Numbers:
         """Seconds of one collective over a whole axis."""

@@ -111,20 +111,20 @@ def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
     share = repeated / np.maximum(stages.layers, 1.0)
     held = np.zeros_like(stages.index)
     for layer, count in zip(work.kinds, stages.kinds, strict=True):
-        none, selective, full = layer.saved_bytes()
+        none, selective, full = map(work.runs.spread, layer.saved_bytes())
         selective = full + work.stack.selective_kept * (selective - full)
         short = np.where(policies.recompute == 2, full, selective)
-        held = held + count * (share * np.asarray(short)[:, None] + (1 - share) * np.asarray(none)[:, None])
-    embedding = work.embedding.saved_bytes()[0]
-    held = held + stages.first * np.asarray(embedding + 0 * layout.tp)[:, None]
-    head = next(t.bytes for t in work.head.saved if t.name == "logits and loss")
-    rest = work.head.saved_bytes()[0] - head
+        held = held + count * (none[:, None] - share * (none - short)[:, None])
+    embedding = work.runs.spread(work.embedding.saved_bytes()[0])
+    held = held + stages.first * embedding[:, None]
+    head = work.runs.spread(next(t.bytes for t in work.head.saved if t.name == "logits and loss"))
+    rest = work.runs.spread(work.head.saved_bytes()[0]) - head
     depth = 1 + work.model.mtp_layers
     if work.model.mtp_layers:
-        extra = work.kinds[work.model.pattern[-1]].saved_bytes()[0]
-        held = held + stages.last * work.model.mtp_layers * np.asarray(extra)[:, None]
-    logits = stages.last * depth * np.asarray(head)[:, None]
-    return held * in_flight + stages.last * np.asarray(rest)[:, None] * depth, logits
+        extra = work.runs.spread(work.kinds[work.model.pattern[-1]].saved_bytes()[0])
+        held = held + stages.last * (work.model.mtp_layers * extra)[:, None]
+    logits = stages.last * (depth * head)[:, None]
+    return held * in_flight + stages.last * (depth * rest)[:, None], logits
 
 
 def _gathered(work: Work, parameters: Grid) -> Grid:
@@ -149,9 +149,9 @@ def _working(work: Work) -> Grid:
     full = work.layout.policies.recompute == 2
     most = np.zeros_like(work.stages.index)
     for layer, count in zip(work.kinds, work.stages.kinds, strict=True):
-        none, _, short = layer.saved_bytes()
-        needed = layer.working_bytes + np.where(full, none - short, 0.0)
-        most = np.maximum(most, (count > 0) * np.asarray(needed + 0 * work.layout.tp)[:, None])
+        none, _, short = map(work.runs.spread, layer.saved_bytes())
+        needed = work.runs.spread(layer.working_bytes) + np.where(full, none - short, 0.0)
+        most = np.maximum(most, (count > 0) * needed[:, None])
     return most
 
 
@@ -171,6 +171,6 @@ def _kept_gathered(work: Work, in_flight: Grid) -> Grid:
     held = np.maximum(in_flight - np.where(layout.pp > 1, float(less), 0.0)[:, None], 0.0)
     inputs = np.zeros_like(in_flight)
     for layer, count in zip(work.kinds, work.stages.kinds, strict=True):
-        own = sum((t.bytes for t in layer.saved if t.name == "norm output"), start=0.0 * layout.tp)
+        own = sum((work.runs.spread(t.bytes) for t in layer.saved if t.name == "norm output"), start=0.0 * layout.tp)
         inputs = inputs + count * (own * (layout.sp - 1.0))[:, None]
     return held * inputs

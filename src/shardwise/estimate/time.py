@@ -11,7 +11,7 @@ from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
-from shardwise.work.ops import element_bytes
+from shardwise.work.ops import LayerWork, element_bytes
 from shardwise.work.parameters import NOTHING
 from shardwise.work.stages import Grid, totals
 
@@ -46,8 +46,7 @@ class Times:
 
 def step_times(work: Work, machine: Machine, cluster: Cluster) -> Times:
     layout, stages = work.layout, work.stages
-    seconds = [layer_seconds(k, layout, machine, machine.stack.ops_per_layer) for k in work.kinds]
-    units = _units(work, machine, seconds)
+    units = _units(work, machine)
     counts = [*stages.kinds, stages.first, stages.last]
     stage = _weighted(units, counts)
     rows, slowest = np.arange(len(stage)), np.argmax(stage, axis=1)
@@ -75,15 +74,19 @@ def step_times(work: Work, machine: Machine, cluster: Cluster) -> Times:
     )  # fmt: skip
 
 
-def _units(work: Work, machine: Machine, seconds: list[LayerSeconds]) -> list[Unit]:
+def _units(work: Work, machine: Machine) -> list[Unit]:
     """Every kind of layer, then the embedding and the head."""
-    gathers = Gathers(work, machine)
-    kinds = [layer_unit(s, c, work, machine, gathers) for s, c in zip(seconds, work.counts.kinds, strict=True)]
-    ends = [layer_seconds(k, work.layout, machine, END_OPS) for k in (work.embedding, work.head)]
-    embedding = end_unit(ends[0], work.counts.embedding, work, machine, gathers)
-    head = end_unit(ends[1], work.counts.head_alone, work, machine, gathers)
+    gathers, once = Gathers(work, machine), machine.of_runs(work.runs)
+
+    def seconds(part: LayerWork, operations: float) -> LayerSeconds:
+        return layer_seconds(part, work.frames, once, operations).spread(work.runs)
+
+    layers = [seconds(kind, machine.stack.ops_per_layer) for kind in work.kinds]
+    kinds = [layer_unit(s, c, work, machine, gathers) for s, c in zip(layers, work.counts.kinds, strict=True)]
+    embedding = end_unit(seconds(work.embedding, END_OPS), work.counts.embedding, work, machine, gathers)
+    head = end_unit(seconds(work.head, END_OPS), work.counts.head_alone, work, machine, gathers)
     if work.mtp is not None:
-        project = end_unit(layer_seconds(work.mtp, work.layout, machine, 1.0), NOTHING, work, machine, gathers)
+        project = end_unit(seconds(work.mtp, 1.0), NOTHING, work, machine, gathers)
         head = with_mtp(head, kinds[work.model.pattern[-1]], project, work.model.mtp_layers)
     return [*kinds, embedding, head]
 
@@ -174,6 +177,7 @@ def _activation_offload(work: Work, cluster: Cluster, longest: Numbers, held: li
     away = work.layout.policies.offload >= 2
     if not away.any():
         return np.zeros_like(longest)
-    kept = sum((n * layer.saved_bytes()[0] for layer, n in zip(work.kinds, held, strict=False)), start=0.0 * longest)
+    each = [work.runs.spread(layer.saved_bytes()[0]) for layer in work.kinds]
+    kept = sum((n * saved for saved, n in zip(each, held, strict=False)), start=0.0 * longest)
     exposed = np.maximum(2.0 * kept / cluster.gpu.pcie_bandwidth - longest, 0.0)
     return np.where(away, work.layout.micro_batches * exposed, 0.0)

@@ -22,6 +22,8 @@ SCHEDULES = tuple(NEEDS)
 ATTENTION = ("flash", "plain")
 OFFLOAD = ("none", "optimizer", "activations", "both")
 ZERO = (0, 1, 2, 3)
+FRAME = ("dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "attention")
+"""fields that decide what a layer computes and where it runs; all others are settings of such a frame"""
 CHOICES: dict[str, tuple[str, ...]] = {
     "recompute": RECOMPUTE, "schedule": SCHEDULES, "attention": ATTENTION, "offload": OFFLOAD,
 }  # fmt: skip

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from shardwise.schedules import used
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Policies
+from shardwise.spec.policy import FRAME, Policies
 from shardwise.spec.stack import Stack
 from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, layout_of
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import ModelCounts, counts_of, stage_parameters
+from shardwise.work.runs import Runs, runs_of
 from shardwise.work.stages import Grid, Stages, stages_of
 
 
@@ -21,6 +22,10 @@ class Work:
     job: Job
     stack: Stack
     layout: Layout
+    runs: Runs
+    """policies that differ in their settings only; layers and ends are told once for each run"""
+    frames: Layout
+    """of the first policy of each run"""
     kinds: tuple[LayerWork, ...]
     embedding: LayerWork
     head: LayerWork
@@ -34,21 +39,26 @@ class Work:
 
 def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_stage: bool) -> Work:
     layout = layout_of(model, job, policies)
+    runs = runs_of(policies, FRAME)
+    frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
     precision = job.precision
     counts = counts_of(model)
-    stages = stages_of(model, layout, stack, every=every_stage)
+    stages = stages_of(model, frames, stack, every=every_stage)
+    parameters = _held(frames.policies, stage_parameters(counts, frames, stages))
     return Work(
         model=model,
         job=job,
         stack=stack,
         layout=layout,
-        kinds=tuple(layer_work(model, kind, layout, precision, stack, job.seq) for kind in model.kinds),
-        embedding=embedding_work(model, layout, precision),
-        head=head_work(model, layout, precision, stack),
-        mtp=mtp_work(model, layout) if model.mtp_layers else None,
+        runs=runs,
+        frames=frames,
+        kinds=tuple(layer_work(model, kind, frames, precision, stack, job.seq) for kind in model.kinds),
+        embedding=embedding_work(model, frames, precision),
+        head=head_work(model, frames, precision, stack),
+        mtp=mtp_work(model, frames) if model.mtp_layers else None,
         counts=counts,
-        stages=stages,
-        parameters=_held(policies, stage_parameters(counts, layout, stages)),
+        stages=stages.spread(runs),
+        parameters=(runs.rows(parameters[0]), runs.rows(parameters[1])),
     )
 
 

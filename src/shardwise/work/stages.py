@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shardwise.spec.model import Model
 from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout, Numbers
+from shardwise.work.runs import Runs
 
 Grid = NDArray[np.float64]
 """policies x stages"""
@@ -28,6 +29,18 @@ class Stages:
     """1 where the stage holds the embedding"""
     last: Grid
     """1 where the stage holds the head"""
+
+    def spread(self, runs: Runs) -> "Stages":
+        if runs.of is None:
+            return self
+        kinds = tuple(runs.rows(kind) for kind in self.kinds)
+        return Stages(
+            index=runs.rows(self.index),
+            kinds=kinds,
+            layers=kinds[0] if len(kinds) == 1 else runs.rows(self.layers),
+            first=runs.rows(self.first),
+            last=runs.rows(self.last),
+        )
 
 
 def stage_columns(model: Model, layout: Layout, *, every: bool) -> Grid:
