@@ -132,7 +132,7 @@ def table_search() -> str:
         found = scan(model, cluster, job, stack)
         seconds = time.process_time() - begun
         lines.append([f"{name}, {gpus:,} A100, batch {batch:,}", f"{found.points:,}", f"{found.legal:,}",
-                      f"{seconds:.2f} s", f"{found.legal / seconds:,.0f}"])  # fmt: skip
+                      f"{seconds:.2f} s", f"{found.points / seconds:,.0f}"])  # fmt: skip
     rate = policies_per_s(BATCH)
     head = ("search, one core", "points", "legal, all priced", "processor time", "legal policies/s")
     alone = f"\nThe closed form alone, in batches of {BATCH:,}: {rate:,.0f} policies/s on one core.\n"

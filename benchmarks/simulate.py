@@ -95,7 +95,7 @@ def llama_step() -> None:
 def fitting(model_name: str, cluster_name: str) -> tuple[Model, Cluster, Job, Policies]:
     """Policies the planner would look at and that fit into memory."""
     model, cluster, job = model_of(model_name), cluster_of(cluster_name), Job(seq=4096, global_batch=1024)
-    policies = space(model, cluster, job, STACK, Limits(recompute=("none", "selective", "full"))).policies
+    policies = usual(space(model, cluster, job, STACK, Limits(some_layers=False, offload=("none",), shard_groups=False)))
     fits = estimate(model, cluster, job, policies, STACK).fits
     return model, cluster, job, policies.take(np.flatnonzero(fits))
 

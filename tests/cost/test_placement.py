@@ -5,8 +5,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from shardwise.arch import model_of
 from shardwise.cost.placement import Placement
-from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import ORDERS, Policies, Policy
+from shardwise.spec.rules import verdict_of
 
 POLICIES = Policies.of(
     [Policy(tp=4, cp=2, dp=8, pp=3, ep=4), Policy(tp=2, dp=4, pp=2), Policy(tp=8, dp=4, ep=4, etp=2)]
@@ -24,10 +28,10 @@ def test_strides_of_the_usual_order():
     assert found["edp"] == [4, 2, 8]
 
 
-@pytest.mark.parametrize("order", [("tp", "cp", "dp", "pp"), ("tp", "pp", "dp", "cp"), ("tp", "dp", "pp", "cp")])
-def test_strides_agree_with_counting(order):
-    policy = Policy(tp=2, cp=3, dp=4, pp=5)
-    strides = Placement(order).strides(Policies.of([policy]))
+@pytest.mark.parametrize("name", ORDERS)
+def test_strides_agree_with_counting(name):
+    policy, order = Policy(tp=2, cp=3, dp=4, pp=5, order=name), name.split("-")
+    strides = Placement().strides(Policies.of([policy]))
     places = product(*(range(getattr(policy, axis)) for axis in reversed(order)))
     rank_of = {tuple(place[::-1]): rank for rank, place in enumerate(places)}
     for index, axis in enumerate(order):
@@ -43,6 +47,17 @@ def test_expert_groups_fill_the_stage():
     np.testing.assert_array_equal(strides["edp"] * sizes["edp"], stage)
 
 
-def test_order_is_checked():
-    with pytest.raises(ValueError, match="write tp first"):
-        Placement(("dp", "tp", "cp", "pp"))
+def test_each_policy_has_its_own_order():
+    policies = [Policy(tp=2, cp=3, dp=4, pp=5, order=name) for name in ORDERS]
+    together = Placement().strides(Policies.of(policies))
+    for row, policy in enumerate(policies):
+        alone = Placement().strides(Policies.of([policy]))
+        assert {axis: column[row] for axis, column in together.items()} == {a: c[0] for a, c in alone.items()}
+
+
+def test_experts_need_the_ranks_of_a_stage_together():
+    model, cluster, job = model_of("mixtral-8x7b"), cluster_of("dgx-h100:64"), Job(seq=4096, global_batch=64)
+    policy = Policy(dp=8, tp=2, pp=4, ep=8, order="tp-pp-cp-dp")
+    verdict = verdict_of(model, cluster, job, policy)
+    assert (verdict.legal, verdict.rule) == (False, "order")
+    assert "take tp-cp-dp-pp" in verdict.why

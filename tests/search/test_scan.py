@@ -1,93 +1,71 @@
-"""The exhaustive scan: everything legal and nothing else, ranked by time among what fits."""
+"""The scan: ranked by time among what fits, with bounds that lose nothing."""
 
 import numpy as np
 import pytest
+from search.spaces import policies_of
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search import Limits, exhaustive, scan, space
-from shardwise.search.losers import losers
+from shardwise.search import Limits, bounded, scan, scanning, space
+from shardwise.search.constraints import constraints_of
+from shardwise.search.exhaustive import losers_of
+from shardwise.search.keep import Keep, Seen
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.rules import legal, verdict_of
 from shardwise.spec.stack import stack_of
 
 STACK = stack_of("megatron-core")
-MODEL, CLUSTER, JOB = model_of("llama-3-8b"), cluster_of("dgx-h100:32"), Job(seq=8192, global_batch=128)
+MODEL, CLUSTER, JOB = model_of("llama-3-8b"), cluster_of("8xa100-40"), Job(seq=8192, global_batch=32)
+SMALL = Limits(micro_batch=1, vpp=2, orders=("tp-cp-dp-pp", "tp-pp-cp-dp"))
 
 
-@pytest.fixture(scope="module")
-def found():
-    return space(MODEL, CLUSTER, JOB, STACK)
-
-
-def rows(policies):
-    return {
-        (p.tp, p.pp, p.cp, p.dp, p.vpp, p.micro_batch, p.zero, p.recompute)
-        for p in (policies[i] for i in range(len(policies)))
-    }
-
-
-def test_every_point_is_legal_and_there_once(found):
-    assert legal(MODEL, CLUSTER, JOB, found.policies).all()
-    assert len(rows(found.policies)) == len(found.policies)
-    assert found.points > len(found.policies)
-
-
-def test_nothing_legal_is_missing(found):
-    """Counted the slow way: one policy at a time."""
-    powers = (1, 2, 4, 8, 16)
-    slow = set()
-    for tp in (1, 2, 4, 8, 16):
-        for pp in (1, 2, 4, 8, 16, 32):
-            for cp in (1, 2, 4, 8):
-                for vpp in range(1, 17):
-                    if 32 % (tp * pp * cp) or (vpp > 1 and (pp == 1 or (32 % (pp * vpp) and 34 % (pp * vpp)))):
-                        continue
-                    dp = 32 // (tp * pp * cp)
-                    for micro in powers:
-                        for zero in (0, 1, 2, 3) if pp == 1 else (0, 1):
-                            if dp * cp == 1 and zero:
-                                continue
-                            schedule = "interleaved" if vpp > 1 else "1f1b"
-                            policy = Policy(dp=dp, tp=tp, pp=pp, cp=cp, vpp=vpp, micro_batch=micro, zero=zero,
-                                            sp=tp > 1, schedule=schedule)  # fmt: skip
-                            if verdict_of(MODEL, CLUSTER, JOB, policy, cure=False).legal:
-                                slow |= {(tp, pp, cp, dp, vpp, micro, zero, r) for r in ("none", "full")}
-    assert rows(found.policies) == slow
-
-
-def test_limits_are_kept():
-    few = space(MODEL, CLUSTER, JOB, STACK, Limits(nodes_of_tp=1, micro_batch=2, zero=(1, 3), recompute=("selective",)))
-    assert few.policies.tp.max() == 8
-    assert few.policies.micro_batch.max() == 2
-    assert set(few.policies.zero) <= {1, 3}
-    assert set(few.policies.recompute) == {1}
-
-
-def test_chunks_may_count_embedding_and_head_as_layers():
-    job = Job(seq=8192, global_batch=2048)
-    found = space(model_of("llama-3.1-405b"), cluster_of("dgx-h100:1024"), job, STACK).policies
-    assert ((found.pp == 16) & (found.vpp == 8)).any()
-    assert not ((found.pp == 16) & (found.vpp == 7)).any()
-
-
-def test_experts_bring_expert_parallelism():
-    job = Job(seq=4096, global_batch=256)
-    sparse = space(model_of("mixtral-8x7b"), cluster_of("dgx-h100:64"), job, STACK)
-    assert set(sparse.policies.ep) == {1, 2, 4, 8}
-
-
-def test_the_best_is_the_fastest_that_fits(found):
-    ranked = scan(MODEL, CLUSTER, JOB, STACK, top=5)
-    every = estimate(MODEL, CLUSTER, JOB, found.policies, STACK)
-    fits = every.memory.peak <= 0.94 * CLUSTER.gpu.memory_bytes
+def test_the_best_is_the_fastest_that_fits():
+    policies = policies_of(space(MODEL, CLUSTER, JOB, STACK, SMALL))
+    every = estimate(MODEL, CLUSTER, JOB, policies, STACK, every_stage=True)
+    ranked = scan(MODEL, CLUSTER, JOB, STACK, top=5, limits=SMALL)
+    fits = every.memory.peak <= ranked.limit_bytes
     assert ranked.best[0].step_s == pytest.approx(every.times.step_s[fits].min())
     assert [c.step_s for c in ranked.best] == sorted(c.step_s for c in ranked.best)
     assert all(c.peak_bytes <= ranked.limit_bytes for c in ranked.best)
-    assert (ranked.legal, ranked.evaluated, ranked.fitting) == (len(found.policies), len(found.policies), fits.sum())
-    assert ranked.best[0].tokens_per_s_per_gpu * ranked.best[0].step_s * 32 == pytest.approx(JOB.step_tokens)
+    assert ranked.points == len(policies)
+    assert ranked.evaluated < len(policies) / 10
+    assert ranked.best[0].tokens_per_s_per_gpu * ranked.best[0].step_s * 8 == pytest.approx(JOB.step_tokens)
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "stack", "headroom", "only"),
+    [
+        ("llama-3-8b", "4xh100", "megatron-core", 0.94, []),
+        ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["micro=1"]),
+        ("llama-3-8b", "4xa100-80", "torchtitan", 0.8, ["schedule!=looped_bfs"]),
+        ("llama-3-8b", "8xa100-40", "nanotron", 1.0, []),
+        ("llama-3-8b", "8xh100", "fsdp-llmfoundry", 0.6, []),
+        ("llama-3-70b", "8xh100", "megatron-core", 1.0, ["offload!=activations", "micro=1"]),
+        ("mixtral-8x7b", "2x8xh100", "megatron-core", 0.9, ["recompute_layers<2", "micro=1", "cp=1"]),
+        ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["recompute=full"]),
+        ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["offload=both", "shard_group=2"]),
+        ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["overlap_grad=off", "recompute=selective"]),
+        ("llama-3.1-405b", "8xh100", "megatron-core", 0.94, ["micro=1", "sp=on"]),
+    ],
+)
+def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
+    """The same answers as from estimating every policy: the list, the best of each kind, the smallest."""
+    given = (model_of(model), cluster_of(cluster), Job(seq=4096, global_batch=16), stack_of(stack))
+    limits = Limits(micro_batch=2, vpp=2, orders=SMALL.orders)
+    # that overlap never costs anything is one of the bounds: where nothing else is asked one of them may be off
+    names = [n for n in ("overlap_param", "overlap_tp", "overlap_pp", "overlap_grad") if n not in str(only)]
+    fixed = [f"{name}={'on' if getattr(given[3], name) else 'off'}" for name in names]
+    free = constraints_of([*only, *(fixed if only else fixed[1:])])
+    quick = scan(*given, limits=limits, headroom=headroom, only=free)
+    slow = scan(*given, limits=limits, headroom=headroom, only=free, bounded=False)
+    assert slow.evaluated == slow.points == quick.points
+    assert quick.evaluated < slow.evaluated
+    assert [c.policy for c in quick.best] == [c.policy for c in slow.best]
+    assert [(x.kind, x.policy, x.why) for x in quick.losers] == [(x.kind, x.policy, x.why) for x in slow.losers]
+    assert (quick.smallest is None) == (slow.smallest is None)
+    if slow.smallest is not None:
+        assert quick.smallest.policy == slow.smallest.policy
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v2-lite", "gpt-oss-20b"])
@@ -102,25 +80,35 @@ def test_leaders_and_losers_are_what_estimating_them_alone_gives(name):
         assert alone.memory.peak[0] == pytest.approx(found.peak_bytes, rel=1e-12)
 
 
-def test_batches_change_nothing(monkeypatch):
+def answers(ranked):
+    return [c.policy for c in ranked.best], [(x.kind, x.policy) for x in ranked.losers], ranked.points
+
+
+def test_blocks_and_processes_change_nothing(monkeypatch):
     whole = scan(MODEL, CLUSTER, JOB, STACK)
-    monkeypatch.setattr(exhaustive, "CHUNK", 257)
+    monkeypatch.setattr(bounded, "BLOCK", 37)
+    monkeypatch.setattr(scanning, "FRAMES", 100)
     seen = []
     parts = scan(MODEL, CLUSTER, JOB, STACK, progress=lambda done, of: seen.append((done, of)))
-    assert [c.policy for c in parts.best] == [c.policy for c in whole.best]
-    assert seen[-1] == (whole.legal, whole.legal)
-    assert len(seen) == -(-whole.legal // 257)
+    assert answers(parts) == answers(whole)
+    assert seen[-1][0] == seen[-1][1] > 100
+    assert len(seen) == -(-seen[-1][1] // 100)
+    monkeypatch.setattr(scanning, "FEW", 0)
+    assert answers(scan(MODEL, CLUSTER, JOB, STACK, processes=2)) == answers(whole)
 
 
 def test_ctrl_c_ranks_what_there_is(monkeypatch):
-    monkeypatch.setattr(exhaustive, "CHUNK", 500)
+    monkeypatch.setattr(scanning, "FRAMES", 100)
 
     def stop(done, _of):
-        if done >= 1000:
+        if done >= 200:
             raise KeyboardInterrupt
 
-    ranked = scan(MODEL, CLUSTER, JOB, STACK, progress=stop)
-    assert ranked.evaluated == 1000 < ranked.legal
+    whole = scan(MODEL, CLUSTER, JOB, STACK, bounded=False, limits=SMALL)
+    ranked = scan(MODEL, CLUSTER, JOB, STACK, bounded=False, limits=SMALL, progress=stop)
+    assert whole.finished
+    assert not ranked.finished
+    assert 0 < ranked.evaluated < whole.evaluated
     assert ranked.best
 
 
@@ -137,6 +125,12 @@ def test_less_headroom_never_helps():
     assert tight.best[0].step_s >= scan(MODEL, CLUSTER, JOB, STACK).best[0].step_s
 
 
+def test_without_losers_the_best_is_the_same():
+    short = scan(MODEL, CLUSTER, JOB, STACK, losers=False)
+    assert [c.policy for c in short.best] == [c.policy for c in scan(MODEL, CLUSTER, JOB, STACK).best]
+    assert short.losers == ()
+
+
 @pytest.mark.parametrize(
     ("options", "word"), [({"headroom": 0.0}, "headroom"), ({"headroom": 2}, "headroom"), ({"top": 0}, "top")]
 )
@@ -147,8 +141,9 @@ def test_bad_options(options, word):
 
 def test_losers_on_hand_made_numbers():
     policies = Policies.of([Policy(tp=2, zero=1), Policy(zero=1), Policy(tp=2, zero=3), Policy(tp=2, pp=2, zero=1)])
-    steps, peaks = np.array([1.0, 0.5, 1.25, 2.0]), np.array([50.0, 90.0, 40.0, 30.0]) * 2**30
-    why = {loser.kind: loser.why for loser in losers(policies, steps, peaks, 60 * 2**30, 0)}
+    keep = Keep(60.0 * 2**30, 5)
+    keep.add(Seen(policies, np.array([1.0, 0.5, 1.25, 2.0]), np.array([50.0, 90.0, 40.0, 30.0]) * 2**30))
+    why = {loser.kind: loser.why for loser in losers_of(keep)}
     assert why["no tensor parallelism"] == "needs 30.0 GiB more than may be filled"
     assert why["ZeRO 3"] == "step +25.0%"
     assert why["a pipeline"] == "step +100.0%"

@@ -68,7 +68,7 @@ def policies_that_fit(count, seed):
     for name, on in (("llama-3-8b", "8xh100"), ("llama-3-70b", "dgx-h100:64"), ("gpt-3-175b", "dgx-h100:256"),
                      ("mixtral-8x7b", "dgx-a100:128"), ("deepseek-v3", "dgx-h100:1024")):  # fmt: skip
         model, cluster, job = model_of(name), cluster_of(on), Job(seq=4096, global_batch=1024)
-        policies = space(model, cluster, job, CORE, Limits()).policies
+        policies = space(model, cluster, job, CORE, Limits()).frames
         fits = np.flatnonzero(estimate(model, cluster, job, policies, CORE).fits)
         pools += [(model, cluster, job, policies[int(i)]) for i in generator.choice(fits, count // 5)]
     return pools

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.arch import model_of
 from shardwise.cli._job import (
+    DEFAULT_PRECISION,
     DEFAULT_STACK,
     GlobalBatch,
     OptimizerName,
@@ -18,7 +19,7 @@ from shardwise.cli._job import (
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cost.profile import Profile
 from shardwise.report import Report, report_of
-from shardwise.search import Limits, Ranked, scan
+from shardwise.search import Candidate, Limits, Ranked, scan
 from shardwise.search.constraints import Constraint
 from shardwise.search.exhaustive import HEADROOM
 from shardwise.spec.cluster import Cluster
@@ -27,7 +28,6 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.stack import Stack, known_stack
 
-DEFAULT_PRECISION = "bf16"
 ModelName = Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")]
 Fixed = Annotated[
     list[str] | None,
@@ -66,8 +66,16 @@ class Case:
     def ranked(self, cluster: Cluster, *, top: int = 1) -> Ranked:
         return scan(
             self.model, cluster, self.job, self.stack, top=top, headroom=self.headroom, limits=self.limits,
-            only=self.only, profile=self.profile,
+            only=self.only, losers=False, profile=self.profile,
         )  # fmt: skip
+
+    def frontier(self, cluster: Cluster) -> tuple[Candidate, ...]:
+        """What nothing beats in step time and memory, among policies with ZeRO over all ranks and recompute of all
+        layers or none: the rest lies between them."""
+        return scan(
+            self.model, cluster, self.job, self.stack, headroom=self.headroom, only=self.only, losers=False,
+            frontier=True, limits=Limits(some_layers=False, shard_groups=False), profile=self.profile,
+        ).frontier  # fmt: skip
 
     def report(self, cluster: Cluster, policy: Policy) -> Report:
         return report_of(self.model, cluster, self.job, policy, self.stack, profile=self.profile)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.cli._job import (
+    DEFAULT_PRECISION,
     DEFAULT_STACK,
     GlobalBatch,
     OptimizerName,
@@ -24,7 +25,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import ORDERS, Policy
 from shardwise.spec.rules import verdict_of
 from shardwise.spec.stack import Stack, known_stack
 
@@ -52,6 +53,7 @@ class Flags:
     shard_group: Annotated[int, Parameter(help="Ranks ZeRO shards over (HSDP); 0: all.")] = 0
     offload: Annotated[str, Parameter(help="none, optimizer, activations or both.")] = "none"
     attention: Annotated[str, Parameter(help="flash or plain.")] = "flash"
+    order: Annotated[str, Parameter(help="Axes on neighbouring ranks, innermost first.")] = ORDERS[0]
     overlap_grad: Annotated[OnOff, Parameter(negative="--no-overlap-grad", help="Default: the stack's.")] = None
     overlap_param: Annotated[OnOff, Parameter(negative="--no-overlap-param", help="Default: the stack's.")] = None
     overlap_tp: Annotated[OnOff, Parameter(negative="--no-overlap-tp", help="Default: the stack's.")] = None
@@ -61,7 +63,7 @@ class Flags:
     ] = None
     seq: Seq = None
     global_batch: GlobalBatch = None
-    precision: PrecisionName = "bf16"
+    precision: PrecisionName = DEFAULT_PRECISION
     optimizer: OptimizerName = "adamw"
     stack: StackName = DEFAULT_STACK
     profile: ProfileFile = None
@@ -96,7 +98,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
         etp=flags.etp, zero=flags.zero, sp=flags.sp and flags.tp > 1, micro_batch=flags.micro,
         recompute=flags.recompute, recompute_layers=flags.recompute_layers,
         schedule=flags.schedule or ("interleaved" if flags.vpp > 1 else "1f1b"), shard_group=flags.shard_group,
-        offload=flags.offload, attention=flags.attention,
+        offload=flags.offload, attention=flags.attention, order=flags.order,
         **{name: getattr(stack, name) if value is None else value for name, value in stated.items()},
     )  # fmt: skip
     return Asked(shape, cluster, job, policy, stack, profile, notes)

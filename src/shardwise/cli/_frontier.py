@@ -44,7 +44,7 @@ def frontier_of(case: Case, sizes: Sizes, most: int) -> list[Corner]:
     corners = []
     for gpus in watched(counts_of(sizes, most), "cluster sizes"):
         cluster = sizes.at(gpus)
-        corners += [Corner(cluster, found) for found in case.ranked(cluster).frontier]
+        corners += [Corner(cluster, found) for found in case.frontier(cluster)]
     return [corners[i] for i in undominated([corner.row for corner in corners])] if corners else []
 
 

@@ -19,6 +19,7 @@ StackName = Annotated[str, Parameter(name="--stack", help="Software whose kernel
 Tokens = Annotated[str | None, Parameter(help="Tokens to train on in all, such as 15T: adds days and dollars.")]
 
 DEFAULT_STACK = "megatron-core"
+DEFAULT_PRECISION = "bf16"
 DEFAULT_SEQ = 8192
 DEFAULT_TOKENS = 2**22
 MOST_ROUNDING = 0.05

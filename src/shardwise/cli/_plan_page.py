@@ -96,8 +96,8 @@ def notes_of(planned: Planned) -> list[str]:
     ranked, cluster, stack = planned.ranked, planned.cluster, planned.case.stack
     only = words_of(planned.case.only)
     notes = [
-        f"looked at {ranked.points:,} points: {ranked.legal:,} legal{f' with {only}' if only else ''}, "
-        f"{ranked.fitting:,} fit",
+        f"{ranked.points:,} legal policies{f' with {only}' if only else ''}: {ranked.evaluated:,} estimated, "
+        "the rest shown by bounds to be slower or too large",
         f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; "
         "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the whole attention square",
         f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
@@ -108,8 +108,8 @@ def notes_of(planned: Planned) -> list[str]:
         part = bottleneck_of(report)
         share = report.shares.get(part, 0.0)
         notes.append(f"bottleneck of the first beside compute: {part}, {share:.1%} of the step")
-    if ranked.evaluated < ranked.legal:
-        notes.append(f"interrupted: {ranked.evaluated:,} of {ranked.legal:,} legal policies were looked at")
+    if not ranked.finished:
+        notes.append("interrupted: the best so far, not the best of all")
     close = sum(c.step_s <= planned.shown[0].step_s * (1 + _band(planned)) for c in planned.shown)
     if close > 1:
         notes.append(f"the first {close} differ by less than that band: any of them may be the fastest in fact")
@@ -127,8 +127,8 @@ def plan_data(planned: Planned) -> dict[str, Any]:
         "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
         "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": _band(planned),
-        "limit_bytes": ranked.limit_bytes, "points": ranked.points, "legal": ranked.legal,
-        "evaluated": ranked.evaluated, "fitting": ranked.fitting,
+        "limit_bytes": ranked.limit_bytes, "points": ranked.points,
+        "evaluated": ranked.evaluated, "fitting": ranked.fitting, "finished": ranked.finished,
         "best": [_entry(planned, found) for found in planned.shown],
         "plans": [_plan(planned, index) for index in range(len(planned.shown))],
         "losers": [{"kind": found.kind, "why": found.why, "policy": msgspec.to_builtins(found.policy),

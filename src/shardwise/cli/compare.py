@@ -7,8 +7,9 @@ import msgspec
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
-from shardwise.cli._case import DEFAULT_PRECISION, Case, ModelName, SharedFlags, case_of
+from shardwise.cli._case import Case, ModelName, SharedFlags, case_of
 from shardwise.cli._choice import check_policy, policy_from
+from shardwise.cli._job import DEFAULT_PRECISION
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import watched

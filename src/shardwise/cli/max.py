@@ -143,7 +143,7 @@ def _data(what: str, case: Case, cluster: Cluster, axis: Axis, found: Found) -> 
             "over_bytes": None if over is None else over.peak_bytes - found.tried[found.next].limit_bytes,
             "why": None if over is None else out_of_memory(over, found.tried[found.next].limit_bytes),
         },
-        "tried": [{"size": size, "fits": bool(r.best), "legal": r.legal} for size, r in sorted(found.tried.items())],
+        "tried": [{"size": size, "fits": bool(r.best), "legal": r.points} for size, r in sorted(found.tried.items())],
     }  # fmt: skip
 
 

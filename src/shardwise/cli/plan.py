@@ -26,7 +26,7 @@ from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._plan_page import Planned, notes_of, nothing_fits, plan_data, show_plan
 from shardwise.cli._points import Point, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
-from shardwise.cli._progress import bar, watched
+from shardwise.cli._progress import bar, cores, watched
 from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.cost.overlay import what_it_changes
 from shardwise.search import scan
@@ -94,9 +94,9 @@ def plan(
             return DOES_NOT_FIT
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
-    with bar("policies") as progress:
+    with bar("frames of policies") as progress:
         ranked = scan(shape, cluster, job, software, top=max(top, 2 if questions.why else 1), headroom=headroom,
-                      only=case.only, progress=progress, profile=measured)  # fmt: skip
+                      only=case.only, processes=cores(), progress=progress, profile=measured)  # fmt: skip
     planned = Planned(case, cluster, ranked, top)
     notes += notes_of(planned)
     if measured is not None:

@@ -5,7 +5,7 @@ group in the tree of levels. Latency: messages that wait for each other, level b
 the ranks of one node share their network cards. A library picks the fastest, so the time is the lowest line.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from shardwise.spec.cluster import Cluster
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+MOST_KNOWN = 4096
 _HOPELESS = 1.0
 """seconds per byte of an algorithm that cannot run; its latency is infinite besides"""
 BUS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
@@ -68,6 +69,10 @@ class Network:
     """which levels' switches add numbers"""
     efficiency: tuple[float, ...]
     """by level: factor on the bandwidth reached, beyond the fitted constants"""
+    known: dict[tuple[object, ...], tuple[Floats, Floats, tuple[str, ...]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """lines of the groups priced so far: batches of one scan have the same groups"""
 
     def seconds(
         self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
@@ -77,8 +82,19 @@ class Network:
 
     def law(self, op: str, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None) -> Law:
         """The time as a function of bytes; build it once where several calls run over the same axis."""
-        chosen = self._algorithms(op, algorithm)
         ranks, apart, group = _distinct(size, stride)
+        key = (op, algorithm, ranks.tobytes(), apart.tobytes())
+        if key not in self.known:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = self._lowest(op, algorithm, ranks, apart)
+        return Law(*self.known[key], group)
+
+    def _lowest(
+        self, op: str, algorithm: str | None, ranks: Ints, apart: Ints
+    ) -> tuple[Floats, Floats, tuple[str, ...]]:
+        """Lines of which one is the lowest somewhere, and their algorithms."""
+        chosen = self._algorithms(op, algorithm)
         shape = level_members(self.cluster, ranks, apart)
         latencies, slopes, names = [], [], []
         for found in chosen:
@@ -92,7 +108,7 @@ class Network:
         if not np.isfinite(latency).any(axis=0).all():
             raise ValueError(f"algorithm: {algorithm!r} cannot run {op} on every group asked for; leave it out")
         kept = _undominated(latency, slope)
-        return Law(latency[kept], slope[kept], tuple(names[k] for k in kept), group)
+        return latency[kept], slope[kept], tuple(names[k] for k in kept)
 
     def bus_bandwidth(
         self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None

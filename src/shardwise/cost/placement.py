@@ -1,29 +1,17 @@
 """Where the ranks of each axis lie: neighbours of an axis are `stride` global ranks apart."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shardwise.collectives import Shape
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.policy import Ints, Policies
-
-AXES = ("tp", "cp", "dp", "pp")
+from shardwise.spec.policy import ORDERS, Ints, Policies
 
 
-@dataclass(frozen=True)
 class Placement:
-    """Axes from the innermost (consecutive ranks) to the outermost."""
-
-    order: tuple[str, ...] = AXES
-
-    def __post_init__(self) -> None:
-        if sorted(self.order) != sorted(AXES) or self.order[0] != "tp":
-            raise ValueError(
-                f"placement: order is {self.order}; write tp first, then cp, dp and pp in the order they are to lie"
-            )
+    """Groups of ranks under the policies' own order of axes."""
 
     def sizes(self, policies: Policies) -> Mapping[str, Ints]:
         """Ranks in one group of each axis, under the same names as `strides`."""
@@ -38,19 +26,29 @@ class Placement:
         """Consecutive global ranks between two neighbours of a group.
 
         dp_cp is the group over which gradients are reduced. Experts run over the tp x cp x dp ranks: etp innermost,
-        then ep, then edp, the replicas of an expert; stages that lie inside dp stay between expert replicas.
+        then ep, then edp, the replicas of an expert.
         """
-        found: dict[str, Ints] = {}
-        stride = np.ones_like(policies.tp)
-        for axis in self.order:
-            found[axis] = stride
-            stride = stride * getattr(policies, axis)
-        found["dp_cp"] = found["cp"] if self.order.index("cp") < self.order.index("dp") else found["dp"]
-        etp = expert_tensor(policies)
-        found["etp"], found["ep"], found["edp"] = np.ones_like(etp), etp, etp * policies.ep
-        if self.order.index("pp") < self.order.index("dp"):
-            found["edp"] = found["edp"] * policies.pp
+        codes = np.flatnonzero(np.bincount(policies.order)) if len(policies) else np.zeros(0, dtype=np.int64)
+        found = _strides(ORDERS[int(codes[0])], policies) if len(codes) else _strides(ORDERS[0], policies)
+        for code in codes[1:]:
+            mine, other = policies.order == code, _strides(ORDERS[int(code)], policies)
+            found = {axis: np.where(mine, other[axis], stride) for axis, stride in found.items()}
         return found
+
+
+def _strides(order: str, policies: Policies) -> dict[str, Ints]:
+    found: dict[str, Ints] = {}
+    stride = np.ones_like(policies.tp)
+    for axis in order.split("-"):
+        found[axis] = stride
+        stride = stride * getattr(policies, axis)
+    found["dp_cp"] = np.minimum(found["cp"], found["dp"])
+    etp = expert_tensor(policies)
+    found["etp"], found["ep"], found["edp"] = np.ones_like(etp), etp, etp * policies.ep
+    if order.index("pp") < order.index("dp"):
+        # stages lie between the replicas of an expert; a rule keeps the ranks of one expert group together
+        found["edp"] = np.maximum(found["edp"], policies.tp * policies.pp)
+    return found
 
 
 def expert_tensor(policies: Policies) -> Ints:

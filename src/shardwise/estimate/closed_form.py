@@ -44,11 +44,13 @@ def estimate(
     *,
     every_stage: bool = False,
     profile: Profile | None = None,
+    network: Network | None = None,
 ) -> Estimate:
-    """`profile`: what was measured on such a machine, in place of the shipped constants."""
+    """`profile`: what was measured on such a machine, in place of the shipped constants. `network`: this case's
+    (`network_for`), for callers with many batches: it remembers the groups it has priced."""
     stack = stack_with(stack, profile)
     work = work_of(model, job, policies, stack, every_stage=every_stage)
-    machine = machine_for(cluster, job, policies, stack, profile)
+    machine = machine_for(cluster, job, policies, stack, profile, network)
     times = step_times(work, machine, cluster)
     memory = memory_of(work)
     gpus = policies.dp * policies.tp * policies.pp * policies.cp
@@ -63,13 +65,18 @@ def estimate(
 
 
 def machine_for(
-    cluster: Cluster, job: Job, policies: Policies, stack: Stack, profile: Profile | None = None
+    cluster: Cluster,
+    job: Job,
+    policies: Policies,
+    stack: Stack,
+    profile: Profile | None = None,
+    network: Network | None = None,
 ) -> Machine:
     """What prices the work of these policies; `stack` as the profile changes it (`stack_with`)."""
     placement = Placement()
     return Machine(
         curve=curve_of(cluster.gpu, profile),
-        network=network_for(cluster, stack, profile),
+        network=network or network_for(cluster, stack, profile),
         stack=stack,
         precision=job.precision,
         sizes=placement.sizes(policies),

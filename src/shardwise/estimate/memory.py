@@ -7,7 +7,7 @@ import numpy as np
 from shardwise.schedules import used
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
-from shardwise.work.stages import Grid
+from shardwise.work.stages import Grid, largest
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "logits", "gathered", "working", "buffers", "overhead")
 
@@ -54,16 +54,15 @@ def memory_of(work: Work) -> Memory:
     tensors = sum(kinds.values(), start=np.zeros_like(stages.index))
     kinds["overhead"] = tensors * stack.fragmentation + stack.base_bytes
     total = tensors + kinds["overhead"]
-    rows = np.arange(len(total))
-    fullest = np.argmax(total, axis=1)
+    peak, fullest = largest(total)
     host = np.where(off_activations, activations - kept, 0.0) + np.where(off_optimizer, optimizer, 0.0)
     return Memory(
         kinds=kinds,
         total=total,
-        peak=total[rows, fullest],
-        fullest=stages.index[rows, fullest],
+        peak=peak,
+        fullest=stages.index[np.arange(len(total)), fullest],
         in_flight=in_flight,
-        host_bytes=host.max(axis=1),
+        host_bytes=largest(host)[0],
     )
 
 

@@ -8,15 +8,21 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
+from shardwise.work.stages import largest
 
 HOST_BYTES_PER_S = 25e9
-"""host memory bandwidth one GPU's share of the CPUs has for the optimizer (200 GB/s for a node of 8)"""
+"""host memory bandwidth one GPU's share of the CPUs has (200 GB/s for a node of 8)"""
+
+
+def copy_rate(cluster: Cluster) -> float:
+    """bytes/s of one GPU to or from its host while its neighbours copy too: they share the host's memory."""
+    return min(cluster.gpu.pcie_bandwidth, HOST_BYTES_PER_S)
 
 
 def sync_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
     """(reduce gradients, gather parameters), before any overlap, on the stage with the most parameters."""
     layout = work.layout
-    dense, expert = (grid.max(axis=1) for grid in work.parameters)
+    dense, expert = (largest(grid)[0] for grid in work.parameters)
     reduce, gather = _sync(work, machine, dense, layout.grad_ranks, layout.shard, "dp_cp")
     if expert.any():
         more = _sync(work, machine, expert, layout.expert_ranks, layout.expert_shard, "edp")
@@ -59,7 +65,7 @@ def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers
     dense, expert = work.parameters
     zero = layout.policies.zero
     own = dense / sharded_over(zero, 1, layout.shard)[:, None]
-    owned = (own + expert / sharded_over(zero, 1, layout.expert_shard)[:, None]).max(axis=1)
+    owned, _ = largest(own + expert / sharded_over(zero, 1, layout.expert_shard)[:, None])
     state = precision.master_bytes or precision.param_bytes
     moved = precision.grad_bytes + 2 * state + 2 * optimizer.moments * precision.moment_bytes
     moved += 2 * optimizer.extra_bytes + (precision.param_bytes if precision.master_bytes else 0.0)
@@ -70,6 +76,6 @@ def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers
     offloaded = (layout.policies.offload == 1) | (layout.policies.offload == 3)
     if offloaded.any():
         # gradients go down and weights come back over PCIe; the host updates at the pace of its own memory
-        wire = owned * (precision.grad_bytes + precision.param_bytes) / cluster.gpu.pcie_bandwidth
+        wire = owned * (precision.grad_bytes + precision.param_bytes) / copy_rate(cluster)
         seconds = np.where(offloaded, owned * moved / HOST_BYTES_PER_S + wire, seconds)
     return seconds

@@ -6,19 +6,22 @@ import numpy as np
 
 from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
-from shardwise.estimate.once import optimizer_seconds, sync_seconds
+from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_seconds
 from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.ops import LayerWork, element_bytes
 from shardwise.work.parameters import NOTHING
-from shardwise.work.stages import Grid, totals
+from shardwise.work.stages import Grid, largest, totals
 
 PARTS = (
     "forward", "backward", "recompute", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "fsdp_comm", "host", "offload",
     "bubble", "grad_comm", "param_comm", "optimizer", "other",
 )  # fmt: skip
+
+SETTLED = ("grad_comm", "param_comm", "optimizer", "fsdp_comm")
+"""parts that the settings of a frame decide"""
 
 END_OPS = 6.0
 """operations the embedding or the head launches in the forward pass"""
@@ -49,8 +52,8 @@ def step_times(work: Work, machine: Machine, cluster: Cluster) -> Times:
     units = _units(work, machine)
     counts = [*stages.kinds, stages.first, stages.last]
     stage = _weighted(units, counts)
-    rows, slowest = np.arange(len(stage)), np.argmax(stage, axis=1)
-    longest = stage[rows, slowest]
+    longest, slowest = largest(stage)
+    rows = np.arange(len(stage))
     held = [count[rows, slowest] for count in counts]
     parts, hidden = _steady(work, units, held)
     everything = sum(
@@ -72,6 +75,15 @@ def step_times(work: Work, machine: Machine, cluster: Cluster) -> Times:
         step_s=step, parts=parts, hidden=hidden, stage_s=stage, units=tuple(units), transfer_s=transfer,
         reduce_s=reduce, gather_s=gather, bubble_share=parts["bubble"] / step,
     )  # fmt: skip
+
+
+def work_alone(times: Times) -> Numbers:
+    """The step without what is done once for it (synchronisation, optimizer) and without gathered parameters: of a
+    policy that neither recomputes nor offloads, what no setting can undercut."""
+    busy = times.step_s - times.parts["other"]
+    once = sum((times.parts[name] for name in SETTLED), start=0.0 * busy)
+    overhead = times.parts["other"] * (1.0 - once / busy)
+    return np.asarray(busy - once + np.minimum(overhead, times.parts["other"]))
 
 
 def _units(work: Work, machine: Machine) -> list[Unit]:
@@ -173,11 +185,11 @@ def _overlapped_sync(
 
 
 def _activation_offload(work: Work, cluster: Cluster, longest: Numbers, held: list[Numbers]) -> Numbers:
-    """Activations that go to the host and come back, as far as PCIe is slower than the micro-batch's compute."""
+    """Activations that go to the host and come back, as far as that is slower than the micro-batch's compute."""
     away = work.layout.policies.offload >= 2
     if not away.any():
         return np.zeros_like(longest)
     each = [work.runs.spread(layer.saved_bytes()[0]) for layer in work.kinds]
     kept = sum((n * saved for saved, n in zip(each, held, strict=False)), start=0.0 * longest)
-    exposed = np.maximum(2.0 * kept / cluster.gpu.pcie_bandwidth - longest, 0.0)
+    exposed = np.maximum(2.0 * kept / copy_rate(cluster) - longest, 0.0)
     return np.where(away, work.layout.micro_batches * exposed, 0.0)

@@ -17,6 +17,7 @@ LETTERS = {
     "activations": ("A", "green"), "logits": ("L", "yellow"), "gathered": ("F", "bright_blue"),
     "working": ("W", "bright_green"), "buffers": ("B", "bright_cyan"), "overhead": ("x", "bright_black"),
 }  # fmt: skip
+OFFLOAD_CODES = {"optimizer": "off-opt", "activations": "off-act", "both": "off-all"}
 MOST_STAGES = 12
 SHOWN_SHARE = 0.0005
 """parts of a step below this share are left out of the page (JSON has them)"""
@@ -50,10 +51,12 @@ def _titled(out: Console, title: str, table: Table) -> None:
 
 def policy_text(policy: Policy) -> str:
     """The settings that differ from doing nothing, in one short line."""
-    words = [f"{axis} {getattr(policy, axis)}" for axis in ("dp", "tp", "pp", "cp", "ep")
+    words = [f"{axis} {getattr(policy, axis)}" for axis in ("dp", "tp", "pp", "cp", "ep", "etp")
              if axis == "dp" or getattr(policy, axis) > 1]  # fmt: skip
     if policy.vpp > 1:
         words.append(f"vpp {policy.vpp}")
+    if _unusual_schedule(policy):
+        words.append(f"schedule {policy.schedule}")
     words += [f"zero {policy.zero}", f"micro {policy.micro_batch}"]
     if policy.shard_group:
         words.append(f"shard group {policy.shard_group}")
@@ -62,15 +65,35 @@ def policy_text(policy: Policy) -> str:
         words.append(f"recompute {policy.recompute}{some}")
     if policy.offload != "none":
         words.append(f"offload {policy.offload}")
+    if policy.tp > 1 and not policy.sp:
+        words.append("no sequence parallelism")
+    if policy.order != Policy().order:
+        words.append(f"order {policy.order}")
     return ", ".join(words)
 
 
 def policy_code(policy: Policy) -> str:
-    """The same for a narrow table: 'dp64 tp4 pp4 vpp10 z1 mb1'."""
-    words = [f"{axis}{getattr(policy, axis)}" for axis in ("dp", "tp", "pp", "vpp", "cp", "ep")
+    """The same for a narrow table: 'dp64 tp4 pp4 vpp10 z1 mb1'; 'z3/8' shards over 8 ranks, 'full5' recomputes 5
+    layers of each stage."""
+    words = [f"{axis}{getattr(policy, axis)}" for axis in ("dp", "tp", "pp", "vpp", "cp", "ep", "etp")
              if axis == "dp" or getattr(policy, axis) > 1]  # fmt: skip
-    words += [f"z{policy.zero}", f"mb{policy.micro_batch}"]
-    return " ".join(words + ([] if policy.recompute == "none" else [policy.recompute]))
+    words.append(f"z{policy.zero}/{policy.shard_group}" if policy.shard_group else f"z{policy.zero}")
+    words.append(f"mb{policy.micro_batch}")
+    if policy.recompute != "none":
+        words.append(policy.recompute + (str(policy.recompute_layers) if policy.recompute_layers >= 0 else ""))
+    if policy.offload != "none":
+        words.append(OFFLOAD_CODES[policy.offload])
+    if policy.tp > 1 and not policy.sp:
+        words.append("nosp")
+    if _unusual_schedule(policy):
+        words.append(policy.schedule)
+    if policy.order != Policy().order:
+        words.append(policy.order)
+    return " ".join(words)
+
+
+def _unusual_schedule(policy: Policy) -> bool:
+    return policy.pp > 1 and policy.schedule != ("interleaved" if policy.vpp > 1 else "1f1b")
 
 
 def _plain() -> Table:

@@ -31,6 +31,9 @@ class Constraint:
     """choices as their index, switches as 0 or 1"""
     text: str
 
+    def accepts(self, value: int) -> bool:
+        return bool(COMPARE[self.compare](value, self.value))
+
     def holds(self, policies: Policies) -> Flags:
         return np.asarray(COMPARE[self.compare](getattr(policies, self.field), self.value))
 

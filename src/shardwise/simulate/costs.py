@@ -8,7 +8,7 @@ from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
-from shardwise.estimate.once import optimizer_seconds, sync_seconds
+from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_seconds
 from shardwise.estimate.time import transfer_bytes
 from shardwise.simulate.engine import Floats
 from shardwise.simulate.placed import Pieces
@@ -93,7 +93,7 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
     nodes = max(policy.gpus / cluster.node_size, 1.0)
     forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
     copied = _copied(work, policy, pieces)
-    exposed = np.maximum(2.0 * copied / cluster.gpu.pcie_bandwidth - total, 0.0)
+    exposed = np.maximum(2.0 * copied / copy_rate(cluster) - total, 0.0)
     precision = work.job.precision
     return Costs(
         forward=forward,
@@ -101,7 +101,7 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         weight_gradient=weight,
         recompute=_repeated(found.times.units, pieces),
         streams=_streams(found, pieces),
-        copy_s=copied / cluster.gpu.pcie_bandwidth,
+        copy_s=copied / copy_rate(cluster),
         copy_bytes=copied,
         transfer_s=float(found.times.transfer_s[0]),
         transfer_bytes=float(transfer_bytes(work)[0]),

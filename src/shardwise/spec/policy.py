@@ -21,11 +21,14 @@ SCHEDULES = tuple(NEEDS)
 """the position of a name is what columns of policies store"""
 ATTENTION = ("flash", "plain")
 OFFLOAD = ("none", "optimizer", "activations", "both")
+ORDERS = ("tp-cp-dp-pp", "tp-dp-cp-pp", "tp-pp-cp-dp", "tp-pp-dp-cp")
+"""which axes lie on neighbouring ranks, innermost first; cp and dp stay together: gradients are reduced over both"""
 ZERO = (0, 1, 2, 3)
-FRAME = ("dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "attention")
+FRAME = ("dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "attention", "order")
 """fields that decide what a layer computes and where it runs; all others are settings of such a frame"""
 CHOICES: dict[str, tuple[str, ...]] = {
     "recompute": RECOMPUTE, "schedule": SCHEDULES, "attention": ATTENTION, "offload": OFFLOAD,
+    "order": ORDERS,
 }  # fmt: skip
 
 
@@ -64,6 +67,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     """tensor-parallel collectives are pipelined with their products"""
     overlap_pp: bool = True
     offload: str = "none"
+    order: str = ORDERS[0]
+    """how the axes lie on the fabric"""
 
     def __post_init__(self) -> None:
         for field in ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch"):
@@ -108,6 +113,7 @@ class Policies:
     overlap_tp: Ints
     overlap_pp: Ints
     offload: Ints
+    order: Ints
 
     def __len__(self) -> int:
         return len(self.dp)

@@ -16,9 +16,10 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
 from shardwise.spec.pipeline import NEEDS, refusal
-from shardwise.spec.policy import SCHEDULES, Policies, Policy
+from shardwise.spec.policy import ORDERS, SCHEDULES, Policies, Policy
 
 Flags = NDArray[np.bool_]
+STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))
 Check = Callable[[Model, Cluster, Job, Policies], Flags]
 Explain = Callable[[Model, Cluster, Job, Policy], str]
 
@@ -108,6 +109,11 @@ def _expert(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     return np.asarray((experts.count % p.ep == 0) & (p.dp * p.cp * p.tp % (p.ep * _etp(p)) == 0))
 
 
+def _order(_: Model, __: Cluster, ___: Job, p: Policies) -> Flags:
+    # expert groups run over the ranks of one stage, which must then be neighbours
+    return np.asarray((p.ep == 1) | (p.pp == 1) | np.isin(p.order, STAGES_OUTERMOST))
+
+
 def _shards(_: Model, __: Cluster, ___: Job, p: Policies) -> Flags:
     return np.asarray((p.shard_group == 0) | (p.dp * p.cp % np.maximum(p.shard_group, 1) == 0))
 
@@ -180,6 +186,14 @@ RULES: tuple[Rule, ...] = (
             f"ep {p.ep} must divide {e.count} experts, and ep x etp must divide dp x cp x tp = {p.dp * p.cp * p.tp}"
             if (e := _experts(m))
             else f"ep {p.ep}, etp {p.etp}: the model has no experts"
+        ),
+    ),
+    Rule(
+        name="order",
+        check=_order,
+        explain=lambda _, __, ___, p: (
+            f"order {p.order} spreads a stage over the fabric, and ep {p.ep} needs its ranks together; "
+            f"take {' or '.join(ORDERS[code] for code in STAGES_OUTERMOST)}"
         ),
     ),
     Rule(

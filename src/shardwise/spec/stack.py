@@ -76,6 +76,16 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     loss_passes: float = 6.0
     """bytes moved per logit byte of compute dtype, forward and backward of the loss"""
 
+    # what the program can do: a plan looks at nothing else unless it is asked for by name
+    schedules: tuple[str, ...] = ("1f1b", "interleaved")
+    """pipeline schedules; 'none' alone means it has no pipeline"""
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+    """ZeRO stages"""
+    zero_with_stages: int = 1
+    """the highest of them it combines with a pipeline"""
+    offload: tuple[str, ...] = ("none", "optimizer")
+    """what it can keep in the host's memory"""
+
     # communication
     overlap_grad: bool = True
     overlap_sharded_grad: bool = True

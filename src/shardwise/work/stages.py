@@ -5,6 +5,7 @@ embedding and the head), `by_cost` cuts where the running cost, head included, p
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from shardwise.work.runs import Runs
 
 Grid = NDArray[np.float64]
 """policies x stages"""
+NARROW = 8
 
 
 @dataclass(frozen=True)
@@ -43,37 +45,63 @@ class Stages:
         )
 
 
-def stage_columns(model: Model, layout: Layout, *, every: bool) -> Grid:
-    """Every stage, or only those that can be the fullest or slowest: the first (embedding, most in flight), the last
-    (head), and where layers do not divide the first that has one more. Where layers differ in kind any stage can be."""
-    last = layout.pp[:, None] - 1
-    if every or len(model.kinds) > 1:
+def largest(grid: Grid) -> tuple[Numbers, NDArray[np.int64]]:
+    """The largest of each row and its column. Grids are narrow, where column by column is faster than row by row."""
+    if grid.shape[1] > NARROW:
+        column = np.argmax(grid, axis=1)
+        return grid[np.arange(len(grid)), column], column
+    most, column = grid[:, 0], np.zeros(len(grid), dtype=np.int64)
+    for index in range(1, grid.shape[1]):
+        higher = grid[:, index] > most
+        most, column = np.where(higher, grid[:, index], most), np.where(higher, index, column)
+    return most, column
+
+
+def stage_columns(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Grid:
+    """Every stage, or only the first of each that hold the same: equal stages take equal time, and no schedule keeps
+    more in flight on a later one (a test holds them to that). Shorter rows repeat their last stage."""
+    if every:
         columns = np.arange(int(layout.pp.max()), dtype=np.float64)[None, :]
-        return np.asarray(np.minimum(columns, last))
-    pp = layout.pp[:, None]
-    extra = model.layers % pp
-    if not extra.any():
-        return np.concatenate([0 * last, last], axis=1)
-    return np.concatenate([0 * last, np.minimum(np.floor((pp - extra) / 2), last), last], axis=1)
+        return np.asarray(np.minimum(columns, layout.pp[:, None] - 1))
+    degrees, row = np.unique(layout.pp, return_inverse=True)
+    chosen = [_unlike(model, stack.stage_split, int(pp)) for pp in degrees]
+    width = max(map(len, chosen))
+    table = np.array([[*stages, *[stages[-1]] * (width - len(stages))] for stages in chosen], dtype=np.float64)
+    return np.asarray(table[row])
+
+
+@lru_cache(maxsize=4096)
+def _unlike(model: Model, split: str, pp: int) -> tuple[int, ...]:
+    """The first stage, the last, and the first of each kind between them."""
+    index = np.arange(pp, dtype=np.float64)[None, :]
+    kinds = _layers(model, split, index, np.full((1, 1), float(pp)))[0]
+    held = np.stack([kind[0] for kind in kinds], axis=1) if kinds else np.zeros((pp, 1))
+    between = held[1:-1]
+    found = 1 + np.unique(between, axis=0, return_index=True)[1] if len(between) else np.zeros(0, dtype=np.int64)
+    return tuple(sorted({0, *(int(stage) for stage in found), pp - 1}))
 
 
 def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:
-    index = stage_columns(model, layout, every=every)
+    index = stage_columns(model, layout, stack, every=every)
     pp = layout.pp[:, None]
-    bound = _by_cost if stack.stage_split == "by_cost" else _even
-    start, end = bound(model, index, pp), bound(model, index + 1, pp)
-    if len(model.kinds) <= 1:
-        kinds: tuple[Grid, ...] = (end - start,) if model.kinds else ()
-    else:
-        lo, hi = start.astype(np.int64), end.astype(np.int64)
-        kinds = tuple(prefix[hi] - prefix[lo] for prefix in _prefixes(model))
+    kinds, layers = _layers(model, stack.stage_split, index, pp)
     return Stages(
         index=index,
         kinds=kinds,
-        layers=end - start,
+        layers=layers,
         first=(index == 0).astype(np.float64),
         last=(index == pp - 1).astype(np.float64),
     )
+
+
+def _layers(model: Model, split: str, index: Grid, pp: Grid) -> tuple[tuple[Grid, ...], Grid]:
+    """Layers of each kind, and all layers, of the stages."""
+    bound = _by_cost if split == "by_cost" else _even
+    start, end = bound(model, index, pp), bound(model, index + 1, pp)
+    if len(model.kinds) <= 1:
+        return ((end - start,) if model.kinds else ()), end - start
+    lo, hi = start.astype(np.int64), end.astype(np.int64)
+    return tuple(prefix[hi] - prefix[lo] for prefix in _prefixes(model)), end - start
 
 
 def empty_stages(stages: Stages, layout: Layout) -> Numbers:
