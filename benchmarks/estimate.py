@@ -27,10 +27,11 @@ import numpy as np
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search import Limits, scan, space
+from shardwise.search import Limits, scan, space, table_of
+from shardwise.search.constraints import constraints_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.spec.policy import Policies
+from shardwise.spec.policy import ORDERS, Policies
 from shardwise.spec.stack import stack_of
 from shardwise.validate.run import validate
 
@@ -54,9 +55,11 @@ def seconds_of(work: Callable[[], object], least: float = 1.0, repeats: int = 5)
 
 def real_policies(count: int) -> Policies:
     """Legal policies of the whole space, in a shuffled order, repeated until there are `count`."""
-    found = space(MODEL, CLUSTER, JOB, STACK, Limits(recompute=("none", "selective", "full"), zero_with_stages=3))
-    index = np.random.default_rng(0).permutation(len(found.policies))
-    return found.policies.take(np.resize(index, count))
+    limits = Limits(zero_with_stages=3, some_layers=False, offload=("none",), orders=ORDERS[:1], shard_groups=False)
+    overlapped = constraints_of(["overlap_grad=on,overlap_param=on,overlap_tp=on,overlap_pp=on"])
+    found = table_of(space(MODEL, CLUSTER, JOB, STACK, limits, overlapped))
+    index = np.random.default_rng(0).permutation(len(found))
+    return found.take(np.resize(index, count))
 
 
 def policies_per_s(count: int) -> float:

@@ -26,7 +26,8 @@ import simpy
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search import Limits, space
+from shardwise.search import Limits, space, table_of
+from shardwise.search.constraints import constraints_of
 from shardwise.simulate import simulate
 from shardwise.simulate.agree import gap_of
 from shardwise.simulate.engine import Floats, run
@@ -35,7 +36,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.policy import ORDERS, Policies, Policy
 from shardwise.spec.stack import stack_of
 
 MODELS = ("llama-3-8b", "llama-3-70b", "llama-3.1-405b", "gpt-3-175b", "mixtral-8x7b", "deepseek-v3")
@@ -43,6 +44,7 @@ CLUSTERS = ("8xh100", "dgx-h100:64", "dgx-h100:256", "dgx-h100:1024", "dgx-a100:
 POLICIES = 1_000
 FAR = 0.05
 STACK = stack_of("megatron-core")
+OVERLAPPED = ("overlap_grad=on", "overlap_param=on", "overlap_tp=on", "overlap_pp=on")
 
 
 def seconds_of(work: Callable[[], object], repeats: int = 5) -> float:
@@ -95,7 +97,8 @@ def llama_step() -> None:
 def fitting(model_name: str, cluster_name: str) -> tuple[Model, Cluster, Job, Policies]:
     """Policies the planner would look at and that fit into memory."""
     model, cluster, job = model_of(model_name), cluster_of(cluster_name), Job(seq=4096, global_batch=1024)
-    policies = usual(space(model, cluster, job, STACK, Limits(some_layers=False, offload=("none",), shard_groups=False)))
+    limits = Limits(some_layers=False, offload=("none",), orders=ORDERS[:1], shard_groups=False)
+    policies = table_of(space(model, cluster, job, STACK, limits, constraints_of(OVERLAPPED)))
     fits = estimate(model, cluster, job, policies, STACK).fits
     return model, cluster, job, policies.take(np.flatnonzero(fits))
 

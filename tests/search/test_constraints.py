@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from search.spaces import policies_of
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search import Limits, scan, space
+from shardwise.search import Limits, scan, space, table_of
 from shardwise.search.constraints import allowed, constraints_of, words_of
 from shardwise.search.pareto import staircase, undominated
 from shardwise.spec.job import Job
@@ -46,7 +45,7 @@ def test_the_frontier_is_what_no_other_policy_equals_in_both():
     limits = Limits(some_layers=False, shard_groups=False, micro_batch=2, vpp=2)
     only = constraints_of(["overlap_grad=on,overlap_param=on,overlap_tp=on,overlap_pp=on"])
     found = scan(*GIVEN, STACK, frontier=True, limits=limits, only=only)
-    exact = estimate(*GIVEN, policies_of(space(*GIVEN, STACK, limits, only)), STACK, every_stage=True)
+    exact = estimate(*GIVEN, table_of(space(*GIVEN, STACK, limits, only)), STACK, every_stage=True)
     inside = exact.memory.peak <= found.limit_bytes
     rows = np.unique(np.stack([exact.times.step_s, exact.memory.peak], axis=1)[inside], axis=0)
     slow = [tuple(row) for row in rows

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from search.spaces import policies_of
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search import Limits, bounded, scan, scanning, space
+from shardwise.search import Limits, bounded, scan, scanning, space, table_of
 from shardwise.search.constraints import constraints_of
 from shardwise.search.exhaustive import losers_of
 from shardwise.search.keep import Keep, Seen
@@ -21,7 +20,7 @@ SMALL = Limits(micro_batch=1, vpp=2, orders=("tp-cp-dp-pp", "tp-pp-cp-dp"))
 
 
 def test_the_best_is_the_fastest_that_fits():
-    policies = policies_of(space(MODEL, CLUSTER, JOB, STACK, SMALL))
+    policies = table_of(space(MODEL, CLUSTER, JOB, STACK, SMALL))
     every = estimate(MODEL, CLUSTER, JOB, policies, STACK, every_stage=True)
     ranked = scan(MODEL, CLUSTER, JOB, STACK, top=5, limits=SMALL)
     fits = every.memory.peak <= ranked.limit_bytes

@@ -5,10 +5,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from search.spaces import policies_of
 
 from shardwise.arch import model_of
-from shardwise.search import Limits, space
+from shardwise.search import Limits, space, table_of
 from shardwise.search.constraints import allowed, constraints_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -29,7 +28,7 @@ def rows(policies):
 
 def test_every_point_is_legal_and_there_once():
     found = space(*GIVEN, STACK, FEW, ON)
-    policies = policies_of(found)
+    policies = table_of(found)
     assert legal(*GIVEN, policies).all()
     assert len(np.unique(rows(policies), axis=0)) == len(policies) == found.points
 
@@ -62,7 +61,7 @@ def test_nothing_legal_is_missing(model):
 
 
 def test_settings_are_what_the_stack_can_do():
-    policies = policies_of(space(*GIVEN, STACK, FEW, ON))
+    policies = table_of(space(*GIVEN, STACK, FEW, ON))
     assert set(policies.zero[policies.pp > 1]) == {0, 1}
     assert set(policies.zero[policies.pp == 1]) == {0, 1, 2, 3}
     assert set(policies.offload) == {0, 1}
@@ -75,7 +74,7 @@ def test_settings_are_what_the_stack_can_do():
 
 def test_what_is_asked_for_by_name_is_there_even_if_the_stack_lacks_it():
     only = constraints_of(["schedule=zb_v", "offload=both", "zero=3"])
-    policies = policies_of(space(*GIVEN, STACK, FEW, only))
+    policies = table_of(space(*GIVEN, STACK, FEW, only))
     assert len(policies)
     assert (policies.pp > 1).all()
     assert allowed(policies, only).all()
@@ -83,7 +82,7 @@ def test_what_is_asked_for_by_name_is_there_even_if_the_stack_lacks_it():
 
 def test_limits_are_kept():
     limits = Limits(nodes_of_tp=1, micro_batch=2, zero=(1, 3), recompute=("selective",), offload=("none",))
-    few = policies_of(space(*GIVEN, STACK, limits, ON))
+    few = table_of(space(*GIVEN, STACK, limits, ON))
     assert few.micro_batch.max() == 2
     assert set(few.zero) <= {1, 3}
     assert set(few.recompute) == {1}
@@ -95,7 +94,7 @@ def test_limits_are_kept():
 def test_constraints_leave_out_what_they_say_and_nothing_else(texts):
     only = (*constraints_of(texts), *ON)
     found = space(*GIVEN, STACK, FEW, only)
-    policies, everything = policies_of(found), policies_of(space(*GIVEN, STACK, FEW, ON))
+    policies, everything = table_of(found), table_of(space(*GIVEN, STACK, FEW, ON))
     if "recompute!=full" in texts:  # recompute by name is of all layers
         everything = everything.take(np.flatnonzero(everything.recompute_layers < 0))
     kept = everything.take(np.flatnonzero(allowed(everything, only)))
@@ -105,10 +104,10 @@ def test_constraints_leave_out_what_they_say_and_nothing_else(texts):
 
 def test_overlaps_the_stack_has_may_be_off():
     few = constraints_of(["tp=2,pp=2,micro=1,recompute=none,offload=none,zero=1,shard_group=0,vpp=1,sp=on"])
-    policies = policies_of(space(*GIVEN, STACK, FEW, few))
+    policies = table_of(space(*GIVEN, STACK, FEW, few))
     names = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
     assert len(np.unique(np.stack([getattr(policies, name) for name in names]), axis=1).T) == 16
-    serial = policies_of(space(*GIVEN, stack_of("megatron-core-serial"), FEW, few))
+    serial = table_of(space(*GIVEN, stack_of("megatron-core-serial"), FEW, few))
     assert not any(getattr(serial, name).any() for name in names)
 
 

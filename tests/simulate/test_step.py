@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search import Limits, space
+from shardwise.search import Limits, space, table_of
+from shardwise.search.constraints import constraints_of
 from shardwise.simulate import Jitter, Straggler, simulate
 from shardwise.simulate.agree import gap_of
 from shardwise.simulate.compare import compare
@@ -21,6 +22,8 @@ LLAMA = model_of("llama-3-8b")
 CLUSTER = cluster_of("dgx-h100:64")
 JOB = Job(seq=8192, global_batch=256)
 CORE = stack_of("megatron-core")
+USUAL = Limits(some_layers=False, offload=("none",), orders=("tp-cp-dp-pp",), shard_groups=False)
+OVERLAPPED = constraints_of(["overlap_grad=on,overlap_param=on,overlap_tp=on,overlap_pp=on"])
 
 PIPELINES = [
     Policy(dp=8, pp=8),
@@ -68,7 +71,7 @@ def policies_that_fit(count, seed):
     for name, on in (("llama-3-8b", "8xh100"), ("llama-3-70b", "dgx-h100:64"), ("gpt-3-175b", "dgx-h100:256"),
                      ("mixtral-8x7b", "dgx-a100:128"), ("deepseek-v3", "dgx-h100:1024")):  # fmt: skip
         model, cluster, job = model_of(name), cluster_of(on), Job(seq=4096, global_batch=1024)
-        policies = space(model, cluster, job, CORE, Limits()).frames
+        policies = table_of(space(model, cluster, job, CORE, USUAL, OVERLAPPED))
         fits = np.flatnonzero(estimate(model, cluster, job, policies, CORE).fits)
         pools += [(model, cluster, job, policies[int(i)]) for i in generator.choice(fits, count // 5)]
     return pools

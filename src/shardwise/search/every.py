@@ -1,7 +1,7 @@
 """All policies of a space one after another, in batches: what a scan without bounds looks at."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 
 import numpy as np
@@ -30,6 +30,13 @@ def every(space: Space, index: Ints | None = None) -> Iterator[Policies]:
             some = frames[begin : begin + together]
             for top in range(0, len(table), BATCH):
                 yield _batch(space, some, table[top : top + BATCH])
+
+
+def table_of(space: Space) -> Policies:
+    """All policies of a small space at once."""
+    parts = list(every(space))
+    names = [field.name for field in fields(Policies)]
+    return Policies(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 def _batch(space: Space, frames: Ints, table: Ints) -> Policies:

@@ -56,10 +56,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     """ZeRO over every part of the data-parallel ranks too (HSDP), not only over all of them"""
 
 
-USUAL = Limits(some_layers=False, offload=("none",), orders=ORDERS[:1], shard_groups=False)
-"""what most runs are"""
-
-
 @dataclass(frozen=True)
 class Settings:
     """The values each setting may take; where a frame allows fewer, `Space` says so."""
