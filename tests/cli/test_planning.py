@@ -128,7 +128,8 @@ def test_plan_ranks_and_says_why(capsys):
     assert found["best"][0]["run"]["seconds"] == pytest.approx(15e12 / found["step_tokens"] * steps[0])
     assert {"kind", "why", "policy"} <= set(found["losers"][0])
     assert any("differ by less than that band" in note for note in found["notes"])
-    assert found["points"] > found["legal"] >= found["evaluated"] > found["fitting"] > 10
+    assert found["points"] > found["evaluated"] > found["fitting"] > 10
+    assert found["finished"]
 
 
 def test_the_planned_command_gives_the_planned_step(capsys):
