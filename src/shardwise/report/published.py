@@ -10,7 +10,7 @@ from shardwise.estimate.mfu import conventions
 from shardwise.report.build import report_of
 from shardwise.report.report import Report
 from shardwise.report.why import Difference, waterfall, why_slower
-from shardwise.search.standing import Allowed, Standing, standing
+from shardwise.search.standing import Allowed, Contest
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.published import Published
@@ -93,10 +93,10 @@ class _Case:
         return report_of(self.model, self.layout.cluster, self.layout.job, policy, stack)
 
     def verdict(self, policy: Policy) -> Verdict:
-        return verdict_of(self.model, self.layout.cluster, self.layout.job, policy)
+        return verdict_of(self.model, self.layout.cluster, self.layout.job, policy, cure=False)
 
-    def standing(self, stack: Stack, step_s: float, allowed: Allowed) -> Standing:
-        return standing(self.model, self.layout.cluster, self.layout.job, stack, step_s, allowed=allowed)
+    def contest(self, stack: Stack, allowed: Allowed) -> Contest:
+        return Contest(self.model, self.layout.cluster, self.layout.job, stack, allowed)
 
 
 def judge(layout: Published, modern: Stack) -> Judged:
@@ -104,13 +104,17 @@ def judge(layout: Published, modern: Stack) -> Judged:
     case = _Case(layout, model_of(layout.model))
     policy, report = _chosen(case)
     reported = _reported_step(case, policy)
-    own = today = None
-    if report is not None:
-        own = _place(case, policy, layout.stack, layout.allowed)
+    if report is None:
+        own = today = alike = degrees = None
+    else:
+        contest = case.contest(layout.stack, layout.allowed)
         same = layout.stack == modern and not layout.allowed
-        today = None if same else _place(case, policy, modern, {})
+        rivals = contest if same else case.contest(modern, {})
+        own = _place(case, policy, contest)
+        today = None if same else _place(case, policy, rivals)
+        alike = contest.standing(own.step_s, {"recompute": [policy.recompute]}).share
+        degrees = _degrees(case, policy, rivals)
     rival = today or own
-    alike = layout.allowed | {"recompute": [policy.recompute]}
     return Judged(
         name=layout.name,
         published=layout,
@@ -120,9 +124,9 @@ def judge(layout: Published, modern: Stack) -> Judged:
         reported_step_s=reported,
         reported_mfu=_mfu(case, reported),
         own=own,
-        own_same_recompute=None if own is None else case.standing(layout.stack, own.step_s, alike).share,
+        own_same_recompute=alike,
         today=today,
-        degrees_today=None if own is None else _degrees(case, policy, modern),
+        degrees_today=degrees,
         missing=() if rival is None or rival.best is None else _missing(case, policy, rival.best, modern),
     )
 
@@ -159,9 +163,10 @@ def _mfu(case: _Case, step_s: float) -> float:
     return counted.utilization(case.layout.job.step_tokens / step_s / case.layout.cluster.gpus, _peak(case))
 
 
-def _place(case: _Case, policy: Policy, stack: Stack, allowed: Allowed) -> Place:
+def _place(case: _Case, policy: Policy, contest: Contest) -> Place:
+    stack = contest.stack
     report = case.report(policy, stack)
-    found = case.standing(stack, report.step_s, allowed)
+    found = contest.standing(report.step_s)
     best = None if found.fastest is None else case.report(found.fastest, stack)
     ahead = best is not None and found.faster > 0
     return Place(
@@ -190,7 +195,7 @@ def _with(policy: Policy, field: str, value: bool | int | str) -> Policy:
     return replace(changed, schedule="interleaved") if field == "vpp" and changed.vpp > 1 else changed
 
 
-def _degrees(case: _Case, policy: Policy, stack: Stack) -> float | None:
-    """What today's software makes of the same degrees, among all that it can run."""
-    best = case.standing(stack, 0.0, {name: [getattr(policy, name)] for name in DEGREES}).fastest
-    return None if best is None else case.standing(stack, case.report(best, stack).step_s, {}).share
+def _degrees(case: _Case, policy: Policy, rivals: Contest) -> float | None:
+    """What modern software makes of the same degrees, among all that it can run."""
+    best = rivals.standing(0.0, {name: [getattr(policy, name)] for name in DEGREES}).fastest
+    return None if best is None else rivals.standing(case.report(best, rivals.stack).step_s).share

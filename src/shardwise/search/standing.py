@@ -1,17 +1,21 @@
-"""Where a policy stands among all that could have run instead: how many are faster, and which is the fastest."""
+"""Where a policy stands among all that could have run instead: how many are faster, and which is the fastest.
+
+Counted are degrees, chunks, micro-batches, ZeRO stages and recompute. What can only slow a step down (an overlap
+switched off, no sequence parallelism, offloading what fits) is left out: it would flatter every rank.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from shardwise.estimate.closed_form import estimate
 from shardwise.search.space import Limits, space
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import CHOICES, Ints, Policies, Policy
+from shardwise.spec.policy import CHOICES, RECOMPUTE, ZERO, Ints, Policies, Policy
 from shardwise.spec.rules import legal
 from shardwise.spec.stack import Stack
 
@@ -22,6 +26,10 @@ SAME = 1e-9
 """steps closer than this share are one step"""
 Allowed = Mapping[str, Sequence[bool | int | str]]
 NONE: Allowed = {}
+ZERO_WITH_STAGES = 1
+"""beyond it gradients or parameters would travel in every micro-batch, and few programs can"""
+USUAL_RECOMPUTE = ("none", "full")
+"""selective recompute drops the attention scores, which flash attention never keeps"""
 
 
 @dataclass(frozen=True)
@@ -40,60 +48,78 @@ class Standing:
         return self.faster / self.fitting if self.fitting else 0.0
 
 
-def standing(
-    model: Model, cluster: Cluster, job: Job, stack: Stack, step_s: float, *, allowed: Allowed = NONE
-) -> Standing:
-    """Where a step of that length stands in the space of this stack; `allowed` narrows fields to some values."""
-    given = (model, cluster, job)
-    policies = _open(*given, stack, allowed)
-    limit = cluster.gpu.memory_bytes - stack.reserve_bytes
-    steps, peaks = np.empty(len(policies)), np.empty(len(policies))
-    exact = np.zeros(len(policies), dtype=np.bool_)
+class Contest:
+    """The space of a stack, `allowed` narrowing fields to some values; every policy estimated once."""
 
-    def fill(rows: Ints, *, every_stage: bool) -> None:
+    def __init__(self, model: Model, cluster: Cluster, job: Job, stack: Stack, allowed: Allowed = NONE) -> None:
+        self.given = (model, cluster, job)
+        self.stack, self.limit = stack, cluster.gpu.memory_bytes - stack.reserve_bytes
+        self.policies = _open(*self.given, stack, allowed)
+        size = len(self.policies)
+        self.steps, self.peaks, self.exact = np.empty(size), np.empty(size), np.zeros(size, dtype=np.bool_)
+        self._fill(np.arange(size), every_stage=False)
+
+    def standing(self, step_s: float, only: Allowed = NONE) -> Standing:
+        """Where a step of that length stands, among all or among the policies with such values only."""
+        among = np.ones(len(self.policies), dtype=np.bool_)
+        for field, values in only.items():
+            among &= np.isin(getattr(self.policies, field), [_code(field, value) for value in values])
+        # the likely worst stages never tell more time or memory than all of them, so nobody ahead is overlooked
+        self._fill(np.flatnonzero(among & self._fits & (self.steps < step_s) & ~self.exact), every_stage=True)
+        fastest = self._fastest(among)
+        faster = among & self._fits & (self.steps < step_s * (1 - SAME))
+        return Standing(
+            legal=int(among.sum()),
+            fitting=int((among & self._fits).sum()),
+            faster=int(faster.sum()),
+            fastest=None if fastest is None else self.policies[fastest],
+        )
+
+    @property
+    def _fits(self) -> NDArray[np.bool_]:
+        return np.asarray(self.peaks <= self.limit)
+
+    def _fastest(self, among: NDArray[np.bool_]) -> int | None:
+        while True:
+            fits = among & self._fits
+            order = np.argsort(np.where(fits, self.steps, np.inf))[: min(AHEAD, int(fits.sum()))]
+            if not len(order):
+                return None
+            if self.exact[order[0]]:
+                return int(order[0])
+            self._fill(order[~self.exact[order]], every_stage=True)
+
+    def _fill(self, rows: Ints, *, every_stage: bool) -> None:
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
-            found = estimate(*given, policies.take(part), stack, every_stage=every_stage)
-            steps[part], peaks[part], exact[part] = found.times.step_s, found.memory.peak, every_stage
-
-    fill(np.arange(len(policies)), every_stage=False)
-    # the likely worst stages never tell more time or memory than all of them, so nobody ahead is overlooked
-    fill(np.flatnonzero((peaks <= limit) & (steps < step_s)), every_stage=True)
-    fits = peaks <= limit
-    while True:
-        order = np.argsort(np.where(fits, steps, np.inf))[: min(AHEAD, int(fits.sum()))]
-        if not len(order) or exact[order[0]]:
-            break
-        fill(order[~exact[order]], every_stage=True)
-        fits = peaks <= limit
-    return Standing(
-        legal=len(policies),
-        fitting=int(fits.sum()),
-        faster=int((fits & (steps < step_s * (1 - SAME))).sum()),
-        fastest=policies[int(order[0])] if len(order) else None,
-    )
+            found = estimate(*self.given, self.policies.take(part), self.stack, every_stage=every_stage)
+            self.steps[part], self.peaks[part], self.exact[part] = found.times.step_s, found.memory.peak, every_stage
 
 
 def _open(model: Model, cluster: Cluster, job: Job, stack: Stack, allowed: Allowed) -> Policies:
-    """The space, each narrowed field at its one value or among its values, nothing twice."""
-    limits = Limits()
-    for field in ("zero", "recompute"):
-        if field in allowed:
-            limits = replace(limits, **{field: tuple(allowed[field])})
-    policies = space(model, cluster, job, stack, limits).policies
-    if not allowed:
-        return policies
-    columns: dict[str, Ints] = {f.name: getattr(policies, f.name) for f in fields(policies)}
-    kept = np.ones(len(policies), dtype=np.bool_)
+    """Every legal policy, each narrowed field at its one value or among its values, nothing twice."""
+    frames = space(model, cluster, job, stack, Limits(zero=ZERO[:1], recompute=RECOMPUTE[:1])).policies
+    settings = np.array(
+        [(_code("zero", z), _code("recompute", r))
+         for z in allowed.get("zero", ZERO) for r in allowed.get("recompute", USUAL_RECOMPUTE)]
+    )  # fmt: skip
+    rows = np.repeat(np.arange(len(frames)), len(settings))
+    columns: dict[str, Ints] = {f.name: getattr(frames, f.name)[rows] for f in fields(frames)}
+    columns["zero"], columns["recompute"] = np.tile(settings, (len(frames), 1)).T
+    columns["sp"] = (columns["tp"] > 1).astype(np.int64)
+    alone = columns["dp"] * columns["cp"] == 1  # every ZeRO stage is the same run
+    columns["zero"] = np.where(alone, settings[:, 0].min(initial=ZERO[-1]), columns["zero"])
+    kept = np.ones(len(rows), dtype=np.bool_)
     for field, values in allowed.items():
         codes = [_code(field, value) for value in values]
         if len(codes) == 1:
-            columns[field] = np.full(len(policies), codes[0], dtype=np.int64)
+            columns[field] = np.full(len(rows), codes[0], dtype=np.int64)
         else:
             kept &= np.isin(columns[field], codes)
+    kept &= (columns["pp"] == 1) | (columns["zero"] <= ZERO_WITH_STAGES)
     table = np.unique(np.stack(list(columns.values()), axis=1)[kept], axis=0)
-    narrowed = Policies(**{name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(columns)})
-    return narrowed.take(np.flatnonzero(legal(model, cluster, job, narrowed)))
+    found = Policies(**{name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(columns)})
+    return found.take(np.flatnonzero(legal(model, cluster, job, found)))
 
 
 def _code(field: str, value: bool | int | str) -> int:
