@@ -62,6 +62,8 @@ def sweep(
     with bar("points") as told:
         found, missing = swept(studies, where, setup, told)
     notes = _notes(studies, weak=weak)
+    if not any(s.points for s in found):
+        raise KeyboardInterrupt
     if missing:
         notes.append(f"interrupted: {missing} of {missing + sum(len(s.points) for s in found)} points were not done")
     if csv is not None:

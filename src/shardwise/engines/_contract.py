@@ -61,4 +61,5 @@ def worker_failed(engine: str, problem: BaseException) -> ValueError:
 
 def unreachable(engine: str, address: str | None, problem: BaseException) -> ValueError:
     where = "where it looks by default" if address is None else f"at {address!r}"
-    return ValueError(f"address: no {engine} cluster answers {where} ({one_line(problem)}); write another --address")
+    cure = "write another --address, or give what the cluster asks for (its token, its version)"
+    return ValueError(f"address: no connection to a {engine} cluster {where} ({one_line(problem)}); {cure}")

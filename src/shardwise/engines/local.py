@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 
 from shardwise.engines._contract import Answers, Engine, Setup, Work, worker_failed
 
@@ -35,6 +35,7 @@ def _start(work: Work, shards: Sequence[bytes], setup: Setup) -> Answers:
 
 
 def _pooled(work: Work, shards: Sequence[bytes], places: range, processes: int) -> Answers:
+    others = set(active_children())
     # spawned, not forked: a fork copies the locks of threads it does not copy
     context = get_context("spawn")
     with ProcessPoolExecutor(min(processes, len(places)), mp_context=context, initializer=_leave_ctrl_c) as pool:
@@ -46,6 +47,10 @@ def _pooled(work: Work, shards: Sequence[bytes], places: range, processes: int) 
             raise worker_failed(ENGINE.name, problem) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+            if not all(future.done() for future in futures):
+                # what has begun cannot be cancelled, and may take long
+                for process in set(active_children()) - others:
+                    process.terminate()
 
 
 def _leave_ctrl_c() -> None:
