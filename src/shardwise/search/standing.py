@@ -1,7 +1,8 @@
 """Where a policy stands among all that could have run instead: how many are faster, and which is the fastest.
 
-Counted are degrees, chunks, micro-batches, ZeRO stages and recompute. What can only slow a step down (an overlap
-switched off, no sequence parallelism, offloading what fits) is left out: it would flatter every rank.
+Counted are degrees, chunks, schedules, micro-batches, ZeRO stages and recompute; everything else stays at its default.
+What can only slow a step down (an overlap switched off, no sequence parallelism, offloading what fits) would flatter
+every rank, and a wider search should not move it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from shardwise.search.space import Limits, space
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import CHOICES, RECOMPUTE, ZERO, Ints, Policies, Policy
+from shardwise.spec.policy import CHOICES, RECOMPUTE, ZERO, Ints, Policies, Policy, encoded
 from shardwise.spec.rules import legal
 from shardwise.spec.stack import Stack
 
@@ -26,6 +27,11 @@ SAME = 1e-9
 """steps closer than this share are one step"""
 Allowed = Mapping[str, Sequence[bool | int | str]]
 NONE: Allowed = {}
+COUNTED = (
+    "dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch", "schedule", "overlap_grad", "overlap_param", "overlap_tp",
+    "overlap_pp",
+)  # fmt: skip
+"""what the space varies and the count keeps; the overlaps are the stack's"""
 ZERO_WITH_STAGES = 1
 """beyond it gradients or parameters would travel in every micro-batch, and few programs can"""
 USUAL_RECOMPUTE = ("none", "full")
@@ -104,7 +110,12 @@ def _open(model: Model, cluster: Cluster, job: Job, stack: Stack, allowed: Allow
          for z in allowed.get("zero", ZERO) for r in allowed.get("recompute", USUAL_RECOMPUTE)]
     )  # fmt: skip
     rows = np.repeat(np.arange(len(frames)), len(settings))
-    columns: dict[str, Ints] = {f.name: getattr(frames, f.name)[rows] for f in fields(frames)}
+    columns: dict[str, Ints] = {
+        f.name: getattr(frames, f.name)[rows]
+        if f.name in COUNTED
+        else np.full(len(rows), encoded(Policy(), f.name), dtype=np.int64)
+        for f in fields(frames)
+    }
     columns["zero"], columns["recompute"] = np.tile(settings, (len(frames), 1)).T
     columns["sp"] = (columns["tp"] > 1).astype(np.int64)
     alone = columns["dp"] * columns["cp"] == 1  # every ZeRO stage is the same run
