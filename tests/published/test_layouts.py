@@ -166,17 +166,36 @@ def test_a_wrong_file_is_refused_with_the_field(old, new, says):
     assert "\n" not in str(refused.value)
 
 
-def test_the_verb_lists_shows_one_and_refuses(capsys):
+def test_the_verb_lists_shows_one_and_refuses(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["layouts", "mt-nlg"]) == 0
     page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= 80
     assert "mt-nlg/420-nodes" in page
     assert "why not in the top 5%" in page
     assert main(["layouts", "bloom/176b"]) == 0
     page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= 80
     assert "Jean Zay" in page
     assert "sequence parallelism (2022)" in page
     assert main(["layouts", "llama-3/17k"]) == 2
     assert "error: layout 'llama-3/17k' is unknown; did you mean 'llama-3/16k-gpus'?" in capsys.readouterr().err
+
+
+def test_an_interruption_leaves_the_layouts_that_were_done(capsys, monkeypatch):
+    done = []
+
+    def once(run, modern):
+        if done:
+            raise KeyboardInterrupt
+        done.append(judge(run, modern))
+        return done[0]
+
+    monkeypatch.setattr("shardwise.cli.layouts.judge", once)
+    assert main(["layouts", "mt-nlg", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [item["layout"] for item in found["layouts"]] == ["mt-nlg/280-nodes"]
+    assert found["notes"] == ["interrupted: 1 of 3 layouts were looked at"]
 
 
 def test_the_page_is_current(printed):

@@ -1,7 +1,6 @@
 """A point of a sweep, or the knee of one, as plain data: what an engine sends out and what comes back."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -91,14 +90,14 @@ def _knee(shard: KneeShard) -> Knee | None:
 
 def answered(
     shards: Sequence[Shard], engine: Engine, setup: Setup, progress: Callable[[int, int], None] | None = None
-) -> list[Any]:
+) -> list[Solved | Kneed | None]:
     """An answer for each shard, None where Ctrl-C came first; the first that was refused is the user's mistake."""
     sent = [msgspec.msgpack.encode(shard) for shard in shards]
-    found = [
-        None if data is None else msgspec.msgpack.decode(data, type=Answer)
-        for data in run(engine, work, sent, setup, progress)
-    ]
-    for answer in found:
-        if isinstance(answer, Refused):
-            raise ValueError(answer.why)
-    return found
+    return [None if data is None else _opened(data) for data in run(engine, work, sent, setup, progress)]
+
+
+def _opened(data: bytes) -> Solved | Kneed:
+    answer: Answer = msgspec.msgpack.decode(data, type=Answer)
+    if isinstance(answer, Refused):
+        raise ValueError(answer.why)
+    return answer

@@ -10,7 +10,7 @@ from shardwise.cli._axes import Axis, Place, place_of
 from shardwise.cli._case import Case, JobFlags, case_of
 from shardwise.cli._choice import SEARCHED, check_policy
 from shardwise.cli._knee import Knee, Points, knee_of
-from shardwise.cli._shards import KneeShard, PointShard, Solved, answered
+from shardwise.cli._shards import Kneed, KneeShard, PointShard, Solved, answered
 from shardwise.engines import Engine, Setup
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
@@ -107,7 +107,7 @@ def swept(
     found = answered([shard for _, _, shard in wanted], engine, setup, progress)
     points: dict[int, list[Point]] = {id(study): [] for study in studies}
     for (study, value, shard), answer in zip(wanted, found, strict=True):
-        if answer is not None:
+        if isinstance(answer, Solved):
             points[id(study)].append(Point(value, shard, answer))
     missing = found.count(None)
     knees = [None] * len(studies) if missing else _knees(studies, [points[id(s)] for s in studies], engine, setup)
@@ -123,7 +123,7 @@ def _knees(studies: list[Study], points: list[list[Point]], engine: Engine, setu
         KneeShard(study.axis, part[0].shard.case, part[0].shard.cluster, study.asked, seen)
         for study, part, seen in zip(studies, points, ran, strict=True)
     ]
-    return [None if answer is None else answer.knee for answer in answered(shards, engine, setup)]
+    return [answer.knee if isinstance(answer, Kneed) else None for answer in answered(shards, engine, setup)]
 
 
 def _measured(points: list[Point]) -> Points:

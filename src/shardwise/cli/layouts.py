@@ -21,7 +21,7 @@ SMALL = 5e-4
 """a part or a change below this share is not told"""
 NAMED = 3
 """lacking things named in a line of the list"""
-WHAT = ["layout", "GPUs", "policy"]
+WHAT = ["layout", "policy", "GPUs"]
 RANKS = ["layout", "step s", "said s", "err %", "MFU", "said", "own", "now", "deg."]
 
 
@@ -62,7 +62,8 @@ def _percent(share: float | None) -> str | None:
 
 
 def _show(found: list[Judged], modern: str, notes: list[str]) -> None:
-    print_table("published layouts", WHAT, [[item.name, item.published.cluster.gpus, _verdict(item)] for item in found])
+    what = [[item.name, _verdict(item), item.published.cluster.gpus] for item in found]
+    print_table("published layouts", WHAT, what, words=2)
     print_gap()
     print_table("predicted against reported, and where they stand", RANKS, [_ranks(item) for item in found])
     outside = [item for item in found if not at_the_top(item)]
