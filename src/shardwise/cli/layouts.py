@@ -47,13 +47,14 @@ def layouts(
 
 
 def _judged(runs: list[Published], modern: Stack) -> list[Judged]:
-    """Ctrl-C leaves those that are done."""
+    """Ctrl-C leaves those that are done, if any."""
     found: list[Judged] = []
     try:
         for run in watched(runs, "layouts"):
             found += [judge(run, modern)]
     except KeyboardInterrupt:
-        return found
+        if not found:
+            raise
     return found
 
 
@@ -62,7 +63,7 @@ def _percent(share: float | None) -> str | None:
 
 
 def _show(found: list[Judged], modern: str, notes: list[str]) -> None:
-    what = [[item.name, _verdict(item), item.published.cluster.gpus] for item in found]
+    what: list[list[Cell]] = [[item.name, _verdict(item), item.published.cluster.gpus] for item in found]
     print_table("published layouts", WHAT, what, words=2)
     print_gap()
     print_table("predicted against reported, and where they stand", RANKS, [_ranks(item) for item in found])
