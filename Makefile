@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_%,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan test lint types imports units slow bench accuracy picture clean
+.PHONY: plan test lint types imports units slow bench accuracy picture layouts clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
@@ -47,6 +47,9 @@ accuracy: $(VENV)/.tests
 picture: $(VENV)/.planner
 	$(BIN)/python docs/make_picture.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/paste_outputs.py
+
+layouts: $(VENV)/.planner
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/paste_layouts.py
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -83,6 +83,11 @@ BAD = [
     (["sweep", "llama-3-8b", "--on", "dgx-h100", "--over", "micro=1:2"], "dgx-h100:256"),
     (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1:2", "--weak"], "--over gpus"),
     (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1", "--figure", "out.png"], "out.svg"),
+    (["sweep", "--on", "8xh100", "--over", "micro=1"], "none is named"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1", "--engine", "dusk"], "did you mean 'dask'?"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1", "--jobs", "0"], "jobs"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1", "--address", "x:1"], "--engine ray"),
+    (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1", "--engine", "ray", "--jobs", "2"], "leave it out"),
     (["sweep", "llama-3-8b", "--on", "8xh100", "--over", "micro=1", "--csv", "/no/such/out.csv"], "/no/such"),
     ([*PLAN, "--fix", "tpp=8"], "did you mean 'tp'?"),
     ([*PLAN, "--why-not", "fspd"], "did you mean 'fsdp'?"),
@@ -279,3 +284,39 @@ def test_the_frontier_over_sizes_has_no_loser(capsys):
     rows = [(r["step_s"], r["peak_bytes"], r["step_s"] * r["gpus"], r["gpus"]) for r in found]
     for one in rows:
         assert not any(all(a <= b for a, b in zip(other, one, strict=True)) and other != one for other in rows)
+
+
+SEVERAL = [
+    "sweep",
+    "llama-3-8b",
+    "gpt2-large",
+    "--on",
+    "8xh100",
+    "--over",
+    "batch=64,128",
+    "--seq",
+    "1024",
+    "--policy",
+    "fsdp",
+]
+
+
+def test_a_sweep_of_several_studies_is_the_single_ones_side_by_side(tmp_path, capsys):
+    table, figure = tmp_path / "out.csv", tmp_path / "out.svg"
+    words = [*SEVERAL, "--policy", "tp=2", "--csv", str(table), "--figure", str(figure)]
+    found = data_of(capsys, words)
+    assert [(s["model"], s["asked"]) for s in found["studies"]] == [
+        ("llama-3-8b", "fsdp"), ("llama-3-8b", "tp=2"), ("gpt2-large", "fsdp"), ("gpt2-large", "tp=2"),
+    ]  # fmt: skip
+    alone = data_of(capsys, ["sweep", "gpt2-large", *SEVERAL[3:-1], "tp=2"])
+    assert alone["points"] == found["studies"][3]["points"]
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["model"], row["asked"], float(row["step_s"])) for row in rows] == [
+        (s["model"], s["asked"], p["step_s"]) for s in found["studies"] for p in s["points"]
+    ]
+    root = ElementTree.parse(figure).getroot()
+    assert len(root.findall(".//{http://www.w3.org/2000/svg}polyline")) == 2 * 4
+    texts = [text.text for text in root.findall(".//{http://www.w3.org/2000/svg}text")]
+    assert "gpt2-large on 8xh100, tp=2" in texts
+    assert "gpt2-large on 8xh100, fsdp" in shown(capsys, SEVERAL)

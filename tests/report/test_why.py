@@ -45,7 +45,7 @@ def test_verdicts():
 
 def figure(points, mark=None):
     return Figure(title="a < b", x_title="GPUs", x_text=lambda v: f"{v:g}", mark=mark,
-                  panels=(Panel("step", points, log=True), Panel("MFU", points, log=False)))  # fmt: skip
+                  panels=(Panel("step", (points,), log=True), Panel("MFU", (points,), log=False)))  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Data that ships with shardwise: GPUs, fabrics, prices, models, stacks. One file is one entry.
+"""Data that ships with shardwise: GPUs, fabrics, prices, models, stacks, layouts. One file is one entry.
 
 This module only finds and parses files; what a field means is known by the package that uses the entry.
 An entry is found by its file name or by one of the `aliases` inside the file, in any case.
@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise.registry import closest
 
-KINDS = ("gpus", "fabrics", "prices", "models", "stacks")
+KINDS = ("gpus", "fabrics", "prices", "models", "stacks", "layouts")
 _ROOT = Path(__file__).parent
 
 

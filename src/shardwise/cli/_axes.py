@@ -81,7 +81,7 @@ def place_of(axis: Axis, case: Case, on: str, *, weak: bool, searched: bool) -> 
     if cluster is None:
         raise ValueError(f"on: {on!r} has no number of GPUs; write for example dgx-h100:256, or --over gpus=64:4096")
     if axis.name == "network":
-        return _over_network(case, cluster)
+        return over_network(case, cluster)
     odd = next((v for v in axis.values if axis.name == "micro" and searched and round(v).bit_count() > 1), None)
     if odd is not None:
         raise ValueError(f"micro: a search tries powers of two, not {odd:.0f}; write 1:16, or state --policy")
@@ -114,7 +114,7 @@ def _over_gpus(axis: Axis, case: Case, on: str, *, weak: bool) -> Place:
     return place
 
 
-def _over_network(case: Case, cluster: Cluster) -> Place:
+def over_network(case: Case, cluster: Cluster) -> Place:
     if all(level.kind != "network" for level in cluster.levels):
         raise ValueError(f"network: {cluster.name} is one node and has none; write a cluster of several nodes")
 

@@ -6,15 +6,27 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, LEFT, RIGHT, TOP, PANEL, GAP, BOTTOM = 720, 72, 40, 58, 170, 28, 40
-LINE, MARK, GRID, INK = "#4477aa", "#aa3377", "#dddddd", "#222222"
+LINES, MARK, GRID, INK = (
+    ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#777777"),
+    "#aa3377",
+    "#dddddd",
+    "#222222",
+)
+DASHES = ("", "6 3", "2 3")
+"""lines beyond the colours are dashed"""
+NAME = 16
+"""pixels the name of a line needs"""
 LABEL = 62
 """pixels a label of the axis needs"""
+
+
+Points = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
 class Panel:
     title: str
-    points: tuple[tuple[float, float], ...]
+    lines: tuple[Points, ...]
     log: bool
 
 
@@ -26,6 +38,8 @@ class Figure:
     panels: tuple[Panel, ...]
     mark: tuple[float, str] | None
     """a place on the axis worth a line, and what it means"""
+    names: tuple[str, ...] = ()
+    """of the lines, where there are several"""
 
 
 @dataclass(frozen=True)
@@ -46,8 +60,9 @@ class _Scale:
 
 def svg_of(figure: Figure) -> str:
     """Self-contained: no script, no outside file, system fonts."""
-    values = [x for panel in figure.panels for x, _ in panel.points]
-    height = TOP + len(figure.panels) * (PANEL + GAP) + BOTTOM
+    values = [x for panel in figure.panels for line in panel.lines for x, _ in line]
+    foot = TOP + len(figure.panels) * (PANEL + GAP) - GAP
+    height = foot + GAP + BOTTOM + NAME * len(figure.names)
     body = [_text(LEFT, 24, figure.title, size=15, weight="bold")]
     if not values:
         body.append(_text(LEFT, TOP + 40, "nothing fits"))
@@ -56,12 +71,15 @@ def svg_of(figure: Figure) -> str:
     across = _Scale(min(ends), max(ends), LEFT, WIDTH - RIGHT, log=True)
     for index, panel in enumerate(figure.panels):
         body += _panel(panel, across, TOP + index * (PANEL + GAP))
-    foot = TOP + len(figure.panels) * (PANEL + GAP) - GAP
     body += _axis(figure, across, sorted(set(values)), foot)
     if figure.mark:
         x = across(figure.mark[0])
         body.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{foot}" stroke="{MARK}" stroke-dasharray="5 4"/>')
         body.append(_text(LEFT, foot + 56, figure.mark[1], colour=MARK))
+    for index, name in enumerate(figure.names):
+        y = foot + GAP + BOTTOM + NAME * index
+        body.append(f'<line x1="{LEFT}" y1="{y - 4}" x2="{LEFT + 28}" y2="{y - 4}" {_stroke(index)}/>')
+        body.append(_text(LEFT + 36, y, name))
     return _document(height, body)
 
 
@@ -81,8 +99,14 @@ def _text(x: float, y: float, words: str, *, size: int = 12, anchor: str = "star
     )
 
 
+def _stroke(index: int) -> str:
+    dash = DASHES[index // len(LINES) % len(DASHES)]
+    pattern = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'stroke="{LINES[index % len(LINES)]}" stroke-width="2"{pattern}'
+
+
 def _panel(panel: Panel, across: _Scale, top: float) -> list[str]:
-    heights = [y for _, y in panel.points]
+    heights = [y for line in panel.lines for _, y in line]
     low = min(heights) * 0.9 if panel.log else 0.0
     up = _Scale(low, max(heights) * (1.1 if panel.log else 1.15), top + PANEL, top, log=panel.log)
     parts = [_text(LEFT, top - 5, panel.title, weight="bold")]
@@ -90,11 +114,18 @@ def _panel(panel: Panel, across: _Scale, top: float) -> list[str]:
         y = up(tick)
         parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="{GRID}"/>')
         parts.append(_text(LEFT - 8, y + 4, f"{tick:,.4g}", anchor="end"))
-    spots = [(across(x), up(y)) for x, y in panel.points]
+    for index, line in enumerate(panel.lines):
+        parts += _line(line, index, across, up)
+    return parts
+
+
+def _line(points: Points, index: int, across: _Scale, up: _Scale) -> list[str]:
+    spots = [(across(x), up(y)) for x, y in points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
-    parts.append(f'<polyline points="{path}" fill="none" stroke="{LINE}" stroke-width="2"/>')
-    for (x, y), (_, value) in zip(spots, panel.points, strict=True):
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{LINE}"><title>{value:.4g}</title></circle>')
+    parts = [f'<polyline points="{path}" fill="none" {_stroke(index)}/>']
+    colour = LINES[index % len(LINES)]
+    for (x, y), (_, value) in zip(spots, points, strict=True):
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>{value:.4g}</title></circle>')
     return parts
 
 

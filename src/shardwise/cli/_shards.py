@@ -1,0 +1,103 @@
+"""A point of a sweep, or the knee of one, as plain data: what an engine sends out and what comes back."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from shardwise.cli._axes import Axis, over_network
+from shardwise.cli._case import Case
+from shardwise.cli._choice import policy_from
+from shardwise.cli._knee import Knee, Points, knee_of
+from shardwise.engines import Engine, Setup, run
+from shardwise.report import Report
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import Policy
+from shardwise.spec.rules import verdict_of
+
+
+class PointShard(Struct, frozen=True, tag="point"):
+    case: Case
+    cluster: Cluster
+    policy: str
+
+
+class KneeShard(Struct, frozen=True, tag="knee"):
+    """The search for a knee of the network, which tries further bandwidths."""
+
+    axis: Axis
+    case: Case
+    cluster: Cluster
+    policy: str
+    points: Points
+    """what runs: value, step, throughput per GPU"""
+
+
+class Solved(Struct, frozen=True, tag="point"):
+    policy: Policy | None
+    report: Report | None
+    verdict: str
+
+    @property
+    def runs(self) -> bool:
+        return self.report is not None and self.report.fits
+
+
+class Kneed(Struct, frozen=True, tag="knee"):
+    knee: Knee | None
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    why: str
+
+
+Shard = PointShard | KneeShard
+Answer = Solved | Kneed | Refused
+
+
+def work(data: bytes) -> bytes:
+    """Pure: the same bytes give the same bytes, on whatever machine."""
+    shard = msgspec.msgpack.decode(data, type=Shard)
+    answer: Answer
+    try:
+        answer = solve(shard) if isinstance(shard, PointShard) else Kneed(_knee(shard))
+    except ValueError as problem:
+        answer = Refused(str(problem))
+    return msgspec.msgpack.encode(answer)
+
+
+def solve(shard: PointShard) -> Solved:
+    case, cluster = shard.case, shard.cluster
+    policy = policy_from(shard.policy, case, cluster)
+    if policy is None:
+        return Solved(None, None, "nothing fits")
+    verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
+    if not verdict.legal:
+        return Solved(policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
+    report = case.report(cluster, policy)
+    return Solved(policy, report, report.verdict)
+
+
+def _knee(shard: KneeShard) -> Knee | None:
+    place = over_network(shard.case, shard.cluster)
+
+    def step_at(value: float) -> float | None:
+        found = solve(PointShard(*place(value), shard.policy))
+        return found.report.step_s if found.report is not None and found.runs else None
+
+    return knee_of(shard.axis, shard.points, step_at)
+
+
+def answered(
+    shards: Sequence[Shard], engine: Engine, setup: Setup, progress: Callable[[int, int], None] | None = None
+) -> list[Solved | Kneed | None]:
+    """An answer for each shard, None where Ctrl-C came first; the first that was refused is the user's mistake."""
+    sent = [msgspec.msgpack.encode(shard) for shard in shards]
+    return [None if data is None else _opened(data) for data in run(engine, work, sent, setup, progress)]
+
+
+def _opened(data: bytes) -> Solved | Kneed:
+    answer: Answer = msgspec.msgpack.decode(data, type=Answer)
+    if isinstance(answer, Refused):
+        raise ValueError(answer.why)
+    return answer

@@ -1,0 +1,147 @@
+"""A study: one model on one kind of cluster under one policy, along one axis."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from shardwise.cli._axes import Axis, Place, place_of
+from shardwise.cli._case import Case, JobFlags, case_of
+from shardwise.cli._choice import SEARCHED, check_policy
+from shardwise.cli._knee import Knee, Points, knee_of
+from shardwise.cli._shards import Kneed, KneeShard, PointShard, Solved, answered
+from shardwise.engines import Engine, Setup
+from shardwise.report import Report
+from shardwise.report.terminal import policy_code
+from shardwise.search.constraints import Constraint
+from shardwise.spec.policy import Policy
+
+
+@dataclass(frozen=True)
+class Study:
+    on: str
+    asked: str
+    axis: Axis
+    case: Case
+    place: Place
+    notes: list[str]
+
+    @property
+    def title(self) -> str:
+        how = "best policy at each point" if self.asked == "best" else self.asked
+        return f"{self.case.model.name} on {self.on}, {how}"
+
+    def shard(self, value: float) -> PointShard:
+        micro = f",micro={round(value)}" if self.axis.name == "micro" else ""
+        return PointShard(*self.place(value), self.asked + micro)
+
+
+@dataclass(frozen=True)
+class Point:
+    value: float
+    shard: PointShard
+    solved: Solved
+
+    @property
+    def report(self) -> Report | None:
+        return self.solved.report
+
+    @property
+    def policy(self) -> Policy | None:
+        return self.solved.policy
+
+    @property
+    def verdict(self) -> str:
+        return self.solved.verdict
+
+    @property
+    def runs(self) -> bool:
+        return self.solved.runs
+
+
+@dataclass(frozen=True)
+class Swept:
+    study: Study
+    points: list[Point]
+    knee: Knee | None
+
+    @property
+    def relative(self) -> list[float | None]:
+        """Throughput per GPU over that of the first point that runs."""
+        first = next((p.report.tokens_per_s_per_gpu for p in self.points if p.report is not None and p.runs), None)
+        return [p.report.tokens_per_s_per_gpu / first if p.report is not None and first else None for p in self.points]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        axis = self.study.axis.name
+        return [_record(axis, p, r) for p, r in zip(self.points, self.relative, strict=True)]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        policies = [None if p.policy is None else msgspec.to_builtins(p.policy) for p in self.points]
+        case = self.study.case
+        return {
+            "model": case.model.name, "on": self.study.on, "asked": self.study.asked, "stack": case.stack.name,
+            "over": self.study.axis.name,
+            "points": [record | {"policy": policy} for record, policy in zip(self.records, policies, strict=True)],
+            "knee": None if self.knee is None else msgspec.to_builtins(self.knee),
+        }  # fmt: skip
+
+
+def study_of(
+    model: str, on: str, asked: str, axis: Axis, flags: JobFlags, *, weak: bool, only: tuple[Constraint, ...]
+) -> Study:
+    check_policy(asked)
+    case, notes = case_of(model, flags, only=only)
+    searched = asked.split(",")[0].strip().lower() in SEARCHED
+    place = place_of(axis, case, on, weak=weak, searched=searched)
+    return Study(on, asked, axis, case, place, [] if axis.name == "seq" else notes)
+
+
+def swept(
+    studies: list[Study], engine: Engine, setup: Setup, progress: Callable[[int, int], None] | None = None
+) -> tuple[list[Swept], int]:
+    """Every study with the points that were done, and how many were not (Ctrl-C)."""
+    wanted = [(study, value, study.shard(value)) for study in studies for value in study.axis.values]
+    found = answered([shard for _, _, shard in wanted], engine, setup, progress)
+    points: dict[int, list[Point]] = {id(study): [] for study in studies}
+    for (study, value, shard), answer in zip(wanted, found, strict=True):
+        if isinstance(answer, Solved):
+            points[id(study)].append(Point(value, shard, answer))
+    missing = found.count(None)
+    knees = [None] * len(studies) if missing else _knees(studies, [points[id(s)] for s in studies], engine, setup)
+    return [Swept(s, points[id(s)], knee) for s, knee in zip(studies, knees, strict=True)], missing
+
+
+def _knees(studies: list[Study], points: list[list[Point]], engine: Engine, setup: Setup) -> list[Knee | None]:
+    """Those of the network take a search each, and run as shards; the others are read off the points."""
+    ran = [_measured(part) for part in points]
+    if studies[0].axis.name != "network":
+        return [knee_of(study.axis, part, lambda _: None) for study, part in zip(studies, ran, strict=True)]
+    shards = [
+        KneeShard(study.axis, part[0].shard.case, part[0].shard.cluster, study.asked, seen)
+        for study, part, seen in zip(studies, points, ran, strict=True)
+    ]
+    return [answer.knee if isinstance(answer, Kneed) else None for answer in answered(shards, engine, setup)]
+
+
+def _measured(points: list[Point]) -> Points:
+    return [
+        (p.value, p.report.step_s, p.report.tokens_per_s_per_gpu) for p in points if p.report is not None and p.runs
+    ]
+
+
+def _record(axis: str, point: Point, against: float | None) -> dict[str, Any]:
+    report, job = point.report, point.shard.case.job
+    return {
+        **({"network_bytes_per_s": point.value} if axis == "network" else {axis: round(point.value)}),
+        "gpus": point.shard.cluster.gpus, "seq_tokens": job.seq, "global_sequences": job.global_batch,
+        "policy_code": None if point.policy is None else policy_code(point.policy),
+        "fits": point.runs, "verdict": point.verdict,
+        "step_s": None if report is None else report.step_s,
+        "mfu_full_square": None if report is None else report.mfu_full_square,
+        "tokens_per_s_per_gpu": None if report is None else report.tokens_per_s_per_gpu,
+        "peak_bytes": None if report is None else report.peak_bytes,
+        "throughput_per_gpu_vs_first": against,
+    }  # fmt: skip
