@@ -1,6 +1,5 @@
 """Progress on stderr, where someone watches it."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,11 +20,6 @@ def bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(what)
         yield lambda done, of: shown.update(task, completed=done, total=of)
-
-
-def cores() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def watched(items: Sequence[Item], what: str) -> Iterator[Item]:

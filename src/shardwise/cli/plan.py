@@ -26,9 +26,10 @@ from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._plan_page import Planned, notes_of, nothing_fits, plan_data, show_plan
 from shardwise.cli._points import Point, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
-from shardwise.cli._progress import bar, cores, watched
+from shardwise.cli._progress import bar, watched
 from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.cost.overlay import what_it_changes
+from shardwise.engines.local import cores
 from shardwise.search import scan
 from shardwise.search.constraints import constraints_of, words_of
 from shardwise.search.exhaustive import HEADROOM

@@ -9,20 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardwise.estimate.closed_form import estimate
+from shardwise.search.scanning import Case as Scanned
 from shardwise.search.space import Limits, space
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import CHOICES, RECOMPUTE, ZERO, Ints, Policies, Policy, encoded
+from shardwise.spec.policy import CHOICES, ORDERS, RECOMPUTE, ZERO, Ints, Policies, Policy, encoded
 from shardwise.spec.rules import legal
 from shardwise.spec.stack import Stack
 
-CHUNK = 16_384
-AHEAD = 64
-"""policies looked at on every stage at a time, until the fastest is one of them"""
 SAME = 1e-9
 """steps closer than this share are one step"""
 Allowed = Mapping[str, Sequence[bool | int | str]]
@@ -43,7 +39,7 @@ class Standing:
     legal: int
     """policies of the space, the one asked about not counted"""
     fitting: int
-    """those inside the memory; slower ones are counted by their likely worst stages only"""
+    """those inside the memory"""
     faster: int
     """fitting ones with a shorter step"""
     fastest: Policy | None
@@ -61,50 +57,27 @@ class Contest:
         self.given = (model, cluster, job)
         self.stack, self.limit = stack, cluster.gpu.memory_bytes - stack.reserve_bytes
         self.policies = _open(*self.given, stack, allowed)
-        size = len(self.policies)
-        self.steps, self.peaks, self.exact = np.empty(size), np.empty(size), np.zeros(size, dtype=np.bool_)
-        self._fill(np.arange(size), every_stage=False)
+        seen = Scanned(model, cluster, job, stack, None).price(self.policies)
+        self.steps, self.peaks = seen.steps, seen.peaks
 
     def standing(self, step_s: float, only: Allowed = NONE) -> Standing:
         """Where a step of that length stands, among all or among the policies with such values only."""
         among = np.ones(len(self.policies), dtype=np.bool_)
         for field, values in only.items():
             among &= np.isin(getattr(self.policies, field), [_code(field, value) for value in values])
-        # the likely worst stages never tell more time or memory than all of them, so nobody ahead is overlooked
-        self._fill(np.flatnonzero(among & self._fits & (self.steps < step_s) & ~self.exact), every_stage=True)
-        fastest = self._fastest(among)
-        faster = among & self._fits & (self.steps < step_s * (1 - SAME))
+        fits = among & (self.peaks <= self.limit)
+        fastest = int(np.argmin(np.where(fits, self.steps, np.inf)))
         return Standing(
             legal=int(among.sum()),
-            fitting=int((among & self._fits).sum()),
-            faster=int(faster.sum()),
-            fastest=None if fastest is None else self.policies[fastest],
+            fitting=int(fits.sum()),
+            faster=int((fits & (self.steps < step_s * (1 - SAME))).sum()),
+            fastest=self.policies[fastest] if fits.any() else None,
         )
-
-    @property
-    def _fits(self) -> NDArray[np.bool_]:
-        return np.asarray(self.peaks <= self.limit)
-
-    def _fastest(self, among: NDArray[np.bool_]) -> int | None:
-        while True:
-            fits = among & self._fits
-            order = np.argsort(np.where(fits, self.steps, np.inf))[: min(AHEAD, int(fits.sum()))]
-            if not len(order):
-                return None
-            if self.exact[order[0]]:
-                return int(order[0])
-            self._fill(order[~self.exact[order]], every_stage=True)
-
-    def _fill(self, rows: Ints, *, every_stage: bool) -> None:
-        for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK]
-            found = estimate(*self.given, self.policies.take(part), self.stack, every_stage=every_stage)
-            self.steps[part], self.peaks[part], self.exact[part] = found.times.step_s, found.memory.peak, every_stage
 
 
 def _open(model: Model, cluster: Cluster, job: Job, stack: Stack, allowed: Allowed) -> Policies:
     """Every legal policy, each narrowed field at its one value or among its values, nothing twice."""
-    frames = space(model, cluster, job, stack, Limits(zero=ZERO[:1], recompute=RECOMPUTE[:1])).policies
+    frames = space(model, cluster, job, stack, Limits(zero=ZERO[:1], recompute=RECOMPUTE[:1], orders=ORDERS[:1])).frames
     settings = np.array(
         [(_code("zero", z), _code("recompute", r))
          for z in allowed.get("zero", ZERO) for r in allowed.get("recompute", USUAL_RECOMPUTE)]
