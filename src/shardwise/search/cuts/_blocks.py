@@ -33,7 +33,7 @@ def block_of(model: Model, block: str, ranks: int, sequences: int, seq: int, pre
     else:
         assert layer.feed_forward is not None
         y = _feed_forward(made, model.hidden, layer.feed_forward, x)
-    return made.graph((y,))
+    return made.graph((y,), block)
 
 
 def _layer_with(model: Model, block: str) -> Layer:

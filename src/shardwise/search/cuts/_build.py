@@ -52,14 +52,14 @@ class Builder:
         self.ops: list[Op] = []
         self.notes: list[str] = []
 
-    def graph(self, outputs: tuple[str, ...]) -> Graph:
+    def graph(self, outputs: tuple[str, ...], block: str = "") -> Graph:
         for name in outputs:
             tensor = self.tensors[name]
             choices = [Choice(held, (Input(held, held, kept=False),)) for held in self._layouts(tensor)]
             self.ops.append(Op(f"out of {name}", "output", (name,), None, tuple(choices)))
         if self.tokens % self.ranks:
             self.notes.append(f"{self.tokens:,} tokens do not divide by {self.ranks} ranks: no cut splits tokens")
-        return Graph(self.name, self.ranks, self.tokens, self.tensors, tuple(self.ops), tuple(self.notes))
+        return Graph(self.name, self.ranks, self.tokens, self.tensors, tuple(self.ops), block, tuple(self.notes))
 
     def _layouts(self, tensor: Tensor) -> list[Layout]:
         sizes: dict[Layout, int] = {"replicated": self.ranks, "tokens": tensor.rows, "features": tensor.width}

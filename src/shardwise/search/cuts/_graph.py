@@ -100,6 +100,8 @@ class Graph:
     tokens: int
     tensors: Mapping[str, Tensor]
     ops: tuple[Op, ...]
+    block: str = ""
+    """which block of a layer it is, if one; then its operations have the names `_blocks.py` gives them"""
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -131,7 +133,9 @@ class Graph:
         """The same graph with its inputs and outputs held in one layout."""
         held = ENDS[ends]
         ops = [
-            replace(op, choices=tuple(c for c in op.choices if c.name == held)) if op.kind in ("input", "output") else op
+            replace(op, choices=tuple(c for c in op.choices if c.name == held))
+            if op.kind in ("input", "output")
+            else op
             for op in self.ops
         ]
         if any(not op.choices for op in ops):

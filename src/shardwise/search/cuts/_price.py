@@ -130,24 +130,28 @@ class Problem:
     def price(self, assignment: Assignment) -> Priced:
         graph = self.graph
         compute = sum(self.compute[place][index] for place, index in enumerate(assignment))
-        moves: list[Move] = []
+        forward: list[Move] = []
+        backward: list[Move] = []
         for name in graph.tensors:
             given = self.choice(graph.producer[name], assignment[graph.producer[name]]).output
             assert given is not None
             wanted, gradients = self.wanted(name, [assignment[place] for place, _ in graph.consumers[name]])
-            arcs = self.spread(name, given.value, wanted)[1]
-            moves += [self._move("forward", name, arc) for arc in arcs if collective_of(arc)]
-            if wanted[1] and self.regather:
-                moves += [self._move("again", name, arc) for arc in arcs if collective_of(arc) == "all_gather"]
+            spread = self.spread(name, given.value, wanted)[1]
+            forward += [self._move("forward", name, arc) for arc in spread if collective_of(arc)]
+            again = spread if wanted[1] and self.regather else ()
+            late = [self._move("again", name, arc) for arc in again if collective_of(arc) == "all_gather"]
             arcs = self.gathered(name, given.gradient, gradients)[1]
-            moves += [self._move("backward", name, arc) for arc in arcs if collective_of(arc)]
-        for place, index in enumerate(assignment):
-            size, seconds = self._summing(self.choice(place, index))
-            if size:
-                moves.append(Move("weights", graph.ops[place].name, "all_reduce", "partial", "replicated", size, seconds,
-                                  graph.ranks))  # fmt: skip
+            late += [self._move("backward", name, arc) for arc in arcs if collective_of(arc)]
+            backward = [*late, *backward]
+        sums = [self._sum(graph.ops[place].name, self.choice(place, index)) for place, index in enumerate(assignment)]
+        moves = [*forward, *backward, *(move for move in sums if move is not None)]
         held = sum(self.bytes[place][index] for place, index in enumerate(assignment))
         return Priced(assignment, compute, tuple(moves), held)
+
+    def seconds_of(self, move: Move) -> float:
+        """The time a collective of another place would take here."""
+        times = self.accumulate if move.phase == "weights" else 1
+        return self._seconds(move.op, move.bytes * times) / times
 
     def names(self, assignment: Assignment) -> dict[str, str]:
         return {op.name: op.choices[index].name for op, index in zip(self.graph.ops, assignment, strict=True)}
@@ -160,7 +164,8 @@ class Problem:
         for arcs in trees(root, others, toward_root):
             if all(node in legal for arc in arcs for node in arc):
                 seconds = sum(
-                    self._arc_seconds(tensor, arc) * (again if collective_of(arc) == "all_gather" else 1.0) for arc in arcs
+                    self._arc_seconds(tensor, arc) * (again if collective_of(arc) == "all_gather" else 1.0)
+                    for arc in arcs
                 )
                 if seconds < best[0]:
                     best = (seconds, arcs)
@@ -190,6 +195,12 @@ class Problem:
         assert op is not None
         size = self._buffer(tensor, op)
         return Move(phase, tensor, op, *arc, size, self._seconds(op, size), self.graph.ranks)
+
+    def _sum(self, matrix: str, choice: Choice) -> Move | None:
+        size, seconds = self._summing(choice)
+        if not size:
+            return None
+        return Move("weights", matrix, "all_reduce", "partial", "replicated", size, seconds, self.graph.ranks)
 
     def _summing(self, choice: Choice) -> tuple[float, float]:
         """Bytes of weight gradient to all-reduce and the seconds that takes, per micro-batch."""

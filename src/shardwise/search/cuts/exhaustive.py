@@ -12,7 +12,9 @@ MOST_POINTS = 4_000_000
 Floats = NDArray[np.float64]
 
 
-def best(problem: Problem, count: int = 1, most_bytes: float = np.inf, most_points: int = MOST_POINTS) -> list[Assignment]:
+def best(
+    problem: Problem, count: int = 1, most_bytes: float = np.inf, most_points: int = MOST_POINTS
+) -> list[Assignment]:
     """The `count` best assignments that differ in what is shown, best first."""
     graph = problem.graph
     if graph.points > most_points:
