@@ -12,7 +12,6 @@ from shardwise.search.cuts import Move, Point, Priced, Study
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
 
-
 SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR", "all_to_all": "A2A"}
 CUT = {"column": "col", "tokens": "tok", "experts": "exp", "sequences": "seq", "gathered": "gath", "replicated": "repl",
        "features": "feat"}  # fmt: skip
@@ -116,8 +115,10 @@ def _legend(found: Study) -> list[str]:
     if "dispatch" in kinds:
         lines.append("exp: whole experts of its own; routing is balanced")
     if "attention" in kinds:
-        lines.append("scores: heads: its own heads; gath: all scores on every rank from gathered Q and K, times a slice "
-                     "of V; tok: its own queries; seq: its own sequences")  # fmt: skip
+        lines.append(
+            "scores: heads: its own heads; gath: all scores on every rank from gathered Q and K, times a slice of V; "
+            "tok: its own queries; seq: its own sequences"
+        )
     return lines
 
 
@@ -143,12 +144,12 @@ def as_json(ask: Asked, found: Study) -> dict[str, Any]:
         "accumulate": ask.accumulate, "most_weight_bytes": ask.most_bytes, "method": found.method,
         "proven": found.found, "assignments": float(found.graph.points),
         "places": {place: {"stride": stride} for place, stride in strides.items()},
-        "points": [_point(found, point) for point in found.points],
+        "points": [_point(point) for point in found.points],
         "notes": [*ask.notes, *_assumed(ask, found)],
     }  # fmt: skip
 
 
-def _point(found: Study, point: Point) -> dict[str, Any]:
+def _point(point: Point) -> dict[str, Any]:
     first = next(iter(point.at.values()))
     return {
         "names": point.names, "ends": point.ends, "cuts": point.cuts, "weight_bytes": first.weight_bytes,

@@ -46,9 +46,7 @@ def read_yaml(path: Path, what: str = "cluster") -> str:
     except OSError as error:
         raise ValueError(f"{what} file {str(path)!r} cannot be read: {error.strerror}") from error
     if len(data) > LARGEST_FILE:
-        raise ValueError(
-            f"{what} file {str(path)!r} is larger than {LARGEST_FILE >> 20} MiB; a {what} needs far less"
-        )
+        raise ValueError(f"{what} file {str(path)!r} is larger than {LARGEST_FILE >> 20} MiB; a {what} needs far less")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
 """Operations with every way to cut them. A cut exists only where the sizes divide by the ranks.
 
-A matrix here is as in Y = X·W: `column` gives every rank a slice of the outputs, `row` a slice of the inputs, `whole` all
-of it on all tokens, `tokens` all of it on a slice of the tokens, `experts` whole experts of its own.
+A matrix here is as in Y = X·W: `column` gives every rank a slice of the outputs, `row` a slice of the inputs, `whole`
+all of it on all tokens, `tokens` all of it on a slice of the tokens, `experts` whole experts of its own.
 """
 
 from dataclasses import dataclass
@@ -65,6 +65,9 @@ class Builder:
         sizes: dict[Layout, int] = {"replicated": self.ranks, "tokens": tensor.rows, "features": tensor.width}
         return [held for held in ENDS.values() if sizes[held] % self.ranks == 0]
 
+    def _by_expert(self, tensor: Tensor) -> list[Layout]:
+        return ["experts"] if tensor.routed and tensor.rows % self.ranks == 0 else []
+
     def _add(self, op: Op, width: int, rows: int, routed: bool = False) -> str:
         self.tensors[op.name] = Tensor(op.name, rows, width, routed)
         self.ops.append(op)
@@ -96,7 +99,7 @@ class Builder:
         if given.rows % ranks == 0:
             own = Output("tokens", "tokens")
             choices.append(Choice("tokens", (SLICE_OF_ROWS,), own, gemm(ranks), weights=size, summed=size))
-        if grouped and experts % ranks == 0:
+        if self._by_expert(given) and experts % ranks == 0:
             own = Output("experts", "experts")
             taken = (Input("experts", "experts"),)
             choices.append(Choice("experts", taken, own, gemm(share_experts=ranks), weights=cut))
@@ -108,13 +111,10 @@ class Builder:
         given = self.tensors[reads[0]]
         forward = self.element * given.rows * given.width * (len(reads) + 1)
         backward = self.element * given.rows * given.width * (2 * len(reads) + 1)
-        held: list[Layout] = ["replicated"]
-        held += ["tokens"] if given.rows % self.ranks == 0 else []
-        held += ["features"] if given.width % self.ranks == 0 else []
-        held += ["experts"] if given.routed else []
+        layouts = [*self._layouts(given), *self._by_expert(given)]
         choices = [
             Choice(h, (Input(h, h),) * len(reads), Output(h, h), pointwise=self._passes(name, forward, backward, h))
-            for h in held
+            for h in layouts
         ]
         op = Op(name, "activation", reads, name, tuple(choices))
         return self._add(op, given.width, given.rows, given.routed)
@@ -124,11 +124,10 @@ class Builder:
         given = self.tensors[read]
         moved = given.rows * given.width * self.stream
         choices = []
-        for held in ("replicated", "tokens"):
-            if held == "replicated" or given.rows % self.ranks == 0:
-                layout: Layout = held  # type: ignore[assignment]
-                passes = self._passes(name, 2 * moved, 4 * moved, layout)
-                choices.append(Choice(held, (Input(layout, layout),), Output(layout, layout), pointwise=passes,
+        for held in self._layouts(given):
+            if held != "features":
+                passes = self._passes(name, 2 * moved, 4 * moved, held)
+                choices.append(Choice(held, (Input(held, held),), Output(held, held), pointwise=passes,
                                       weights=weights, summed=weights if held == "tokens" else 0.0))  # fmt: skip
         return self._add(Op(name, "norm", (read,), name, tuple(choices)), given.width, given.rows)
 
@@ -137,12 +136,12 @@ class Builder:
         given = self.tensors[reads[0]]
         moved = given.rows * given.width * self.stream
         choices = []
+        held: Layout
         for held in [*self._layouts(given), "partial"]:
-            layout: Layout = held  # type: ignore[assignment]
-            back: Layout = "replicated" if layout == "partial" else layout
-            passes = self._passes(name, 3.0 * moved, 2.0 * moved, layout)
-            taken = (Input(layout, back, kept=False),) * len(reads)
-            choices.append(Choice(layout, taken, Output(layout, back), pointwise=passes))
+            back: Layout = "replicated" if held == "partial" else held
+            passes = self._passes(name, 3.0 * moved, 2.0 * moved, held)
+            taken = (Input(held, back, kept=False),) * len(reads)
+            choices.append(Choice(held, taken, Output(held, back), pointwise=passes))
         return self._add(Op(name, "add", reads, name, tuple(choices)), given.width, given.rows)
 
     def _passes(self, name: str, forward: float, backward: float, held: Layout) -> Pointwise:
@@ -210,8 +209,9 @@ class Builder:
         ways: list[tuple[str, Input, Input, Output]] = [
             ("replicated", WHOLE, WHOLE, Output("replicated", "replicated")),
             ("partial", Input("partial", "replicated"), SHARED, Output("partial", "replicated")),
-            ("experts", Input("experts", "experts"), SHARED, Output("partial", "replicated")),
         ]
+        if self._by_expert(given):
+            ways.append(("experts", Input("experts", "experts"), SHARED, Output("partial", "replicated")))
         if rows % self.ranks == 0:
             ways.append(("tokens", SLICE_OF_ROWS, SLICE_OF_ROWS, Output("tokens", "tokens")))
         if given.width % self.ranks == 0:

@@ -24,6 +24,9 @@ Assignment = tuple[int, ...]
 Wanted = tuple[frozenset[Layout], bool]
 """layouts in which a value is read, and whether the replicated one is read again in the backward pass"""
 
+SLACK = 1.0 + 1e-6
+"""on a limit of bytes: sums of floats, and what a solver takes as equal"""
+
 
 @dataclass(frozen=True)
 class Move:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.search.cuts._price import Assignment, Problem
+from shardwise.search.cuts._price import SLACK, Assignment, Problem
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def best(problem: Problem, count: int = 1, most_bytes: float = np.inf) -> list[A
                 for produced, known in enumerate(ways)
                 for between in [problem.between(op.reads[0], produced, [index])]
                 for way in known
-                if way.held + held <= most_bytes
+                if way.held + held <= most_bytes * SLACK
             ]
             following.append(_kept(reached, count, bounded))
         ways = following

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.search.cuts._price import Assignment, Problem
+from shardwise.search.cuts._price import SLACK, Assignment, Problem
 
 MOST_POINTS = 4_000_000
 
@@ -19,11 +19,11 @@ def best(
     graph = problem.graph
     if graph.points > most_points:
         raise ValueError(
-            f"method: {graph.points:,} assignments are too many to enumerate (at most {most_points:,}); write --method ip"
+            f"method: {graph.points:,} assignments are more than {most_points:,}, too many to enumerate; write --method ip"
         )
     free = [place for place, op in enumerate(graph.ops) if len(op.choices) > 1]
     seconds, held = _tables(problem, free)
-    seconds = np.where(held <= most_bytes, seconds, np.inf)
+    seconds = np.where(held <= most_bytes * SLACK, seconds, np.inf)
     shown = [axis for axis, place in enumerate(free) if graph.ops[place].shown]
     hidden = [axis for axis in range(len(free)) if axis not in shown]
     cuts = [seconds.shape[axis] for axis in shown]

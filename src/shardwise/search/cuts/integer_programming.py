@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.search.cuts._graph import Input
 from shardwise.search.cuts._layouts import Layout
-from shardwise.search.cuts._price import Assignment, Problem, Wanted, together
+from shardwise.search.cuts._price import SLACK, Assignment, Problem, Wanted, together
 
 SCALE = 1e6
 """the objective in microseconds, so that the solver's tolerances are far below a cost"""
@@ -54,8 +54,9 @@ class _Rows:
             self._gradients(name)
         if np.isfinite(most_bytes):
             held = zip(self.columns_of, problem.bytes, strict=True)
-            weights = {c: b / most_bytes for columns, row in held for c, b in zip(columns, row, strict=True)}
-            self.row(weights, -np.inf, 1)
+            unit = max(most_bytes, 1.0)
+            weights = {c: b / unit for columns, row in held for c, b in zip(columns, row, strict=True)}
+            self.row(weights, -np.inf, most_bytes / unit * SLACK)
 
     def _column(self, seconds: float) -> int:
         self.cost.append(seconds * SCALE)

@@ -99,8 +99,8 @@ class _Look:
         found = []
         for end in self.ends:
             problem = self.study.problems[end, place]
-            for assignment in self.best(problem, count, most_bytes):
-                found.append((problem.price(assignment).seconds, end, _shown(problem, assignment)))
+            best = self.best(problem, count, most_bytes)
+            found += [(problem.price(each).seconds, end, _shown(problem, each)) for each in best]
         found.sort(key=lambda item: item[0])
         return [(end, cuts) for _, end, cuts in found[:count]]
 
