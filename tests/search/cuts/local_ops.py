@@ -85,7 +85,7 @@ def _add(_run, _op, _choice, _rank, given, gradient):
     return sum(given) if gradient is None else ([gradient] * len(given), None)
 
 
-def _dispatch(run, op, choice, rank, given, gradient):
+def _dispatch(_run, op, _choice, _rank, given, gradient):
     copies = op.about["copies"]
     if gradient is None:
         return np.repeat(given[0], copies, axis=0)

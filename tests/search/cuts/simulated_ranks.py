@@ -6,9 +6,9 @@ regions through the project's own reference collectives, forward and backward.
 
 from dataclasses import dataclass, field
 
+import local_ops
 import numpy as np
 
-import local_ops
 from shardwise.collectives import collective
 from shardwise.search.cuts._layouts import collective_of
 
@@ -183,8 +183,9 @@ class Ranks:
         producer = self.graph.producer[name]
         wanted, given = self.problem.wanted(name, [self.assignment[p] for p, _ in self.graph.consumers[name]])
         output = self.choice(producer).output
-        return (self.problem.spread(name, output.value, wanted)[1],
-                self.problem.gathered(name, output.gradient, given)[1], wanted[1] and self.problem.regather)  # fmt: skip
+        values = self.problem.spread(name, output.value, wanted)[1]
+        gradients = self.problem.gathered(name, output.gradient, given)[1]
+        return values, gradients, wanted[1] and self.problem.regather
 
     def _again(self, name, values):
         arcs, _, again = self._tree(name)
@@ -204,10 +205,11 @@ class Ranks:
 
     def _weights(self, op, choice, parts):
         """The whole weight gradient from the ranks' parts."""
+        shape = self.weights[op.name].shape
         if choice.summed:
-            parts = [part.reshape(self.weights[op.name].shape)
-                     for part in self.carried("weights", op.name, "all_reduce", [p.ravel() for p in parts])]  # fmt: skip
-        whole = np.full(self.weights[op.name].shape, np.nan)
+            added = self.carried("weights", op.name, "all_reduce", [part.ravel() for part in parts])
+            parts = [part.reshape(shape) for part in added]
+        whole = np.full(shape, np.nan)
         for rank, part in enumerate(parts):
             region = local_ops.weight_region(self, op, choice, rank)
             assert np.isnan(whole[region]).all() or np.allclose(whole[region], part, rtol=1e-9, atol=1e-12)

@@ -50,7 +50,9 @@ def data_of(graph, seed=0):
     for op in graph.ops:
         if op.kind == "matrix":
             shape = (op.about["in"], op.about["out"])
-            weights[op.name] = draw.normal(size=(op.about["experts"], *shape) if op.about["experts"] > 1 else shape) * 0.3
+            weights[op.name] = (
+                draw.normal(size=(op.about["experts"], *shape) if op.about["experts"] > 1 else shape) * 0.3
+            )
         elif op.kind == "norm":
             weights[op.name] = draw.normal(size=graph.tensors[op.name].width)
         elif op.kind == "input":

@@ -23,7 +23,7 @@ from shardwise.spec.job import precision_of
 
 BF16 = precision_of("bf16")
 WIDTHS = st.sampled_from([12, 60, 64, 256, 1000, 1024, 4096, 16384])
-slowly = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slowly = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

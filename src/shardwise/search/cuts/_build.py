@@ -165,8 +165,9 @@ class Builder:
 
         choices = []
         if sizes.heads % ranks == 0:
-            # fewer key heads than ranks: every rank takes the ones its queries look at
-            taken = [SLICE_OF_WIDTH if part.heads % ranks == 0 else SHARED for part in keys]
+            # fewer key heads than ranks: every rank takes, and keeps, the ones its queries look at
+            picked = Input("replicated", "partial", kept=False)
+            taken = [SLICE_OF_WIDTH if part.heads % ranks == 0 else picked for part in keys]
             choices.append(Choice("heads", (SLICE_OF_WIDTH, *taken), own, attended=attended(ranks)))
         if values is not None and sizes.value_width % ranks == 0:
             taken = [SLICE_OF_WIDTH if part.tensor == values else SHARED for part in keys]

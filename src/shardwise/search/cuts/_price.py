@@ -1,6 +1,6 @@
 """Seconds and bytes of a cut: kernels by the project's curves, collectives by its network, nothing overlapped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -95,6 +95,15 @@ class Problem:
             for row, op in zip(self.compute, graph.ops, strict=True)
         ]
         self.bytes = [[choice.weights * machine.precision.param_bytes for choice in op.choices] for op in graph.ops]
+
+    def fixed(self, cuts: Mapping[str, str]) -> "Problem | None":
+        """The same with some operations held to one choice; None where one does not have it."""
+        graph = self.graph.fixed(cuts)
+        if graph is None:
+            return None
+        held = Problem(graph, self.machine, self.accumulate)
+        held._spread, held._gathered = self._spread, self._gathered  # of the same tensors
+        return held
 
     def choice(self, place: int, index: int) -> Choice:
         return self.graph.ops[place].choices[index]

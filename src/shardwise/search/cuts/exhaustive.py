@@ -19,7 +19,7 @@ def best(
     graph = problem.graph
     if graph.points > most_points:
         raise ValueError(
-            f"method: {graph.points:,} assignments are more than {most_points:,}, too many to enumerate; write --method ip"
+            f"method: {graph.points:,} assignments are too many to enumerate (over {most_points:,}); write --method ip"
         )
     free = [place for place, op in enumerate(graph.ops) if len(op.choices) > 1]
     seconds, held = _tables(problem, free)

@@ -1,6 +1,6 @@
 """The best cuts of a graph, the named ones and the next best, each priced where the group lies close and where far."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
@@ -19,6 +19,8 @@ METHODS: dict[str, Callable[[Problem, int, float], list[Assignment]]] = {
     "exhaustive": exhaustive.best,
 }
 SAME = 1e-9
+FEW = 20_000
+"""assignments that are enumerated faster than a program is set up for them"""
 
 
 @dataclass
@@ -75,23 +77,22 @@ def study(
     problems = {
         (end, place): Problem(graphs[end], machine, accumulate) for end in ends for place, machine in places.items()
     }
-    study_ = Study(graph, way, [], problems, list(graph.notes))
-    look = _Look(study_, METHODS[way], places, accumulate)
+    found = Study(graph, way, [], problems, list(graph.notes))
+    look = _Look(found, places)
     ranked = {place: look.ranked(place, top + 1, most_bytes) for place in places}
-    for place, found in ranked.items():
-        if found:
-            look.add(f"optimum {place}", *found[0])
+    for place, best in ranked.items():
+        if best:
+            look.add(f"optimum {place}", *best[0])
     for name in named_cuts(graph):
         look.add_named(name)
-    for number, found_one in enumerate(ranked[next(iter(places))][1 : top + 1], 1):
-        look.add(f"next {number}", *found_one)
-    return study_
+    for number, following in enumerate(ranked[look.places[0]][1:], 1):
+        look.add(f"next {number}", *following)
+    return found
 
 
 class _Look:
-    def __init__(self, study_: Study, best: Callable[[Problem, int, float], list[Assignment]],
-                 places: Mapping[str, Machine], accumulate: int) -> None:  # fmt: skip
-        self.study, self.best, self.places, self.accumulate = study_, best, places, accumulate
+    def __init__(self, study_: Study, places: Iterable[str]) -> None:
+        self.study, self.best, self.places = study_, METHODS[study_.method], tuple(places)
         self.ends = list(dict.fromkeys(end for end, _ in study_.problems))
 
     def ranked(self, place: str, count: int, most_bytes: float) -> list[tuple[str, dict[str, str]]]:
@@ -110,7 +111,7 @@ class _Look:
         if not at:
             self.study.notes.append(f"{name}: not possible here, some size does not divide by {self.study.graph.ranks}")
             return
-        problem = self.study.problems[end, next(iter(self.places))]
+        problem = self.study.problems[end, self.places[0]]
         shown = {op.name: cuts[op.name] for op in problem.graph.ops if op.shown}
         for point in self.study.points:
             if (point.ends, point.cuts) == (end, shown) and _same_price(point.at, at):
@@ -123,18 +124,18 @@ class _Look:
             if named.ends in self.ends:
                 self.add(named.name, named.ends, named.cuts)
             return
-        place = next(iter(self.places))
+        place = self.places[0]
         priced = {end: self._priced(end, place, named.cuts) for end in self.ends}
         seconds = {end: p.seconds for end, p in priced.items() if p is not None}
         self.add(named.name, min(seconds, key=lambda end: seconds[end]) if seconds else self.ends[0], named.cuts)
 
     def _priced(self, end: str, place: str, cuts: dict[str, str]) -> Priced | None:
         """The best that can be made of a cut: what it leaves open is chosen."""
-        held = self.study.problems[end, place].graph.fixed(cuts)
-        if held is None:
+        problem = self.study.problems[end, place].fixed(cuts)
+        if problem is None:
             return None
-        problem = Problem(held, self.places[place], self.accumulate)
-        found = self.best(problem, 1, np.inf)
+        few = problem.graph.points <= FEW
+        found = exhaustive.best(problem) if few else self.best(problem, 1, np.inf)
         return problem.price(found[0]) if found else None
 
 
