@@ -67,7 +67,7 @@ def test_partitions_cost_what_they_move():
 def test_megatrons_cut_moves_what_the_estimate_prices(name, sp, keeps):
     """The same collectives as work/layer.py states for tensor parallelism, to the byte."""
     model = model_of(name)
-    found = studied(block_of(model, "attention", 8, 1, TOKENS, BF16), keeps=keeps)
+    found = studied(block_of(model, "attention", 8, 1, TOKENS, BF16), keeps=keeps, top=0)
     job, policy = Job(seq=TOKENS, global_batch=8), Policies.of([Policy(tp=8, sp=sp)])
     work = work_of(model, job, policy, stack(keeps), every_stage=False)
     layer = next(kind for kind in work.kinds if kind.attention is not None)
@@ -110,21 +110,21 @@ def test_times_are_the_networks_own():
 
 
 def test_the_optimum_is_below_every_other_point():
-    for part in ("attention", "mlp", "layer"):
-        found = studied(block_of(model_of("llama-3-8b"), part, 8, 1, TOKENS, BF16), top=4)
+    for part in ("attention", "layer"):
+        found = studied(block_of(model_of("llama-3-8b"), part, 8, 1, TOKENS, BF16), top=2)
         for place in ("near", "far"):
             best = point(found, f"optimum {place}").at[place].seconds
             assert all(best <= each.at[place].seconds * (1 + 1e-9) for each in found.points)
-        following = [point(found, f"next {n}").at["near"].seconds for n in range(1, 5)]
+        following = [point(found, f"next {n}").at["near"].seconds for n in (1, 2)]
         assert following == sorted(following)
 
 
 def test_whole_sequences_on_each_rank_are_data_parallelism():
     model = model_of("llama-3-8b")
-    found = studied(block_of(model, "layer", 8, 8, 1024, BF16), ends=("tokens",))
+    found = studied(block_of(model, "layer", 8, 8, 1024, BF16), ends=("tokens",), top=0)
     dealt = point(found, "data parallel")
     assert {m.phase for m in dealt.at["near"].moves} == {"weights"}
-    one = studied(block_of(model, "layer", 8, 1, TOKENS, BF16), ends=("tokens",))
+    one = studied(block_of(model, "attention", 8, 1, TOKENS, BF16), ends=("tokens",), top=0)
     assert not any("data parallel" in each.names for each in one.points)
 
 
@@ -148,10 +148,10 @@ def test_a_limit_on_memory_forces_cuts():
 
 def test_fewer_key_heads_than_ranks():
     """Keys and values are gathered before the query heads look at them."""
-    found = studied(block_of(model_of("qwen2.5-7b"), "attention", 4, 1, TOKENS, BF16), ends=("replicated",))
+    found = studied(block_of(model_of("qwen2.5-7b"), "attention", 4, 1, TOKENS, BF16), ends=("replicated",), top=0)
     assert all(m.tensor in ("x", "o") for m in point(found, "Megatron").at["near"].moves)
     graph = block_of(model_of("llama-3-8b"), "attention", 16, 1, TOKENS, BF16)
-    gathered = [m.tensor for m in point(studied(graph), "Megatron").at["near"].moves if m.op == "all_gather"]
+    gathered = [m.tensor for m in point(studied(graph, top=0), "Megatron").at["near"].moves if m.op == "all_gather"]
     assert sorted(set(gathered)) == ["k", "v"]
 
 

@@ -38,19 +38,26 @@ def trees(root: Layout, reached: frozenset[Layout], toward_root: bool) -> tuple[
     """All sets of arcs that lead from the root to every layout asked for, or from each of them to the root.
 
     Values spread from the layout they were computed in; gradients run together into the one the producer needs. Arcs
-    stand in the order in which they can be run. Zeros are added up only to save a collective: where the tensor is a
-    partial sum anyway.
+    stand in the order in which they can be run. Slices are padded with zeros and added up only to save a collective:
+    gradients from two layouts, or where there is a partial sum anyway.
     """
     asked = reached - {root}
-    others = [layout for layout in LAYOUTS if layout != root and (layout != "partial" or layout in asked)]
+    others = [layout for layout in LAYOUTS if layout != root]
     found = []
     for count in range(len(asked), len(others) + 1):
         for nodes in combinations(others, count):
             if asked <= set(nodes):
-                found += [_directed(parents, root, toward_root) for parents in _parents(root, nodes, asked)]
-    if not toward_root and root != "partial":
-        found = [arcs for arcs in found if all(start != "partial" for start, _ in arcs)]
+                ways = _parents(root, nodes, asked)
+                found += [_directed(way, root, toward_root) for way in ways if _sums(way, root, asked, toward_root)]
     return tuple(found)
+
+
+def _sums(parents: dict[Layout, Layout], root: Layout, asked: frozenset[Layout], toward_root: bool) -> bool:
+    """Whether zeros are added up for a reason."""
+    joining = list(parents.values()).count("partial")
+    if root == "partial" or not joining:
+        return True
+    return toward_root and ("partial" in asked or joining > 1)
 
 
 def _parents(root: Layout, nodes: tuple[Layout, ...], asked: frozenset[Layout]) -> Iterator[dict[Layout, Layout]]:

@@ -1,8 +1,8 @@
 """Integer programming on any graph: HiGHS, through scipy.
 
 One yes-or-no says that an operation takes a choice. For every tensor one variable says from which layout its value
-spreads and to which set of layouts (with the price of the cheapest tree), another does so for its gradients; they must
-cover what the choices read and give. With the choices whole, these are whole by themselves. The next best cut is the
+spreads and to which set of layouts (with the price of the cheapest tree), another does so for its gradients; the sets
+are just what the choices read and give. With the choices whole, these are whole by themselves. The next best cut is the
 best with all cuts found so far forbidden.
 """
 
@@ -123,12 +123,21 @@ class _Rows:
                 needs.setdefault(reader.gradient, []).extend(choices)
             for layout, choices in needs.items():
                 self._cover([c for (_, given), c in columns.items() if layout in given], choices)
+        self._no_more(columns, readers)
 
     def _balance(self, columns: Any, produced: list[tuple[Layout, int]]) -> None:
         """As much spreads from a layout as is produced in it."""
         for layout in dict.fromkeys(held for held, _ in produced):
             entries = {column: 1.0 for (held, _), column in columns.items() if held == layout}
             self.row(entries | {column: -1.0 for held, column in produced if held == layout}, 0, 0)
+
+    def _no_more(
+        self, columns: dict[tuple[Layout, frozenset[Layout]], int], readers: list[dict[Input, list[int]]]
+    ) -> None:
+        """A larger set of gradients can be cheaper: a sum that is reduced anyway takes slices along for free."""
+        for layout in {layout for _, given in columns for layout in given}:
+            giving = {c: 1.0 for asked in readers for r, cs in asked.items() if r.gradient == layout for c in cs}
+            self._cover(list(giving), [c for (_, given), c in columns.items() if layout in given])
 
     def _cover(self, covering: list[int], choices: list[int]) -> None:
         self.row(dict.fromkeys(covering, 1.0) | dict.fromkeys(choices, -1.0), 0, np.inf)
