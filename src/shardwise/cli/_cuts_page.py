@@ -68,10 +68,9 @@ def _names(point: Point) -> str:
 
 def _cells(point: Point, places: list[str]) -> list[Cell]:
     first = point.at[places[0]]
-    return [
-        _counted(first.moves, ("forward",)), _counted(first.moves, ("backward", "again", "weights")),
-        first.sent_bytes / 1e6, *(f"{point.at[place].seconds * 1e3:,.4g}" for place in places), first.weight_bytes / 1e6,
-    ]  # fmt: skip
+    times = [f"{point.at[place].seconds * 1e3:,.4g}" for place in places]
+    forward, backward = _counted(first.moves, ("forward",)), _counted(first.moves, ("backward", "again", "weights"))
+    return [forward, backward, first.sent_bytes / 1e6, *times, first.weight_bytes / 1e6]
 
 
 def _counted(moves: Iterable[Move], phases: tuple[str, ...]) -> str:
@@ -123,7 +122,9 @@ def _legend(found: Study) -> list[str]:
 
 
 def _assumed(ask: Asked, found: Study) -> list[str]:
-    lines = [f"closed form with {ask.stack}'s kernels, one micro-batch, nothing overlapped; memory of activations is not counted"]
+    lines = [
+        f"closed form with {ask.stack}'s kernels, one micro-batch, nothing overlapped, activations' memory not counted"
+    ]
     if any(problem.regather for problem in found.problems.values()):
         lines.append(f"{ask.stack} keeps the slice of a gathered input and gathers it again in the backward pass")
     if any(move.phase == "weights" for point in found.points for priced in point.at.values() for move in priced.moves):

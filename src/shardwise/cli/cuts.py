@@ -10,6 +10,7 @@ from shardwise.cli._cuts_page import Asked, as_json, show
 from shardwise.cli._job import DEFAULT_STACK, PrecisionName, StackName
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json
+from shardwise.cli._progress import bar
 from shardwise.estimate.layers import Machine
 from shardwise.registry import closest
 from shardwise.search.cuts import BLOCKS, Graph, block_of, chain, graph_from_file, machine_at, study
@@ -25,7 +26,7 @@ MOST_RANKS = 4096
 MOST_TOKENS = 10**9
 MOST_SIZES = 65
 WIDEST = 10**7
-MOST_TOP = 50
+MOST_TOP = 20
 
 
 def cuts(
@@ -64,7 +65,9 @@ def cuts(
     places = _places(cluster, stack, recipe, tp, profile, notes)
     limit = float("inf") if memory is None else bytes_of(memory, "memory")
     held = _ends(ends, graph, tp, sizes is not None or file is not None)
-    found = study(graph, places, ends=held, top=top, most_bytes=limit, accumulate=accumulate, method=method)
+    with bar("cuts") as progress:
+        found = study(graph, places, ends=held, top=top, most_bytes=limit, accumulate=accumulate, method=method,
+                      progress=progress)  # fmt: skip
     ask = Asked(cluster, tp, sequences, length, recipe, stack, accumulate, limit, [*notes, *found.notes])
     if json:
         print_json(as_json(ask, found))

@@ -76,7 +76,7 @@ def _attention(made: Builder, hidden: int, a: Attention, x: str, sequences: int,
         k = made.matrix("k", x, a.kv_heads * a.head_dim)
         v = made.matrix("v", x, a.kv_heads * a.value_dim)
         both = (Heads(k, a.kv_heads), Heads(v, a.kv_heads))
-        context = made.attention("scores", q, both, sizes, values=v)
+        context = made.attention("scores", q, both, sizes, values_last=True)
     return made.matrix("o", context, hidden)
 
 

@@ -149,12 +149,12 @@ class Builder:
         return Pointwise(name, forward / share, backward / share)
 
     def attention(
-        self, name: str, query: str, keys: tuple[Heads, ...], sizes: AttentionSizes, *, values: str | None = None
+        self, name: str, query: str, keys: tuple[Heads, ...], sizes: AttentionSizes, *, values_last: bool = False
     ) -> str:
         """Scores, softmax and their product with the values.
 
-        keys: the tensors every query looks at (keys, values; or a latent pair and the shared rotary part). values: the
-        one among them whose features can be cut inside every head while keys stay whole."""
+        keys: the tensors every query looks at (keys, values; or a latent pair and the shared rotary part).
+        values_last: the last of them is all values, so that its features can be cut inside every head."""
         ranks = self.ranks
         out = sizes.heads * sizes.value_width
         own = Output("features", "features")
@@ -169,8 +169,8 @@ class Builder:
             picked = Input("replicated", "partial", kept=False)
             taken = [SLICE_OF_WIDTH if part.heads % ranks == 0 else picked for part in keys]
             choices.append(Choice("heads", (SLICE_OF_WIDTH, *taken), own, attended=attended(ranks)))
-        if values is not None and sizes.value_width % ranks == 0:
-            taken = [SLICE_OF_WIDTH if part.tensor == values else SHARED for part in keys]
+        if values_last and sizes.value_width % ranks == 0:
+            taken = [*[SHARED] * (len(keys) - 1), SLICE_OF_WIDTH]
             thin = attended(value_width=sizes.value_width / ranks)
             choices.append(Choice("gathered", (SHARED, *taken), own, attended=thin))
         both = Output("replicated", "replicated")

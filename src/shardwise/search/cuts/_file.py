@@ -79,7 +79,7 @@ def _attention(
         )
     causal = fields.flag("causal") if fields.has("causal") else True
     sizes = AttentionSizes(sequences, seq, seq, heads, query // heads, value // groups, 0.5 if causal else 1.0, causal)
-    made.attention(name, reads[0], (Heads(reads[1], groups), Heads(reads[2], groups)), sizes, values=reads[2])
+    made.attention(name, reads[0], (Heads(reads[1], groups), Heads(reads[2], groups)), sizes, values_last=True)
 
 
 def _new_name(made: Builder, name: Any, where: str) -> str:

@@ -67,8 +67,9 @@ def study(
     most_bytes: float = np.inf,
     accumulate: int = 1,
     method: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
 ) -> Study:
-    """places: name -> machine; the first decides which cuts are the next best."""
+    """places: name -> machine; the first decides which cuts are the next best. progress: told (done, of all)."""
     for end in ends:
         if end not in ENDS:
             raise ValueError(f"ends: {end!r} is unknown; {closest(end, ['any', *ENDS])}")
@@ -78,8 +79,8 @@ def study(
         (end, place): Problem(graphs[end], machine, accumulate) for end in ends for place, machine in places.items()
     }
     found = Study(graph, way, [], problems, list(graph.notes))
-    look = _Look(found, places)
-    ranked = {place: look.ranked(place, top + 1, most_bytes) for place in places}
+    look = _Look(found, places, progress)
+    ranked = {place: look.ranked(place, 1 if n else top + 1, most_bytes) for n, place in enumerate(places)}
     for place, best in ranked.items():
         if best:
             look.add(f"optimum {place}", *best[0])
@@ -91,15 +92,19 @@ def study(
 
 
 class _Look:
-    def __init__(self, study_: Study, places: Iterable[str]) -> None:
+    def __init__(self, study_: Study, places: Iterable[str], progress: Callable[[int, int], None] | None) -> None:
         self.study, self.best, self.places = study_, METHODS[study_.method], tuple(places)
         self.ends = list(dict.fromkeys(end for end, _ in study_.problems))
+        self.progress, self.solved = progress, 0
 
     def ranked(self, place: str, count: int, most_bytes: float) -> list[tuple[str, dict[str, str]]]:
         """(ends, cuts) of the best, fastest first."""
         found = []
         for end in self.ends:
             problem = self.study.problems[end, place]
+            if self.progress is not None:
+                self.progress(self.solved, len(self.study.problems))
+            self.solved += 1
             best = self.best(problem, count, most_bytes)
             found += [(problem.price(each).seconds, end, _shown(problem, each)) for each in best]
         found.sort(key=lambda item: item[0])

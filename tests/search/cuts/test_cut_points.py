@@ -84,6 +84,27 @@ def test_megatrons_cut_moves_what_the_estimate_prices(name, sp, keeps):
     assert told == stated
 
 
+def test_megatrons_products_are_those_of_the_estimate():
+    """Where the estimate fuses nothing: shapes of products, bytes of element-wise passes."""
+    model, policy = model_of("gpt-3-6.7b"), Policies.of([Policy(tp=8, sp=True)])
+    (layer,) = work_of(model, Job(seq=TOKENS, global_batch=8), policy, stack(), every_stage=False).kinds
+    graph = block_of(model, "layer", 8, 1, TOKENS, BF16)
+    taken = {"o": "row", "up": "column", "down": "row", "activation": "features", "scores": "heads"}
+    taken |= dict.fromkeys(("norm 1", "norm 2", "add 1", "add 2"), "tokens")
+    held = {op.name: next(c for c in op.choices if c.name == taken[op.name]) for op in graph.ops if op.name in taken}
+    for mine, name in (("o", "attention out"), ("up", "feed-forward up"), ("down", "feed-forward down")):
+        stated = next(gemm for gemm in layer.gemms if gemm.name == name)
+        assert (held[mine].gemm.m, held[mine].gemm.n, held[mine].gemm.k) == (stated.m, stated.n, stated.k)
+    for mine, name in ((("activation",), "feed-forward activation"), (("norm 1", "norm 2"), "norm"),
+                       (("add 1", "add 2"), "residual")):  # fmt: skip
+        stated = next(part for part in layer.pointwise if part.name == name)
+        assert sum(held[each].pointwise.forward_bytes for each in mine) == float(stated.forward_bytes[0])
+        assert sum(held[each].pointwise.backward_bytes for each in mine) == float(stated.backward_bytes[0])
+    scores = held["scores"].attended
+    flops = 2.0 * scores.scores * (scores.score_width + scores.value_width)
+    assert flops == pytest.approx(float(layer.attention.forward_flops()[0]))
+
+
 def test_the_books_attention():
     """Q and K gathered, V local; backward gathers them again and reduces their gradients (the book's chapter 8)."""
     model = model_of("llama-3-8b")

@@ -1,6 +1,8 @@
 """Graphs from YAML: what is read, and what is refused with one line that says what to write."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_graphs import DOUBLE, GATED, block, problem
 
 from shardwise.search.cuts import graph_from_yaml, integer_programming
@@ -79,3 +81,35 @@ def test_what_is_refused(text):
         read(text)
     assert BAD[text] in str(told.value)
     assert "\n" not in str(told.value)
+
+
+WORDS = [
+    "matrix",
+    "attention",
+    "add",
+    "x",
+    "q",
+    "[q, q, q]",
+    "0",
+    "-1",
+    "1e9",
+    "heads",
+    "from",
+    "out",
+    "{}",
+    "[]",
+    "*a",
+    "\t",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(ATTENTION)), st.integers(0, 12), st.sampled_from(WORDS))
+def test_a_mutated_file_is_a_graph_or_a_value_error(place, gone, word):
+    text = ATTENTION[:place] + word + ATTENTION[place + gone :]
+    try:
+        graph = read(text)
+    except ValueError as told:
+        assert "\n" not in str(told)
+    else:
+        problem(graph.with_ends("replicated"))
