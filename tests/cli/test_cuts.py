@@ -17,6 +17,7 @@ BAD = [
     ([*CHAIN, "--block", "mlp"], "leave --block out"),
     (["cuts", "llama-3-8b", "--on", "8xh100", "--block", "moe"], "write attention or mlp"),
     (["cuts", "llama-3-8b", "--on", "8xh100", "--block", "atention"], "did you mean 'attention'"),
+    (["cuts", "mnist-mlp", "--on", "8xh100"], "write a language model"),
     (["cuts", "--chain", "4096", "--on", "8xh100"], "chain"),
     (["cuts", "--chain", "4096,x", "--on", "8xh100"], "chain"),
     (["cuts", "--chain", "1,2,99999999", "--on", "8xh100"], "chain"),
@@ -98,7 +99,7 @@ def test_more_ranks_than_a_fast_domain_holds(capsys):
 
 def test_a_limit_that_nothing_meets(capsys):
     found = document(capsys, [*CHAIN, "--memory", "1 MB"], code=1)
-    assert not found["proven"]
+    assert not found["fits"]
     assert "the least is 37.75 MB" in shown(capsys, [*CHAIN, "--memory", "1 MB"], code=1)
 
 

@@ -143,7 +143,7 @@ def as_json(ask: Asked, found: Study) -> dict[str, Any]:
         "graph": found.graph.name, "cluster": ask.cluster.name, "gpu": ask.cluster.gpu.name, "tp": ask.tp,
         "tokens": ask.sequences * ask.seq, "seq_tokens": ask.seq, "precision": ask.precision.name, "stack": ask.stack,
         "accumulate": ask.accumulate, "most_weight_bytes": ask.most_bytes, "method": found.method,
-        "proven": found.found, "assignments": float(found.graph.points),
+        "fits": found.found, "assignments": float(found.assignments),
         "places": {place: {"stride": stride} for place, stride in strides.items()},
         "points": [_point(point) for point in found.points],
         "notes": [*ask.notes, *_assumed(ask, found)],

@@ -41,12 +41,12 @@ def cuts(
     tokens: Annotated[str | None, Parameter(help="Tokens of a micro-batch; default 8192.")] = None,
     seq: Annotated[str | None, Parameter(help="Tokens of a sequence; default: all of them are one.")] = None,
     ends: Annotated[
-        str,
+        str | None,
         Parameter(
-            help="How x and y lie: replicated, tokens, features, any; default: any of the "
-            "first two, a chain or file replicated."
+            help="How x and y lie: replicated, tokens, features, any (of the first two); default: any, for a "
+            "chain or file replicated."
         ),
-    ] = "",
+    ] = None,
     accumulate: Annotated[int, Parameter(help="Micro-batches per sum of weight gradients.")] = 1,
     memory: Annotated[str | None, Parameter(help="Most weights a rank may hold, as '200 MiB'.")] = None,
     top: Annotated[int, Parameter(help="Next best cuts to show.")] = 3,
@@ -127,9 +127,9 @@ def _sizes(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _ends(text: str, graph: Graph, tp: int, bare: bool) -> tuple[str, ...]:
+def _ends(text: str | None, graph: Graph, tp: int, bare: bool) -> tuple[str, ...]:
     dealt = ("replicated", "tokens") if graph.tokens % tp == 0 else ("replicated",)
-    if not text:
+    if text is None:
         return ("replicated",) if bare else dealt
     return dealt if text == "any" else (text,)
 

@@ -42,7 +42,8 @@ def _layer_with(model: Model, block: str) -> Layer:
                if block == "layer" or getattr(kind, parts[block]) is not None]  # fmt: skip
     if not counted:
         have = [name for name, field in parts.items() if any(getattr(kind, field) for kind in model.kinds)]
-        raise ValueError(f"block: {model.name} has no {block} block; write {' or '.join(have)}")
+        cure = f"write {' or '.join(have)}" if have else "write a language model such as llama-3-8b, or --chain"
+        raise ValueError(f"block: {model.name} has no {block} block; {cure}")
     return model.kinds[-max(counted)[1]]
 
 

@@ -44,6 +44,11 @@ class Study:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def assignments(self) -> int:
+        """Points of the space, all ends together."""
+        return sum(graph.points for graph in {end: p.graph for (end, _), p in self.problems.items()}.values())
+
+    @property
     def found(self) -> bool:
         return any("optimum" in name for point in self.points for name in point.names)
 
