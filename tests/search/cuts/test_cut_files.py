@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_graphs import DOUBLE, GATED, block, problem
 
-from shardwise.search.cuts import graph_from_yaml, integer_programming
+from shardwise.search.cuts import exhaustive, graph_from_yaml, integer_programming
 
 MLP = """
 name: gated
@@ -49,6 +49,15 @@ def test_attention_sums_and_several_ends():
     assert [choice.name for choice in scores.choices] == ["heads", "gathered", "whole", "tokens"]
     assert scores.choices[2].attended.scores == 2 * 8 * 8 * 8
     assert integer_programming.best(problem(graph.with_ends("replicated")))
+
+
+def test_two_chains_side_by_side_are_no_chain():
+    graph = read("inputs: {x: 16, y: 16}\nops: [{name: a, op: matrix, from: x, out: 8}, "
+                 "{name: b, op: matrix, from: y, out: 8}]\noutputs: [a, b]")  # fmt: skip
+    assert not graph.is_chain
+    assert read("inputs: {x: 16}\nops: [{name: a, op: matrix, from: x, out: 8}]").is_chain
+    task = problem(graph.with_ends("replicated"))
+    assert task.price(integer_programming.best(task)[0]).seconds == task.price(exhaustive.best(task)[0]).seconds
 
 
 BAD = {

@@ -119,7 +119,9 @@ class Graph:
 
     @cached_property
     def is_chain(self) -> bool:
-        return all(len(op.reads) <= 1 for op in self.ops) and all(len(u) == 1 for u in self.consumers.values())
+        """Every operation reads what the one before it wrote, and nothing else."""
+        before = (None, *(op.writes for op in self.ops))
+        return all(op.reads == (() if made is None else (made,)) for made, op in zip(before, self.ops, strict=False))
 
     @cached_property
     def shown(self) -> tuple[int, ...]:
