@@ -98,10 +98,10 @@ def _feed_forward(made: Builder, hidden: int, ff: FeedForward, x: str, prefix: s
 
 def _experts(made: Builder, hidden: int, e: Experts, x: str) -> str:
     scores = made.matrix("router", x, e.count, low_precision=False)
-    copies = made.dispatch("dispatch", x, e.top_k)
-    reads = [made.matrix("expert gate", copies, e.width, experts=e.count)] if e.glu else []
-    reads.append(made.matrix("expert up", copies, e.width, experts=e.count))
-    back = made.matrix("expert down", made.activation("expert activation", *reads), hidden, experts=e.count)
+    copies = made.dispatch("dispatch", x, e.top_k, e.count)
+    reads = [made.matrix("expert gate", copies, e.width)] if e.glu else []
+    reads.append(made.matrix("expert up", copies, e.width))
+    back = made.matrix("expert down", made.activation("expert activation", *reads), hidden)
     y = made.combine("combine", back, scores, e.top_k)
     if not e.shared_width:
         return y

@@ -55,32 +55,30 @@ class Builder:
     def graph(self, outputs: tuple[str, ...], block: str = "") -> Graph:
         for name in outputs:
             tensor = self.tensors[name]
-            choices = [Choice(held, (Input(held, held, kept=False),)) for held in self._layouts(tensor)]
+            choices = [Choice(held, (Input(held, held, kept=False),)) for held in self._ends(tensor)]
             self.ops.append(Op(f"out of {name}", "output", (name,), None, tuple(choices)))
         if self.tokens % self.ranks:
             self.notes.append(f"{self.tokens:,} tokens do not divide by {self.ranks} ranks: no cut splits tokens")
         return Graph(self.name, self.ranks, self.tokens, self.tensors, tuple(self.ops), block, tuple(self.notes))
 
-    def _layouts(self, tensor: Tensor) -> list[Layout]:
-        sizes: dict[Layout, int] = {"replicated": self.ranks, "tokens": tensor.rows, "features": tensor.width}
-        return [held for held in ENDS.values() if sizes[held] % self.ranks == 0]
+    def _ends(self, tensor: Tensor) -> list[Layout]:
+        return [held for held in tensor.layouts(self.ranks) if held in ENDS.values()]
 
-    def _by_expert(self, tensor: Tensor) -> list[Layout]:
-        return ["experts"] if tensor.routed and tensor.rows % self.ranks == 0 else []
-
-    def _add(self, op: Op, width: int, rows: int, routed: bool = False) -> str:
-        self.tensors[op.name] = Tensor(op.name, rows, width, routed)
+    def _add(self, op: Op, width: int, rows: int, experts: int = 0) -> str:
+        self.tensors[op.name] = Tensor(op.name, rows, width, experts)
         self.ops.append(op)
         return op.name
 
     def input(self, name: str, width: int) -> str:
         made = Tensor(name, self.tokens, width)
-        choices = [Choice(held, output=Output(held, held)) for held in self._layouts(made)]
+        choices = [Choice(held, output=Output(held, held)) for held in self._ends(made)]
         return self._add(Op(name, "input", (), name, tuple(choices)), width, self.tokens)
 
-    def matrix(self, name: str, read: str, out: int, *, experts: int = 1, low_precision: bool = True) -> str:
+    def matrix(self, name: str, read: str, out: int, *, low_precision: bool = True) -> str:
+        """One product; of copies of tokens: one for each expert."""
         given, ranks = self.tensors[read], self.ranks
-        rows, inner, grouped = given.rows / experts, given.width, given.routed
+        experts, layouts = given.experts or 1, given.layouts(ranks)
+        rows, inner, grouped = given.rows / experts, given.width, given.experts > 0
         size = float(inner) * out * experts
 
         def gemm(share_rows: int = 1, share_out: int = 1, share_in: int = 1, share_experts: int = 1) -> Gemm:
@@ -92,39 +90,38 @@ class Builder:
         if out % ranks == 0:
             features = Output("features", "features")
             choices.append(Choice("column", (SHARED,), features, gemm(share_out=ranks), weights=cut))
-        if inner % ranks == 0:
+        if "features" in layouts:
             partial = Output("partial", "replicated")
             choices.append(Choice("row", (SLICE_OF_WIDTH,), partial, gemm(share_in=ranks), weights=cut))
         choices.append(Choice("whole", (WHOLE,), Output("replicated", "replicated"), gemm(), weights=size))
-        if given.rows % ranks == 0:
+        if "tokens" in layouts:
             own = Output("tokens", "tokens")
             choices.append(Choice("tokens", (SLICE_OF_ROWS,), own, gemm(ranks), weights=size, summed=size))
-        if self._by_expert(given) and experts % ranks == 0:
+        if "experts" in layouts:
             own = Output("experts", "experts")
             taken = (Input("experts", "experts"),)
             choices.append(Choice("experts", taken, own, gemm(share_experts=ranks), weights=cut))
         about = {"in": inner, "out": out, "experts": experts}
-        return self._add(Op(name, "matrix", (read,), name, tuple(choices), about), out, given.rows, grouped)
+        return self._add(Op(name, "matrix", (read,), name, tuple(choices), about), out, given.rows, given.experts)
 
     def activation(self, name: str, *reads: str) -> str:
         """An element-wise function; of two inputs: the gated one."""
         given = self.tensors[reads[0]]
         forward = self.element * given.rows * given.width * (len(reads) + 1)
         backward = self.element * given.rows * given.width * (2 * len(reads) + 1)
-        layouts = [*self._layouts(given), *self._by_expert(given)]
         choices = [
             Choice(h, (Input(h, h),) * len(reads), Output(h, h), pointwise=self._passes(name, forward, backward, h))
-            for h in layouts
+            for h in given.layouts(self.ranks)
         ]
         op = Op(name, "activation", reads, name, tuple(choices))
-        return self._add(op, given.width, given.rows, given.routed)
+        return self._add(op, given.width, given.rows, given.experts)
 
     def norm(self, name: str, read: str, weights: int) -> str:
         """Over the width of a token, so only tokens can be dealt out; then its weights' gradients are summed."""
         given = self.tensors[read]
         moved = given.rows * given.width * self.stream
         choices = []
-        for held in self._layouts(given):
+        for held in self._ends(given):
             if held != "features":
                 passes = self._passes(name, 2 * moved, 4 * moved, held)
                 choices.append(Choice(held, (Input(held, held),), Output(held, held), pointwise=passes,
@@ -137,7 +134,7 @@ class Builder:
         moved = given.rows * given.width * self.stream
         choices = []
         held: Layout
-        for held in [*self._layouts(given), "partial"]:
+        for held in [*self._ends(given), "partial"]:
             back: Layout = "replicated" if held == "partial" else held
             passes = self._passes(name, 3.0 * moved, 2.0 * moved, held)
             taken = (Input(held, back, kept=False),) * len(reads)
@@ -187,20 +184,20 @@ class Builder:
                  **{f"heads of {part.tensor}": part.heads for part in keys}}  # fmt: skip
         return self._add(Op(name, "attention", reads, name, tuple(choices), about), out, self.tokens)
 
-    def dispatch(self, name: str, read: str, copies: int) -> str:
+    def dispatch(self, name: str, read: str, copies: int, experts: int) -> str:
         """Copies of every token, one for each expert it goes to. Linear, so gradients may stay partial sums."""
         given = self.tensors[read]
         rows = given.rows * copies
         moved = 2.0 * self.element * rows * given.width
         choices = []
-        for held in self._layouts(given):
+        for held in self._ends(given):
             passes = self._passes(name, moved, moved, held)
             choices.append(Choice(held, (Input(held, held, kept=False),), Output(held, held), pointwise=passes))
         passes = self._passes(name, moved, moved, "partial")
         shared = Input("replicated", "partial", kept=False)
         choices.append(Choice("partial", (shared,), Output("replicated", "partial"), pointwise=passes))
         about = {"copies": copies}
-        return self._add(Op(name, "dispatch", (read,), name, tuple(choices), about), given.width, rows, routed=True)
+        return self._add(Op(name, "dispatch", (read,), name, tuple(choices), about), given.width, rows, experts)
 
     def combine(self, name: str, read: str, scores: str, copies: int) -> str:
         """The copies of a token, each times its score, added up."""
@@ -211,7 +208,7 @@ class Builder:
             ("replicated", WHOLE, WHOLE, Output("replicated", "replicated")),
             ("partial", Input("partial", "replicated"), SHARED, Output("partial", "replicated")),
         ]
-        if self._by_expert(given):
+        if "experts" in given.layouts(self.ranks):
             ways.append(("experts", Input("experts", "experts"), SHARED, Output("partial", "replicated")))
         if rows % self.ranks == 0:
             ways.append(("tokens", SLICE_OF_ROWS, SLICE_OF_ROWS, Output("tokens", "tokens")))

@@ -19,8 +19,17 @@ class Tensor:
     rows: int
     """tokens, or copies of tokens on their way to experts"""
     width: int
-    routed: bool = False
-    """rows are copies of tokens, each for one expert"""
+    experts: int = 0
+    """rows are copies of tokens, each for one of so many experts; 0: rows are tokens"""
+
+    def layouts(self, ranks: int) -> tuple[Layout, ...]:
+        """Those in which it can lie on so many ranks, besides a partial sum."""
+        dealt = self.rows % ranks == 0
+        found: list[Layout] = ["replicated"]
+        found += ["tokens"] if dealt else []
+        found += ["features"] if self.width % ranks == 0 else []
+        found += ["experts"] if dealt and self.experts and self.experts % ranks == 0 else []
+        return tuple(found)
 
 
 @dataclass(frozen=True)

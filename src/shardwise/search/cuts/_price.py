@@ -12,7 +12,7 @@ from shardwise.cost.overlay import stack_with
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import network_for
 from shardwise.estimate.layers import Machine, gemm_passes
-from shardwise.search.cuts._graph import Attended, Choice, Graph, Input, Tensor
+from shardwise.search.cuts._graph import Attended, Choice, Graph, Input
 from shardwise.search.cuts._layouts import Arc, Layout, buffer_share, collective_of, trees
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
@@ -171,7 +171,7 @@ class Problem:
     def _cheapest(
         self, tensor: str, root: Layout, others: frozenset[Layout], toward_root: bool, again: float
     ) -> tuple[float, tuple[Arc, ...]]:
-        legal = self._legal(self.graph.tensors[tensor])
+        legal = {*self.graph.tensors[tensor].layouts(self.graph.ranks), "partial"}
         best: tuple[float, tuple[Arc, ...]] = (float("inf"), ())
         for arcs in trees(root, others, toward_root):
             if all(node in legal for arc in arcs for node in arc):
@@ -182,14 +182,6 @@ class Problem:
                 if seconds < best[0]:
                     best = (seconds, arcs)
         return best
-
-    def _legal(self, tensor: Tensor) -> set[Layout]:
-        legal: set[Layout] = {"replicated", "partial"}
-        if tensor.width % self.graph.ranks == 0:
-            legal.add("features")
-        if tensor.rows % self.graph.ranks == 0:
-            legal |= {"tokens", "experts"} if tensor.routed else {"tokens"}
-        return legal
 
     def _arc_seconds(self, tensor: str, arc: Arc) -> float:
         op = collective_of(arc)
