@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from simulated_ranks import Ranks
 
 from shardwise.search.cuts import Problem, block_of, chain, machine_at
+from shardwise.search.cuts._build import AttentionSizes, Builder, Heads
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
@@ -75,3 +76,28 @@ def routing_of(graph):
 def carried_out(task, assignment, seed=0):
     weights, inputs, gradients = data_of(task.graph, seed)
     return Ranks(task, assignment, weights, routing_of(task.graph)).run(inputs, gradients)
+
+
+def drawn_graph(seed, ranks):
+    """Products, sums, norms, activations and attention over whatever was made before; every size divides by 4."""
+    draw = np.random.default_rng(seed)
+    made = Builder("drawn", ranks, 16, DOUBLE)
+    made.input("x", 16)
+    for number in range(draw.integers(2, 8)):
+        name, read = f"t{number}", str(draw.choice(sorted(made.tensors)))
+        alike = [t for t in sorted(made.tensors) if made.tensors[t].width == made.tensors[read].width]
+        kind = draw.choice(["matrix", "matrix", "add", "norm", "activation", "attention"])
+        if kind == "matrix":
+            made.matrix(name, read, int(draw.choice([8, 16])))
+        elif kind == "norm":
+            made.norm(name, read, made.tensors[read].width)
+        elif kind == "attention":
+            heads = int(draw.choice([1, 2, 4]))
+            width = made.tensors[read].width // heads
+            key, value = (Heads(str(draw.choice(alike)), heads) for _ in range(2))
+            sizes = AttentionSizes(4, 4, 4, heads, width, width, 0.5)
+            made.attention(name, read, (key, value), sizes, values_last=True)
+        else:
+            getattr(made, str(kind))(name, read, str(draw.choice(alike)))
+    used = {read for op in made.ops for read in op.reads}
+    return made.graph(tuple(name for name in made.tensors if name not in used))

@@ -51,6 +51,13 @@ def test_attention_sums_and_several_ends():
     assert integer_programming.best(problem(graph.with_ends("replicated")))
 
 
+def test_values_are_cut_inside_heads_only_where_their_order_is_free():
+    for outputs in ("[s, q, v]", "[s, q, a]"):
+        changed = read(ATTENTION.replace("[s, q]", outputs))
+        scores = next(op for op in changed.ops if op.kind == "attention")
+        assert "gathered" not in [choice.name for choice in scores.choices]
+
+
 def test_two_chains_side_by_side_are_no_chain():
     graph = read("inputs: {x: 16, y: 16}\nops: [{name: a, op: matrix, from: x, out: 8}, "
                  "{name: b, op: matrix, from: y, out: 8}]\noutputs: [a, b]")  # fmt: skip

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from small_graphs import FEW_KEYS, LATENT, PLAIN, ROUTED, block, carried_out, problem, straight
+from small_graphs import FEW_KEYS, LATENT, PLAIN, ROUTED, block, carried_out, drawn_graph, problem, straight
 
 from shardwise.search.cuts import exhaustive, integer_programming
 from shardwise.search.cuts._named import named_cuts
@@ -89,3 +89,13 @@ def test_named_and_best_cuts_of_blocks(name):
             if held is not None:
                 fixed = problem(held)
                 agrees(fixed, integer_programming.best(fixed)[0], expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_drawn_cuts_of_drawn_graphs(seed):
+    expected = uncut(lambda n: drawn_graph(seed, n))
+    for ranks, ends, keeps in ((2, "features", True), (4, "replicated", False), (4, "tokens", False)):
+        graph = drawn_graph(seed, ranks).with_ends(ends)
+        task = problem(graph, keeps_gathered=keeps)
+        for assignment in (*drawn(graph, 3, seed), integer_programming.best(task)[0]):
+            agrees(task, assignment, expected)

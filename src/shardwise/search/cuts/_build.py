@@ -4,7 +4,7 @@ A matrix here is as in Y = X·W: `column` gives every rank a slice of the output
 all of it on all tokens, `tokens` all of it on a slice of the tokens, `experts` whole experts of its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardwise.search.cuts._graph import ENDS, Attended, Choice, Graph, Input, Op, Output, Tensor
 from shardwise.search.cuts._layouts import Layout
@@ -57,9 +57,22 @@ class Builder:
             tensor = self.tensors[name]
             choices = [Choice(held, (Input(held, held, kept=False),)) for held in self._ends(tensor)]
             self.ops.append(Op(f"out of {name}", "output", (name,), None, tuple(choices)))
+        self.ops = [self._without_misfits(op) for op in self.ops]
         if self.tokens % self.ranks:
             self.notes.append(f"{self.tokens:,} tokens do not divide by {self.ranks} ranks: no cut splits tokens")
         return Graph(self.name, self.ranks, self.tokens, self.tensors, tuple(self.ops), block, tuple(self.notes))
+
+    def _without_misfits(self, op: Op) -> Op:
+        """Values and context cut inside every head have their features in another order than other tensors do: only
+        matrices, whose rows and columns may stand in any order, may make and read them."""
+        if op.kind != "attention":
+            return op
+        readers = {name: [other for other in self.ops if name in other.reads] for name in (op.reads[-1], op.name)}
+        maker = next(other for other in self.ops if other.writes == op.reads[-1])
+        own = maker.kind == "matrix" and readers[op.reads[-1]] == [op] and op.reads.count(op.reads[-1]) == 1
+        if own and all(reader.kind == "matrix" for reader in readers[op.name]):
+            return op
+        return replace(op, choices=tuple(choice for choice in op.choices if choice.name != "gathered"))
 
     def _ends(self, tensor: Tensor) -> list[Layout]:
         return [held for held in tensor.layouts(self.ranks) if held in ENDS.values()]
