@@ -156,7 +156,7 @@ def test_notebook_page_is_self_contained(dense):
 def test_policy_in_words():
     policy = Policy(dp=4, tp=2, zero=3, micro_batch=2, recompute="full", recompute_layers=3)
     assert policy_text(policy) == "dp 4, tp 2, zero 3, micro 2, recompute full (3 layers)"
-    assert policy_code(policy) == "dp4 tp2 z3 mb2 full"
+    assert policy_code(policy) == "dp4 tp2 z3 mb2 full3"
 
 
 def test_assumptions_tell_measured_from_borrowed_kernels(dense):

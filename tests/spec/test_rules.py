@@ -57,8 +57,17 @@ def test_experts_divide() -> None:
     assert verdict_of(MIXTRAL, CLUSTER, JOB, Policy(dp=8, tp=8, etp=3)).rule == "tp divides width"
 
 
+def test_experts_lie_on_neighbouring_ranks() -> None:
+    spread = Policy(dp=16, tp=2, pp=2, ep=8, order="tp-pp-cp-dp")
+    verdict = verdict_of(MIXTRAL, CLUSTER, JOB, spread)
+    assert verdict.rule == "order"
+    assert verdict.cure is not None
+    assert verdict_of(MIXTRAL, CLUSTER, JOB, verdict.cure).legal
+
+
 def test_every_rule_can_fail() -> None:
-    shown = {*BROKEN, "cp divides the sequence", "sequence parallel divides the sequence", "tp divides width"}
+    shown = {*BROKEN, "cp divides the sequence", "sequence parallel divides the sequence",
+             "tp divides width", "order"}  # fmt: skip
     assert shown == {rule.name for rule in RULES}
 
 

@@ -14,6 +14,7 @@ VERBS: dict[str, str] = {
     "stages": "The best layers for each pipeline stage, and which of them recompute.",
     "search": "Layers, recompute, GPUs and TP of each stage: five methods, one space.",
     "layouts": "Layouts that others published: predicted against reported, and their rank.",
+    "cuts": "The tensor-parallel cut of every matrix: collectives, time near and far, memory.",
     "validate": "Predictions held against a table of measured runs.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
     "models": "The models shardwise knows, or everything about one of them.",

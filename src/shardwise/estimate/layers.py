@@ -98,7 +98,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     zero = np.zeros_like(layout.tp)
     forward, backward, weight = zero, zero, zero
     for gemm in work.gemms:
-        f, i, w = _gemm(gemm, machine)
+        f, i, w = gemm_passes(gemm, machine)
         forward, backward, weight = forward + f, backward + (i + w), weight + w
     attention = zero
     if work.attention is not None:
@@ -121,8 +121,8 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     )
 
 
-def _gemm(gemm: Gemm, machine: Machine) -> tuple[Numbers, Numbers, Numbers]:
-    """Forward, input gradient and weight gradient of one product."""
+def gemm_passes(gemm: Gemm, machine: Machine) -> tuple[Numbers, Numbers, Numbers]:
+    """Seconds of the forward, input-gradient and weight-gradient pass of one product."""
     curve, stack, precision = machine.curve, machine.stack, machine.precision
     low = precision.compute in ("fp8", "fp4")
     dtype = precision.compute if gemm.low_precision or not low else "bf16"

@@ -36,29 +36,27 @@ class _BoundedLoader(yaml.SafeLoader):
         return node
 
 
-def read_yaml(path: Path) -> str:
+def read_yaml(path: Path, what: str = "cluster") -> str:
     """The text of a YAML file of reasonable size."""
     try:
         if not path.is_file():
-            raise ValueError(f"cluster file {str(path)!r} does not exist or is not a file; check the path")
+            raise ValueError(f"{what} file {str(path)!r} does not exist or is not a file; check the path")
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
     except OSError as error:
-        raise ValueError(f"cluster file {str(path)!r} cannot be read: {error.strerror}") from error
+        raise ValueError(f"{what} file {str(path)!r} cannot be read: {error.strerror}") from error
     if len(data) > LARGEST_FILE:
-        raise ValueError(
-            f"cluster file {str(path)!r} is larger than {LARGEST_FILE >> 20} MiB; a cluster needs far less"
-        )
+        raise ValueError(f"{what} file {str(path)!r} is larger than {LARGEST_FILE >> 20} MiB; a {what} needs far less")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"cluster file {str(path)!r} is not UTF-8 text (byte {error.start})") from error
+        raise ValueError(f"{what} file {str(path)!r} is not UTF-8 text (byte {error.start})") from error
 
 
 def parse_yaml(text: str, where: str) -> Any:
     """Nested dicts and lists whose leaves are text; None for an empty document."""
     if len(text) > LARGEST_FILE:
-        raise ValueError(f"{where}: more than {LARGEST_FILE} characters; a cluster needs far less")
+        raise ValueError(f"{where}: more than {LARGEST_FILE} characters; write less")
     try:
         node = yaml.compose(text, Loader=_BoundedLoader)
     except yaml.MarkedYAMLError as error:

@@ -275,4 +275,5 @@ def replace_degrees(policy: Policy, degrees: Policy) -> Policy:
     return replace(
         policy, tp=degrees.tp, pp=degrees.pp, cp=degrees.cp, dp=degrees.dp, vpp=degrees.vpp, ep=degrees.ep, etp=0,
         micro_batch=degrees.micro_batch, schedule=degrees.schedule, shard_group=0, recompute_layers=-1,
+        order=degrees.order,
     )  # fmt: skip

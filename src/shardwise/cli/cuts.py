@@ -1,0 +1,154 @@
+"""`shardwise cuts`: which way to cut every matrix of a block, a chain or a graph of products."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from shardwise.arch import model_of
+from shardwise.cli._cuts_page import Asked, as_json, show
+from shardwise.cli._job import DEFAULT_STACK, PrecisionName, StackName
+from shardwise.cli._options import Json, ProfileFile, profile_or_none
+from shardwise.cli._output import print_json
+from shardwise.cli._progress import bar
+from shardwise.estimate.layers import Machine
+from shardwise.registry import closest
+from shardwise.search.cuts import BLOCKS, Graph, block_of, chain, graph_from_file, machine_at, study
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Precision, precision_of
+from shardwise.spec.load import cluster_of
+from shardwise.spec.stack import known_stack
+from shardwise.units import bytes_of, count_of
+
+NOTHING_FITS = 1
+TOKENS = 8192
+MOST_RANKS = 4096
+MOST_TOKENS = 10**9
+MOST_SIZES = 65
+WIDEST = 10**7
+MOST_TOP = 20
+
+
+def cuts(
+    model: Annotated[str | None, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")] = None,
+    /,
+    *,
+    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
+    tp: Annotated[int, Parameter(help="Ranks the matrices are cut over.")] = 8,
+    block: Annotated[str | None, Parameter(help="attention, mlp, moe or layer (default) of the model.")] = None,
+    sizes: Annotated[str | None, Parameter(name="--chain", help="Sizes of y = W3 W2 W1 x, as 4096,16384,4096.")] = None,
+    file: Annotated[Path | None, Parameter(name="--graph", help="A graph of products, as a YAML file.")] = None,
+    tokens: Annotated[str | None, Parameter(help="Tokens of a micro-batch; default 8192.")] = None,
+    seq: Annotated[str | None, Parameter(help="Tokens of a sequence; default: all of them are one.")] = None,
+    ends: Annotated[
+        str | None,
+        Parameter(
+            help="How x and y lie: replicated, tokens, features, any (of the first two); default: any, for a "
+            "chain or file replicated."
+        ),
+    ] = None,
+    accumulate: Annotated[int, Parameter(help="Micro-batches per sum of weight gradients.")] = 1,
+    memory: Annotated[str | None, Parameter(help="Most weights a rank may hold, as '200 MiB'.")] = None,
+    top: Annotated[int, Parameter(help="Next best cuts to show.")] = 3,
+    method: Annotated[str, Parameter(help="auto, dp (chains), ip (graphs) or exhaustive.")] = "auto",
+    precision: PrecisionName = "bf16",
+    stack: StackName = DEFAULT_STACK,
+    profile: ProfileFile = None,
+    json: Json = False,
+) -> int:
+    """Cost of every cut with its collectives, forward and backward, inside a fast domain and across nodes."""
+    _check(tp, accumulate, top)
+    cluster, recipe = cluster_of(on), precision_of(precision)
+    notes: list[str] = []
+    sequences, length = _tokens(tokens, seq, notes)
+    graph = _graph(model, block, sizes, file, tp, sequences, length, recipe)
+    places = _places(cluster, stack, recipe, tp, profile, notes)
+    limit = float("inf") if memory is None else bytes_of(memory, "memory")
+    held = _ends(ends, graph, tp, sizes is not None or file is not None)
+    with bar("cuts") as progress:
+        found = study(graph, places, ends=held, top=top, most_bytes=limit, accumulate=accumulate, method=method,
+                      progress=progress)  # fmt: skip
+    ask = Asked(cluster, tp, sequences, length, recipe, stack, accumulate, limit, [*notes, *found.notes])
+    if json:
+        print_json(as_json(ask, found))
+    else:
+        show(ask, found)
+    return 0 if found.found else NOTHING_FITS
+
+
+def _check(tp: int, accumulate: int, top: int) -> None:
+    for name, value, least, most in (
+        ("tp", tp, 2, MOST_RANKS), ("accumulate", accumulate, 1, 10**6), ("top", top, 0, MOST_TOP),
+    ):  # fmt: skip
+        if not least <= value <= most:
+            raise ValueError(f"{name}: {value} is out of range; write a whole number from {least} to {most:,}")
+
+
+def _tokens(tokens: str | None, seq: str | None, notes: list[str]) -> tuple[int, int]:
+    """(sequences, tokens of each)."""
+    count = TOKENS if tokens is None else count_of(tokens, "tokens")
+    if tokens is None:
+        notes.append(f"--tokens not given: {TOKENS:,} assumed")
+    if not 1 <= count <= MOST_TOKENS:
+        raise ValueError(f"tokens: {tokens!r} is out of range; write a whole number from 1 to {MOST_TOKENS:,}")
+    length = count if seq is None else count_of(seq, "seq")
+    if length < 1 or count % length:
+        raise ValueError(f"seq: {length:,} does not divide {count:,} tokens; write a divisor of --tokens")
+    return count // length, length
+
+
+def _graph(
+    model: str | None, block: str | None, sizes: str | None, file: Path | None, tp: int, sequences: int, seq: int,
+    precision: Precision,
+) -> Graph:  # fmt: skip
+    if sum(given is not None for given in (model, sizes, file)) != 1:
+        raise ValueError("what to cut: write one of a model, --chain 4096,16384,4096 and --graph FILE.yaml")
+    if block is not None and model is None:
+        raise ValueError("block: only a model has blocks; leave --block out")
+    if sizes is not None:
+        return chain(_sizes(sizes), tp, sequences * seq, precision)
+    if file is not None:
+        return graph_from_file(file, tp, sequences, seq, precision)
+    assert model is not None
+    block = block or "layer"
+    if block not in BLOCKS:
+        raise ValueError(f"block: {block!r} is unknown; {closest(block, list(BLOCKS))}")
+    return block_of(model_of(model), block, tp, sequences, seq, precision)
+
+
+def _sizes(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    plain = all(word.isascii() and word.isdigit() and len(word) <= 8 and 0 < int(word) <= WIDEST for word in words)
+    if not plain or not 2 <= len(words) <= MOST_SIZES:
+        raise ValueError(
+            f"chain: {text[:40]!r} is no list of 2 to {MOST_SIZES} widths up to {WIDEST:,}; "
+            "write for example 4096,16384,4096"
+        )
+    return [int(word) for word in words]
+
+
+def _ends(text: str | None, graph: Graph, tp: int, bare: bool) -> tuple[str, ...]:
+    dealt = ("replicated", "tokens") if graph.tokens % tp == 0 else ("replicated",)
+    if text is None:
+        return ("replicated",) if bare else dealt
+    return dealt if text == "any" else (text,)
+
+
+def _places(
+    cluster: Cluster, stack: str, precision: Precision, tp: int, profile: Path | None, notes: list[str]
+) -> dict[str, Machine]:
+    """Ranks side by side; and one in each fast domain, where the cluster has so many."""
+    if tp > cluster.gpus:
+        raise ValueError(f"tp: {tp} ranks need {tp} GPUs, {cluster.name} has {cluster.gpus}; write fewer")
+    software, measured = known_stack(stack), profile_or_none(profile)
+    near, node = cluster.levels[0], cluster.node_size
+    name = {"nvlink": "NVLink", "pcie": "PCIe"}.get(near.kind, near.name) if tp <= node else "packed"
+    if tp > node:
+        notes.append(f"packed: {tp} neighbouring GPUs, {node} in a fast domain")
+    places = {name: machine_at(cluster, software, precision, tp, 1, measured)}
+    if node > 1 and tp * node <= cluster.gpus:
+        places["nodes"] = machine_at(cluster, software, precision, tp, node, measured)
+    else:
+        notes.append(f"across nodes is not priced: {tp} ranks, one in each fast domain of {node}, need "
+                     f"{tp * node:,} GPUs and {cluster.name} has {cluster.gpus:,}")  # fmt: skip
+    return places

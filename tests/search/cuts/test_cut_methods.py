@@ -1,0 +1,151 @@
+"""Dynamic and integer programming against enumeration, on drawn chains and graphs."""
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_graphs import CLUSTER, ROUTED, block, problem, stack
+
+from shardwise.arch import model_of
+from shardwise.search.cuts import (
+    Problem,
+    block_of,
+    chain,
+    dynamic_programming,
+    exhaustive,
+    integer_programming,
+    machine_at,
+)
+from shardwise.search.cuts._build import Builder
+from shardwise.spec.job import precision_of
+
+BF16 = precision_of("bf16")
+WIDTHS = st.sampled_from([12, 60, 64, 256, 1000, 1024, 4096, 16384])
+slowly = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def settings_of(draw):
+    return {
+        "ranks": draw(st.sampled_from([2, 4, 8])), "tokens": draw(st.sampled_from([16, 100, 4096, 65536])),
+        "stride": draw(st.sampled_from([1, 8])), "ends": draw(st.sampled_from(["replicated", "tokens", "features"])),
+        "keeps": draw(st.booleans()), "accumulate": draw(st.sampled_from([1, 7])), "count": draw(st.integers(1, 6)),
+    }  # fmt: skip
+
+
+def task_of(graph, how):
+    try:
+        graph = graph.with_ends(how["ends"])
+    except ValueError:
+        graph = graph.with_ends("replicated")
+    machine = machine_at(CLUSTER, stack(how["keeps"]), BF16, graph.ranks, how["stride"])
+    return Problem(graph, machine, how["accumulate"])
+
+
+def seconds(task, found):
+    return [task.price(assignment).seconds for assignment in found]
+
+
+def cuts(task, found):
+    return [tuple(assignment[place] for place in task.graph.shown) for assignment in found]
+
+
+def same(task, found, truth):
+    """The same times in the same order, different cuts; what ties may stand in any order."""
+    assert seconds(task, found) == pytest.approx(seconds(task, truth), rel=1e-9)
+    assert len(set(cuts(task, found))) == len(found) == len(truth)
+
+
+def limit_of(task, share):
+    least = sum(min(sizes) for sizes in task.bytes)
+    most = sum(max(sizes) for sizes in task.bytes)
+    return least + share * (most - least) if np.isfinite(share) else np.inf
+
+
+@slowly
+@given(st.lists(WIDTHS, min_size=2, max_size=6), settings_of(), st.sampled_from([-0.1, 0.0, 0.2, 0.6, np.inf]))
+def test_chains(sizes, how, share):
+    task = task_of(chain(sizes, how["ranks"], how["tokens"], BF16), how)
+    limit = limit_of(task, share)
+    truth = exhaustive.best(task, how["count"], limit)
+    assert bool(truth) == (share >= 0 or len({limit_of(task, 0), limit_of(task, 1)}) == 1)
+    same(task, dynamic_programming.best(task, how["count"], limit), truth)
+    same(task, integer_programming.best(task, how["count"], limit), truth)
+
+
+@st.composite
+def graphs(draw):
+    """Products, sums, norms and activations over whatever was made before."""
+    how = draw(settings_of())
+    made = Builder("drawn", how["ranks"], how["tokens"], BF16)
+    made.input("x", draw(WIDTHS))
+    for number in range(draw(st.integers(1, 6))):
+        name, read = f"t{number}", draw(st.sampled_from(sorted(made.tensors)))
+        alike = [t for t in sorted(made.tensors) if made.tensors[t].width == made.tensors[read].width]
+        kind = draw(st.sampled_from(["matrix", "matrix", "matrix", "add", "norm", "activation"]))
+        if kind == "matrix":
+            made.matrix(name, read, draw(WIDTHS))
+        elif kind == "norm":
+            made.norm(name, read, made.tensors[read].width)
+        elif kind == "add":
+            made.add(name, read, draw(st.sampled_from(alike)))
+        else:
+            made.activation(name, *draw(st.lists(st.sampled_from(alike), min_size=1, max_size=2)))
+    used = {read for op in made.ops for read in op.reads}
+    return made.graph(tuple(name for name in made.tensors if name not in used)), how
+
+
+@slowly
+@given(graphs(), st.sampled_from([0.0, 0.3, np.inf]))
+def test_graphs(drawn, share):
+    graph, how = drawn
+    task = task_of(graph, how)
+    limit = limit_of(task, share)
+    truth = exhaustive.best(task, how["count"], limit)
+    same(task, integer_programming.best(task, how["count"], limit), truth)
+    if graph.is_chain:
+        same(task, dynamic_programming.best(task, how["count"], limit), truth)
+
+
+@pytest.mark.parametrize("stride", [1, 8])
+@pytest.mark.parametrize("name", ["llama-3-8b attention", "llama-3-8b mlp", "gpt-3-175b mlp", "mixtral-8x7b moe",
+                                  "deepseek-v3 attention"])  # fmt: skip
+def test_blocks_of_models(name, stride):
+    model, part = name.split()
+    for ends in ("replicated", "tokens"):
+        graph = block_of(model_of(model), part, 8, 1, 8192, BF16).with_ends(ends)
+        task = Problem(graph, machine_at(CLUSTER, stack(), BF16, 8, stride))
+        same(task, integer_programming.best(task, 4), exhaustive.best(task, 4))
+
+
+@pytest.mark.slow
+def test_a_whole_layer():
+    graph = block_of(model_of("llama-3-8b"), "layer", 8, 1, 8192, BF16).with_ends("tokens")
+    task = Problem(graph, machine_at(CLUSTER, stack(), BF16, 8, 1))
+    same(task, integer_programming.best(task, 4), exhaustive.best(task, 4, most_points=20_000_000))
+
+
+def test_no_assignment_is_below_the_best():
+    task = problem(block("moe", 4, feed_forward=None, experts=ROUTED).with_ends("tokens"))
+    best = task.price(integer_programming.best(task)[0]).seconds
+    draw = np.random.default_rng(1)
+    for _ in range(500):
+        assignment = tuple(int(draw.integers(len(op.choices))) for op in task.graph.ops)
+        assert task.price(assignment).seconds >= best * (1 - 1e-9)
+
+
+def test_what_a_method_cannot_do_is_said():
+    task = problem(block("attention", 4).with_ends("tokens"))
+    with pytest.raises(ValueError, match="write --method ip"):
+        dynamic_programming.best(task)
+    with pytest.raises(ValueError, match="write --method ip"):
+        exhaustive.best(task, most_points=10)
+
+
+def test_without_scipy_integer_programming_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    task = problem(block("mlp", 4).with_ends("tokens"))
+    with pytest.raises(ValueError, match=r"install shardwise\[fit\]"):
+        integer_programming.best(task)
