@@ -1,8 +1,11 @@
 """Ring: every rank sends to the next; the optimum in bytes, linear in latency."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Shape
+from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.collectives._flows import flows, ring_round
 from shardwise.collectives._wire import Array, Wire, parts, ring_all_gather, ring_reduce_scatter
 
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
@@ -18,6 +21,12 @@ def _sent(op: str, ranks: int, local: int) -> Floats:  # noqa: ARG001
 
 def _rounds(op: str, ranks: int, local: int) -> int:  # noqa: ARG001
     return _PASSES[op] * (ranks - 1)
+
+
+def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:  # noqa: ARG001
+    if op == "broadcast":
+        return (flows([rank], [rank + 1], 1.0) for rank in range(ranks - 1))
+    return ring_round([range(ranks)], 1.0 / ranks, _PASSES[op] * (ranks - 1))
 
 
 def _load(op: str, shape: Shape) -> Load:
@@ -51,5 +60,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="ring", ops=tuple(_PASSES), style="ring", pooled=True, automatic=True, reduces_at="none", spans_nodes=False,
-    sent=_sent, rounds=_rounds, load=_load, run=_run,
+    sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, run=_run,
 )  # fmt: skip

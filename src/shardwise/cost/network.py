@@ -149,6 +149,9 @@ class Network:
             legal &= shape.nodes > 1.0
         if found.reduces_at == "node":
             legal &= self.reducing[0] & shape.crossed[0]
+        if found.reduces_at == "network":
+            able = np.array(self.reducing[1:]).reshape(-1, *[1] * shape.size.ndim)
+            legal &= (able | ~shape.crossed[1:]).all(axis=0)
         if found.reduces_at == "all":
             # In the fabric the switches add what a reducing node hands up; without one there is nothing to hand.
             able = np.array(self.reducing).reshape(-1, *[1] * shape.size.ndim)
