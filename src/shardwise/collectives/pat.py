@@ -1,7 +1,7 @@
 """PAT, parallel aggregated trees: every rank is the root of a binary tree, and all trees share their messages.
 
 As few bytes as a ring in ceil(log2 n) rounds. Far ranks come first in a gather, when little is held, and last in a
-scatter, when little is left (Jeaugey 2025, arXiv:2506.20252). NCCL from 2.23 on may take it for groups with one rank per
+scatter, when little is left (Jeaugey 2025, arXiv:2506.20252). NCCL from 2.23 on may take it for one rank per
 node; the measured runs behind our constants are mostly older, so it runs only when named.
 """
 

@@ -173,7 +173,8 @@ class Network:
             fill = np.zeros_like(shape.size)
             by_level = np.zeros_like(shape.members)
             for i, level in enumerate(levels):
-                style, wire = styles[i], level.usable_bandwidth * self.efficiency[i]
+                style = styles[i]
+                wire = level.usable_bandwidth * self.efficiency[i] * level.mesh_share(shape.members[i] / shape.below[i])
                 start = start + load.steps[i] * (style.step_us[k] * 1e-6 + level.latency_s)
                 crowding = self._crowding(found, level.kind, shape.below[i])
                 by_level[i] = load.volume[i] * crowding / (wire * style.rate[k])
