@@ -111,15 +111,13 @@ def _print_links(blame: Diagnosis) -> None:
 
 
 def _print_plan(plan: list[list[tuple[str, str]]], cluster: Cluster) -> None:
-    title = f"pairs to measure: {len(plan)} rounds, one after another; the pairs of a round at once"
     rows = []
     for number, each in enumerate(plan, start=1):
         names = ", ".join(f"{a}-{b}" for a, b in each[:SHOWN_PAIRS])
         rows.append([str(number), names + (f" and {len(each) - SHOWN_PAIRS} more" if len(each) > SHOWN_PAIRS else "")])
-    print_table(title, ["round", "pairs"], rows, words=2)
-    if plan:
-        print("\none such command a pair, then `shardwise fabric expect --on CLUSTER --pairs *.json`:")
-        print("  " + _command(*plan[0][0], cluster).replace(" all_reduce_perf", " \\\n    all_reduce_perf"))
+    print_table("to measure", ["round", "pairs"], rows, words=2)
+    print("\nround after round, the pairs of a round at once; then again with --pairs *.json:")
+    print("  " + _command(*plan[0][0], cluster).replace(" all_reduce_perf", " \\\n    all_reduce_perf"))
 
 
 def _command(a: str, b: str, cluster: Cluster) -> str:
