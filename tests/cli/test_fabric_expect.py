@@ -144,6 +144,11 @@ def test_bad_pairs(tmp_path, capsys, content, words):
     assert words in capsys.readouterr().err
 
 
+def test_an_unknown_sub_command(capsys):
+    assert main(["fabric", "expekt"]) == 2
+    assert "fabric has no sub-command 'expekt'" in capsys.readouterr().err
+
+
 def test_bad_input(tmp_path, capsys, measured):
     assert main(["fabric", "expect", str(tmp_path / "none"), "--on", "dgx-h100:64"]) == 2
     assert main(["fabric", "expect", measured(), "--on", "dgx-h100:8"]) == 2

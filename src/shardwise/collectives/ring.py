@@ -23,10 +23,23 @@ def _rounds(op: str, ranks: int, local: int) -> int:  # noqa: ARG001
     return _PASSES[op] * (ranks - 1)
 
 
-def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:  # noqa: ARG001
+def _channels(ranks: int, local: int) -> list[list[int]]:
+    """A ring for each network card: nodes are walked up and down by turns, so that a ring enters a node on the rail
+    on which it left the one before, and every card carries its share."""
+    if local in (1, ranks):
+        return [list(range(ranks))]
+    rings = []
+    for first in range(local):
+        up = [(first + step) % local for step in range(local)]
+        rings.append([node * local + place for node in range(ranks // local) for place in up[:: -1 if node % 2 else 1]])
+    return rings
+
+
+def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:
     if op == "broadcast":
         return (flows([rank], [rank + 1], 1.0) for rank in range(ranks - 1))
-    return ring_round([range(ranks)], 1.0 / ranks, _PASSES[op] * (ranks - 1))
+    rings = _channels(ranks, local)
+    return ring_round(rings, 1.0 / ranks / len(rings), _PASSES[op] * (ranks - 1))
 
 
 def _load(op: str, shape: Shape) -> Load:
