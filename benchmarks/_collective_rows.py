@@ -45,6 +45,11 @@ class Row:
         return f"{self.gpu} " + ("node" if self.nodes == 1 else "EFA" if self.efa else "RDMA")
 
     @property
+    def family(self) -> str:
+        """The kind of link that carries it, on all GPUs that have it."""
+        return f"NVLink{self.generation}" if self.nodes == 1 else "EFA" if self.efa else "RDMA"
+
+    @property
     def trusted(self) -> bool:
         """Short collectives timed from the host carry its launch overhead; those of the graph-captured sweep do not."""
         least = MIB if self.nodes > 1 else 16 * MIB

@@ -15,16 +15,20 @@ Scored = list[tuple[Row, float]]
 
 
 def measure(data: Path, write: bool) -> dict[str, Any]:
-    """collectives_mape: shipped constants; collectives_left_out_mape: every fabric by a fit without any of its rows."""
+    """collectives_mape: shipped constants; collectives_left_out_mape: every fabric by a fit without any of its rows;
+    left_out_mean_of_fabrics: each fabric counted once; left_out_family: a whole NVLink generation, or EFA, or RDMA."""
     rows = read(data)
-    unseen = held_out(rows)
+    unseen = held_out(rows, lambda row: row.fabric)
     if write:
         write_bands(unseen)
     shipped, left_out = _long(errors(default_links(), None, rows)), _long(unseen)
+    families = _long(held_out(rows, lambda row: row.family))
     return {
         "collectives_rows": len(shipped),
         "collectives_mape": _mape(shipped),
         "collectives_left_out_mape": _mape(left_out),
+        "collectives_left_out_mean_of_fabrics": round(float(np.mean(list(_by_fabric(left_out).values()))), 4),
+        "collectives_left_out_family_mape": _mape(families),
         "collectives_by_fabric": _by_fabric(shipped),
         "collectives_left_out_by_fabric": _by_fabric(left_out),
     }

@@ -156,12 +156,12 @@ def summary(found: list[tuple[Row, float]], key: Callable[[Row], str]) -> dict[s
     }
 
 
-def held_out(rows: list[Row]) -> list[tuple[Row, float]]:
-    """Every fabric predicted by constants fitted, from the same start, without any row of it."""
+def held_out(rows: list[Row], key: Callable[[Row], str]) -> list[tuple[Row, float]]:
+    """Every fabric (or whatever `key` names) predicted by constants fitted, from the same start, without its rows."""
     found = []
-    for fabric in sorted({row.fabric for row in rows}):
-        links, latency = fit_all([row for row in rows if row.fabric != fabric])
-        found += errors(links, latency, [row for row in rows if row.fabric == fabric])
+    for name in sorted({key(row) for row in rows}):
+        links, latency = fit_all([row for row in rows if key(row) != name])
+        found += errors(links, latency, [row for row in rows if key(row) == name])
     return found
 
 
@@ -211,7 +211,7 @@ def main() -> None:
     found = {"all": summary(scored, bucket), "by_fabric": summary(scored, lambda row: row.fabric)}
     found["by_source"] = summary(scored, lambda row: f"{row.source} {row.gpu} {row.gpus}")
     if args.held_out:
-        found["held_out"] = summary(held_out(rows), bucket)
+        found["held_out"] = summary(held_out(rows, lambda row: row.fabric), bucket)
     for part, table in found.items() if not args.json else ():
         for name, figures in table.items():
             print(part, name, figures)

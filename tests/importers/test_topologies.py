@@ -1,6 +1,10 @@
 """Topologies that tools print -> clusters, and files that are none."""
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from topologies import cube_xml, matrix, nccl_xml
 
 from shardwise.cli import main
@@ -135,3 +139,15 @@ def test_the_verb_prints_a_file_every_verb_reads(tmp_path, capsys):
     assert main(["clusters", "dgx-h100", "--from", str(source)]) == 2
     assert main(["clusters", "--gpus", "8"]) == 2
     assert main(["clusters", "--from", str(tmp_path / "none.xml")]) == 2
+
+
+SAMPLES = {nccl_topology.parse: nccl_xml().encode(), nvidia_smi.parse: matrix().encode()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(list(SAMPLES)), st.integers(0, 6000), st.binary(max_size=12), st.integers(0, 40))
+def test_a_damaged_file_is_read_or_refused(parse, at, junk, cut):
+    sample = SAMPLES[parse]
+    damaged = sample[:at] + junk + sample[at + cut :]
+    with suppress(ValueError):
+        assert cluster_from_topology(parse(damaged), "site", gpus=16)[0].gpus == 16

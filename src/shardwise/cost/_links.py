@@ -45,13 +45,12 @@ class Link(Struct, frozen=True, forbid_unknown_fields=True):
     def on(self, gpu: Gpu) -> "Link":
         """The constants as they would be on another GPU.
 
-        The work of a step, and of protocols that check a flag in every line, is instructions and goes with the clock; a
-        copy goes with the memory; long messages with the link.
+        The work of a step, of protocols that check a flag in every line, and of a copy is instructions of a few SMs and
+        goes with the clock; long messages go with the link.
         """
         if not self.gpu:
             return self
-        measured = gpu_of(self.gpu)
-        clock, memory = gpu.boost_clock_hz / measured.boost_clock_hz, gpu.memory_bandwidth / measured.memory_bandwidth
+        clock = gpu.boost_clock_hz / gpu_of(self.gpu).boost_clock_hz
 
         def moved(style: Style | None) -> Style | None:
             if style is None:
@@ -65,7 +64,7 @@ class Link(Struct, frozen=True, forbid_unknown_fields=True):
             )
 
         styles = {name: moved(getattr(self, name)) for name in ("ring", "pairwise", "tree", "switch")}
-        return replace(self, **styles, copy_bytes_per_s=self.copy_bytes_per_s * memory, gpu=gpu.name)
+        return replace(self, **styles, copy_bytes_per_s=self.copy_bytes_per_s * clock, gpu=gpu.name)
 
 
 class Links(Struct, frozen=True, forbid_unknown_fields=True):
