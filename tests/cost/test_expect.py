@@ -55,6 +55,14 @@ def test_only_short_messages_low():
     assert not found.explanation
 
 
+def test_a_few_low_sizes_are_no_verdict():
+    rows = points()
+    slow = [row | {"seconds": row["seconds"] * (1.5 if row["bytes"] in (2**26, 2**28) else 1.0)} for row in rows]
+    found = expect(slow, H100)
+    assert [v.bytes for v in found.verdicts if v.word == "low"] == [2**26, 2**28]
+    assert not found.low
+
+
 def test_faster_than_expected_is_not_low():
     found = expect(points(factor=3.0), H100)
     assert not found.low

@@ -129,12 +129,13 @@ def _notes(cluster: Cluster, found: Expectation | None, blame: Diagnosis | None,
     notes = []
     if found is not None:
         low, all_ = sum(row.word == "low" for row in found.verdicts), len(found.verdicts)
-        notes.append(f"verdict: {'low' if found.low else 'as expected'}, {low} of {all_} sizes below their band")
+        word = f"low ({', '.join(found.low_classes)})" if found.low else "as expected"
+        notes.append(f"verdict: {word}, {low} of {all_} sizes below their band")
         if found.latency:
             notes.append("only short messages are low: look at start and steps (CPU governor, launch, GPUDirect)")
         notes += [
             f"suspicious: {each.level}; with {each.part:.2g} of its bandwidth the long messages come out to "
-            f"{each.misfit:.0%}" for each in found.suspects if not found.latency
+            f"{each.misfit:.0%}" for each in found.suspects if found.low and not found.latency
         ]  # fmt: skip
         notes += [f"closest explanation: {found.explanation}"] if found.explanation else []
         notes.append(f"closed form; the band holds {HELD:.0%} of measurements on fabrics left out of the fit")

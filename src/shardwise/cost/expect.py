@@ -85,8 +85,17 @@ class Expectation:
     """only short messages are low: the start or the steps, not the links' rate"""
 
     @property
+    def low_classes(self) -> tuple[str, ...]:
+        """Classes of size of which at least half the sizes are low; of a sound cluster a tenth of all sizes is."""
+        found = []
+        for name in dict.fromkeys(size_class(verdict.bytes) for verdict in self.verdicts):
+            words = [verdict.word for verdict in self.verdicts if size_class(verdict.bytes) == name]
+            found += [name] if words.count("low") >= len(words) / 2 else []
+        return tuple(found)
+
+    @property
     def low(self) -> bool:
-        return any(verdict.word == "low" for verdict in self.verdicts)
+        return bool(self.low_classes)
 
 
 def expect(points: Sequence[Point], cluster: Cluster) -> Expectation:
@@ -108,9 +117,12 @@ def expect(points: Sequence[Point], cluster: Cluster) -> Expectation:
     )
 
 
+def size_class(bytes_: float) -> str:
+    return "below 1 MiB" if bytes_ < MIB else "1 to 16 MiB" if bytes_ < 16 * MIB else "16 MiB and more"
+
+
 def band_of(nodes: int, bytes_: float) -> Band:
-    size = "below 1 MiB" if bytes_ < MIB else "1 to 16 MiB" if bytes_ < 16 * MIB else "16 MiB and more"
-    found = _bands()["one node" if nodes <= 1 else "several nodes"][size]
+    found = _bands()["one node" if nodes <= 1 else "several nodes"][size_class(bytes_)]
     return Band(min(found["low"], -NOISE), max(found["high"], NOISE))
 
 
