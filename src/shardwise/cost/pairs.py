@@ -4,6 +4,7 @@ The fabric is a tree: every node has a link into it, every block of a level an u
 slowest link, so a link that carried a fast pair is sound; the fewest others that lie on every slow pair are to blame.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,6 +14,8 @@ import numpy as np
 
 from shardwise.spec.cluster import Cluster
 
+Link = tuple[str, int]
+"""kind and number: a node's own link, or the uplink of a block of the level so called"""
 SLOW = 0.8
 """part of the reference below which a pair counts as slow"""
 REFERENCE = 0.9
@@ -61,7 +64,7 @@ def rounds(nodes: Sequence[str]) -> list[list[tuple[str, str]]]:
     ]
 
 
-def path(cluster: Cluster, first: int, second: int) -> list[tuple[str, int]]:
+def path(cluster: Cluster, first: int, second: int) -> list[Link]:
     """(kind of link, number) between two nodes: their own links, and uplinks of the blocks they do not share."""
     links, block = [("node", first), ("node", second)], 1
     for level in cluster.levels[1:-1]:
@@ -83,7 +86,7 @@ def diagnose(pairs: Sequence[Pair], nodes: Sequence[str], cluster: Cluster) -> D
     due = np.array([_share(cluster, links) for links in paths])
     rates = np.array([pair.bytes_per_s for pair in pairs]) / due
     reference = float(np.quantile(rates, REFERENCE))
-    best: dict[tuple[str, int], float] = {}
+    best: dict[Link, float] = {}
     for links, rate in zip(paths, rates, strict=True):
         best |= {link: max(best.get(link, 0.0), float(rate)) for link in links}
     slow = [index for index, rate in enumerate(rates) if rate < SLOW * reference]
@@ -98,7 +101,7 @@ def diagnose(pairs: Sequence[Pair], nodes: Sequence[str], cluster: Cluster) -> D
     )
 
 
-def _share(cluster: Cluster, links: Sequence[tuple[str, int]]) -> float:
+def _share(cluster: Cluster, links: Sequence[Link]) -> float:
     """Of a node's own rate, what an oversubscribed level leaves to each of its pairs."""
     crossed = {kind for kind, _ in links}
     own = cluster.levels[1].usable_bandwidth if len(cluster.levels) > 1 else 1.0
@@ -107,32 +110,34 @@ def _share(cluster: Cluster, links: Sequence[tuple[str, int]]) -> float:
 
 
 def _fewest(
-    suspects: dict[int, set[tuple[str, int]]], best: dict[tuple[str, int], float], rates: Sequence[float], sound: float
-) -> tuple[tuple[str, int], ...]:
+    suspects: dict[int, set[Link]], best: dict[Link, float], rates: Sequence[float], sound: float
+) -> tuple[Link, ...]:
     """The fewest links that lie on every slow pair; of as few, those whose rates come closest to the pairs'."""
     if not suspects:
         return ()
-    links = sorted({link for each in suspects.values() for link in each})
-    blamed: list[tuple[str, int]] = []
+    blamed: list[Link] = []
     left = dict(suspects)
-    while left and len(links) > MOST_TRIED:
-        most = max(links, key=lambda link: sum(link in each for each in left.values()))
-        blamed.append(most)
-        left = {index: each for index, each in left.items() if most not in each}
-        links = sorted({link for each in left.values() for link in each})
+    while len(links := sorted({link for each in left.values() for link in each})) > MOST_TRIED:
+        left = _blame_most(left, blamed)
     for count in range(1, MOST_TOGETHER + 1):
         covers = [found for found in combinations(links, count) if all(set(found) & each for each in left.values())]
         if left and covers:
             return (*blamed, *min(covers, key=lambda found: (_misfit(found, left, best, rates, sound), found)))
     while left:
-        most = max(links, key=lambda link: sum(link in each for each in left.values()))
-        blamed.append(most)
-        left = {index: each for index, each in left.items() if most not in each}
+        left = _blame_most(left, blamed)
     return tuple(blamed)
 
 
+def _blame_most(left: dict[int, set[Link]], blamed: list[Link]) -> dict[int, set[Link]]:
+    """Blames the link that lies on most slow pairs; returns the pairs it does not explain."""
+    counts = Counter(link for each in left.values() for link in each)
+    most = min(counts, key=lambda link: (-counts[link], link))
+    blamed.append(most)
+    return {index: each for index, each in left.items() if most not in each}
+
+
 def _misfit(
-    blamed: Sequence[tuple[str, int]], suspects: dict[int, set[tuple[str, int]]], best: dict[tuple[str, int], float],
+    blamed: Sequence[Link], suspects: dict[int, set[Link]], best: dict[Link, float],
     rates: Sequence[float], sound: float,
 ) -> float:  # fmt: skip
     """Squares of log(explained / measured) over the slow pairs, links at the best they showed."""
@@ -144,7 +149,7 @@ def _misfit(
 
 
 def _slow_link(
-    link: tuple[str, int], best: dict[tuple[str, int], float], suspects: dict[int, set[tuple[str, int]]],
+    link: Link, best: dict[Link, float], suspects: dict[int, set[Link]],
     reference: float, nodes: Sequence[str], cluster: Cluster,
 ) -> SlowLink:  # fmt: skip
     mine = [links for links in suspects.values() if link in links]
@@ -155,7 +160,7 @@ def _slow_link(
     )  # fmt: skip
 
 
-def _name(link: tuple[str, int], nodes: Sequence[str], cluster: Cluster) -> str:
+def _name(link: Link, nodes: Sequence[str], cluster: Cluster) -> str:
     kind, number = link
     if kind == "node":
         return f"host link of {nodes[number]}"
