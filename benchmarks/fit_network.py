@@ -1,114 +1,38 @@
-"""Fits cost/curves/network.toml to measured collectives and reports errors on groups left out of the fit.
+"""Fits cost/curves/network.toml to measured collectives and reports errors on fabrics left out of the fit.
 
     python benchmarks/fit_network.py collectives.csv [--refit [--write]] [--held-out] [--json]
 
 One node: every NVLink generation has its own constants. Network: one set for all, plus the latency that EFA adds over
-InfiniBand (reported: it belongs in the catalog's level latency). A group is (source, GPU, GPUs).
+InfiniBand (reported: it belongs in the catalog's level latency). A fabric is a GPU with its links, whoever measured it.
 """
 
 import argparse
-import csv
 import json
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
+from _collective_rows import MIB, Floats, Row, batches, errors, read
 from shardwise.cost._links import Links, default_links
-from shardwise.cost.network import network_of
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.load import cluster_of
 
-Floats = NDArray[np.float64]
 CURVES = Path(__file__).resolve().parents[1] / "src" / "shardwise" / "cost" / "curves" / "network.toml"
 START = Path(__file__).resolve().with_name("network_start.toml")
-MIB = 2.0**20
 EFA_LATENCY = 50e-6
-"""where its fit starts, and what shipped constants are scored with: aws-p5 in the catalog states less"""
+"""where its fit starts"""
 SPREAD = 6.0
 """a constant may move by this factor from where the fit starts"""
-FABRICS = {"A100": "dgx-a100", "H100": "dgx-h100", "H200": "dgx-h200", "B200": "dgx-b200",
-           "B300": "dgx-b300", "GB200": "gb200-nvl72", "GB300": "gb300-nvl72"}  # fmt: skip
-EFA = {"A100": "aws-p4d", "H100": "aws-p5", "H200": "aws-p5", "B200": "aws-p5"}
-
-
-@dataclass(frozen=True)
-class Row:
-    group: tuple[str, str, int]
-    gpu: str
-    op: str
-    gpus: int
-    nodes: int
-    bytes: float
-    seconds: float
-    efa: bool
-    algorithm: str | None
-
-    @property
-    def generation(self) -> int:
-        return {"A": 3, "H": 4}.get(self.gpu[0], 5)
-
-
-def read(path: Path) -> list[Row]:
-    rows = []
-    with path.open(newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            gpu = line["gpu"].split("-")[0]
-            if not line["time_us"] or gpu not in FABRICS or not line["gpus"]:
-                continue
-            fabric = line["fabric"]
-            algorithm = "ring" if "Ring" in fabric else "nvls_tree" if fabric.endswith("NVLSTree") else None
-            op = {"alltoall": "all_to_all"}.get(line["op"], line["op"])
-            inside = int(line["nodes"]) == 1 or fabric == "NVL72"
-            rows.append(
-                Row((line["source"], gpu, int(line["gpus"])), gpu, op, int(line["gpus"]),
-                    1 if inside else int(line["nodes"]), float(line["bytes"]), float(line["time_us"]) * 1e-6,
-                    "EFA" in fabric, algorithm)
-            )  # fmt: skip
-    return rows
-
-
-def cluster(row: Row, efa_latency: float) -> Cluster:
-    if not (row.efa and row.nodes > 1):
-        return cluster_of(f"{FABRICS[row.gpu]}:{max(row.gpus, 8)}")
-    found = cluster_of(f"{EFA[row.gpu]}:{row.gpus}")
-    level = msgspec.structs.replace(found.levels[1], latency_s=efa_latency)
-    node = found.levels[0]
-    if row.gpu == "B200":
-        node = cluster_of("dgx-b200:8").levels[0]
-    gpu = cluster_of(f"{FABRICS[row.gpu]}:8").gpu
-    return msgspec.structs.replace(found, levels=(node, level), gpu=gpu)
-
-
-class Batch:
-    """Rows that share a cluster, an operation and an algorithm, as arrays."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-        self.bytes = np.array([row.bytes for row in rows])
-        self.size = np.array([row.gpus for row in rows])
-        self.measured = np.array([row.seconds for row in rows])
-
-    def predicted(self, links: Links, efa_latency: float) -> Floats:
-        row = self.rows[0]
-        network = network_of(cluster(row, efa_latency), links=links)
-        return network.seconds(row.op, self.bytes, self.size, 1, algorithm=row.algorithm)
-
-
-def batches(rows: Iterable[Row]) -> list[Batch]:
-    found: dict[tuple[object, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        gpus = 8 if row.nodes == 1 and row.gpus <= 8 else row.gpus
-        found[(row.gpu, row.op, row.nodes > 1, row.efa, row.algorithm, gpus)].append(row)
-    return [Batch(list(group)) for group in found.values()]
+SWEPT, SPARSE = 4e-4, 1.0
+"""rows that the start of a constant counts for: where all operations were swept the rows decide; where a few sites
+measured all_reduce only, each of the library's own constants counts as one row"""
+ROBUST = 0.15
+"""relative errors beyond this count in proportion, not squared"""
 
 
 Path_ = tuple[str | int, ...]
@@ -163,15 +87,19 @@ def spread(path: Path_) -> float:
 
 
 def fitted(
-    links: Links, paths: list[Path_], rows: list[Row], efa_latency: float, free_efa: bool
-) -> tuple[Links, float]:
-    """Constants near those given that bring log(predicted / measured) closest to zero."""
+    links: Links, paths: list[Path_], rows: list[Row], efa_latency: float | None, free_efa: bool, prior: float
+) -> tuple[Links, float | None]:
+    """Constants near those given that bring log(predicted / measured) closest to zero.
+
+    `prior`: how many rows the start of a constant counts for; what the rows do not tell stays as the library has it.
+    """
     tree, groups = mutable(links), batches(rows)
-    start = np.array([get(tree, path) for path in paths] + ([efa_latency * 1e6] if free_efa else []))
-    scale = np.maximum(np.abs(start), 1e-3)
+    first = efa_latency or EFA_LATENCY
+    begin = np.array([get(tree, path) for path in paths] + ([first * 1e6] if free_efa else []))
+    scale = np.maximum(np.abs(begin), 1e-3)
     upper = np.array([1.0 if "rate" in path else np.inf for path in paths] + ([np.inf] if free_efa else []))
 
-    def unpack(x: Floats) -> tuple[Links, float]:
+    def unpack(x: Floats) -> tuple[Links, float | None]:
         values = np.minimum(np.exp(x) * scale, upper)
         for path, value in zip(paths, values, strict=False):
             put(tree, path, float(value))
@@ -180,19 +108,12 @@ def fitted(
 
     def residuals(x: Floats) -> Floats:
         found, latency = unpack(x)
-        errors = [np.log(batch.predicted(found, latency) / batch.measured) for batch in groups]
-        return np.concatenate([*errors, 0.02 * x])
+        error = np.concatenate([np.log(batch.predicted(found, latency) / batch.measured) for batch in groups])
+        soft = np.sign(error) * ROBUST * np.sqrt(2.0 * (np.sqrt(1.0 + (error / ROBUST) ** 2) - 1.0))
+        return np.concatenate([soft, np.sqrt(prior) * x])
 
     limit = np.log([spread(path) for path in paths] + ([SPREAD] if free_efa else []))
-    best = least_squares(
-        residuals,
-        np.zeros_like(start),
-        bounds=(-limit, limit),
-        loss="soft_l1",
-        f_scale=0.15,
-        diff_step=0.02,
-        max_nfev=40,
-    )
+    best = least_squares(residuals, np.zeros_like(begin), bounds=(-limit, limit), diff_step=0.02, max_nfev=40)
     return unpack(best.x)
 
 
@@ -200,26 +121,23 @@ def start() -> Links:
     return msgspec.convert(tomllib.loads(START.read_text(encoding="utf-8")), Links)
 
 
-def fit_all(rows: list[Row], efa_latency: float) -> tuple[Links, float]:
+def fit_all(rows: list[Row]) -> tuple[Links, float | None]:
     links = start()
-    for generation in (3, 4, 5):
-        mine = [row for row in rows if row.nodes == 1 and row.generation == generation and trusted(row)]
-        links, _ = fitted(links, node_paths(generation), mine, efa_latency, free_efa=False)
-    across = [row for row in rows if row.nodes > 1 and trusted(row)]
-    return fitted(links, network_paths(), across, efa_latency, free_efa=True)
+    for generation in (2, 3, 4, 5):
+        mine = [row for row in rows if row.nodes == 1 and row.generation == generation and row.trusted]
+        if mine:
+            prior = SWEPT if {row.op for row in mine} > {"all_reduce"} else SPARSE
+            links, _ = fitted(links, node_paths(generation), mine, None, free_efa=False, prior=prior)
+        else:
+            links = without(links, generation)
+    across = [row for row in rows if row.nodes > 1 and row.trusted]
+    return fitted(links, network_paths(), across, EFA_LATENCY, free_efa=True, prior=SPARSE)
 
 
-def trusted(row: Row) -> bool:
-    """Short collectives timed from the host carry its launch overhead; those of the graph-captured sweep do not."""
-    return row.group[0] == "aiconfigurator" or row.bytes >= 16 * MIB or (row.nodes > 1 and row.bytes >= MIB)
-
-
-def errors(links: Links, efa_latency: float, rows: list[Row]) -> list[tuple[Row, float]]:
-    found = []
-    for batch in batches(rows):
-        relative = batch.predicted(links, efa_latency) / batch.measured - 1.0
-        found += list(zip(batch.rows, relative.tolist(), strict=True))
-    return found
+def without(links: Links, generation: int) -> Links:
+    """An NVLink generation nobody measured takes the nearest one's constants."""
+    kept = {name: link for name, link in links.link.items() if name != f"nvlink{generation}"}
+    return msgspec.structs.replace(links, link=kept)
 
 
 def bucket(row: Row) -> str:
@@ -238,26 +156,12 @@ def summary(found: list[tuple[Row, float]], key: Callable[[Row], str]) -> dict[s
     }
 
 
-def held_out(links: Links, rows: list[Row], efa_latency: float) -> list[tuple[Row, float]]:
-    """Every group predicted by constants fitted, from the same start, without it.
-
-    Node and network are separate fits: a group over nodes keeps the node constants of the full fit, in which it had
-    no part.
-    """
+def held_out(rows: list[Row], key: Callable[[Row], str]) -> list[tuple[Row, float]]:
+    """Every fabric (or whatever `key` names) predicted by constants fitted, from the same start, without its rows."""
     found = []
-    fresh = start()
-    over_nodes = msgspec.structs.replace(links, link={**links.link, "network": fresh.link["network"]})
-    for group in sorted({row.group for row in rows}):
-        mine = [row for row in rows if row.group == group]
-        rest = [row for row in rows if row.group != group]
-        if mine[0].nodes > 1:
-            across = [row for row in rest if row.nodes > 1 and trusted(row)]
-            fit, latency = fitted(over_nodes, network_paths(), across, EFA_LATENCY, free_efa=True)
-        else:
-            generation = mine[0].generation
-            same = [row for row in rest if row.nodes == 1 and row.generation == generation and trusted(row)]
-            fit, latency = fitted(fresh, node_paths(generation), same, efa_latency, free_efa=False)[0], efa_latency
-        found += errors(fit, latency, mine)
+    for name in sorted({key(row) for row in rows}):
+        links, latency = fit_all([row for row in rows if key(row) != name])
+        found += errors(links, latency, [row for row in rows if key(row) == name])
     return found
 
 
@@ -266,6 +170,8 @@ def toml(links: Links) -> str:
     lines = [f"cards_per_group = {tree['cards_per_group']}"]
     for name, link in tree["link"].items():
         lines += ["", f"[link.{name}]"]
+        if link["gpu"]:
+            lines.append(f'gpu = "{link["gpu"]}"')
         if link["copy_bytes_per_s"]:
             lines.append(f"copy_bytes_per_s = {link['copy_bytes_per_s']:.4g}")
         for style in ("ring", "tree", "switch", "pairwise"):
@@ -288,24 +194,26 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--write", action="store_true", help="write the constants where the package reads them")
     parser.add_argument("--refit", action="store_true", help="fit; without it the shipped constants are only scored")
-    parser.add_argument("--held-out", action="store_true", help="leave each group out in turn (minutes)")
+    parser.add_argument("--held-out", action="store_true", help="leave each fabric out in turn (minutes)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if not args.data.is_file():
         print(f"skipped: {args.data} is not here")
         return
-    rows, links, efa = read(args.data), default_links(), EFA_LATENCY
+    rows, links = read(args.data), default_links()
+    efa: float | None = None
     if args.refit:
-        links, efa = fit_all(rows, EFA_LATENCY)
-        print(f"EFA latency {efa * 1e6:.1f} us", file=sys.stderr)
+        links, efa = fit_all(rows)
+        print(f"EFA latency {(efa or 0.0) * 1e6:.1f} us", file=sys.stderr)
     if args.write:
         CURVES.write_text(header(CURVES.read_text(encoding="utf-8")) + toml(links), encoding="utf-8")
-    found = {"all": summary(errors(links, efa, rows), bucket), "efa_latency_us": round(efa * 1e6, 1)}
-    found["by_group"] = summary(errors(links, efa, rows), lambda row: " ".join(map(str, row.group)))
+    scored = errors(links, efa, rows)
+    found = {"all": summary(scored, bucket), "by_fabric": summary(scored, lambda row: row.fabric)}
+    found["by_source"] = summary(scored, lambda row: f"{row.source} {row.gpu} {row.gpus}")
     if args.held_out:
-        found["held_out"] = summary(held_out(links, rows, efa), bucket)
-    for part, table in found.items():
-        for name, figures in table.items() if isinstance(table, dict) and not args.json else ():
+        found["held_out"] = summary(held_out(rows, lambda row: row.fabric), bucket)
+    for part, table in found.items() if not args.json else ():
+        for name, figures in table.items():
             print(part, name, figures)
     if args.json:
         print(json.dumps(found))

@@ -97,10 +97,10 @@ def test_blocks_and_processes_change_nothing(monkeypatch):
 
 
 def test_ctrl_c_ranks_what_there_is(monkeypatch):
-    monkeypatch.setattr(scanning, "FRAMES", 100)
+    monkeypatch.setattr(scanning, "FRAMES", 20)
 
     def stop(done, _of):
-        if done >= 200:
+        if done >= 40:
             raise KeyboardInterrupt
 
     whole = scan(MODEL, CLUSTER, JOB, STACK, bounded=False, limits=SMALL)

@@ -15,7 +15,9 @@ from shardwise.work.runs import runs_of
 
 
 def test_runs_are_neighbours_that_agree():
-    policies = Policies.of([Policy(tp=2), Policy(tp=2, zero=3), Policy(tp=4), Policy(tp=2), Policy(tp=2, offload="both")])
+    policies = Policies.of(
+        [Policy(tp=2), Policy(tp=2, zero=3), Policy(tp=4), Policy(tp=2), Policy(tp=2, offload="both")]
+    )
     runs = runs_of(policies, FRAME)
     assert runs.first.tolist() == [0, 2, 3]
     assert runs.of.tolist() == [0, 0, 1, 2, 2]

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except UnknownCommandError:
-        return _refuse(_unknown(words[0]))
+        return _refuse(_unknown(words))
     except CycloptsError as problem:
         return _refuse(_one_line(problem))
     except (ValueError, OSError) as problem:
@@ -66,7 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _unknown(word: str) -> str:
+def _unknown(words: Sequence[str]) -> str:
+    word = words[0]
+    if word in VERBS:
+        return f"{word} has no sub-command {words[-1]!r}; see 'shardwise {word} --help'"
     if word.startswith("-"):
         return f"{word!r} is no option of shardwise itself; {closest(word, ['--help', '--version'])}"
     return f"{word!r} is no verb; {closest(word, list(VERBS))}"

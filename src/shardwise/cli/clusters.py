@@ -1,6 +1,7 @@
 """`shardwise clusters`: the cluster catalog, or one cluster level by level."""
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -10,8 +11,12 @@ from shardwise.cli import _notes
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.estimate.roofline import level_sizes
+from shardwise.importers import nccl_topology, nvidia_smi
+from shardwise.importers._file import read_bytes
+from shardwise.importers.topology import cluster_from_topology
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.load import cluster_of, to_yaml
+from shardwise.units import count_of, rate_of
 
 HEADS = ["level", "kind", "GPUs", "GB/s per GPU", "TB/s in all", "us", "oversub.", "rails", "reduces"]
 
@@ -20,25 +25,53 @@ def clusters(
     name: Annotated[str | None, Parameter(help="dgx-h100, dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")] = None,
     /,
     *,
+    source: Annotated[
+        Path | None,
+        Parameter(
+            name="--from", help="Instead of a name: NCCL topology XML of a machine, or its `nvidia-smi topo -m`."
+        ),
+    ] = None,
+    gpus: Annotated[str | None, Parameter(help="With --from: GPUs of the cluster, in machines like that one.")] = None,
+    gpu: Annotated[str | None, Parameter(help="With --from: the GPU, where the file does not tell it.")] = None,
+    nic: Annotated[str | None, Parameter(help="With --from: speed of each network card, as '400 Gbps'.")] = None,
     yaml: Annotated[bool, Parameter(negative=(), help="Print the cluster as a YAML file to edit.")] = False,
     json: Json = False,
 ) -> None:
     """The clusters shardwise knows, level by level; --yaml writes a file to edit."""
-    if name is None:
+    notes: list[str] = []
+    if source is not None:
+        if name is not None:
+            raise ValueError(f"clusters: {name!r} and --from {source}; write one of them")
+        cluster, notes = _imported(source, gpus, gpu, nic)
+    elif (gpus, gpu, nic) != (None, None, None):
+        raise ValueError("clusters: --gpus, --gpu and --nic complete a file; write --from FILE, or NAME:GPUS")
+    elif name is None:
         if yaml:
             raise ValueError("clusters: --yaml needs a name; write for example 'clusters dgx-h100:1024 --yaml'")
         _all(json)
         return
-    cluster = cluster_of(name)
+    else:
+        cluster = cluster_of(name)
+    notes = [*_lines(cluster), *notes]
     if json:
-        print_json(_data(cluster) | {"notes": _lines(cluster)})
+        print_json(_data(cluster) | {"notes": notes})
     elif yaml:
-        sys.stdout.write(to_yaml(cluster))
+        sys.stdout.write("".join(f"# {line}\n" for line in notes if source) + to_yaml(cluster))
     else:
         title = f"{cluster.name}: {cluster.gpus:,} x {cluster.gpu.name} (bandwidths each way)"
         sizes = level_sizes(cluster)
         print_table(title, HEADS, (_cells(*pair) for pair in zip(cluster.levels, sizes, strict=True)), words=2)
-        print_notes(_lines(cluster))
+        print_notes(notes)
+
+
+def _imported(path: Path, gpus: str | None, gpu: str | None, nic: str | None) -> tuple[Cluster, list[str]]:
+    raw = read_bytes(path)
+    topology = nccl_topology.parse(raw) if nccl_topology.is_topology(raw) else nvidia_smi.parse(raw)
+    name = "".join(c for c in path.stem if c.isprintable())[:60] or "site"
+    return cluster_from_topology(
+        topology, name, gpu=gpu,
+        gpus=None if gpus is None else count_of(gpus, "gpus"), nic=None if nic is None else rate_of(nic, "nic"),
+    )  # fmt: skip
 
 
 def _all(json: bool) -> None:

@@ -2,10 +2,12 @@
 
 from functools import cache
 
-from shardwise.collectives._contract import OPS, Collective, Load, Ran, Shape
+from shardwise.collectives._contract import FABRIC_SWITCH, NODE_SWITCH, OPS, Collective, Load, Ran, Round, Shape
 from shardwise.registry import closest, plugins
 
-__all__ = ["OPS", "Collective", "Load", "Ran", "Shape", "collective", "collectives"]
+__all__ = [
+    "FABRIC_SWITCH", "NODE_SWITCH", "OPS", "Collective", "Load", "Ran", "Round", "Shape", "collective", "collectives",
+]  # fmt: skip
 
 
 @cache

@@ -2,10 +2,11 @@
 
 Byte counts are fractions of `B`, the buffer of the operation: all_reduce and broadcast: the buffer of one rank;
 all_gather: the gathered buffer; reduce_scatter: the buffer that goes in; all_to_all: what one rank holds to send
-(the part for itself included); send: the message.
+(the part for itself included); send: the message; neighbor_average: the buffer of one rank, which becomes the mean
+of its own and those it received.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send")
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send", "neighbor_average")
+
+NODE_SWITCH = -1
+"""end of a flow: the adding switch of the node in which the flow's other end lies"""
+FABRIC_SWITCH = -2
+"""end of a flow: the adding switches above the nodes, which act as one"""
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,12 @@ class Shape:
     def crossed(self) -> NDArray[np.bool_]:
         """Does the group use the links of level i at all."""
         return self.members > self.below
+
+    @cached_property
+    def highest(self) -> NDArray[np.bool_]:
+        """Is level i the highest that the group crosses."""
+        above = np.concatenate([self.crossed[1:], np.zeros_like(self.crossed[:1])])
+        return self.crossed & ~np.logical_or.accumulate(above[::-1], axis=0)[::-1]
 
     @cached_property
     def nodes(self) -> Floats:
@@ -62,6 +75,18 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Round:
+    """Flows that run side by side, entry by entry; `source` and `target` are places in the group, or switches."""
+
+    source: Ints
+    target: Ints
+    fraction: Floats
+    """of B"""
+    times: int = 1
+    """so many rounds like this follow one another"""
+
+
+@dataclass(frozen=True)
 class Ran:
     """An execution on real arrays: what came out, what each rank sent, how many rounds it took."""
 
@@ -72,6 +97,7 @@ class Ran:
 
 Sent = Callable[[str, int, int], Floats]
 Rounds = Callable[[str, int, int], int]
+Flows = Callable[[str, int, int], Iterator[Round]]
 Loads = Callable[[str, Shape], Load]
 Run = Callable[[str, list[NDArray[np.float64]], int], Ran]
 
@@ -87,13 +113,17 @@ class Collective:
     automatic: bool
     """a communication library takes it unasked; others run only when named"""
     reduces_at: str
-    """switches that must add numbers: none, node (level 0) or all (every level crossed)"""
+    """switches that must add numbers: none, node (level 0), network (all levels above it) or all (every level)"""
     spans_nodes: bool
     """only makes sense for a group over more than one node"""
     sent: Sent
     """(op, ranks, ranks per node) -> fraction of B each rank sends, exactly"""
     rounds: Rounds
     """(op, ranks, ranks per node) -> dependent rounds"""
+    flows: Flows
+    """(op, ranks, ranks per node) -> who sends what to whom, round by round; sums to `sent`"""
+    pipelined: bool = False
+    """long messages go in pieces, so that all rounds run at once; else a round waits for the one before"""
     load: Loads
     run: Run
     """(op, arrays, ranks per node) -> the real thing on small arrays"""

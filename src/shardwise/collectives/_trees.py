@@ -1,6 +1,10 @@
 """Two binary trees over the same ranks, each for half of the data: a rank is inner in at most one of them, so that
 every rank sends about the same (Sanders, Speck, Träff 2009)."""
 
+from collections.abc import Iterator, Sequence
+
+from shardwise.collectives._contract import Round
+from shardwise.collectives._flows import flows
 from shardwise.collectives._wire import Array, Wire
 
 
@@ -65,3 +69,13 @@ def tree_broadcast(wire: Wire, groups: list[list[int]], halves: dict[int, list[A
             for _, child, parent in _by_depth(tree, deepest_first=False):
                 halves[group[child]][half] = wire.send(group[parent], halves[group[parent]][half])
     wire.rounds += height(size)
+
+
+def tree_rounds(groups: Sequence[Sequence[int]], fraction: float, up: bool) -> Iterator[Round]:
+    """Both trees of every group at once, a depth per round; each edge carries half of `fraction`."""
+    size = len(groups[0])
+    edges = [edge for tree in double_tree(size) for edge in _by_depth(tree, deepest_first=up)]
+    for depth in sorted({depth for depth, _, _ in edges}, reverse=up):
+        ends = [(child, parent) if up else (parent, child) for at, child, parent in edges if at == depth]
+        pairs = [(group[a], group[b]) for group in groups for a, b in ends]
+        yield flows([source for source, _ in pairs], [target for _, target in pairs], fraction / 2)

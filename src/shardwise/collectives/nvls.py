@@ -1,18 +1,33 @@
 """The switch adds: NVLink SHARP inside a node, SHARP in the fabric's switches above it."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Shape
-from shardwise.collectives._wire import Array, Wire, parts
+from shardwise.collectives._contract import NODE_SWITCH, Collective, Floats, Load, Ran, Round, Shape
+from shardwise.collectives._flows import fabric_round, switch_rounds
+from shardwise.collectives._wire import Array, Wire, node_groups, parts
 
 
 def _sent(op: str, ranks: int, local: int) -> Floats:  # noqa: ARG001
-    """Every rank gives its whole buffer to the switch, gets one part back reduced, and multicasts that part."""
-    return np.full(ranks, 0.0 if ranks == 1 else 1.0 + 1.0 / ranks)
+    """A rank gives its whole buffer to the node's switch, gets one part back summed, hands that part to the fabric,
+    and multicasts what comes back."""
+    inside = 0.0 if local == 1 else 1.0 + 1.0 / local
+    return np.full(ranks, inside + (0.0 if ranks == local else 1.0 / local))
 
 
 def _rounds(op: str, ranks: int, local: int) -> int:  # noqa: ARG001
-    return 0 if ranks == 1 else 2
+    return (0 if local == 1 else 2) + (0 if ranks == local else 2)
+
+
+def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:  # noqa: ARG001
+    down, up = switch_rounds(ranks, local, NODE_SWITCH)
+    if local > 1:
+        yield down
+    if ranks > local:
+        yield from fabric_round(ranks, 1.0 / local)
+    if local > 1:
+        yield up
 
 
 def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
@@ -25,17 +40,25 @@ def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
 def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
     ranks = len(arrays)
     wire = Wire(ranks)
-    if ranks == 1:
-        return wire.ran([arrays[0].copy()])
-    given = [[wire.send(rank, part) for part in parts(array, ranks)] for rank, array in enumerate(arrays)]
-    wire.round()
-    reduced = [np.sum([given[rank][part] for rank in range(ranks)], axis=0) for part in range(ranks)]
-    multicast = [wire.send(owner, part) for owner, part in enumerate(reduced)]
-    wire.round()
-    return wire.ran([np.concatenate(multicast) for _ in range(ranks)])
+    inside, across = node_groups(ranks, local)
+    held = dict(enumerate(arrays))
+    if local > 1:
+        for node in inside:
+            given = [[wire.send(rank, part) for part in parts(arrays[rank], local)] for rank in node]
+            held |= {rank: np.sum([g[place] for g in given], axis=0) for place, rank in enumerate(node)}
+        wire.rounds += 2
+    if ranks > local:
+        for rail in across:
+            total = np.sum([wire.send(rank, held[rank]) for rank in rail], axis=0)
+            held |= dict.fromkeys(rail, total)
+        wire.rounds += 2
+    if local == 1:
+        return wire.ran([held[rank].copy() for rank in range(ranks)])
+    multicast = {rank: wire.send(rank, held[rank]) for rank in range(ranks)}
+    return wire.ran([np.concatenate([multicast[rank] for rank in node]) for node in inside for _ in node])
 
 
 COLLECTIVE = Collective(
     name="nvls", ops=("all_reduce",), style="switch", pooled=True, automatic=True, reduces_at="all", spans_nodes=False,
-    sent=_sent, rounds=_rounds, load=_load, run=_run,
+    sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, run=_run,
 )  # fmt: skip

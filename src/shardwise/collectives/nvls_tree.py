@@ -1,10 +1,13 @@
 """NVLink SHARP inside each node, a double binary tree over the nodes for each local rank's part."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Shape
+from shardwise.collectives._contract import NODE_SWITCH, Collective, Floats, Load, Ran, Round, Shape
+from shardwise.collectives._flows import switch_rounds
 from shardwise.collectives._tree_load import tree_steps, tree_volume
-from shardwise.collectives._trees import height, sent_down, sent_up, tree_broadcast, tree_reduce
+from shardwise.collectives._trees import height, sent_down, sent_up, tree_broadcast, tree_reduce, tree_rounds
 from shardwise.collectives._wire import Array, Wire, node_groups, parts
 
 
@@ -17,6 +20,17 @@ def _sent(op: str, ranks: int, local: int) -> Floats:  # noqa: ARG001
 
 def _rounds(op: str, ranks: int, local: int) -> int:  # noqa: ARG001
     return (0 if local == 1 else 2) + 2 * height(ranks // local)
+
+
+def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:  # noqa: ARG001
+    _, across = node_groups(ranks, local)
+    down, up = switch_rounds(ranks, local, NODE_SWITCH)
+    if local > 1:
+        yield down
+    for upwards in (True, False):
+        yield from tree_rounds(across, 1.0 / local, upwards)
+    if local > 1:
+        yield up
 
 
 def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
@@ -52,5 +66,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="nvls_tree", ops=("all_reduce",), style="switch", pooled=True, automatic=True, reduces_at="node",
-    spans_nodes=True, sent=_sent, rounds=_rounds, load=_load, run=_run,
+    spans_nodes=True, sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, run=_run,
 )  # fmt: skip

@@ -1,12 +1,13 @@
 """Pairwise exchange: in round k every rank sends to the rank k places on."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Shape
+from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.collectives._exchange import exchange_load
+from shardwise.collectives._flows import shifted_rounds
 from shardwise.collectives._wire import Array, Wire, parts
-
-_AT_ONCE = 8.0
-"""peers a library serves side by side, so that their latencies hide each other"""
 
 
 def _sent(op: str, ranks: int, local: int) -> Floats:  # noqa: ARG001
@@ -17,13 +18,12 @@ def _rounds(op: str, ranks: int, local: int) -> int:  # noqa: ARG001
     return ranks - 1
 
 
+def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:  # noqa: ARG001
+    return shifted_rounds([range(ranks)], 1.0 / ranks)
+
+
 def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
-    peers = shape.members - shape.below
-    steps = np.where(shape.crossed, 1.0 + (peers - 1.0) / _AT_ONCE, 0.0)
-    volume = np.where(shape.crossed, (shape.size - shape.below) / shape.size, 0.0)
-    # Above the node, what goes to far peers passes the near levels on its way; inside it, only what stays there.
-    volume[0] = peers[0] / shape.size
-    return Load(steps=steps, volume=volume, own=1.0 / shape.size)
+    return exchange_load(shape)
 
 
 def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
@@ -41,5 +41,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="pairwise", ops=("all_to_all",), style="pairwise", pooled=False, automatic=True, reduces_at="none",
-    spans_nodes=False, sent=_sent, rounds=_rounds, load=_load, run=_run,
+    spans_nodes=False, sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, run=_run,
 )  # fmt: skip

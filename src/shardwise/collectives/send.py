@@ -1,8 +1,11 @@
 """Point to point: every rank hands one message to the next, as pipeline stages do."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Shape
+from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.collectives._flows import flows
 from shardwise.collectives._wire import Array, Wire
 
 
@@ -16,11 +19,14 @@ def _rounds(op: str, ranks: int, local: int) -> int:  # noqa: ARG001
     return min(ranks - 1, 1)
 
 
+def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:  # noqa: ARG001
+    if ranks > 1:
+        yield flows(np.arange(ranks - 1), np.arange(1, ranks), 1.0)
+
+
 def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
     # The slowest hop sets the pace, so only the highest level that the group crosses counts.
-    above = np.concatenate([shape.crossed[1:], np.zeros_like(shape.crossed[:1])])
-    highest = shape.crossed & ~np.logical_or.accumulate(above[::-1], axis=0)[::-1]
-    hop = np.where(highest, 1.0, 0.0)
+    hop = np.where(shape.highest, 1.0, 0.0)
     return Load(steps=hop, volume=hop, own=np.zeros_like(shape.size))
 
 
@@ -34,5 +40,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="send", ops=("send",), style="ring", pooled=False, automatic=True, reduces_at="none", spans_nodes=False,
-    sent=_sent, rounds=_rounds, load=_load, run=_run,
+    sent=_sent, rounds=_rounds, flows=_flows, load=_load, run=_run,
 )  # fmt: skip

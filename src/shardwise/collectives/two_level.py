@@ -4,9 +4,12 @@ Sends each byte over the network once per node, not once per hop of a flat ring.
 themselves; frameworks build it from two process groups.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from shardwise.collectives._contract import Collective, Floats, Load, Ran, Shape
+from shardwise.collectives._contract import Collective, Floats, Load, Ran, Round, Shape
+from shardwise.collectives._flows import ring_round
 from shardwise.collectives._wire import Array, Wire, node_groups, parts, ring_all_gather, ring_reduce_scatter
 
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
@@ -19,6 +22,14 @@ def _sent(op: str, ranks: int, local: int) -> Floats:
 
 def _rounds(op: str, ranks: int, local: int) -> int:
     return _PASSES[op] * (local - 1 + ranks // local - 1)
+
+
+def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:
+    inside, across = node_groups(ranks, local)
+    near = list(ring_round(inside, 1.0 / local, local - 1))
+    far = list(ring_round(across, 1.0 / ranks, ranks // local - 1))
+    scatter, gather = [*near, *far], [*far, *near]
+    yield from {"all_reduce": [*scatter, *gather], "all_gather": gather, "reduce_scatter": scatter}[op]
 
 
 def _load(op: str, shape: Shape) -> Load:
@@ -74,5 +85,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:
 
 COLLECTIVE = Collective(
     name="two_level", ops=tuple(_PASSES), style="ring", pooled=False, automatic=False, reduces_at="none",
-    spans_nodes=True, sent=_sent, rounds=_rounds, load=_load, run=_run,
+    spans_nodes=True, sent=_sent, rounds=_rounds, flows=_flows, load=_load, run=_run,
 )  # fmt: skip

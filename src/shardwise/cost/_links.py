@@ -6,8 +6,11 @@ from importlib.resources import files
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shardwise.spec.cluster import Cluster, Level
+from shardwise.spec.gpu import Gpu
+from shardwise.spec.load import gpu_of
 
 
 class Style(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,10 +35,36 @@ class Link(Struct, frozen=True, forbid_unknown_fields=True):
     """None: as ring; asked for only where a switch adds numbers"""
     copy_bytes_per_s: float = 0.0
     """a rank's copy of its own part, out of place; 0 means none"""
+    gpu: str = ""
+    """catalog name of the GPU the constants were fitted on, where they depend on it"""
 
     def style(self, name: str) -> Style:
         found: Style | None = getattr(self, name)
         return found or self.ring
+
+    def on(self, gpu: Gpu) -> "Link":
+        """The constants as they would be on another GPU.
+
+        The work of a step, of protocols that check a flag in every line, and of a copy is instructions of a few SMs and
+        goes with the clock; long messages go with the link.
+        """
+        if not self.gpu:
+            return self
+        clock = gpu.boost_clock_hz / gpu_of(self.gpu).boost_clock_hz
+
+        def moved(style: Style | None) -> Style | None:
+            if style is None:
+                return None
+            *flagged, whole = style.rate
+            return Style(
+                step_us=tuple(us / clock for us in style.step_us),
+                rate=(*(min(rate * clock, whole) for rate in flagged), whole),
+                base_us=tuple(us / clock for us in style.base_us),
+                stored=style.stored,
+            )
+
+        styles = {name: moved(getattr(self, name)) for name in ("ring", "pairwise", "tree", "switch")}
+        return replace(self, **styles, copy_bytes_per_s=self.copy_bytes_per_s * clock, gpu=gpu.name)
 
 
 class Links(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,12 +73,14 @@ class Links(Struct, frozen=True, forbid_unknown_fields=True):
     link: dict[str, Link]
 
     def of(self, cluster: Cluster, level: Level) -> Link:
-        """The constants of a level; an NVLink generation without its own takes the nearest."""
+        """The constants of a level; an NVLink generation without its own takes the nearest, the newer of two."""
         if level.kind != "nvlink":
             return self.link[level.kind]
         generation = cluster.gpu.nvlink.generation if cluster.gpu.nvlink else 4
         known = [int(name.removeprefix("nvlink")) for name in self.link if name.startswith("nvlink")]
-        return self.link[f"nvlink{min(known, key=lambda g: abs(g - generation))}"]
+        nearest = min(known, key=lambda g: (abs(g - generation), -g))
+        found = self.link[f"nvlink{nearest}"]
+        return found if nearest == generation else found.on(cluster.gpu)
 
 
 @cache

@@ -24,7 +24,7 @@ def network_fit(points: Sequence[Point], cluster: Cluster | None) -> NetworkFit:
     factors: dict[str, Factors] = {}
     # from the inside out: what crosses nodes is judged with the node's own factors in place
     for level in range(len(cluster.levels)):
-        mine = [row for row in points if _top_level(cluster, int(row["ranks"]), int(row["nodes"])) == level]
+        mine = [row for row in points if top_level(cluster, int(row["ranks"]), int(row["nodes"])) == level]
         kind = cluster.levels[level].kind
         if mine and kind not in factors:
             factors[kind] = _factors(mine, cluster, kind, factors)
@@ -56,7 +56,7 @@ def _line(rows: Sequence[Point]) -> FittedOp:
     return FittedOp(ranks=ranks, nodes=nodes, latency_s=float(found[0]), bus_bytes_per_s=float(1 / found[1]))
 
 
-def _top_level(cluster: Cluster, ranks: int, nodes: int) -> int:
+def top_level(cluster: Cluster, ranks: int, nodes: int) -> int:
     if nodes <= 1:
         return 0
     size, levels = 1, cluster.levels

@@ -165,6 +165,9 @@ class Network:
             legal &= shape.nodes > 1.0
         if found.reduces_at == "node":
             legal &= self.reducing[0] & shape.crossed[0]
+        if found.reduces_at == "network":
+            able = np.array(self.reducing[1:]).reshape(-1, *[1] * shape.size.ndim)
+            legal &= (able | ~shape.crossed[1:]).all(axis=0)
         if found.reduces_at == "all":
             # In the fabric the switches add what a reducing node hands up; without one there is nothing to hand.
             able = np.array(self.reducing).reshape(-1, *[1] * shape.size.ndim)
@@ -186,7 +189,8 @@ class Network:
             fill = np.zeros_like(shape.size)
             by_level = np.zeros_like(shape.members)
             for i, level in enumerate(levels):
-                style, wire = styles[i], level.usable_bandwidth * self.efficiency[i]
+                style = styles[i]
+                wire = level.usable_bandwidth * self.efficiency[i] * level.mesh_share(shape.members[i] / shape.below[i])
                 start = start + load.steps[i] * (style.step_us[k] * 1e-6 + level.latency_s)
                 crowding = self._crowding(found, level.kind, shape.below[i])
                 by_level[i] = load.volume[i] * crowding / (wire * style.rate[k])

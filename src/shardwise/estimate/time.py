@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
@@ -144,18 +145,24 @@ def _transfer(work: Work, machine: Machine) -> Numbers:
 def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) -> tuple[Numbers, Numbers]:
     """Idle time around the steady phase (one micro-batch through all other stages), and exposed transfers."""
     layout, stack, policies = work.layout, machine.stack, work.layout.policies
-    idle = np.zeros_like(layout.tp)
-    tight = np.zeros(len(idle), dtype=bool)
-    for code, schedule in used(policies.schedule):
-        tight |= schedule.tight & (policies.schedule == code)
-        own = schedule.idle(layout.pp, layout.vpp, layout.micro_batches)
-        idle = np.where(policies.schedule == code, own, idle)
+    idle, tight = _idle(work)
     bubble = np.where(layout.pp > 1, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
     exposed = np.where((policies.overlap_pp > 0) & ~tight, 1.0 - stack.hidden_share, 1.0)
     # each round of pp micro-batches comes back to the first stage just as it is done with them, so while the pipeline
     # fills and drains, every further chunk waits for a whole turn of transfers even where they are overlapped
     turns = (1.0 - exposed) * (layout.vpp - 1.0) * layout.pp
     return bubble, 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0 + turns)
+
+
+def _idle(work: Work) -> tuple[Numbers, NDArray[np.bool_]]:
+    """How many other stages a micro-batch passes while this one waits, and whether the schedule leaves no slack."""
+    layout, codes = work.layout, work.layout.policies.schedule
+    idle, tight = np.zeros_like(layout.tp), np.zeros(len(codes), dtype=np.bool_)
+    for code, schedule in used(codes):
+        mine = codes == code
+        tight |= schedule.tight & mine
+        idle = np.where(mine, schedule.idle(layout.pp, layout.vpp, layout.micro_batches), idle)
+    return idle, tight
 
 
 def _overlapped_sync(
@@ -192,4 +199,5 @@ def _activation_offload(work: Work, cluster: Cluster, longest: Numbers, held: li
     each = [work.runs.spread(layer.saved_bytes()[0]) for layer in work.kinds]
     kept = sum((n * saved for saved, n in zip(each, held, strict=False)), start=0.0 * longest)
     exposed = np.maximum(2.0 * kept / copy_rate(cluster) - longest, 0.0)
-    return np.where(away, work.layout.micro_batches * exposed, 0.0)
+    # while the pipeline fills and drains, the other stages wait for their copies too
+    return np.where(away, (work.layout.micro_batches + _idle(work)[0]) * exposed, 0.0)

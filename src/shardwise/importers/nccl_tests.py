@@ -12,11 +12,11 @@ from shardwise.cost.profile import Point
 
 OPS = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all",
+    "alltoall": "all_to_all", "broadcast": "broadcast", "sendrecv": "send",
 }  # fmt: skip
 MOST_POINTS = 10_000
 MOST_RANKS = 10**6
-_NAMED = re.compile(r"\b(all_reduce|all_gather|reduce_scatter|alltoall)_perf\b")
+_NAMED = re.compile(rf"\b({'|'.join(OPS)})_perf\b")
 _RANK = re.compile(r"^#\s+Rank\s+(\d{1,7})\b[^\n]{0,200}?\bon\s+(\S{1,200})\s+device\s+\d+\s*(?:\[[^\]]{0,40}\])?(.*)$")
 
 
@@ -26,7 +26,12 @@ class NcclRun:
     device: str
     """what the driver calls the GPUs; empty where the file does not say"""
     ranks: int
-    nodes: int
+    hosts: tuple[str, ...]
+    """in the order of their first ranks"""
+
+    @property
+    def nodes(self) -> int:
+        return len(self.hosts)
 
 
 def is_nccl_tests(text: str) -> bool:
@@ -36,7 +41,7 @@ def is_nccl_tests(text: str) -> bool:
 
 def from_text(text: str) -> NcclRun:
     ranks: set[str] = set()
-    hosts: set[str] = set()
+    hosts: dict[str, None] = {}
     device, op = "", ""
     points: list[tuple[str, int, float, float]] = []
     for line in text.splitlines():
@@ -46,7 +51,7 @@ def from_text(text: str) -> NcclRun:
             op = OPS[named[1]]
         if ranked:
             ranks.add(ranked[1])
-            hosts.add(ranked[2])
+            hosts[ranked[2]] = None
             device = device or ranked[3].strip()[:200]
         elif not line.startswith("#"):
             row = _row(line)
@@ -58,7 +63,7 @@ def from_text(text: str) -> NcclRun:
     if count < 2:
         raise ValueError(f"from: {count} ranks named in the nccl-tests output; keep its '# Rank ...' lines (2 or more)")
     found = tuple(_point(op, size, micros, ratio, count, len(hosts)) for op, size, micros, ratio in points)
-    return NcclRun(found, device, count, len(hosts))
+    return NcclRun(found, device, count, tuple(hosts))
 
 
 def _row(line: str) -> tuple[int, float, float] | None:
@@ -101,14 +106,14 @@ def from_json(data: dict[str, Any]) -> NcclRun:
     ranks = len(devices) * _whole(config.get("nthreads")) * _whole(config.get("ngpus"))
     if not 2 <= ranks <= MOST_RANKS:
         raise ValueError(f"from: the nccl-tests JSON names {ranks} ranks in config.devices; 2 or more are needed")
-    nodes = len({str(entry.get("hostname"))[:200] for entry in devices})
+    hosts = tuple(dict.fromkeys(str(entry.get("hostname"))[:200] for entry in devices))
     points: tuple[Point, ...] = tuple(
-        {"op": OPS[named[1]], "bytes": size, "ranks": ranks, "nodes": nodes, "seconds": micros * 1e-6}
+        {"op": OPS[named[1]], "bytes": size, "ranks": ranks, "nodes": len(hosts), "seconds": micros * 1e-6}
         for size, micros in _timed(_list(data.get("results"))[:MOST_POINTS])
     )
     if not points:
         raise ValueError("from: the nccl-tests JSON has no timed entry in 'results'; was the test interrupted?")
-    return NcclRun(points, str(devices[0].get("device_info", ""))[:200], ranks, nodes)
+    return NcclRun(points, str(devices[0].get("device_info", ""))[:200], ranks, hosts)
 
 
 def _timed(results: list[Any]) -> Iterator[tuple[int, float]]:

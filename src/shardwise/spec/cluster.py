@@ -7,7 +7,9 @@ Level 0 joins `degree` GPUs (an NVLink domain or a PCIe box); level 1 joins `deg
 
 from math import prod
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from shardwise.spec.gpu import Gpu
 
@@ -26,6 +28,9 @@ class Level(Struct, frozen=True, kw_only=True):
     oversubscription: float = 1.0
     rails: int = 1
     """parallel planes; NIC i of every node hangs on rail i"""
+    mesh: tuple[int, ...] = ()
+    """without a switch: rings that 2, 3, ... neighbours can lay over their links side by side; the bandwidth is that
+    of the last. Empty: a switch gives everyone all of it"""
 
     def __post_init__(self) -> None:
         if self.kind not in ("nvlink", "pcie", "network"):
@@ -36,10 +41,25 @@ class Level(Struct, frozen=True, kw_only=True):
                 f"oversubscription {self.oversubscription:g}; write degree >= 1, bandwidth > 0, latency >= 0, "
                 "oversubscription >= 1"
             )
+        # a smaller node keeps the mesh of the box it is cut from
+        if self.mesh and not (
+            len(self.mesh) >= self.degree - 1 and 0 < min(self.mesh) <= max(self.mesh) == self.mesh[-1]
+        ):
+            raise ValueError(
+                f"level {self.name}: mesh {list(self.mesh)}; write the rings of 2, 3, ... {self.degree} GPUs, the last "
+                "the most"
+            )
 
     @property
     def usable_bandwidth(self) -> float:
         return self.bandwidth / self.oversubscription
+
+    def mesh_share(self, members: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Part of the bandwidth that groups of so many neighbours reach."""
+        if not self.mesh:
+            return np.ones_like(members)
+        rings = np.array([self.mesh[-1], self.mesh[-1], *self.mesh], dtype=np.float64)
+        return np.asarray(rings[np.clip(members, 0, len(rings) - 1).astype(np.int64)] / self.mesh[-1])
 
 
 class Cluster(Struct, frozen=True, kw_only=True):

@@ -75,6 +75,7 @@ def _level(level: Level) -> dict[str, Any]:
         "reduces": (level.reduces, False),
         "oversubscription": (level.oversubscription, 1.0),
         "rails": (level.rails, 1),
+        "mesh": (list(level.mesh), []),
     }
     return data | {key: value for key, (value, usual) in optional.items() if value != usual}
 

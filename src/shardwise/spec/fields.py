@@ -102,6 +102,11 @@ class Fields:
             raise ValueError(f"{self.at(key)}: {_short(value)} is neither yes nor no; write '{key}: true' or false")
         return found
 
+    def integers(self, key: str) -> tuple[int, ...]:
+        values = list_of(self._data[key], self.at(key), "a list of whole numbers") if self.has(key) else []
+        each = [Fields({key: value}, self._where) for value in values]
+        return tuple(one.integer(key, "4") for one in each)
+
     def texts(self, key: str) -> tuple[str, ...]:
         values = list_of(self._data[key], self.at(key), "a list of names") if self.has(key) else []
         if not all(isinstance(v, str) for v in values):

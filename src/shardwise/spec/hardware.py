@@ -109,6 +109,7 @@ def level_from(data: Mapping[str, Any], where: str) -> Level:
         reduces=fields.flag("reduces"),
         oversubscription=fields.number("oversubscription", 1.0),
         rails=fields.integer("rails", "8", default=1),
+        mesh=fields.integers("mesh"),
     )
     fields.done()
     return level

@@ -43,6 +43,10 @@ def cluster_of(text: str) -> Cluster:
         raise ValueError(f"cluster: {text[:40]!r} names nothing; {_FORMS}")
     if text.lower().endswith((".yaml", ".yml")):
         return cluster_from_yaml(read_yaml(Path(text)), Path(text).name)
+    if text.lower().endswith((".xml", ".txt", ".json")):
+        raise ValueError(
+            f"cluster: {text!r} is no cluster file; of a topology make one with 'shardwise clusters --from FILE --yaml'"
+        )
     counted = _COUNTED.match(text)
     if counted:
         first, second, gpu = counted.groups()
