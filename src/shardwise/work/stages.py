@@ -58,8 +58,9 @@ def largest(grid: Grid) -> tuple[Numbers, NDArray[np.int64]]:
 
 
 def stage_columns(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Grid:
-    """Every stage, or only the first of each that hold the same: equal stages take equal time, and no schedule keeps
-    more in flight on a later one (a test holds them to that). Shorter rows repeat their last stage."""
+    """Every stage, or only the first and the last of those that hold the same: equal stages take equal time, and what
+    a schedule keeps in flight only falls or only rises along the pipeline (a test holds them to that). Shorter rows
+    repeat their last stage."""
     if every:
         columns = np.arange(int(layout.pp.max()), dtype=np.float64)[None, :]
         return np.asarray(np.minimum(columns, layout.pp[:, None] - 1))
@@ -72,13 +73,15 @@ def stage_columns(model: Model, layout: Layout, stack: Stack, *, every: bool) ->
 
 @lru_cache(maxsize=4096)
 def _unlike(model: Model, split: str, pp: int) -> tuple[int, ...]:
-    """The first stage, the last, and the first of each kind between them."""
+    """The first stage, the last, and of each kind between them the first and the last, unless the end stage on that
+    side holds the same layers and more."""
     index = np.arange(pp, dtype=np.float64)[None, :]
     kinds = _layers(model, split, index, np.full((1, 1), float(pp)))[0]
     held = np.stack([kind[0] for kind in kinds], axis=1) if kinds else np.zeros((pp, 1))
-    between = held[1:-1]
-    found = 1 + np.unique(between, axis=0, return_index=True)[1] if len(between) else np.zeros(0, dtype=np.int64)
-    return tuple(sorted({0, *(int(stage) for stage in found), pp - 1}))
+    rows = [tuple(row) for row in held.tolist()]
+    firsts = {row: stage for stage, row in reversed(list(enumerate(rows)))}
+    lasts = dict(zip(rows, range(pp), strict=True))
+    return tuple(sorted({0, *firsts.values(), *lasts.values(), pp - 1}))
 
 
 def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:
