@@ -30,8 +30,10 @@ def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machi
     policies = work.layout.policies
     repeats = _recompute_share(work)
     full = (policies.recompute == 2) * repeats
-    rest = machine.stack.selective_repeat * (seconds.forward - seconds.attention)
-    again = full * seconds.forward + (policies.recompute == 1) * repeats * (seconds.attention + rest)
+    stack = machine.stack
+    core, rest = stack.selective_attention, stack.selective_repeat
+    selective = core * seconds.attention + rest * (seconds.forward - seconds.attention)
+    again = full * seconds.forward + (policies.recompute == 1) * repeats * selective
     return _unit(seconds, again, full, counts, work, machine, gathers)
 
 

@@ -115,6 +115,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
     empty_stages: int = 10_000
     """stages without any parameter that the program still starts with"""
+    selective_attention: float = 1.0
+    """selective recompute repeats this share of the attention core"""
     selective_repeat: float = 0.0
     """selective recompute repeats this share of a layer's forward besides the attention core"""
     selective_kept: float = 1.0
