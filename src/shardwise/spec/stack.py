@@ -41,6 +41,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """matrix-product rate in a long training run over the rate of the fitted kernel curves"""
     attention_kernel: Literal["flash", "flash2"] = "flash"
     """the fused attention kernel of its time: what the vendor's library has now, or FlashAttention-2"""
+    unfused_attention: bool = False
+    """attention writes its scores to memory; decides for a measured run that does not say what it used"""
     attention_efficiency: float = 1.0
     """rate of the attention kernel over its fitted curve"""
     grouped_gemm_efficiency: float = 1.0

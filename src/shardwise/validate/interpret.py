@@ -176,6 +176,7 @@ def _candidates(reader: _Reader, model: Model, job: Job, stack: Stack, layout: d
             reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
     zero, group = _zero(reader, layout)
     sp = row.word("sp")
+    plain = (row.word("flash_attention") or str(int(not stack.unfused_attention))) == "0"
     for micro_batch, vpp, again, etp in product(micros, vpps, recomputes, etps):
         yield Policy(
             dp=layout["dp"],
@@ -191,7 +192,7 @@ def _candidates(reader: _Reader, model: Model, job: Job, stack: Stack, layout: d
             micro_batch=micro_batch,
             recompute=again,
             schedule="interleaved" if vpp > 1 else "1f1b",
-            attention="plain" if row.word("flash_attention") == "0" else "flash",
+            attention="plain" if plain else "flash",
             overlap_grad=stack.overlap_grad and (zero == 0 or stack.overlap_sharded_grad),
             overlap_param=stack.overlap_param,
             overlap_tp=stack.overlap_tp,
