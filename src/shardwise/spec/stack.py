@@ -107,6 +107,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """extra step time per doubling of the number of nodes: waiting for the slowest"""
     overlap_ep: float = 0.0
     """share of the expert all-to-all that runs under compute"""
+    overlap_ep_between_nodes: float = -1.0
+    """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
     scatter_gather_p2p: bool = True
