@@ -1,7 +1,8 @@
 """Which layers each pipeline stage holds.
 
 Two rules: `even` gives every stage the same number of layers (a remainder goes to the middle stages, away from the
-embedding and the head), `by_cost` cuts where the running cost, head included, passes an equal share.
+embedding and the head; with extra prediction layers the last stage has all that is missing), `by_cost` cuts where the
+running cost, head included, passes an equal share.
 """
 
 from dataclasses import dataclass
@@ -47,8 +48,11 @@ def stage_columns(model: Model, layout: Layout, *, every: bool) -> Grid:
 def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:
     index = stage_columns(model, layout, every=every)
     pp = layout.pp[:, None]
-    bound = _by_cost if stack.stage_split == "by_cost" else _even
-    start, end = bound(model, index, pp), bound(model, index + 1, pp)
+    if stack.stage_split == "by_cost":
+        start, end = _by_cost(model, index, pp), _by_cost(model, index + 1, pp)
+    else:
+        vpp = layout.vpp[:, None]
+        start, end = _even(model, index, pp, vpp), _even(model, index + 1, pp, vpp)
     if len(model.kinds) <= 1:
         kinds: tuple[Grid, ...] = (end - start,) if model.kinds else ()
     else:
@@ -79,11 +83,18 @@ def _prefixes(model: Model) -> tuple[Numbers, ...]:
     return tuple(np.concatenate([[0.0], np.cumsum(pattern == kind)]) for kind in range(len(model.kinds)))
 
 
-def _even(model: Model, stage: Grid, pp: Grid) -> Grid:
+def _even(model: Model, stage: Grid, pp: Grid, vpp: Grid) -> Grid:
     """Layers before `stage`."""
     base = np.floor(model.layers / pp)
     extra = model.layers - base * pp
-    return base * stage + np.clip(stage - np.floor((pp - extra) / 2), 0.0, extra)
+    even = base * stage + np.clip(stage - np.floor((pp - extra) / 2), 0.0, extra)
+    if not model.mtp_layers:
+        return even
+    # the last stage also runs the extra prediction layers and their losses: programs give it what the others leave
+    # (Megatron-Core, custom pipeline layout: DeepSeek-V3's 61 layers on 16 stages are 15 x 4 and 1)
+    chunk = np.ceil(model.layers / (pp * vpp))
+    enough = chunk * (pp * vpp - 1) < model.layers
+    return np.where(enough, np.minimum(chunk * vpp * stage, model.layers), even)
 
 
 def _by_cost(model: Model, stage: Grid, pp: Grid) -> Grid:
