@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from _kernel_facts import ATTENTION, BURST_FLOOR_S, CHIPS, WITH_FP4, MEMORY, SUSTAINED, WGRAD, Chip
+from _kernel_facts import ATTENTION, BURST_FLOOR_S, CHIPS, MEMORY, SUSTAINED, WGRAD, WITH_FP4, Chip
 from shardwise.cost.curve import AttentionLaw, Curve, GemmLaw, curve_of
 from shardwise.cost.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
