@@ -8,6 +8,7 @@ A fold starts from the defaults of a stack, never from the shipped constants: th
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,14 +61,10 @@ def current(stack: Stack) -> dict[str, float]:
 def fit(rows: Rows, start: dict[str, float]) -> dict[str, float]:
     """The fitted settings: those of time on step times, then those of memory on peaks.
 
-    A setting that changes nothing at the start (a launch cost below the device's own time) would stay there for ever,
-    so a second descent begins with such settings in the middle of their range; the better of the two counts."""
-    starts = [start]
+    A setting that changes nothing at the start (a launch cost below the device's own time) would stay there for ever:
+    it starts in the middle of its range, and the pull brings it back where the rows do not hold it."""
     asleep = [name for name in start if not bound_of(name).memory and _changes_nothing(rows, start, name)]
-    if asleep:
-        starts.append(start | {name: bound_of(name).value(0.5) for name in asleep})
-    found = [_fit_from(rows, each) for each in starts]
-    return min(found, key=lambda settings: objective(time_errors(rows.predict(settings))))
+    return _fit_from(rows, start | {name: bound_of(name).value(0.5) for name in asleep})
 
 
 def _changes_nothing(rows: Rows, start: dict[str, float], name: str) -> bool:
@@ -165,10 +162,19 @@ def fold_numbers(rows: Rows, folds: int, key: Key = group_of) -> list[int]:
     return [where[key(case.measured)] for case in rows.cases]
 
 
-def cross_validate(rows: Rows, folds: int, key: Key = group_of) -> list[Fold]:
+def cross_validate(rows: Rows, folds: int, key: Key = group_of, jobs: int = 1) -> list[Fold]:
+    """`jobs` processes share the folds."""
     numbers = fold_numbers(rows, folds, key)
-    found = []
-    for fold in range(max(numbers) + 1):
-        settings = fit(rows.take(n != fold for n in numbers), defaults(rows.stack))
-        found.append(Fold(settings, rows.take(n == fold for n in numbers).predict(settings)))
-    return found
+    parts = [
+        (rows.take(n != fold for n in numbers), rows.take(n == fold for n in numbers))
+        for fold in range(max(numbers) + 1)
+    ]
+    if jobs == 1:
+        return [_held_out(*part) for part in parts]
+    with ProcessPoolExecutor(jobs) as pool:
+        return list(pool.map(_held_out, *zip(*parts, strict=True)))
+
+
+def _held_out(seen: Rows, unseen: Rows) -> Fold:
+    settings = fit(seen, defaults(seen.stack))
+    return Fold(settings, unseen.predict(settings))

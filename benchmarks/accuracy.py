@@ -23,7 +23,7 @@ from _accuracy_peers import write_peers
 from shardwise.registry import closest
 
 
-def refit(count: int, names: list[str]) -> None:
+def refit(count: int, names: list[str], jobs: int) -> None:
     """Every record is written as soon as it is there: an interrupted run keeps what it has."""
     stacks = fitted_stacks()
     known = {stack.name for stack in stacks}
@@ -35,7 +35,7 @@ def refit(count: int, names: list[str]) -> None:
         if names and stack.name not in names:
             continue
         begun = time.process_time()
-        records[stack.name] = record_of(rows_of(stack), count)
+        records[stack.name] = record_of(rows_of(stack), count, jobs=jobs)
         out = records[stack.name]["held_out"]
         print(f"{stack.name}: held out {out['mape']:.1%} of {out['rows']} rows, {time.process_time() - begun:.0f} s")
         write_folds(records)
@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument("--folds", action="store_true", help="cross-validate again")
     parser.add_argument("--stack", action="append", default=[], help="cross-validate only this one; may be repeated")
     parser.add_argument("--count", type=int, default=5, help="number of folds")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the folds of a stack")
     parser.add_argument("--peers", action="store_true", help="print the figures beside other tools', and paste them")
     given = parser.parse_args()
     if not has_truth():
@@ -56,7 +57,7 @@ def main() -> int:
         return 0
     if given.folds:
         try:
-            refit(given.count, given.stack)
+            refit(given.count, given.stack, max(given.jobs, 1))
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2
