@@ -42,7 +42,9 @@ BOUNDS = {
     ),
     "ops_per_collective": Bound(0.0, 40.0, "copies, checks and waits around a collective, in launches"),
     "stall_s_per_peer": Bound(0.0, 5e-4, "a fraction of a millisecond is one outstanding transfer"),
-    "grad_accumulation_bytes": Bound(0.0, 16.0, "read and write of two fp32 values at most"),
+    "grad_accumulation_bytes": Bound(
+        0.0, 24.0, "cast to a copy in fp32 (6), add it (12), clear the 16-bit gradient (2), read it once more (4)"
+    ),
     "step_overhead_s": Bound(0.0, 0.1, "data loading and logging, not compute"),
     "optimizer_passes": Bound(0.8, 5.0, "an unfused Adam touches its state a few times"),
     "loss_passes": Bound(4.0, 20.0, "fused loss to one tensor per operation"),

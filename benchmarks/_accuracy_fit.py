@@ -8,6 +8,7 @@ A fold starts from the defaults of a stack, never from the shipped constants: th
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,8 @@ PULL = 0.003
 SLOPE_STEP = 0.02
 MOST_ROUNDS = 8
 SMALLEST_TRUST = 0.01
+ASLEEP = 1e-4
+"""a setting whose first step changes the mean error by less than this shows no way to go"""
 
 Key = Callable[[Measured], tuple[str, ...]]
 Errors = Callable[[Iterable[Prediction]], Floats]
@@ -56,7 +59,23 @@ def current(stack: Stack) -> dict[str, float]:
 
 
 def fit(rows: Rows, start: dict[str, float]) -> dict[str, float]:
-    """The fitted settings: those of time on step times, then those of memory on peaks."""
+    """The fitted settings: those of time on step times, then those of memory on peaks.
+
+    A setting that changes nothing at the start (a launch cost below the device's own time) would stay there for ever:
+    it starts in the middle of its range, and the pull brings it back where the rows do not hold it."""
+    asleep = [name for name in start if not bound_of(name).memory and _changes_nothing(rows, start, name)]
+    return _fit_from(rows, start | {name: bound_of(name).value(0.5) for name in asleep})
+
+
+def _changes_nothing(rows: Rows, start: dict[str, float], name: str) -> bool:
+    bound = bound_of(name)
+    place = bound.unit(start[name])
+    moved = bound.value(place + SLOPE_STEP if place <= 0.5 else place - SLOPE_STEP)
+    change = time_errors(rows.predict(start | {name: moved})) - time_errors(rows.predict(start))
+    return float(np.abs(change).mean()) < ASLEEP
+
+
+def _fit_from(rows: Rows, start: dict[str, float]) -> dict[str, float]:
     of_time = [name for name in start if not bound_of(name).memory]
     of_memory = [name for name in start if bound_of(name).memory]
     found = dict(start)
@@ -143,10 +162,19 @@ def fold_numbers(rows: Rows, folds: int, key: Key = group_of) -> list[int]:
     return [where[key(case.measured)] for case in rows.cases]
 
 
-def cross_validate(rows: Rows, folds: int, key: Key = group_of) -> list[Fold]:
+def cross_validate(rows: Rows, folds: int, key: Key = group_of, jobs: int = 1) -> list[Fold]:
+    """`jobs` processes share the folds."""
     numbers = fold_numbers(rows, folds, key)
-    found = []
-    for fold in range(max(numbers) + 1):
-        settings = fit(rows.take(n != fold for n in numbers), defaults(rows.stack))
-        found.append(Fold(settings, rows.take(n == fold for n in numbers).predict(settings)))
-    return found
+    parts = [
+        (rows.take(n != fold for n in numbers), rows.take(n == fold for n in numbers))
+        for fold in range(max(numbers) + 1)
+    ]
+    if jobs == 1:
+        return [_held_out(*part) for part in parts]
+    with ProcessPoolExecutor(jobs) as pool:
+        return list(pool.map(_held_out, *zip(*parts, strict=True)))
+
+
+def _held_out(seen: Rows, unseen: Rows) -> Fold:
+    settings = fit(seen, defaults(seen.stack))
+    return Fold(settings, unseen.predict(settings))

@@ -53,9 +53,9 @@ def spread(errors: Floats) -> Record:
     }
 
 
-def record_of(rows: Rows, folds: int, key: Key = group_of) -> Record:
+def record_of(rows: Rows, folds: int, key: Key = group_of, jobs: int = 1) -> Record:
     """Folds, the fit on all rows from the same start, and the kinds of runs among the held-out predictions."""
-    found = cross_validate(rows, folds, key)
+    found = cross_validate(rows, folds, key, jobs)
     held_out = [prediction for fold in found for prediction in fold.held_out]
     together = fit(rows, defaults(rows.stack))
     memory = memory_errors(held_out)

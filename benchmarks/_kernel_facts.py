@@ -69,9 +69,7 @@ WGRAD = {
     "gb200": "b200_bf16_ceperm.json",
 }
 
-# Assumed after seeing that validation rows of one model gain 1.38 from fp8 to nvfp4 on GB200, whose peak
-# doubles: not independent of them.
-FP4_SHARE_OF_FP8 = {"b200": 0.75, "gb200": 0.75}
+WITH_FP4 = ("b200", "gb200")
 
 
 def _pair(forward: AttentionLaw, backward: AttentionLaw) -> dict[str, AttentionLaw]:

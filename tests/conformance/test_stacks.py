@@ -47,8 +47,10 @@ def test_words_belong_to_one_stack():
 @pytest.mark.parametrize("name", NAMES)
 def test_shares_are_shares_and_precisions_are_known(name):
     stack = stack_of(name)
-    for share in ("hidden_share", "overlap_ep", "selective_kept", "selective_repeat", "tp_backward_hidden"):
+    shares = ("hidden_share", "overlap_ep", "selective_kept", "selective_repeat", "selective_attention")
+    for share in (*shares, "tp_backward_hidden"):
         assert 0 <= getattr(stack, share) <= 1, share
+    assert stack.overlap_ep_between_nodes == -1 or 0 <= stack.overlap_ep_between_nodes <= 1
     for dtype in ("bf16", "fp16", "fp8", "nvfp4", "fp32"):
         assert stack.precision_for(dtype) in PRECISIONS
 

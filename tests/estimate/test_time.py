@@ -161,3 +161,24 @@ def test_a_fuller_expert_rank_holds_everyone_up() -> None:
     )
     assert uneven["ep_comm"][0] > 1.3 * even["ep_comm"][0]
     assert uneven["forward"][0] > even["forward"][0]
+
+
+def test_selective_recompute_repeats_what_the_stack_says() -> None:
+    policy = Policy(dp=64, recompute="selective")
+    stack = replace(CORE, selective_attention=0.0, selective_repeat=0.0)
+    nothing = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), stack).times.parts
+    assert nothing["recompute"][0] == 0
+    core = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), CORE).times.parts["recompute"][0]
+    half = replace(stack, selective_repeat=0.5)
+    rest = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), half).times.parts["recompute"][0]
+    whole = one(replace(policy, recompute="full")).times.parts["recompute"][0]
+    assert core + 2 * rest == pytest.approx(whole, rel=1e-9)
+
+
+def test_expert_exchange_hides_by_where_it_goes() -> None:
+    stack = replace(CORE, overlap_ep=0.9, overlap_ep_between_nodes=0.1)
+    policies = Policies.of([Policy(dp=64, ep=8), Policy(dp=64, ep=16)])
+    job = Job(seq=4096, global_batch=512)
+    times = estimate(model_of("qwen3-30b-a3b"), CLUSTER, job, policies, stack).times
+    shares = times.hidden["ep"] / (times.hidden["ep"] + times.parts["ep_comm"])
+    assert shares == pytest.approx([0.9, 0.1])

@@ -8,10 +8,10 @@ import pytest
 
 from shardwise.validate.failed import fit_balanced_accuracy, read_failed
 from shardwise.validate.one_gpu import is_one_gpu
-from shardwise.validate.predict import Prediction
+from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.run import validate
 from shardwise.validate.score import metrics
-from shardwise.validate.table import Measured, header
+from shardwise.validate.table import Measured, header, read_table
 from truth import truth
 
 COLUMNS = [
@@ -66,6 +66,20 @@ def test_what_a_row_leaves_out_is_assumed_and_said(tmp_path):
     row = validate(table(tmp_path / "runs.csv", [ROW | {"micro_batch": "", "dp": ""}]))["rows"][0]
     assert row["verdict"] == "ok"
     assert "micro_batch not published: best of" in row["why"]
+
+
+def test_expert_tensor_parallelism_and_attention_are_chosen_where_no_column_says(tmp_path):
+    grok = ROW | {
+        "model": "Grok-1", "layers": "64", "hidden": "6144", "gpu": "GB200", "gpus": "128", "gpus_per_node": "4",
+        "tp": "4", "dp": "32", "ep": "8", "global_batch": "256", "recompute": "",
+    }  # fmt: skip
+    path = table(tmp_path / "t.csv", [grok], [*COLUMNS, "ep"])
+    found = predict(read_table(path))[0]
+    assert "etp not published: best of 1, 4" in found.why
+    assert (found.policy.etp, found.policy.recompute) == (4, "none"), "whole experts leave no room for activations"
+    older = ROW | {"flash_attention": "", "software": "NeMo-Megatron 23.05"}
+    rows = read_table(table(tmp_path / "u.csv", [older, older | {"flash_attention": "1"}]))
+    assert [p.policy.attention for p in predict(rows)] == ["plain", "flash"]
 
 
 def test_step_and_throughput_agree(tmp_path):

@@ -265,3 +265,14 @@ def test_columns_survive_the_round_trip() -> None:
     again = Policies.of([columns[i] for i in range(len(columns))])
     for field in fields(Policies):
         assert (getattr(again, field.name) == getattr(columns, field.name)).all()
+
+
+@pytest.mark.parametrize(
+    ("pp", "vpp", "layers"),
+    [(16, 1, [4] * 15 + [1]), (8, 1, [8] * 7 + [5]), (2, 8, [32, 29]), (4, 3, [15, 16, 15, 15])],
+)
+def test_extra_prediction_layers_take_from_the_last_stage(pp: int, vpp: int, layers: list[int]) -> None:
+    """As DeepSeek-V3's 61 layers are laid out; where the last stage would end up with nothing, as without them."""
+    policy = Policy(pp=pp, vpp=vpp, dp=64, schedule="interleaved" if vpp > 1 else "1f1b")
+    found = work(model_of("deepseek-v3"), policy)
+    assert found.stages.layers[0].tolist() == layers

@@ -8,6 +8,7 @@ from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.layers import LayerSeconds, Machine
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
+from shardwise.work.ops import Value
 from shardwise.work.parameters import Counts
 
 Parts = dict[str, Numbers]
@@ -30,8 +31,10 @@ def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machi
     policies = work.layout.policies
     repeats = _recompute_share(work)
     full = (policies.recompute == 2) * repeats
-    rest = machine.stack.selective_repeat * (seconds.forward - seconds.attention)
-    again = full * seconds.forward + (policies.recompute == 1) * repeats * (seconds.attention + rest)
+    stack = machine.stack
+    core, rest = stack.selective_attention, stack.selective_repeat
+    selective = core * seconds.attention + rest * (seconds.forward - seconds.attention)
+    again = full * seconds.forward + (policies.recompute == 1) * repeats * selective
     return _unit(seconds, again, full, counts, work, machine, gathers)
 
 
@@ -146,7 +149,8 @@ def _communication(
     hidden["tp"] = needed * pipelined + seconds.backward_comm["tp"] * (under_weights - pipelined)
     parts["tp_comm"] = needed - hidden["tp"]
     needed = seconds.forward_comm["ep"] + seconds.backward_comm["ep"]
-    hidden["ep"] = needed * stack.overlap_ep
+    under = _expert_overlap(machine)
+    hidden["ep"] = needed * under
     parts["ep_comm"] = needed - hidden["ep"]
     # ring attention sends the next block while it computes this one; its backward computes about twice as long
     forward = np.minimum(seconds.forward_comm["cp"], stack.hidden_share * seconds.attention)
@@ -154,8 +158,17 @@ def _communication(
     hidden["cp"] = forward + backward
     parts["cp_comm"] = seconds.forward_comm["cp"] + seconds.backward_comm["cp"] - hidden["cp"]
     tp = seconds.forward_comm["tp"] * (1.0 - stack.hidden_share * work.layout.policies.overlap_tp)
-    ep = seconds.forward_comm["ep"] * (1.0 - stack.overlap_ep)
+    ep = seconds.forward_comm["ep"] * (1.0 - under)
     return tp + ep + (seconds.forward_comm["cp"] - forward)
+
+
+def _expert_overlap(machine: Machine) -> Value:
+    """Share of the expert exchange that runs under compute."""
+    within, between = machine.stack.overlap_ep, machine.stack.overlap_ep_between_nodes
+    if between < 0:
+        return within
+    ranks = machine.strides["ep"] * machine.sizes["ep"]
+    return np.where(ranks > machine.network.cluster.levels[0].degree, between, within)
 
 
 def _sum(parts: Parts) -> Numbers:

@@ -130,6 +130,6 @@ def _assumptions(
     if any(kind.experts for kind in model.kinds):
         balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
         lines.append(f"routing: {balance}")
-    if policy.recompute == "selective" and policy.attention == "flash":
+    if policy.recompute == "selective" and policy.attention == "flash" and stack.selective_kept == 1:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
     return lines

@@ -60,6 +60,7 @@ PRECISIONS: dict[str, Precision] = {
         ),
         _precision("fsdp-mixed", "bf16", param_bytes=4, master_bytes=0, grad_bytes=4, grad_comm_bytes=2),
         _precision("fsdp-mixed-reduce32", "bf16", param_bytes=4, master_bytes=0),
+        _precision("fsdp-fp8-reduce32", "fp8", param_bytes=4, master_bytes=0, param_comm_bytes=1),
         _precision("fp8", "fp8", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp4", "fp4", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp8-grad16", "fp8", grad_bytes=2, grad_comm_bytes=2, act_bytes=1, cast_bytes=1),

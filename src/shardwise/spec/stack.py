@@ -41,6 +41,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """matrix-product rate in a long training run over the rate of the fitted kernel curves"""
     attention_kernel: Literal["flash", "flash2"] = "flash"
     """the fused attention kernel of its time: what the vendor's library has now, or FlashAttention-2"""
+    unfused_attention: bool = False
+    """attention writes its scores to memory; decides for a measured run that does not say what it used"""
     attention_efficiency: float = 1.0
     """rate of the attention kernel over its fitted curve"""
     grouped_gemm_efficiency: float = 1.0
@@ -115,6 +117,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """extra step time per doubling of the number of nodes: waiting for the slowest"""
     overlap_ep: float = 0.0
     """share of the expert all-to-all that runs under compute"""
+    overlap_ep_between_nodes: float = -1.0
+    """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
     scatter_gather_p2p: bool = True
@@ -125,6 +129,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
     empty_stages: int = 10_000
     """stages without any parameter that the program still starts with"""
+    selective_attention: float = 1.0
+    """selective recompute repeats this share of the attention core"""
     selective_repeat: float = 0.0
     """selective recompute repeats this share of a layer's forward besides the attention core"""
     selective_kept: float = 1.0

@@ -166,28 +166,33 @@ def _candidates(reader: _Reader, model: Model, job: Job, stack: Stack, layout: d
     vpps = [chunks] if chunks else ([v for v in (1, 2, 3, 4, 6, 8) if per_stage % v == 0] if layout["pp"] > 1 else [1])
     recompute = row.word("recompute")
     recomputes = [recompute] if recompute in RECOMPUTE else list(RECOMPUTE)
-    for name, options in (("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes)):
+    tp = layout["tp"]
+    experts = any(kind.experts for kind in model.kinds)
+    ep = (row.whole("ep") or 1) if experts else 1
+    # no table has a column for tensor parallelism inside an expert; programs use none or that of the dense part
+    etps = [1, tp] if ep > 1 and tp > 1 else [0]
+    for name, options in (("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes), ("etp", etps)):
         if len(options) > 1:
             reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
     zero, group = _zero(reader, layout)
-    tp = layout["tp"]
     sp = row.word("sp")
-    experts = any(kind.experts for kind in model.kinds)
-    for micro_batch, vpp, again in product(micros, vpps, recomputes):
+    plain = (row.word("flash_attention") or str(int(not stack.unfused_attention))) == "0"
+    for micro_batch, vpp, again, etp in product(micros, vpps, recomputes, etps):
         yield Policy(
             dp=layout["dp"],
             tp=tp,
             pp=layout["pp"],
             cp=layout["cp"],
             vpp=vpp,
-            ep=(row.whole("ep") or 1) if experts else 1,
+            ep=ep,
+            etp=etp,
             sp=sp == "1" if sp else tp > 1,
             zero=zero,
             shard_group=group,
             micro_batch=micro_batch,
             recompute=again,
             schedule="interleaved" if vpp > 1 else "1f1b",
-            attention="plain" if row.word("flash_attention") == "0" else "flash",
+            attention="plain" if plain else "flash",
             overlap_grad=stack.overlap_grad and (zero == 0 or stack.overlap_sharded_grad),
             overlap_param=stack.overlap_param,
             overlap_tp=stack.overlap_tp,

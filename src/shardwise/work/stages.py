@@ -1,7 +1,8 @@
 """Which layers each pipeline stage holds.
 
 Two rules: `even` gives every stage the same number of layers (a remainder goes to the middle stages, away from the
-embedding and the head), `by_cost` cuts where the running cost, head included, passes an equal share.
+embedding and the head; with extra prediction layers the last stage has all that is missing), `by_cost` cuts where the
+running cost, head included, passes an equal share.
 """
 
 from dataclasses import dataclass
@@ -64,19 +65,21 @@ def stage_columns(model: Model, layout: Layout, stack: Stack, *, every: bool) ->
     if every:
         columns = np.arange(int(layout.pp.max()), dtype=np.float64)[None, :]
         return np.asarray(np.minimum(columns, layout.pp[:, None] - 1))
-    degrees, row = np.unique(layout.pp, return_inverse=True)
-    chosen = [_unlike(model, stack.stage_split, int(pp)) for pp in degrees]
+    # only with extra prediction layers do the chunks of a stage decide what it holds
+    chunks = layout.vpp if model.mtp_layers else np.ones_like(layout.vpp)
+    degrees, row = np.unique(np.stack([layout.pp, chunks], axis=1), axis=0, return_inverse=True)
+    chosen = [_unlike(model, stack.stage_split, int(pp), int(vpp)) for pp, vpp in degrees]
     width = max(map(len, chosen))
     table = np.array([[*stages, *[stages[-1]] * (width - len(stages))] for stages in chosen], dtype=np.float64)
-    return np.asarray(table[row])
+    return np.asarray(table[row.reshape(-1)])
 
 
 @lru_cache(maxsize=4096)
-def _unlike(model: Model, split: str, pp: int) -> tuple[int, ...]:
+def _unlike(model: Model, split: str, pp: int, vpp: int) -> tuple[int, ...]:
     """The first stage, the last, and of each kind between them the first and the last, unless the end stage on that
     side holds the same layers and more."""
     index = np.arange(pp, dtype=np.float64)[None, :]
-    kinds = _layers(model, split, index, np.full((1, 1), float(pp)))[0]
+    kinds, _ = _layers(model, split, index, np.full((1, 1), float(pp)), np.full((1, 1), float(vpp)))
     held = np.stack([kind[0] for kind in kinds], axis=1) if kinds else np.zeros((pp, 1))
     rows = [tuple(row) for row in held.tolist()]
     firsts = {row: stage for stage, row in reversed(list(enumerate(rows)))}
@@ -87,7 +90,7 @@ def _unlike(model: Model, split: str, pp: int) -> tuple[int, ...]:
 def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:
     index = stage_columns(model, layout, stack, every=every)
     pp = layout.pp[:, None]
-    kinds, layers = _layers(model, stack.stage_split, index, pp)
+    kinds, layers = _layers(model, stack.stage_split, index, pp, layout.vpp[:, None])
     return Stages(
         index=index,
         kinds=kinds,
@@ -97,10 +100,12 @@ def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Sta
     )
 
 
-def _layers(model: Model, split: str, index: Grid, pp: Grid) -> tuple[tuple[Grid, ...], Grid]:
+def _layers(model: Model, split: str, index: Grid, pp: Grid, vpp: Grid) -> tuple[tuple[Grid, ...], Grid]:
     """Layers of each kind, and all layers, of the stages."""
-    bound = _by_cost if split == "by_cost" else _even
-    start, end = bound(model, index, pp), bound(model, index + 1, pp)
+    if split == "by_cost":
+        start, end = _by_cost(model, index, pp), _by_cost(model, index + 1, pp)
+    else:
+        start, end = _even(model, index, pp, vpp), _even(model, index + 1, pp, vpp)
     if len(model.kinds) <= 1:
         return ((end - start,) if model.kinds else ()), end - start
     lo, hi = start.astype(np.int64), end.astype(np.int64)
@@ -123,11 +128,18 @@ def _prefixes(model: Model) -> tuple[Numbers, ...]:
     return tuple(np.concatenate([[0.0], np.cumsum(pattern == kind)]) for kind in range(len(model.kinds)))
 
 
-def _even(model: Model, stage: Grid, pp: Grid) -> Grid:
+def _even(model: Model, stage: Grid, pp: Grid, vpp: Grid) -> Grid:
     """Layers before `stage`."""
     base = np.floor(model.layers / pp)
     extra = model.layers - base * pp
-    return base * stage + np.clip(stage - np.floor((pp - extra) / 2), 0.0, extra)
+    even = base * stage + np.clip(stage - np.floor((pp - extra) / 2), 0.0, extra)
+    if not model.mtp_layers:
+        return even
+    # the last stage also runs the extra prediction layers and their losses: programs give it what the others leave
+    # (Megatron-Core, custom pipeline layout: DeepSeek-V3's 61 layers on 16 stages are 15 x 4 and 1)
+    chunk = np.ceil(model.layers / (pp * vpp))
+    enough = chunk * (pp * vpp - 1) < model.layers
+    return np.where(enough, np.minimum(chunk * vpp * stage, model.layers), even)
 
 
 def _by_cost(model: Model, stage: Grid, pp: Grid) -> Grid:
