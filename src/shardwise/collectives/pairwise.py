@@ -17,9 +17,14 @@ def _rounds(op: str, ranks: int, local: int) -> int:  # noqa: ARG001
     return ranks - 1
 
 
+def rounds_of_messages(peers: Floats) -> Floats:
+    """Messages to this many peers that wait for each other."""
+    return np.where(peers > 0, 1.0 + (peers - 1.0) / _AT_ONCE, 0.0)
+
+
 def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
     peers = shape.members - shape.below
-    steps = np.where(shape.crossed, 1.0 + (peers - 1.0) / _AT_ONCE, 0.0)
+    steps = rounds_of_messages(peers)
     volume = np.where(shape.crossed, (shape.size - shape.below) / shape.size, 0.0)
     # Above the node, what goes to far peers passes the near levels on its way; inside it, only what stays there.
     volume[0] = peers[0] / shape.size
