@@ -97,15 +97,21 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     )
 
 
-def _gemm(gemm: Gemm, machine: Machine) -> tuple[Numbers, Numbers, Numbers]:
-    """Forward, input gradient and weight gradient of one product."""
+def expert_seconds(work: LayerWork, machine: Machine, imbalance: Numbers) -> Numbers:
+    """Products of the experts, forward and backward, on a rank with this many times the mean of tokens."""
+    found = [_gemm(gemm, machine, imbalance) for gemm in work.gemms if gemm.grouped]
+    return np.asarray(sum(sum(each, start=0.0 * imbalance) for each in found))
+
+
+def _gemm(gemm: Gemm, machine: Machine, imbalance: Value | None = None) -> tuple[Numbers, Numbers, Numbers]:
+    """Forward, input gradient and weight gradient of one product; `imbalance`: by default the stack's."""
     curve, stack, precision = machine.curve, machine.stack, machine.precision
     low = precision.compute in ("fp8", "fp4")
     dtype = precision.compute if gemm.low_precision or not low else "bf16"
     if gemm.grouped:
         efficiency = stack.kernel_efficiency * stack.grouped_gemm_efficiency
         batch: Value | None = gemm.batch
-        rows = gemm.m * stack.expert_imbalance
+        rows = gemm.m * (stack.expert_imbalance if imbalance is None else imbalance)
     else:
         efficiency, batch, rows = stack.kernel_efficiency, None, gemm.m
     forward = gemm_seconds(curve, rows, gemm.n, gemm.k, dtype, batch=batch)

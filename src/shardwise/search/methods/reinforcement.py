@@ -1,7 +1,7 @@
 """Reinforcement learning: policy gradient on the game of improving a point, one move at a time.
 
-The state is a point, an action is a move with its two positions, the reward is what the price falls by. The policy draws
-the kind of move, then the first position, then the second given the first. Its logits are linear in what the problem
+The state is a point, an action is a move with its two positions, the reward is what the price falls by. The policy
+draws the kind of move, then the first position, then the second given the first. Its logits are linear in what the problem
 tells about each position (how busy, how full, ...), one set of weights per kind of move: a few dozen numbers that
 20,000 prices can teach. REINFORCE with Adam: the advantage is the rank of the reward in the batch, a little entropy
 keeps it looking. Many walkers play at once; all begin at the default or at random points, a bad move is taken back with
@@ -14,7 +14,7 @@ from shardwise.search.methods._contract import Method
 from shardwise.search.methods._meter import Meter
 from shardwise.search.problems import Floats, Ints, Problem
 
-WALKERS = 16
+WALKERS = 8
 RATE = 0.05
 ENTROPY = 0.02
 CHOICE = 0.05
@@ -23,7 +23,7 @@ FAR = 3.0
 """signals beyond this count as this"""
 REGROUP = 25
 """moves between two times that the worse half joins the better"""
-HEAT = 0.003
+HEAT = 0.001
 """a rise of the price, as a share of it, that is let pass one time in e at the start"""
 SOFT_SHARE = 0.7
 """part of the budget that is played for softened maxima; see zeroth_order.py"""
@@ -35,8 +35,8 @@ class _Player:
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
         self.problem, self.rng = problem, rng
         sample = problem.default[None]
-        first = problem.signals(sample).shape[2]
-        second = problem.partner_signals(sample, np.zeros(1, dtype=np.int64)).shape[2]
+        seen = problem.signals(sample)
+        first, second = seen.first.shape[2], seen.second(np.zeros(1, dtype=np.int64)).shape[2]
         moves = len(problem.moves)
         self.weights = [np.zeros(moves), np.zeros((moves, first)), np.zeros((moves, second))]
         self.steps = [_Adam(table.shape) for table in self.weights]
@@ -47,10 +47,9 @@ class _Player:
         slopes = [np.zeros((size, *table.shape)) for table in self.weights]
         kinds = np.broadcast_to(np.eye(len(self.weights[0])), (size, *[len(self.weights[0])] * 2))
         move, slopes[0] = self._drawn(kinds, np.broadcast_to(self.weights[0], (size, len(self.weights[0]))))
-        seen = np.clip(self.problem.signals(points), -FAR, FAR)
-        one, slopes[1][rows, move] = self._drawn(seen, self.weights[1][move])
-        seen = np.clip(self.problem.partner_signals(points, one), -FAR, FAR)
-        other, slopes[2][rows, move] = self._drawn(seen, self.weights[2][move])
+        seen = self.problem.signals(points)
+        one, slopes[1][rows, move] = self._drawn(np.clip(seen.first, -FAR, FAR), self.weights[1][move])
+        other, slopes[2][rows, move] = self._drawn(np.clip(seen.second(one), -FAR, FAR), self.weights[2][move])
         return self.problem.moved(points, move, one, other), slopes
 
     def _drawn(self, seen: Floats, weights: Floats) -> tuple[Ints, Floats]:
@@ -63,10 +62,6 @@ class _Player:
         chance = _softmax(logits)
         mean = np.einsum("bp,bpf->bf", chance, seen)
         slope = np.take_along_axis(seen, action[:, None, None], axis=1)[:, 0] - mean
-        # entropy grows where likely actions lose likelihood
-        surprise = -np.log(np.maximum(chance, 1e-30))
-        flatter = np.einsum("bp,bpf->bf", chance * (surprise - (chance * surprise).sum(axis=1, keepdims=True)), seen)
-        self.flatter = flatter
         return action, slope
 
     def learn(self, reward: Floats, slopes: list[Floats]) -> None:

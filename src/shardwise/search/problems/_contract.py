@@ -81,6 +81,16 @@ class Subsets:
     """(worst box in each respect, worst block) -> objective"""
 
 
+@dataclass(frozen=True)
+class Signals:
+    """Figures around 0, points x positions x figures."""
+
+    first: Floats
+    """for the first position of a move"""
+    second: Callable[[Ints], Floats]
+    """for the second, the first being chosen"""
+
+
 class Problem(Protocol):
     @property
     def default(self) -> Ints:
@@ -109,11 +119,8 @@ class Problem(Protocol):
     def moved(self, points: Ints, move: Ints, one: Ints, other: Ints) -> Ints:
         """Each point after one move between two positions; unchanged where that move cannot be."""
 
-    def signals(self, points: Ints) -> Floats:
-        """points x positions x figures around 0 that say how each position stands: what a learner may look at."""
-
-    def partner_signals(self, points: Ints, one: Ints) -> Floats:
-        """The same for the second position of a move, the first being chosen."""
+    def signals(self, points: Ints) -> "Signals":
+        """How each position of each point stands: what a learner may look at."""
 
     def every(self) -> Iterator[Ints]: ...
 

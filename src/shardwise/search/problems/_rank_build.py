@@ -115,7 +115,9 @@ def _sync_calls(work: Work, machine: Machine, parameters: Floats, ranks: Floats,
     precision, zero = machine.precision, int(work.layout.policies.zero[0])
     grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
     each = float(work.layout.micro_batches[0]) if zero == 2 else 1.0
-    asked = [("all_reduce", grads, 1.0)] if zero == 0 else [("reduce_scatter", grads, each), ("all_gather", params, 1.0)]
+    asked = (
+        [("all_reduce", grads, 1.0)] if zero == 0 else [("reduce_scatter", grads, each), ("all_gather", params, 1.0)]
+    )
     for op, bytes_, times in asked:
         message = bucket_bytes(machine.stack, op, bytes_, ranks)
         yield Call(f"{axis} {op}", op, int(ranks[0]), int(machine.strides[axis][0]), float(message[0]),
@@ -146,7 +148,11 @@ def _traffic(call: Call, network: Network, gpus: int, node: int) -> Traffic | No
     weight = members**2 / call.size if pattern == "pairs" else sent if pattern == "ring" else 1.0
     rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
     crowding = max(members / network.links.cards_per_group, 1.0) if found.pooled else 1.0
-    steps = {"ring": float(load.steps.sum()) / (call.size - 1.0), "pairs": 1.0, "pass": 2.0 if call.name == "pp send" else 1.0}
+    steps = {
+        "ring": float(load.steps.sum()) / (call.size - 1.0),
+        "pairs": 1.0,
+        "pass": 2.0 if call.name == "pp send" else 1.0,
+    }
     return Traffic(
         name=call.name, pattern=pattern, groups=groups, edges=_edges(groups, pattern, call), weight=weight * alike,
         bytes=call.bytes, count=call.count, node_members=members, step_factor=steps[pattern],
@@ -197,7 +203,9 @@ def _placed(
     for degree in [1, *degrees[1:-1]]:
         size *= degree
         blocks.append(np.unique(leaves // size, return_inverse=True)[1])
-    names = tuple(f"{cluster.levels[1].name} {where}" + ("" if speed == 1 else f" at {speed:g}") for where, speed in keys)
+    names = tuple(
+        f"{cluster.levels[1].name} {where}" + ("" if speed == 1 else f" at {speed:g}") for where, speed in keys
+    )
     return RankProblem(
         nodes=nodes, node_gpus=cluster.levels[0].degree, room=tuple(room), blocks=np.array(blocks),
         speed=np.array([speed for _, speed in keys]), box_names=names, traffic=tuple(traffic),

@@ -17,7 +17,7 @@ import numpy as np
 
 from shardwise.collectives.pairwise import rounds_of_messages
 from shardwise.cost.network import Protocol
-from shardwise.search.problems._contract import Floats, Ints, Priced, Program, soft_max
+from shardwise.search.problems._contract import Floats, Ints, Priced, Program, Signals, soft_max
 from shardwise.search.problems.boxes import Boxes
 
 RUNS = (2, 4)
@@ -77,10 +77,10 @@ class RankProblem(Boxes):
         return np.asarray(1 + apart.sum(axis=0))
 
     @cached_property
-    def _gpus(self) -> list[Floats]:
+    def uplink_gpus(self) -> list[Floats]:
         """By level above the leaf: GPUs that may use the uplinks of each block."""
         held = np.array(self.room, dtype=np.float64) * self.node_gpus
-        return [np.bincount(row, weights=held) for row in self.blocks]
+        return [np.asarray(np.bincount(row, weights=held), dtype=np.float64) for row in self.blocks]
 
     def price(self, points: Ints) -> Priced:
         seconds, guide = np.zeros(len(points)), np.zeros(len(points))
@@ -116,7 +116,7 @@ class RankProblem(Boxes):
         out = np.bincount(source, minlength=self.nodes) * (item.weight * item.crowding / self.node_gpus)
         volumes = [out / self.speed[points[:, : self.nodes]]]
         rows = np.arange(len(points))[:, None]
-        for row, gpus in zip(self.blocks, self._gpus, strict=True):
+        for row, gpus in zip(self.blocks, self.uplink_gpus, strict=True):
             here, there = row[points[:, source]], row[points[:, target]]
             index = (rows * len(gpus) + here)[here != there]
             count = np.bincount(index, minlength=len(points) * len(gpus)).reshape(len(points), len(gpus))
@@ -141,7 +141,7 @@ class RankProblem(Boxes):
     @cached_property
     def bound_s(self) -> float:
         """Every collective placed as if it were alone, its groups in as few blocks as can hold them."""
-        return sum(item.count * self._call_bound(item) for item in self.traffic)
+        return float(sum(item.count * self._call_bound(item) for item in self.traffic))
 
     def _call_bound(self, item: Traffic) -> float:
         length = item.groups.shape[1]
@@ -150,7 +150,7 @@ class RankProblem(Boxes):
         speeds = np.sort(np.repeat(self.speed, self.room))[::-1][: self.nodes]
         volumes = [float((np.sort(out)[::-1] / speeds).max())]
         fewest = [1]
-        for row, gpus in zip(self.blocks, self._gpus, strict=True):
+        for row, gpus in zip(self.blocks, self.uplink_gpus, strict=True):
             room = np.sort(np.bincount(row, weights=self.room))[::-1]
             held = np.minimum(np.maximum(length - np.concatenate([[0.0], np.cumsum(room)[:-1]]), 0.0), room)
             touched = int((held > 0).sum())
@@ -232,28 +232,30 @@ class RankProblem(Boxes):
         """Points x axes x items x boxes: share of an item's bytes that go to each box."""
         return np.asarray(self._between @ np.eye(len(self.room))[points][:, None])
 
-    def signals(self, points: Ints) -> Floats:
-        """Of each node: by axis the share of its bytes that stays in its box, and its box's mean; its cards' speed."""
-        stays = np.take_along_axis(self._to_box(points), points[:, None, :, None], axis=3)[..., 0]
+    def signals(self, points: Ints) -> Signals:
+        """Of each node: by axis the share of its bytes that stays in its box, and its box's mean; its cards' speed.
+
+        Of the second, by axis: how much more of both nodes' bytes stay home after a swap; 1 where both lie together, so
+        that a swap changes nothing; the difference of their cards' speed.
+        """
+        rows, sent = np.arange(len(points)), self._to_box(points)
+        stays = np.take_along_axis(sent, points[:, None, :, None], axis=3)[..., 0]
         box = np.eye(len(self.room))[points] / np.array(self.room)
         own = np.take_along_axis(stays @ box, points[:, None, :], axis=2)
         mean = stays.mean(axis=2, keepdims=True)
         speed = (self.speed[points] - self.speed.mean())[:, None]
-        return np.concatenate([stays - mean, own - mean, speed], axis=1).swapaxes(1, 2) * SCALE
 
-    def partner_signals(self, points: Ints, one: Ints) -> Floats:
-        """Of each other node, by axis: how much more of its bytes stay home after a swap, for both; 1 where they lie
-        together, so that a swap changes nothing; its cards' speed."""
-        rows = np.arange(len(points))
-        sent, here = self._to_box(points), points[rows, one]
-        first = sent[rows, :, one]
-        gain = np.take_along_axis(first, points[:, None, :], axis=2) - first[rows, :, here][:, :, None]
-        other = sent[rows, :, :, here] - np.take_along_axis(sent, points[:, None, :, None], axis=3)[..., 0]
-        # the two stay apart, whatever they send each other
-        both = gain + other - 2.0 * self._between[:, one].swapaxes(0, 1)
-        together = (points == here[:, None]) * 1.0
-        speed = self.speed[points] - self.speed[here][:, None]
-        return np.concatenate([both * SCALE, together[:, None], speed[:, None]], axis=1).swapaxes(1, 2)
+        def second(one: Ints) -> Floats:
+            here, first = points[rows, one], sent[rows, :, one]
+            gain = np.take_along_axis(first, points[:, None, :], axis=2) - first[rows, :, here][:, :, None]
+            other = sent[rows, :, :, here] - stays
+            # the two stay apart, whatever they send each other
+            both = gain + other - 2.0 * self._between[:, one].swapaxes(0, 1)
+            together = (points == here[:, None])[:, None] * 1.0
+            faster = (self.speed[points] - self.speed[here][:, None])[:, None]
+            return np.concatenate([both * SCALE, together, faster], axis=1).swapaxes(1, 2)
+
+        return Signals(np.concatenate([stays - mean, own - mean, speed], axis=1).swapaxes(1, 2) * SCALE, second)
 
     def decomposition(self) -> str:
         return "what a node costs depends on where the nodes it sends to lie, and no order of placing them settles that"

@@ -15,7 +15,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.search.problems._contract import Chain, Floats, Ints, Priced, Program, soft_max
+from shardwise.search.problems._contract import Chain, Floats, Ints, Priced, Program, Signals, soft_max
 from shardwise.spec.policy import Policy
 
 MOVES = ("layer", "swap GPUs", "swap places", "option")
@@ -118,7 +118,7 @@ class StageProblem:
 
     def step_s(self, slowest: float, total: float, once: float) -> float:
         """The step whose slowest stage, sum of stages and once-a-step part are these; bounds give a bound."""
-        return float(self._steps(np.float64(slowest), np.float64(total), np.float64(once)))
+        return float(self._steps(np.asarray(slowest), np.asarray(total), np.asarray(once)))
 
     @cached_property
     def bound_s(self) -> float:
@@ -199,20 +199,21 @@ class StageProblem:
         rows = np.arange(len(layers))
         return np.asarray((layers[rows, one] >= self.fewest[other]) & (layers[rows, other] >= self.fewest[one]))
 
-    def signals(self, points: Ints) -> Floats:
-        """Of each stage: its time, its memory, its layers, and the time it takes for one layer."""
+    def signals(self, points: Ints) -> Signals:
+        """Of each stage: its time, its memory, its layers, and the time it takes for one layer; of the second also how
+        its time differs from the first one's."""
         layers, options = points[:, : self.stages], points[:, self.stages :]
         at = self._at(layers, options)
         stage = self.any_seconds[at]
         limit = np.array([option.limit_bytes for option in self.options])[options]
         each = stage / np.maximum(layers, 1)
-        return np.stack([_centred(stage), self.bytes[at] / limit - 1.0, _centred(layers * 1.0), _centred(each)], axis=2)
+        own = np.stack([_centred(stage), self.bytes[at] / limit - 1.0, _centred(layers), _centred(each)], axis=2)
 
-    def partner_signals(self, points: Ints, one: Ints) -> Floats:
-        """Those of the other stage, and how its time differs from the first one's."""
-        found = self.signals(points)
-        first = np.take_along_axis(found[:, :, 0], one[:, None], axis=1)
-        return np.concatenate([found, (found[:, :, 0] - first)[:, :, None]], axis=2)
+        def second(one: Ints) -> Floats:
+            first = np.take_along_axis(own[:, :, 0], one[:, None], axis=1)
+            return np.concatenate([own, (own[:, :, 0] - first)[:, :, None]], axis=2)
+
+        return Signals(own, second)
 
     def every(self) -> Iterator[Ints]:
         free = self.layers - int(self.fewest.sum())
@@ -245,6 +246,6 @@ def _swap(table: Ints, rows: Ints, one: Ints, other: Ints) -> None:
     table[rows, one], table[rows, other] = table[rows, other], table[rows, one]
 
 
-def _centred(values: Floats) -> Floats:
+def _centred(values: Floats | Ints) -> Floats:
     """Each value against the mean of its row."""
     return np.asarray(values / np.maximum(values.mean(axis=1, keepdims=True), 1e-30) - 1.0)
