@@ -1,11 +1,12 @@
 """Reinforcement learning: policy gradient on the game of improving a point, one move at a time.
 
 The state is a point, an action is a move with its two positions, the reward is what the price falls by. The policy
-draws the kind of move, then the first position, then the second given the first. Its logits are linear in what the problem
-tells about each position (how busy, how full, ...), one set of weights per kind of move: a few dozen numbers that
-20,000 prices can teach. REINFORCE with Adam: the advantage is the rank of the reward in the batch, a little entropy
-keeps it looking. Many walkers play at once; all begin at the default or at random points, a bad move is taken back with
-a chance that grows as the budget is spent, and now and then the worse half goes on from where the better half is.
+draws the kind of move, then the first position, then the second given the first. Its logits are linear in what the
+problem tells about each position (how busy, how full, ...), one set of weights per kind of move: a few dozen numbers,
+few enough for 20,000 prices to teach. REINFORCE with Adam: the advantage is the rank of the reward in its batch;
+weights are pulled towards 0 and some draws are even, so that it keeps looking. Several walkers play at once, from the default
+and from random points. A move that costs is kept with a chance that falls as the budget is spent, and now and then the
+worse half goes on from where the better half is.
 """
 
 import numpy as np
@@ -16,9 +17,10 @@ from shardwise.search.problems import Floats, Ints, Problem
 
 WALKERS = 8
 RATE = 0.05
-ENTROPY = 0.02
-CHOICE = 0.05
-"""share of positions drawn evenly, so that no move is ever impossible"""
+PULL = 0.02
+"""of the weights towards 0, where every action is as likely as any"""
+EVEN = 0.05
+"""share of draws that are even, so that no move is ever impossible"""
 FAR = 3.0
 """signals beyond this count as this"""
 REGROUP = 25
@@ -57,7 +59,7 @@ class _Player:
         logits = np.einsum("bpf,bf->bp", seen, weights)
         # the largest of logits plus Gumbel noise is a draw from their softmax
         action = np.argmax(logits + self.rng.gumbel(size=logits.shape), axis=1)
-        even = self.rng.random(len(action)) < CHOICE
+        even = self.rng.random(len(action)) < EVEN
         action = np.where(even, self.rng.integers(logits.shape[1], size=len(action)), action)
         chance = _softmax(logits)
         mean = np.einsum("bp,bpf->bf", chance, seen)
@@ -71,7 +73,7 @@ class _Player:
         better = (rank - (len(reward) - 1) / 2.0) / max(len(reward), 2) * 2.0
         for table, slope, adam in zip(self.weights, slopes, self.steps, strict=True):
             gradient = np.tensordot(better, slope, axes=1) / len(reward)
-            table += adam.step(gradient - ENTROPY * table)
+            table += adam.step(gradient - PULL * table)
 
 
 def _softmax(logits: Floats) -> Floats:

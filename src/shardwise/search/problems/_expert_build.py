@@ -48,8 +48,8 @@ def expert_problem(
     replicas: int = 0,
     profile: Profile | None = None,
 ) -> ExpertProblem:
-    """`sample`: tokens x top_k expert numbers as measured, or how to draw one; `replicas`: further copies, of the experts
-    that have most tokens per copy, whose tokens take the copies in turn."""
+    """`sample`: tokens x top_k expert numbers as measured, or how to draw one; `replicas`: further copies, of the
+    experts that have most tokens per copy; their tokens take the copies in turn."""
     columns = Policies.of([policy])
     work = work_of(model, job, columns, stack, every_stage=True)
     experts, layer = _expert_layer(model, work.kinds)
@@ -115,8 +115,8 @@ def sample_of(path: Path) -> Ints:
         raise ValueError(f"routing: {path} has {len(rows)} lines; write 1 to {MOST_TOKENS:,}, one per token")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]) or not all(w.isascii() and w.isdigit() and len(w) < 7 for w in row):
-            raise ValueError(f"routing: line {number} of {path} is {' '.join(row)[:40]!r}; write as many expert numbers as "
-                             "on the first line")  # fmt: skip
+            raise ValueError(f"routing: line {number} of {path} is {' '.join(row)[:40]!r}; write as many expert "
+                             "numbers as on the first line")  # fmt: skip
     return np.array(rows, dtype=np.int64)
 
 

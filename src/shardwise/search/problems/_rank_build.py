@@ -74,13 +74,13 @@ def rank_problem(
 def _check(cluster: Cluster, policy: Policy, slow_speed: float) -> None:
     size = cluster.levels[0].degree
     if len(cluster.levels) < 3:
-        raise ValueError(f"on: {cluster.name} has no switch level above its nodes' own, so every node is as far as any "
-                         "other; write a larger cluster, such as dgx-h100:1024, or a YAML file with leaf and spine")  # fmt: skip
+        raise ValueError(f"on: {cluster.name} has all its nodes under one switch, so every place is as good; "
+                         "write a larger one, such as dgx-h100:1024, or a YAML file with leaf and spine")  # fmt: skip
     if policy.gpus % size:
         raise ValueError(f"policy: its {policy.gpus} GPUs are no whole nodes of {size}; write other degrees")
     if policy.zero == 3 or policy.shard_group:
-        raise ValueError("zero: parameters gathered inside the layers, or sharded over part of the ranks, are not placed "
-                         "yet; write 0, 1 or 2 and no shard group")  # fmt: skip
+        raise ValueError("zero: parameters gathered inside the layers, or sharded over part of the ranks, are not "
+                         "placed; write 0, 1 or 2 and no shard group")  # fmt: skip
     if not 0 < slow_speed <= 1:
         raise ValueError(f"slow-speed: {slow_speed:g} is out of range; write a share above 0 and at most 1")
 

@@ -1,7 +1,7 @@
 """Rank placement as an integer program: what two nodes pay each other, made linear by a variable per edge and block.
 
-x says where each node lies. An edge that leaves a block sets that block's y; the load of the worst block and the wait of
-the slowest group are above all of theirs, and each collective takes the cheapest of its protocols. Waits of an
+x says where each node lies. An edge that leaves a block sets that block's y; the load of the worst block and the wait
+of the slowest group are above all of theirs, and each collective takes the cheapest of its protocols. Waits of an
 all-to-all are counted from below (as if it crossed one level only once), so the bound holds and the price decides.
 """
 
@@ -126,7 +126,8 @@ class _RankRows(Rows):
             self.row([(parts, np.array([1.0, -1.0, -1.0, -most]))], start - most, np.inf)
 
     def _longest(self, item: Traffic, step_s: tuple[float, ...]) -> float:
-        return float(max(step_s)) * item.step_factor * item.groups.shape[1] * max(item.node_members, 1.0)
+        length = float(item.groups.shape[1]) * max(item.node_members, 1.0)
+        return max(step_s) * item.step_factor * length
 
     def _loads(self, item: Traffic, leaving: _Leaving, byte_s: Floats, load: int) -> None:
         problem = self.problem

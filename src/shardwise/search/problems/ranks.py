@@ -162,10 +162,10 @@ class RankProblem(Boxes):
     def _line_bound(self, item: Traffic, way: Protocol, volumes: Sequence[float], fewest: Sequence[int]) -> float:
         top = max(v * byte for v, byte in zip([item.inside_volume, *volumes], way.byte_s, strict=True))
         near = min(way.step_s[1:])
-        hops = item.groups.shape[1] - 1
+        hops = float(item.groups.shape[1] - 1)
         steps = {"ring": hops * near, "pass": near, "pairs": near}[item.pattern] * item.step_factor
         if item.pattern == "ring":
-            far = [max(b - near, 0.0) for b in way.step_s[2:]]
+            far = [min(way.step_s[level:]) - near for level in range(2, len(way.step_s))]
             steps += item.step_factor * max([0.0, *((k - 1) * more for k, more in zip(fewest[1:], far, strict=True))])
         return way.start_s + item.inside_steps * way.step_s[0] + item.copy_s + steps + item.bytes * top
 
@@ -276,4 +276,4 @@ def _least_crossing(item: Traffic, held: Floats, touched: int) -> float:
     if item.pattern == "ring":
         return float(touched)
     ways = item.edges.shape[1] / groups / max(length - 1, 1)
-    return float(touched - 1) * max(np.floor(ways), 1.0)
+    return float((touched - 1) * max(int(ways), 1))
