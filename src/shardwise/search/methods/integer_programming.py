@@ -13,8 +13,8 @@ from shardwise.search.problems import NOTHING_FITS, Problem, Program
 SLICES_S = (2.0, 8.0, 30.0)
 """seconds HiGHS may take before what it has is looked at"""
 GAP = 1e-9
-SAME = 1e-6
-"""a price this near to the bound is the optimum: programs with curved costs hold them as straight pieces"""
+SAME = 1e-4
+"""a price this near to the bound counts as proven: the solver keeps to rows only within its own tolerance"""
 OPTIMAL, INFEASIBLE = 0, 2
 
 

@@ -4,8 +4,8 @@ The state is a point, an action is a move with its two positions, the reward is 
 draws the kind of move, then the first position, then the second given the first. Its logits are linear in what the
 problem tells about each position (how busy, how full, ...), one set of weights per kind of move: a few dozen numbers,
 few enough for 20,000 prices to teach. REINFORCE with Adam: the advantage is the rank of the reward in its batch;
-weights are pulled towards 0 and some draws are even, so that it keeps looking. Several walkers play at once, from the default
-and from random points. A move that costs is kept with a chance that falls as the budget is spent, and now and then the
+weights are pulled towards 0 and some draws are even, so that it keeps looking. Several walkers play at once, from the
+default and from random points. A move that costs is kept with a chance that falls as the budget is spent, and now and then the
 worse half goes on from where the better half is.
 """
 
@@ -105,7 +105,8 @@ def _look(meter: Meter, seed: int) -> None:
         tried, slopes = player.play(points)
         found = np.stack(meter.price(tried))
         fall = (prices[kind] - found[kind]) / prices[kind]
-        player.learn(fall, slopes)
+        # only what gets better counts: else, where most moves make it worse, the lesson is to do nothing
+        player.learn(np.maximum(fall, 0.0), slopes)
         taken = fall > HEAT * (1.0 - spent) * np.log(np.maximum(rng.random(len(fall)), 1e-30))
         points, prices = np.where(taken[:, None], tried, points), np.where(taken, found, prices)
         turn += 1

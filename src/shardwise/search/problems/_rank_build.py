@@ -25,6 +25,7 @@ from shardwise.work import Work, work_of
 
 ALGORITHM = {"all_to_all": "pairwise", "send": "send"}
 """everything else runs as a ring"""
+PIPELINE = "pp send"
 PATTERN = {"ring": "ring", "pairwise": "pairs", "send": "pass"}
 
 
@@ -104,8 +105,8 @@ def _calls(work: Work, machine: Machine) -> Iterator[Call]:
             bytes_ *= machine.stack.expert_imbalance if item.op == "all_to_all" else 1.0
             yield Call(f"{item.axis} {item.op}", item.op, int(sizes[item.axis][0]), int(strides[item.axis][0]), bytes_,
                        count * layers * micro)  # fmt: skip
-    yield Call("pp send", "send", int(layout.pp[0]), int(strides["pp"][0]), float(transfer_bytes(work)[0]),
-               micro * float(layout.vpp[0]))  # fmt: skip
+    yield Call(PIPELINE, "send", int(layout.pp[0]), int(strides["pp"][0]), float(transfer_bytes(work)[0]),
+               2.0 * micro * float(layout.vpp[0]))  # fmt: skip
     dense, expert = (grid.max(axis=1) for grid in work.parameters)
     for parameters, ranks, axis in ((dense, layout.shard, "dp_cp"), (expert, layout.expert_shard, "edp")):
         yield from _sync_calls(work, machine, parameters, ranks, axis)
@@ -145,16 +146,13 @@ def _traffic(call: Call, network: Network, gpus: int, node: int) -> Traffic | No
     lowest = int(np.argmax(shape.crossed[1:])) + 1
     sent = float(load.volume[lowest] * shape.below[lowest])
     # within pairs every rank of one node sends to every rank of the other
-    weight = members**2 / call.size if pattern == "pairs" else sent if pattern == "ring" else 1.0
+    weights = {"pairs": members**2 / call.size, "ring": sent, "pass": 0.5 if call.name == PIPELINE else 1.0}
     rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
     crowding = max(members / network.links.cards_per_group, 1.0) if found.pooled else 1.0
-    steps = {
-        "ring": float(load.steps.sum()) / (call.size - 1.0),
-        "pairs": 1.0,
-        "pass": 2.0 if call.name == "pp send" else 1.0,
-    }
+    steps = {"ring": float(load.steps.sum()) / (call.size - 1.0), "pairs": 1.0, "pass": 1.0}
     return Traffic(
-        name=call.name, pattern=pattern, groups=groups, edges=_edges(groups, pattern, call), weight=weight * alike,
+        name=call.name, pattern=pattern, groups=groups, edges=_edges(groups, pattern, call),
+        weight=weights[pattern] * alike,
         bytes=call.bytes, count=call.count, node_members=members, step_factor=steps[pattern],
         inside_steps=0.0 if pattern == "pass" else float(load.steps[0]),
         inside_volume=0.0 if pattern == "pass" else float(load.volume[0]),
@@ -184,8 +182,8 @@ def _edges(groups: Ints, pattern: str, call: Call) -> Ints:
         return np.stack([groups[:, one].ravel(), groups[:, other].ravel()])
     ahead = np.stack([groups[:, :-1].ravel(), groups[:, 1:].ravel()])
     closing = np.stack([groups[:, -1], groups[:, 0]])
-    if call.name == "pp send":
-        # activations one way, gradients the other
+    if call.name == PIPELINE:
+        # activations one way, gradients the other: each edge half of the time
         return np.concatenate([ahead, ahead[::-1]], axis=1)
     return np.concatenate([ahead, closing], axis=1)
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.collectives.pairwise import rounds_of_messages
+from shardwise.cost.network import Protocol
 from shardwise.search.problems._contract import Floats, Ints, Program
 from shardwise.search.problems._rows import Rows
 from shardwise.search.problems.ranks import RankProblem, Traffic
 
 MOST_VARIABLES = 60_000
+MICRO = 1e6
+"""costs are in microseconds, far above the solver's tolerance on a row"""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def rank_program(problem: RankProblem) -> Program | str:
         model.leaves_blocks(item, leaving)
         model.costs(item, leaving)
     cost = np.zeros(model.width)
-    cost[model.totals] = [item.count for item in problem.traffic]
+    cost[model.totals] = [item.count / MICRO for item in problem.traffic]
     whole, most = np.zeros(model.width, dtype=np.int64), np.ones(model.width)
     whole[: model.placed], whole[model.first_choice :] = 1, 1
     most[model.first_total : model.first_choice] = np.inf
@@ -115,19 +118,22 @@ class _RankRows(Rows):
         self.row([(choices, np.ones(len(choices)))], 1, 1)
         for place, way in enumerate(item.protocols):
             load, wait = self.loads[number][2 * place : 2 * place + 2]
-            self._loads(item, leaving, np.array(way.byte_s), load)
-            self._waits(item, leaving, np.array(way.step_s), wait)
-            start = way.start_s + item.inside_steps * way.step_s[0] + item.copy_s
-            # a protocol not taken must not hold the total up: nothing costs more than everything on the worst link
-            most = (
-                start + item.bytes * max(way.byte_s) * len(item.edges.T) * item.weight + self._longest(item, way.step_s)
-            )
+            self._loads(item, leaving, np.array(way.byte_s) * MICRO, load)
+            self._waits(item, leaving, np.array(way.step_s) * MICRO, wait)
+            start = (way.start_s + item.inside_steps * way.step_s[0] + item.copy_s) * MICRO
+            # a protocol not taken must not hold the total up
+            most = start + MICRO * self._worst(item, way)
             parts = np.array([self.totals[number], load, wait, choices[place]])
             self.row([(parts, np.array([1.0, -1.0, -1.0, -most]))], start - most, np.inf)
 
-    def _longest(self, item: Traffic, step_s: tuple[float, ...]) -> float:
-        length = float(item.groups.shape[1]) * max(item.node_members, 1.0)
-        return max(step_s) * item.step_factor * length
+    def _worst(self, item: Traffic, way: Protocol) -> float:
+        """Seconds of a call whose every edge leaves every block, on the slowest cards."""
+        out = np.bincount(item.edges[0], minlength=self.problem.nodes) * item.weight * item.crowding
+        shares = [item.inside_volume, float(out.max() / self.problem.node_gpus / self.problem.speed.min())]
+        shares += [item.edges.shape[1] * item.weight / float(gpus.min()) for gpus in self.problem.uplink_gpus]
+        slowest = max(share * byte for share, byte in zip(shares, way.byte_s, strict=True))
+        hops = float(item.groups.shape[1]) * max(item.node_members, 1.0)
+        return item.bytes * slowest + max(way.step_s) * item.step_factor * hops
 
     def _loads(self, item: Traffic, leaving: _Leaving, byte_s: Floats, load: int) -> None:
         problem = self.problem
