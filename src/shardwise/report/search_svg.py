@@ -9,7 +9,7 @@ from shardwise.search.methods import Comparison, Solution
 from shardwise.units import time_text
 
 COLOURS = ("#1f6fb4", "#d9541e", "#2c9a47", "#8a4fb0", "#c79a00")
-LEFT, TOP, WIDE, TALL, BETWEEN = 84, 44, 380, 300, 36
+LEFT, TOP, WIDE, TALL, BETWEEN = 84, 44, 380, 300, 56
 INK, GRID = "#222", "#ddd"
 LEAST_GAP = 1e-4
 """gaps below this are drawn on the lowest line: the optimum itself"""

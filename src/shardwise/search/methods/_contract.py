@@ -38,6 +38,10 @@ def applies(_problem: Problem) -> str:
     return ""
 
 
+def refusal(name: str, why: str) -> ValueError:
+    return ValueError(f"method: {name} does not work on this problem: {why}; write another method")
+
+
 class Method(Struct, frozen=True, kw_only=True):
     name: str
     summary: str
@@ -47,7 +51,7 @@ class Method(Struct, frozen=True, kw_only=True):
     """(meter, seed): prices points through the meter until done or nothing is left of its budget; sets the meter's
     bound and `proven` where it can"""
     why_not: Callable[[Problem], str] = applies
-    """why the method cannot work on a problem; empty where it can"""
+    """why the method cannot work on a problem; empty where it can. `solve` then raises a ValueError that says so"""
 
     def solve(
         self, problem: Problem, *, budget_evaluations: int = BUDGET, seed: int = 0, progress: Progress | None = None
@@ -57,8 +61,6 @@ class Method(Struct, frozen=True, kw_only=True):
             raise ValueError(f"budget: {budget_evaluations} is out of range; write a whole number of 1 or more")
         if seed < 0:
             raise ValueError(f"seed: {seed} is out of range; write a whole number of 0 or more")
-        if why := self.why_not(problem):
-            raise ValueError(f"method: {self.name} does not work on this problem: {why}; write another method")
         meter = Meter(problem, budget_evaluations, progress)
         try:
             self.look(meter, seed)

@@ -5,7 +5,7 @@ counts do over sets of what is still to be packed (`_subsets.py`), as long as th
 """
 
 from shardwise.search.methods._chain import look_along
-from shardwise.search.methods._contract import Method
+from shardwise.search.methods._contract import Method, refusal
 from shardwise.search.methods._meter import Meter
 from shardwise.search.methods._subsets import look_into
 from shardwise.search.problems import Chain, Problem
@@ -14,7 +14,7 @@ from shardwise.search.problems import Chain, Problem
 def _look(meter: Meter, _seed: int) -> None:
     found = meter.problem.decomposition()
     if isinstance(found, str):
-        return
+        raise refusal("dp", found)
     if isinstance(found, Chain):
         look_along(meter, found)
     else:

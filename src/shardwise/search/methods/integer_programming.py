@@ -6,7 +6,7 @@ Ctrl-C is heard. One evaluation is one node of the tree, or one point priced.
 
 from typing import Any
 
-from shardwise.search.methods._contract import Method
+from shardwise.search.methods._contract import Method, refusal
 from shardwise.search.methods._meter import Meter
 from shardwise.search.problems import NOTHING_FITS, Problem, Program
 
@@ -22,9 +22,11 @@ def _look(meter: Meter, _seed: int) -> None:
     meter.price(meter.problem.default[None])
     for limit_s in SLICES_S:
         program = meter.problem.program(meter.best)
-        if isinstance(program, str):
-            meter.proven = program == NOTHING_FITS
+        if program == NOTHING_FITS:
+            meter.proven = True
             return
+        if isinstance(program, str):
+            raise refusal("ip", program)
         if not meter.left:
             return
         result = _solved(program, limit_s, meter.left)

@@ -5,8 +5,8 @@ draws the kind of move, then the first position, then the second given the first
 problem tells about each position (how busy, how full, ...), one set of weights per kind of move: a few dozen numbers,
 few enough for 20,000 prices to teach. REINFORCE with Adam: the advantage is the rank of the reward in its batch;
 weights are pulled towards 0 and some draws are even, so that it keeps looking. Several walkers play at once, from the
-default and from random points. A move that costs is kept with a chance that falls as the budget is spent, and now and then the
-worse half goes on from where the better half is.
+default and from random points. A move that costs is kept with a chance that falls as the budget is spent, and now and
+then the worse half goes on from where the better half is.
 """
 
 import numpy as np
