@@ -46,17 +46,17 @@ def stages(
     return stage_problem(model_of(model), placed, job, policy, CORE, stage_tp=tp, headroom=headroom)
 
 
-def leaves_of_8(nodes: int) -> Cluster:
-    """H100 nodes, 8 under a leaf whose uplinks carry a quarter of what its nodes can send."""
+def leaves(nodes: int, under: int) -> Cluster:
+    """H100 nodes, so many under a leaf, whose uplinks carry a quarter of what its nodes can send."""
     whole = cluster_of("dgx-h100:16384")
     node, leaf, spine, _ = whole.levels
-    levels = (node, replace(leaf, degree=8), replace(spine, degree=64, oversubscription=4.0))
-    return replace(whole, name="leaves of 8", gpus=nodes * 8, levels=levels)
+    levels = (node, replace(leaf, degree=under), replace(spine, degree=64, oversubscription=4.0))
+    return replace(whole, name=f"leaves of {under}", gpus=nodes * 8, levels=levels)
 
 
-def ranks(model: str, policy: Policy, nodes: int, free: Sequence[int] = ()) -> Problem:
+def ranks(policy: Policy, fabric: Cluster, free: Sequence[int] = (), slow: Sequence[int] = ()) -> Problem:
     job = Job(seq=4096, global_batch=512)
-    return rank_problem(model_of(model), leaves_of_8(nodes), job, policy, CORE, free=free)
+    return rank_problem(model_of("llama-3-70b"), fabric, job, policy, CORE, free=free, slow=slow)
 
 
 def experts(drawn: Drawn, replicas: int = 0) -> Problem:
@@ -67,7 +67,7 @@ def experts(drawn: Drawn, replicas: int = 0) -> Problem:
 
 def scattered() -> list[int]:
     """72 free nodes among 256, as other jobs left them."""
-    return sorted(np.random.default_rng(0).choice(256, 72, replace=False).tolist())
+    return np.random.default_rng(0).choice(256, 72, replace=False).tolist()
 
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
@@ -79,9 +79,11 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "deepseek_mixed": lambda: stages(
         "deepseek-v3", [("h800:1024", 8), ("dgx-h100:1024", 8)], Policy(pp=16, dp=128, ep=64), 2048, (1, 2)
     ),
-    "ranks_small": lambda: ranks("llama-3-70b", Policy(tp=8, pp=3, dp=4), 16),
-    "ranks_64": lambda: ranks("llama-3-70b", Policy(tp=8, pp=8, dp=8), 64),
-    "ranks_64_scattered": lambda: ranks("llama-3-70b", Policy(tp=8, pp=8, dp=8), 256, scattered()),
+    "ranks_small": lambda: ranks(Policy(tp=8, pp=3, dp=4), leaves(16, 8)),
+    "ranks_64": lambda: ranks(Policy(tp=8, pp=8, dp=8), leaves(64, 8)),
+    "ranks_64_scattered": lambda: ranks(
+        Policy(tp=8, pp=8, dp=8), leaves(256, 16), scattered(), slow=scattered()[::5]
+    ),
     "experts_256": lambda: experts(Drawn(skew=0.3)),
     "experts_256_hot": lambda: experts(Drawn(skew=1.0), replicas=64),
 }  # fmt: skip

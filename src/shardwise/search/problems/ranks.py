@@ -156,8 +156,18 @@ class RankProblem(Boxes):
             touched = int((held > 0).sum())
             fewest.append(touched)
             crossing = _least_crossing(item, held, touched)
-            volumes.append(len(item.groups) * crossing * item.weight / float(gpus.sum()))
+            spread = len(item.groups) * crossing * item.weight / float(gpus.sum())
+            volumes.append(max(spread, self._tightest(item, room)))
         return min(self._line_bound(item, way, volumes, fewest) for way in item.protocols)
+
+    def _tightest(self, item: Traffic, room: Floats) -> float:
+        """Spare nodes can empty the smallest blocks; the smallest one left is used, and one edge at least leaves it."""
+        ascending = room[::-1]
+        emptied = int((np.cumsum(ascending) <= self.positions - self.nodes).sum())
+        smallest, length = float(ascending[emptied]), item.groups.shape[1]
+        # every node of the policy is in some group of the axis, which a block with less room than it cannot hold
+        edges = 0.0 if smallest >= length else float(length - 1) if item.pattern == "pairs" else 1.0
+        return edges * item.weight / (smallest * self.node_gpus)
 
     def _line_bound(self, item: Traffic, way: Protocol, volumes: Sequence[float], fewest: Sequence[int]) -> float:
         top = max(v * byte for v, byte in zip([item.inside_volume, *volumes], way.byte_s, strict=True))
