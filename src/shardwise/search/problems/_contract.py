@@ -109,7 +109,8 @@ class Problem(Protocol):
         """Places a move names two of."""
 
     @property
-    def moves(self) -> tuple[str, ...]: ...
+    def moves(self) -> tuple[str, ...]:
+        """Kinds of moves by name, the plainest first."""
 
     def price(self, points: Ints) -> Priced: ...
 
