@@ -151,7 +151,7 @@ class RankProblem(Boxes):
         volumes = [float((np.sort(out)[::-1] / speeds).max())]
         fewest = [1]
         for row, gpus in zip(self.blocks, self.uplink_gpus, strict=True):
-            room = np.sort(np.bincount(row, weights=self.room))[::-1]
+            room = np.sort(np.bincount(row, weights=self.room))[::-1].astype(np.float64)
             held = np.minimum(np.maximum(length - np.concatenate([[0.0], np.cumsum(room)[:-1]]), 0.0), room)
             touched = int((held > 0).sum())
             fewest.append(touched)
