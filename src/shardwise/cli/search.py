@@ -64,7 +64,7 @@ def search(
 
 def _default_method(problem: Problem) -> Method:
     exact = method_of("dp")
-    return method_of("zeroth") if exact.why_not(problem) else exact
+    return method_of("rl") if exact.why_not(problem) else exact
 
 
 def _left_out(problem: Problem, budget: int) -> dict[str, str]:

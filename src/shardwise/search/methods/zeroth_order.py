@@ -53,8 +53,7 @@ def changed(problem: Problem, points: Ints, rng: np.random.Generator, more: floa
     """Each point after one random move, and with chance `more` another, and so on."""
     points, busy = points.copy(), np.arange(len(points))
     while len(busy):
-        # half of the moves are of the problem's first, plainest kind
-        move = rng.integers(len(problem.moves), size=len(busy)) * rng.integers(2, size=len(busy))
+        move = rng.integers(len(problem.moves), size=len(busy))
         one, other = (rng.integers(problem.positions, size=len(busy)) for _ in range(2))
         points[busy] = problem.moved(points[busy], move, one, other)
         busy = busy[rng.random(len(busy)) < more]

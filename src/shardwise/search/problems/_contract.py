@@ -110,7 +110,7 @@ class Problem(Protocol):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """Kinds of moves by name, the plainest first."""
+        """Kinds of moves by name."""
 
     def price(self, points: Ints) -> Priced: ...
 
