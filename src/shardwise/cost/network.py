@@ -62,6 +62,19 @@ class Breakdown:
 
 
 @dataclass(frozen=True)
+class Protocol:
+    """One way of sending: seconds by level."""
+
+    start_s: float
+    step_s: tuple[float, ...]
+    """of a message that others wait for"""
+    byte_s: tuple[float, ...]
+    """of a byte that one GPU sends into the level"""
+    stored_s: tuple[float, ...]
+    """of a byte, for every step that waits for it before passing it on"""
+
+
+@dataclass(frozen=True)
 class Network:
     cluster: Cluster
     links: Links
@@ -174,30 +187,42 @@ class Network:
             legal &= (able | ~shape.crossed).all(axis=0) & shape.crossed[0]
         return legal | (shape.size <= 1.0)
 
+    def protocols(self, found: Collective) -> list["Protocol"]:
+        """What steps and bytes of an algorithm cost at each level, protocol by protocol."""
+        levels = self.cluster.levels
+        styles = [self.links.of(self.cluster, level).style(found.style) for level in levels]
+        wires = [level.usable_bandwidth * reached for level, reached in zip(levels, self.efficiency, strict=True)]
+        count = min(len(style.rate) for style in styles)
+        base = styles[0].base_us or (0.0,) * count
+        return [
+            Protocol(
+                start_s=base[k] * 1e-6,
+                step_s=tuple(s.step_us[k] * 1e-6 + level.latency_s for s, level in zip(styles, levels, strict=True)),
+                byte_s=tuple(1.0 / (wire * s.rate[k]) for s, wire in zip(styles, wires, strict=True)),
+                stored_s=tuple(s.stored[k] / wire if s.stored else 0.0 for s, wire in zip(styles, wires, strict=True)),
+            )
+            for k in range(count)
+        ]
+
     def _lines(self, found: Collective, op: str, shape: Shape) -> tuple[Floats, Floats, Floats]:
         """(seconds, seconds per byte) with a first axis for protocols; seconds per byte by level at full rate."""
         load = found.load(op, shape)
-        levels = self.cluster.levels
-        links = [self.links.of(self.cluster, level) for level in levels]
-        styles = [link.style(found.style) for link in links]
-        protocols = min(len(style.rate) for style in styles)
-        base = styles[0].base_us or (0.0,) * protocols
+        copy_rate = self.links.of(self.cluster, self.cluster.levels[0]).copy_bytes_per_s
         legal = self._legal(found, shape)
         latency, slope = [], []
-        for k in range(protocols):
-            start = base[k] * 1e-6 + np.where(legal, 0.0, np.inf)
+        for protocol in self.protocols(found):
+            start = protocol.start_s + np.where(legal, 0.0, np.inf)
             fill = np.zeros_like(shape.size)
             by_level = np.zeros_like(shape.members)
-            for i, level in enumerate(levels):
-                style = styles[i]
-                wire = level.usable_bandwidth * self.efficiency[i] * level.mesh_share(shape.members[i] / shape.below[i])
-                start = start + load.steps[i] * (style.step_us[k] * 1e-6 + level.latency_s)
+            for i, level in enumerate(self.cluster.levels):
+                start = start + load.steps[i] * protocol.step_s[i]
                 crowding = self._crowding(found, level.kind, shape.below[i])
-                by_level[i] = load.volume[i] * crowding / (wire * style.rate[k])
-                if style.stored:
-                    fill = fill + style.stored[k] * load.steps[i] * crowding / (shape.below[i] * wire)
+                crowding = crowding / level.mesh_share(shape.members[i] / shape.below[i])
+                by_level[i] = load.volume[i] * crowding * protocol.byte_s[i]
+                if protocol.stored_s[i]:
+                    fill = fill + protocol.stored_s[i] * load.steps[i] * crowding / shape.below[i]
             latency.append(start)
-            full = by_level.max(axis=0) + fill + _copying(load, links[0].copy_bytes_per_s)
+            full = by_level.max(axis=0) + fill + _copying(load, copy_rate)
             slope.append(np.where(legal, full, _HOPELESS))
         return np.stack(latency), np.stack(slope), by_level
 

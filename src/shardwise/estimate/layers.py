@@ -121,15 +121,22 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     )
 
 
-def gemm_passes(gemm: Gemm, machine: Machine) -> tuple[Numbers, Numbers, Numbers]:
-    """Seconds of the forward, input-gradient and weight-gradient pass of one product."""
+def expert_seconds(work: LayerWork, machine: Machine, imbalance: Numbers) -> Numbers:
+    """Products of the experts, forward and backward, on a rank with this many times the mean of tokens."""
+    found = [gemm_passes(gemm, machine, imbalance) for gemm in work.gemms if gemm.grouped]
+    return np.asarray(sum(sum(each, start=0.0 * imbalance) for each in found))
+
+
+def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) -> tuple[Numbers, Numbers, Numbers]:
+    """Seconds of the forward, input-gradient and weight-gradient pass of one product; `imbalance`: by default the
+    stack's."""
     curve, stack, precision = machine.curve, machine.stack, machine.precision
     low = precision.compute in ("fp8", "fp4")
     dtype = precision.compute if gemm.low_precision or not low else "bf16"
     if gemm.grouped:
         efficiency = stack.kernel_efficiency * stack.grouped_gemm_efficiency
         batch: Value | None = gemm.batch
-        rows = gemm.m * stack.expert_imbalance
+        rows = gemm.m * (stack.expert_imbalance if imbalance is None else imbalance)
     else:
         efficiency, batch, rows = stack.kernel_efficiency, None, gemm.m
     forward = gemm_seconds(curve, rows, gemm.n, gemm.k, dtype, batch=batch)

@@ -6,6 +6,7 @@ from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.layers import Machine
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
+from shardwise.spec.stack import Stack
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.stages import largest
@@ -54,10 +55,14 @@ def _sync(
 
 def _bucketed(machine: Machine, op: str, bytes_: Numbers, size: Numbers, stride: Ints) -> Numbers:
     """A long buffer sent in messages of the stack's bucket size."""
-    stack = machine.stack
-    bucket = stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes
-    message = np.minimum(bytes_, np.maximum(bucket, stack.bucket_bytes_per_rank * size))
+    message = bucket_bytes(machine.stack, op, bytes_, size)
     return machine.over(op, message, size, stride) * (bytes_ / np.maximum(message, 1.0))
+
+
+def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers) -> Numbers:
+    """One message of a long buffer."""
+    bucket = stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes
+    return np.minimum(bytes_, np.maximum(bucket, stack.bucket_bytes_per_rank * size))
 
 
 def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardwise.search.methods import Option, StageProblem, compare, method_of, methods
+from shardwise.search.methods import compare, method_of, methods
+from shardwise.search.problems import Option, StageProblem
 from shardwise.spec.policy import Policy
 
 NAMES = sorted(methods())
@@ -47,14 +48,14 @@ def random_problem(seed, stages=3, layers=5, groups=2, degrees=2, kinds=1, memor
 
 
 def check_feasible(problem, found):
-    held = found.assignment
+    held = problem.assignment(found.point)
     assert sum(held.layers) == problem.layers
     assert all(n >= least for n, least in zip(held.layers, problem.fewest, strict=True))
     taken = problem.option_group[list(held.options)]
     assert np.bincount(taken, minlength=len(problem.group_stages)).tolist() == list(problem.group_stages)
-    steps, over = problem.price(np.array([held.layers]), np.array([held.options]))
-    assert over[0] == 0
-    assert steps[0] == pytest.approx(found.step_s)
+    priced = problem.price(found.point[None])
+    assert priced.over[0] == 0
+    assert priced.seconds[0] == pytest.approx(found.objective_s)
     assert max(held.peak_bytes) <= LIMIT * (1 + 1e-9)
 
 
@@ -94,7 +95,7 @@ def test_exhaustive_is_what_plain_loops_find(seed):
     found = method_of("exhaustive").solve(problem)
     assert found.proven
     assert found.evaluations == problem.points
-    assert found.step_s == pytest.approx(by_hand(problem))
+    assert found.objective_s == pytest.approx(by_hand(problem))
 
 
 @pytest.mark.parametrize("name", [n for n in EXACT if n != "exhaustive"])
@@ -108,8 +109,8 @@ def test_exact_methods_agree_with_exhaustive(name, seed, stages, layers, groups,
     best = method_of("exhaustive").solve(problem, budget_evaluations=10**6)
     found = method_of(name).solve(problem)
     assert found.proven
-    assert found.step_s == pytest.approx(best.step_s)
-    if best.assignment is not None:
+    assert found.objective_s == pytest.approx(best.objective_s)
+    if best.point is not None:
         check_feasible(problem, found)
 
 
@@ -119,7 +120,7 @@ def test_seeded_methods_agree_on_tiny_spaces(name, seed):
     problem = random_problem(seed, stages=3, layers=4)
     found = method_of(name).solve(problem, budget_evaluations=6_000, seed=seed)
     check_feasible(problem, found)
-    assert found.step_s == pytest.approx(method_of("exhaustive").solve(problem).step_s)
+    assert found.objective_s == pytest.approx(method_of("exhaustive").solve(problem).objective_s)
     assert not found.proven
 
 
@@ -130,19 +131,19 @@ def test_feasible_and_never_better_than_the_best(name, seed):
     optimum = method_of("dp").solve(problem)
     assert optimum.proven
     found = method_of(name).solve(problem, budget_evaluations=2_000)
-    if found.assignment is not None:
+    if found.point is not None:
         check_feasible(problem, found)
-        assert found.step_s >= optimum.step_s * (1 - 1e-9)
-    if found.bound is not None:
-        assert found.bound <= optimum.step_s * (1 + 1e-9)
+        assert found.objective_s >= optimum.objective_s * (1 - 1e-9)
+    if found.bound_s is not None:
+        assert found.bound_s <= optimum.objective_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_same_seed_same_answer(name):
     problem = random_problem(5, stages=4, layers=9)
     first, second = (method_of(name).solve(problem, budget_evaluations=500, seed=3) for _ in range(2))
-    assert first.assignment == second.assignment
-    assert first.trace == second.trace
+    assert (first.point == second.point).all()
+    assert [(e, o) for e, _, o in first.trace] == [(e, o) for e, _, o in second.trace]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -167,7 +168,7 @@ def test_an_interruption_hands_back_the_best_so_far(name):
     problem = random_problem(7, stages=4, layers=9, memory=0.01)
     found = method_of(name).solve(problem, progress=interrupt)
     assert len(told) == 1
-    assert found.step_s == told[0] < np.inf
+    assert found.objective_s == told[0] < np.inf
     assert not found.proven
     check_feasible(problem, found)
 
@@ -177,8 +178,8 @@ def test_nothing_fits(name):
     problem = random_problem(8)
     full = replace(problem, seconds=np.full_like(problem.seconds, np.inf), bytes=problem.bytes + 2 * LIMIT)
     found = method_of(name).solve(full, budget_evaluations=3_000)
-    assert found.assignment is None
-    assert found.step_s == np.inf
+    assert found.point is None
+    assert found.objective_s == np.inf
     assert found.proven == (name in EXACT)
 
 
@@ -204,9 +205,10 @@ def test_integer_programming_says_when_scipy_is_missing(monkeypatch):
 def test_a_comparison_knows_the_optimum():
     problem = random_problem(9)
     found = compare(problem, list(methods().values()), budget_evaluations=3_000)
-    assert found.optimum_s == pytest.approx(found.solutions["exhaustive"].step_s)
+    assert found.optimum_s == pytest.approx(found.solutions["exhaustive"].objective_s)
     assert all(found.gap(name) >= 0 for name in NAMES)
     assert found.gap("dp") == pytest.approx(0, abs=1e-9)
     seeded = compare(problem, [method_of("zeroth")], budget_evaluations=100)
     assert seeded.optimum_s is None
-    assert seeded.gap("zeroth") is None
+    assert seeded.bound_s == problem.bound_s <= found.optimum_s
+    assert seeded.gap("zeroth") >= found.gap("zeroth")

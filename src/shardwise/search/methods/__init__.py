@@ -1,19 +1,12 @@
-"""Ways to look for the best stages of a pipeline, one file each, on a space far past enumeration.
-
-What they all look for: which layers each stage holds, how many of them recompute, which GPUs it runs on and how
-tensor-parallel it is. See `docs/search.md`.
-"""
+"""Ways to look for the best point of a problem, one file each, on spaces far past enumeration. See `docs/search.md`."""
 
 from functools import cache
 
 from shardwise.registry import closest, plugins
-from shardwise.search.methods._build import Group, stage_problem
 from shardwise.search.methods._compare import Comparison, compare
-from shardwise.search.methods._contract import Method, Solution
-from shardwise.search.methods._problem import Assignment, Option, StageProblem
+from shardwise.search.methods._contract import BUDGET, Method, Solution
 
-__all__ = ["Assignment", "Comparison", "Group", "Method", "Option", "Solution", "StageProblem", "compare", "method_of",
-           "methods", "stage_problem"]  # fmt: skip
+__all__ = ["BUDGET", "Comparison", "Method", "Solution", "compare", "method_of", "methods"]
 
 
 @cache

@@ -5,27 +5,27 @@ from dataclasses import dataclass
 
 from shardwise.search.methods._contract import Method, Solution
 from shardwise.search.methods._meter import Progress
-from shardwise.search.methods._problem import StageProblem
+from shardwise.search.problems import Problem
 
 
 @dataclass(frozen=True)
 class Comparison:
     solutions: dict[str, Solution]
     optimum_s: float | None
-    """the best step there is, where a method proved it"""
+    """the best there is, where a method proved it"""
     bound_s: float | None
-    """no assignment is faster: the optimum, or the best bound any method gave"""
+    """nothing is below: the optimum, or the best bound that a method or the problem gave"""
 
     def gap(self, name: str) -> float | None:
-        """How far a method's step is above the optimum, or the bound, as a share of it."""
+        """How far a method's objective is above the optimum, or the bound, as a share of it."""
         solution = self.solutions[name]
-        if self.bound_s is None or solution.assignment is None:
+        if not self.bound_s or solution.point is None:
             return None
-        return max(solution.step_s / self.bound_s - 1.0, 0.0)
+        return max(solution.objective_s / self.bound_s - 1.0, 0.0)
 
 
 def compare(
-    problem: StageProblem,
+    problem: Problem,
     methods: Sequence[Method],
     *,
     budget_evaluations: int,
@@ -36,7 +36,8 @@ def compare(
         method.name: method.solve(problem, budget_evaluations=budget_evaluations, seed=seed, progress=progress)
         for method in methods
     }
-    proven = [s.step_s for s in found.values() if s.proven and s.assignment is not None]
-    bounds = [s.bound for s in found.values() if s.bound is not None]
+    proven = [s.objective_s for s in found.values() if s.proven and s.point is not None]
+    bounds = [s.bound_s for s in found.values() if s.bound_s is not None]
     optimum = min(proven) if proven else None
-    return Comparison(found, optimum, optimum if optimum is not None else max(bounds, default=None))
+    known = max([*bounds, problem.bound_s])
+    return Comparison(found, optimum, optimum if optimum is not None else known or None)

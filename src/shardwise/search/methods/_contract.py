@@ -1,38 +1,45 @@
 """What every method states about itself, and what it hands back."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec import Struct
 
 from shardwise.search.methods._meter import Meter, Progress
-from shardwise.search.methods._problem import Assignment, StageProblem
+from shardwise.search.problems import Ints, Problem
 
 BUDGET = 20_000
-"""assignments a method may price unless told otherwise"""
+"""points a method may price unless told otherwise"""
 
 
 @dataclass(frozen=True)
 class Solution:
-    assignment: Assignment | None
-    """the best that fits; nothing when none was found"""
-    step_s: float
+    point: Ints | None
+    """the best that may be used; nothing when none was found"""
+    objective_s: float
     """infinite when nothing was found"""
     evaluations: int
-    """whole assignments priced; for integer programming the nodes of its tree are counted too"""
+    """whole points priced; for integer programming the nodes of its tree are counted too"""
     seconds: float
-    bound: float | None
-    """no assignment is faster than this, where the method knows"""
+    bound_s: float | None
+    """no point costs less than this, where the method knows"""
     proven: bool
-    """the assignment is the best there is, or there is none"""
-    trace: tuple[tuple[int, float], ...]
-    """(evaluations, step time) at each improvement"""
+    """the point is the best there is, or there is none"""
+    trace: tuple[tuple[int, float, float], ...]
+    """(evaluations, seconds, objective) at each improvement"""
 
     @property
     def gap(self) -> float | None:
-        """How far the step is above the method's own bound, as a share of the bound."""
-        return None if self.bound is None or self.assignment is None else max(self.step_s / self.bound - 1.0, 0.0)
+        """How far the objective is above the method's own bound, as a share of the bound."""
+        return None if self.bound_s is None or self.point is None else max(self.objective_s / self.bound_s - 1.0, 0.0)
+
+
+def applies(_problem: Problem) -> str:
+    return ""
+
+
+def refusal(name: str, why: str) -> ValueError:
+    return ValueError(f"method: {name} does not work on this problem: {why}; write another method")
 
 
 class Method(Struct, frozen=True, kw_only=True):
@@ -41,16 +48,13 @@ class Method(Struct, frozen=True, kw_only=True):
     exact: bool
     """given time, it ends with a proof"""
     look: Callable[[Meter, int], None]
-    """(meter, seed): prices assignments through the meter until done or nothing is left of its budget; sets the
-    meter's `bound` and `proven` where it can"""
+    """(meter, seed): prices points through the meter until done or nothing is left of its budget; sets the meter's
+    bound and `proven` where it can"""
+    why_not: Callable[[Problem], str] = applies
+    """why the method cannot work on a problem; empty where it can. `solve` then raises a ValueError that says so"""
 
     def solve(
-        self,
-        problem: StageProblem,
-        *,
-        budget_evaluations: int = BUDGET,
-        seed: int = 0,
-        progress: Progress | None = None,
+        self, problem: Problem, *, budget_evaluations: int = BUDGET, seed: int = 0, progress: Progress | None = None
     ) -> Solution:
         """Ctrl-C ends the search with the best so far."""
         if budget_evaluations < 1:
@@ -58,15 +62,12 @@ class Method(Struct, frozen=True, kw_only=True):
         if seed < 0:
             raise ValueError(f"seed: {seed} is out of range; write a whole number of 0 or more")
         meter = Meter(problem, budget_evaluations, progress)
-        start = time.perf_counter()
         try:
             self.look(meter, seed)
         except KeyboardInterrupt:
             meter.proven = False
-        found = None
-        if meter.layers is not None and meter.options is not None:
-            found = problem.assignment(meter.layers, meter.options)
         return Solution(
-            assignment=found, step_s=meter.best, evaluations=meter.evaluations, seconds=time.perf_counter() - start,
-            bound=meter.best if meter.proven and found else meter.bound, proven=meter.proven, trace=tuple(meter.trace),
+            point=meter.point, objective_s=meter.best, evaluations=meter.evaluations, seconds=meter.seconds,
+            bound_s=meter.best if meter.proven and meter.point is not None else meter.bound, proven=meter.proven,
+            trace=tuple(meter.trace),
         )  # fmt: skip

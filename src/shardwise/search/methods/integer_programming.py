@@ -1,201 +1,69 @@
 """Integer programming: HiGHS, through scipy. Exact, and honest about the gap when it is stopped.
 
-One yes-or-no variable says that a stage takes an option and a set of layers (so many of each kind); layers must add up,
-and with several kinds the end of every stage must lie on the model's own order of them. One more variable is above
-every stage, another above what each option costs once a step. Runs are in slices of time, each knowing what the last
-found, so that Ctrl-C is heard. One evaluation is one node of the tree, or one assignment priced.
+The problem writes itself as an integer program. Runs are in slices of time, each knowing what the last found, so that
+Ctrl-C is heard. One evaluation is one node of the tree, or one point priced.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from shardwise.search.methods._contract import Method
+from shardwise.search.methods._contract import Method, refusal
 from shardwise.search.methods._meter import Meter
-from shardwise.search.methods._problem import Floats, Ints, StageProblem
+from shardwise.search.problems import NOTHING_FITS, Problem, Program
 
 SLICES_S = (2.0, 8.0, 30.0)
 """seconds HiGHS may take before what it has is looked at"""
 GAP = 1e-9
+SAME = 1e-4
+"""a price this near to the bound counts as proven: the solver keeps to rows only within its own tolerance"""
 OPTIMAL, INFEASIBLE = 0, 2
 
 
-@dataclass(frozen=True)
-class _Picks:
-    """The yes-or-no variables: one entry each."""
-
-    stage: Ints
-    option: Ints
-    counts: Ints
-    """variables x kinds: layers of each kind"""
-    seconds: Floats
-
-    def where(self, kept: Any) -> "_Picks":
-        return _Picks(self.stage[kept], self.option[kept], self.counts[kept], self.seconds[kept])
-
-
 def _look(meter: Meter, _seed: int) -> None:
-    problem = meter.problem
-    prefix = _prefix(problem)
-    picks = _picks(problem, prefix)
+    meter.price(meter.problem.default[None])
     for limit_s in SLICES_S:
-        if not meter.left or not _covers(problem, picks):
-            meter.proven = not _covers(problem, picks)
+        program = meter.problem.program(meter.best)
+        if program == NOTHING_FITS:
+            meter.proven = True
             return
-        result = _solved(problem, picks, prefix, limit_s, meter.left)
+        if isinstance(program, str):
+            raise refusal("ip", program)
+        if not meter.left:
+            return
+        result = _solved(program, limit_s, meter.left)
         meter.evaluations += min(int(result.mip_node_count or 0), meter.left - 1)
         if result.x is not None:
-            chosen = np.flatnonzero(result.x[: len(picks.stage)] > 0.5)
-            order = chosen[np.argsort(picks.stage[chosen])]
-            meter.price(picks.counts[order].sum(axis=1)[None], picks.option[order][None])
+            meter.price(program.point(result.x)[None])
         if result.status == INFEASIBLE:
             meter.proven = True
             return
-        if result.mip_dual_bound is not None and np.isfinite(result.mip_dual_bound):
-            step = problem.stretch * float(result.mip_dual_bound) + problem.overhead_s
-            meter.bound = max(meter.bound or 0.0, min(step, meter.best))
+        if result.mip_dual_bound is not None:
+            meter.bounded(program.seconds(float(result.mip_dual_bound)))
         if result.status == OPTIMAL:
-            meter.proven = True
+            meter.proven = meter.bound is not None and meter.best <= meter.bound * (1.0 + SAME)
             return
-        picks = picks.where(_could_win(problem, picks, meter.best))
 
 
-def _prefix(problem: StageProblem) -> Ints:
-    """Layers of each kind before each layer."""
-    pattern = np.array(problem.pattern)
-    kinds = np.unique(pattern)
-    return np.vstack([np.zeros(len(kinds), dtype=np.int64), np.cumsum(pattern[:, None] == kinds, axis=0)])
-
-
-def _picks(problem: StageProblem, prefix: Ints) -> _Picks:
-    low, high = np.triu_indices(problem.layers + 1)
-    counts, first = np.unique(prefix[high] - prefix[low], axis=0, return_index=True)
-    seconds = problem.seconds[:, :, low[first], high[first]]
-    option, stage, run = np.nonzero(np.isfinite(seconds))
-    return _Picks(stage, option, counts[run], seconds[option, stage, run])
-
-
-def _could_win(problem: StageProblem, picks: _Picks, best: float) -> Any:
-    """A stage so slow that it alone makes the step longer than the best can be left out."""
-    once = float(problem.once_s.min())
-    return np.array([problem.step_s(s, s, once) <= best for s in picks.seconds], dtype=np.bool_)
-
-
-def _covers(problem: StageProblem, picks: _Picks) -> bool:
-    return bool((_most_layers(problem, picks, np.inf) >= 0).all())
-
-
-def _most_layers(problem: StageProblem, picks: _Picks, bound: float) -> Ints:
-    """Layers each stage can hold within the bound; -1 where it can hold no set at all."""
-    most = np.full(problem.stages, -1, dtype=np.int64)
-    within = picks.seconds <= bound
-    np.maximum.at(most, picks.stage[within], picks.counts[within].sum(axis=1))
-    return most
-
-
-def _slowest_at_least(problem: StageProblem, picks: _Picks) -> float:
-    """A cut: below this the stages together cannot hold all layers, whichever groups they are on."""
-    bounds = np.unique(picks.seconds)
-    low, high = 0, len(bounds) - 1
-    while low < high:
-        middle = (low + high) // 2
-        most = _most_layers(problem, picks, float(bounds[middle]))
-        if (most >= 0).all() and most.sum() >= problem.layers:
-            high = middle
-        else:
-            low = middle + 1
-    return float(bounds[low])
-
-
-def _solved(problem: StageProblem, picks: _Picks, prefix: Ints, limit_s: float, nodes: int) -> Any:
+def _solved(program: Program, limit_s: float, nodes: int) -> Any:
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
         from scipy.sparse import csr_array  # type: ignore[import-untyped]
     except ImportError:
         raise ValueError("method: ip needs scipy; install shardwise[fit], or write --method dp") from None
-    model = _Rows(problem, picks, prefix)
-    model.one_set_each()
-    model.layers_in_order()
-    model.group_sizes()
-    model.above_all()
-    size, wide = len(picks.stage), model.width
-    cost = np.zeros(wide)
-    cost[:size] = problem.share * picks.seconds
-    cost[wide - 2 :] = problem.micro_batches - problem.share, 1.0
-    floor, top = np.zeros(wide), np.ones(wide)
-    floor[wide - 2], top[wide - 2 :] = _slowest_at_least(problem, picks) * (1.0 - GAP), np.inf
-    kinds = np.ones(wide)
-    kinds[wide - 2 :] = 0
-    table = csr_array((model.values, (model.rows, model.columns)), shape=(len(model.low), wide))
+    table = csr_array(
+        (program.values, (program.rows, program.columns)), shape=(len(program.low), len(program.cost))
+    )  # fmt: skip
     return milp(
-        cost, integrality=kinds, bounds=Bounds(floor, top),
-        constraints=LinearConstraint(table, np.array(model.low), np.array(model.high)),
+        program.cost, integrality=program.whole, bounds=Bounds(program.least, program.most),
+        constraints=LinearConstraint(table, program.low, program.high),
         options={"time_limit": limit_s, "node_limit": nodes, "mip_rel_gap": GAP},
     )  # fmt: skip
 
 
-class _Rows:
-    """The constraints, row by row. Columns: picks, ends of stages (with several kinds), slowest stage, once a step."""
-
-    def __init__(self, problem: StageProblem, picks: _Picks, prefix: Ints) -> None:
-        self.problem, self.picks, self.prefix = problem, picks, prefix
-        self.ends = 0 if prefix.shape[1] == 1 else (problem.stages - 1) * len(prefix)
-        self.width = len(picks.stage) + self.ends + 2
-        self.rows: list[int] = []
-        self.columns: list[int] = []
-        self.values: list[float] = []
-        self.low: list[float] = []
-        self.high: list[float] = []
-
-    def row(self, entries: list[tuple[Ints, Floats]], low: float, high: float) -> None:
-        for columns, values in entries:
-            self.rows += [len(self.low)] * len(columns)
-            self.columns += columns.tolist()
-            self.values += values.tolist()
-        self.low.append(low)
-        self.high.append(high)
-
-    def of(self, stage: int) -> Ints:
-        return np.flatnonzero(self.picks.stage == stage)
-
-    def end_of(self, stage: int) -> Ints:
-        return len(self.picks.stage) + stage * len(self.prefix) + np.arange(len(self.prefix))
-
-    def one_set_each(self) -> None:
-        for stage in range(self.problem.stages):
-            own = self.of(stage)
-            self.row([(own, np.ones(len(own)))], 1, 1)
-            if self.ends and stage < self.problem.stages - 1:
-                self.row([(self.end_of(stage), np.ones(len(self.prefix)))], 1, 1)
-
-    def layers_in_order(self) -> None:
-        counts, last = self.picks.counts.astype(np.float64), self.problem.stages - 1
-        if not self.ends:
-            self.row([(np.arange(len(counts)), counts[:, 0])], self.problem.layers, self.problem.layers)
-            return
-        for stage in range(last + 1):
-            own = self.of(stage)
-            for kind in range(self.prefix.shape[1]):
-                before = self.prefix[:, kind].astype(np.float64)
-                entries = [(own, counts[own, kind])]
-                entries += [(self.end_of(stage - 1), before)] if stage else []
-                entries += [(self.end_of(stage), -before)] if stage < last else []
-                whole = before[-1] if stage == last else 0.0
-                self.row(entries, whole, whole)
-
-    def group_sizes(self) -> None:
-        group = self.problem.option_group[self.picks.option]
-        for place, stages in enumerate(self.problem.group_stages[:-1]):
-            own = np.flatnonzero(group == place)
-            self.row([(own, np.ones(len(own)))], stages, stages)
-
-    def above_all(self) -> None:
-        once = self.problem.once_s[self.picks.option]
-        for stage in range(self.problem.stages):
-            own = self.of(stage)
-            for column, values in ((self.width - 2, self.picks.seconds[own]), (self.width - 1, once[own])):
-                self.row([(np.array([column]), np.ones(1)), (own, -values)], 0, np.inf)
+def _why_not(problem: Problem) -> str:
+    program = problem.program(float("inf"))
+    return program if isinstance(program, str) and program != NOTHING_FITS else ""
 
 
-METHOD = Method(name="ip", summary="HiGHS on one yes-or-no per stage, option and set of layers", exact=True, look=_look)
+METHOD = Method(
+    name="ip", summary="HiGHS on the problem as an integer program", exact=True, look=_look, why_not=_why_not
+)

@@ -1,48 +1,67 @@
 """Zeroth-order: evolution. Only prices are used, no derivative and nothing about the problem's inside.
 
 The best of parents and children are the next parents, twins dropped; how often a child differs in more than one place
-grows while nothing gets better and shrinks when something does. When it stays stuck, it starts over, seeded anew.
+grows while nothing gets better and shrinks when something does. Every life begins with softened maxima as its price: a
+true maximum does not fall before the last of several equals at the top has, and each of those moves alone may cost
+something, so that one by one they look like mistakes. Once stuck there, the life goes on with the true price; once
+stuck again, a new one starts.
 """
 
 import numpy as np
 
 from shardwise.search.methods._contract import Method
 from shardwise.search.methods._meter import Meter
-from shardwise.search.methods._moves import changed, starts
-from shardwise.search.methods._problem import Floats, Ints
+from shardwise.search.problems import Floats, Ints, Problem
 
 PARENTS = 4
 CHILDREN = 16
 STUCK = 60
-"""generations without anything better before a new start"""
+"""generations without anything better before the price, or the life, changes"""
 LEAST_MORE, MOST_MORE = 0.3, 0.85
+SOFT, TRUE = 1, 0
 
 
 def _look(meter: Meter, seed: int) -> None:
     rng = np.random.default_rng(seed)
+    points = np.vstack([meter.problem.default[None], meter.problem.starts(PARENTS - 1, rng)])
     while meter.left:
-        _life(meter, rng)
+        for price in (SOFT, TRUE):
+            if meter.left:
+                points = _life(meter, rng, points, price)
+        points = meter.problem.starts(PARENTS, rng)
 
 
-def _life(meter: Meter, rng: np.random.Generator) -> None:
-    problem = meter.problem
-    layers, options = starts(problem, min(PARENTS, meter.left), rng)
-    cost = meter.price(layers, options)
+def _life(meter: Meter, rng: np.random.Generator, points: Ints, price: int) -> Ints:
+    """Points after many generations; `price`: which of the meter's two counts."""
+    points = points[: meter.left]
+    cost = meter.price(points)[price]
     more, stuck, best = LEAST_MORE, 0, float(cost.min())
     while meter.left and stuck < STUCK:
         parents = rng.integers(len(cost), size=min(CHILDREN, meter.left))
-        young = changed(problem, layers[parents], options[parents], rng, more)
-        cost = np.concatenate([cost, meter.price(*young)])
-        layers, options = np.concatenate([layers, young[0]]), np.concatenate([options, young[1]])
-        kept = _fittest(cost, layers, options)
-        cost, layers, options = cost[kept], layers[kept], options[kept]
+        young = changed(meter.problem, points[parents], rng, more)
+        cost = np.concatenate([cost, meter.price(young)[price]])
+        points = np.concatenate([points, young])
+        kept = _fittest(cost, points)
+        cost, points = cost[kept], points[kept]
         stuck = 0 if cost[0] < best else stuck + 1
         more = LEAST_MORE if stuck == 0 else min(more * 1.03, MOST_MORE)
         best = min(best, float(cost[0]))
+    return points
 
 
-def _fittest(cost: Floats, layers: Ints, options: Ints) -> Ints:
-    _, alone = np.unique(np.hstack([layers, options]), axis=0, return_index=True)
+def changed(problem: Problem, points: Ints, rng: np.random.Generator, more: float) -> Ints:
+    """Each point after one random move, and with chance `more` another, and so on."""
+    points, busy = points.copy(), np.arange(len(points))
+    while len(busy):
+        move = rng.integers(len(problem.moves), size=len(busy))
+        one, other = (rng.integers(problem.positions, size=len(busy)) for _ in range(2))
+        points[busy] = problem.moved(points[busy], move, one, other)
+        busy = busy[rng.random(len(busy)) < more]
+    return points
+
+
+def _fittest(cost: Floats, points: Ints) -> Ints:
+    _, alone = np.unique(points, axis=0, return_index=True)
     return np.asarray(alone[np.argsort(cost[alone], kind="stable")][:PARENTS])
 
 

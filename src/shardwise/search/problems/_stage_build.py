@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.schedules import schedules
-from shardwise.search.methods._problem import Option, StageProblem
+from shardwise.search.problems.stages import Option, StageProblem
 from shardwise.simulate.segments import Segments, segments_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search.methods import Group, method_of, stage_problem
+from shardwise.search.methods import method_of
+from shardwise.search.problems import Group, stage_problem
 from shardwise.simulate.split import best_split
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -31,11 +32,11 @@ H100, A100 = cluster_of("8xh100"), cluster_of("8xa100-80")
 def test_the_even_split_costs_what_the_estimate_says(name, on, policy, batch):
     model, cluster, job = model_of(name), cluster_of(on), Job(seq=2048, global_batch=batch)
     problem = stage_problem(model, [Group(cluster, policy.pp)], job, policy, CORE)
-    steps, over = problem.price(*(np.array([part]) for part in problem.even))
+    priced = problem.price(problem.default[None])
     told = estimate(model, cluster, job, Policies.of([policy]), CORE, every_stage=True)
     assert told.fits[0]
-    assert over[0] == 0
-    assert steps[0] == pytest.approx(float(told.times.step_s[0]), rel=1e-9)
+    assert priced.over[0] == 0
+    assert priced.seconds[0] == pytest.approx(float(told.times.step_s[0]), rel=1e-9)
 
 
 @pytest.mark.parametrize("headroom", [1.0, 0.6])
@@ -44,16 +45,14 @@ def test_on_one_cluster_the_best_is_the_split_search_s(headroom):
     problem = stage_problem(LLAMA, [Group(H100, 8)], JOB, policy, CORE, headroom=headroom)
     found = method_of("dp").solve(problem)
     best = best_split(LLAMA, H100, JOB, policy, CORE, headroom=headroom).best
-    steps, over = problem.price(np.array([best.layers]), np.zeros((1, 8), dtype=np.int64))
-    assert over[0] == 0
-    assert found.step_s == pytest.approx(float(steps[0]), rel=1e-9)
+    priced = problem.price(np.array([[*best.layers, *[0] * 8]]))
+    assert priced.over[0] == 0
+    assert found.objective_s == pytest.approx(float(priced.seconds[0]), rel=1e-9)
 
 
 def test_tight_memory_recomputes():
-    roomy, tight = (
-        method_of("dp").solve(stage_problem(LLAMA, [Group(H100, 8)], JOB, Policy(pp=8), CORE, headroom=h)).assignment
-        for h in (1.0, 0.4)
-    )
+    problems = [stage_problem(LLAMA, [Group(H100, 8)], JOB, Policy(pp=8), CORE, headroom=h) for h in (1.0, 0.4)]
+    roomy, tight = (problem.assignment(method_of("dp").solve(problem).point) for problem in problems)
     assert sum(roomy.recomputed) == 0
     assert sum(tight.recomputed) > 0
     assert max(tight.peak_bytes) <= 0.4 * H100.gpu.memory_bytes < max(roomy.peak_bytes)
@@ -66,7 +65,7 @@ def mixed(stage_tp=(), first=H100, second=A100):
 
 def test_slower_gpus_get_fewer_layers():
     problem = mixed()
-    held = method_of("dp").solve(problem).assignment
+    held = problem.assignment(method_of("dp").solve(problem).point)
     layers = {name: [n for n, o in zip(held.layers, held.options, strict=True) if problem.options[o].cluster == name]
               for name in (H100.name, A100.name)}  # fmt: skip
     assert len(layers[H100.name]) == len(layers[A100.name]) == 2
@@ -76,15 +75,15 @@ def test_slower_gpus_get_fewer_layers():
 def test_two_equal_groups_are_one():
     one = stage_problem(LLAMA, [Group(cluster_of("2x8xh100"), 4)], JOB, Policy(pp=4, dp=2, tp=2), CORE)
     two = mixed(first=replace(cluster_of("2x8xh100"), gpus=8), second=replace(cluster_of("2x8xh100"), gpus=8))
-    assert method_of("dp").solve(two).step_s == pytest.approx(method_of("dp").solve(one).step_s)
+    assert method_of("dp").solve(two).objective_s == pytest.approx(method_of("dp").solve(one).objective_s)
 
 
 def test_more_degrees_never_hurt():
     fixed, free = mixed(), mixed(stage_tp=(2, 4, 1))
     assert {o.policy.tp for o in free.options} == {2, 4}  # tp 1 would need half a sequence
     assert all(o.policy.dp * o.policy.micro_batch == 2 for o in free.options)
-    assert method_of("dp").solve(free).step_s <= method_of("dp").solve(fixed).step_s
-    assert method_of("ip").solve(free).step_s == pytest.approx(method_of("dp").solve(free).step_s)
+    assert method_of("dp").solve(free).objective_s <= method_of("dp").solve(fixed).objective_s
+    assert method_of("ip").solve(free).objective_s == pytest.approx(method_of("dp").solve(free).objective_s)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+"""Shortest paths through stages in a row.
+
+For a bound on the slowest stage, and one on what happens once a step, the least sum of stages is a shortest path over
+(stage, stages taken from the first group, layers so far). Bounds are tried from the smallest that works upwards until
+the bound alone costs more than the best found. One evaluation is one path, priced whole.
+"""
+
+import numpy as np
+
+from shardwise.search.methods._meter import Meter
+from shardwise.search.problems import Chain, Floats, Ints
+
+DIGITS = 12
+"""significant digits to which two bounds are the same bound"""
+
+
+def look_along(meter: Meter, chain: Chain) -> None:
+    loosest = _Paths(chain, np.inf)
+    free = loosest.shortest(np.inf)
+    if free is None:
+        meter.proven = True
+        return
+    total = float(loosest.stage_s(*free).sum())
+    meter.price(np.concatenate(free)[None])
+    slowest = loosest.bounds[loosest.first_that_works()]
+    meter.bounded(chain.step_s(float(slowest), total, float(chain.once_s.min())))
+    for once in np.unique(chain.once_s):
+        paths = _Paths(chain, float(once))
+        if paths.shortest(np.inf) is None:
+            continue
+        for bound in paths.bounds[paths.first_that_works() :]:
+            if chain.step_s(float(bound), total, float(once)) >= meter.best:
+                break
+            if not meter.left:
+                return
+            found = paths.shortest(float(bound))
+            if found is not None:
+                meter.price(np.concatenate(found)[None])
+    meter.proven = True
+
+
+class _Paths:
+    """Shortest paths over the options whose once-a-step part is within a limit."""
+
+    def __init__(self, chain: Chain, once: float) -> None:
+        self.chain = chain
+        allowed = np.flatnonzero(chain.once_s <= once)
+        groups = range(len(chain.group_stages))
+        inside = [allowed[chain.option_group[allowed] == group] for group in groups]
+        nothing = np.full(chain.seconds.shape[1:], np.inf)
+        # of a group's options the fastest is the best for the slowest stage and for the sum alike
+        self.seconds = [chain.seconds[own].min(axis=0) if len(own) else nothing for own in inside]
+        self.choice = [own[chain.seconds[own].argmin(axis=0)] if len(own) else nothing for own in inside]
+        finite = np.concatenate([table[np.isfinite(table)] for table in self.seconds])
+        self.bounds = _distinct(finite)
+
+    def first_that_works(self) -> int:
+        low, high = 0, len(self.bounds) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.shortest(float(self.bounds[middle])) is None:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def stage_s(self, layers: Ints, options: Ints) -> Floats:
+        end = np.cumsum(layers)
+        return np.asarray(self.chain.seconds[options, np.arange(len(layers)), end - layers, end])
+
+    def shortest(self, bound: float) -> tuple[Ints, Ints] | None:
+        """Layers and options with the least sum of stages, none of them above the bound."""
+        chain, ends = self.chain, self.chain.seconds.shape[-1]
+        most = chain.group_stages[0]
+        reached = np.full((most + 1, ends), np.inf)
+        reached[0, 0] = 0.0
+        came = np.zeros((chain.seconds.shape[1], 2, most + 1, ends), dtype=np.int64)
+        group_of = np.zeros((chain.seconds.shape[1], most + 1, ends), dtype=np.int64)
+        for stage in range(chain.seconds.shape[1]):
+            ways = np.full((2, most + 1, ends), np.inf)
+            for group, table in enumerate(self.seconds):
+                edge = np.where(table[stage] <= bound, table[stage], np.inf)
+                through = reached[:, :, None] + edge
+                low = through.argmin(axis=1)
+                least = np.take_along_axis(through, low[:, None], axis=1)[:, 0]
+                # a stage of the first group moves on to the next row
+                rows, source = (slice(1, None), slice(None, -1)) if group == 0 else (slice(None), slice(None))
+                ways[group, rows], came[stage, group, rows] = least[source], low[source]
+            group_of[stage] = ways.argmin(axis=0)
+            reached = ways.min(axis=0)
+        if not np.isfinite(reached[most, -1]):
+            return None
+        return self._walk_back(came, group_of)
+
+    def _walk_back(self, came: Ints, group_of: Ints) -> tuple[Ints, Ints]:
+        stages = self.chain.seconds.shape[1]
+        layers, options = np.zeros(stages, dtype=np.int64), np.zeros(stages, dtype=np.int64)
+        taken, end = self.chain.group_stages[0], self.chain.seconds.shape[-1] - 1
+        for stage in range(stages - 1, -1, -1):
+            group = int(group_of[stage, taken, end])
+            low = int(came[stage, group, taken, end])
+            layers[stage] = end - low
+            options[stage] = self.choice[group][stage, low, end]
+            taken, end = taken - (group == 0), low
+        return layers, options
+
+
+def _distinct(values: Floats) -> Floats:
+    """The values without those that differ by rounding only; of such the largest, so that it still allows them all."""
+    ordered = np.unique(values)
+    if not len(ordered):
+        return ordered
+    apart = np.diff(ordered) > ordered[1:] * 10.0**-DIGITS
+    return np.asarray(ordered[np.append(apart, True)])

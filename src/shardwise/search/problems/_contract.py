@@ -1,0 +1,143 @@
+"""What a problem is to the methods: points they may price, moves between them, and the forms a proof can use.
+
+A point is one row of whole numbers; what they mean is the problem's own business. Every method takes every problem;
+where a form is missing the problem says why, in words.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SHARPNESS = 8.0
+"""how sharp a softened maximum is: of n equal values it is within 1/8 of the true one, whatever n"""
+
+
+NOTHING_FITS = "no point fits"
+"""the answer of a program that has no solution, which is a proof"""
+
+
+@dataclass(frozen=True)
+class Priced:
+    seconds: Floats
+    """the objective"""
+    over: Floats
+    """by how much a point breaks a limit, as a share of it; 0: it may be used"""
+    guide: Floats
+    """the objective with its maxima softened: it falls already when one of several equals at the top does"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """An integer program: least cost . x with low <= rows . x <= high."""
+
+    cost: Floats
+    whole: Ints
+    """1 where a variable is a whole number"""
+    least: Floats
+    most: Floats
+    rows: Ints
+    columns: Ints
+    values: Floats
+    low: Floats
+    high: Floats
+    point: Callable[[Floats], Ints]
+    """variables -> point"""
+    seconds: Callable[[float], float]
+    """a bound on the program's cost -> a bound on the objective"""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A problem that falls apart into stages in a row once its slowest stage is bounded."""
+
+    seconds: Floats
+    """options x stages x first layer x end; infinite where it does not fit"""
+    option_group: Ints
+    group_stages: tuple[int, ...]
+    once_s: Floats
+    """by option"""
+    step_s: Callable[[float, float, float], float]
+    """(slowest stage, sum of stages, once a step) -> objective; grows with each"""
+
+
+@dataclass(frozen=True)
+class Subsets:
+    """A problem whose objective grows with the worst of equal boxes and the worst of equal blocks of boxes, each of
+    them a function of what lies inside alone."""
+
+    items: int
+    per_box: int
+    boxes_per_block: int
+    blocks: int
+    box_cost: Callable[[tuple[int, ...]], tuple[float, ...]]
+    block_cost: Callable[[tuple[int, ...]], tuple[float, ...]]
+    seconds: Callable[[tuple[float, ...], tuple[float, ...]], float]
+    """(worst box in each respect, worst block) -> objective"""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """Figures around 0, points x positions x figures."""
+
+    first: Floats
+    """for the first position of a move"""
+    second: Callable[[Ints], Floats]
+    """for the second, the first being chosen"""
+
+
+class Problem(Protocol):
+    @property
+    def default(self) -> Ints:
+        """The point one has without a search."""
+
+    @property
+    def points(self) -> int:
+        """How many there are, usable or not."""
+
+    @property
+    def bound_s(self) -> float:
+        """No point costs less; 0 where nothing is known."""
+
+    @property
+    def positions(self) -> int:
+        """Places a move names two of."""
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """Kinds of moves by name."""
+
+    def price(self, points: Ints) -> Priced: ...
+
+    def starts(self, size: int, rng: np.random.Generator) -> Ints:
+        """Random points."""
+
+    def moved(self, points: Ints, move: Ints, one: Ints, other: Ints) -> Ints:
+        """Each point after one move between two positions; unchanged where that move cannot be."""
+
+    def signals(self, points: Ints) -> "Signals":
+        """How each position of each point stands: what a learner may look at."""
+
+    def every(self) -> Iterator[Ints]: ...
+
+    def decomposition(self) -> Chain | Subsets | str:
+        """What dynamic programming uses, or why there is nothing."""
+
+    def program(self, best_s: float) -> Program | str:
+        """What integer programming solves, or why there is none; points dearer than `best_s` may be left out."""
+
+
+def soft_max(values: Floats) -> Floats:
+    """The power mean over the last axis, with a power at which n equal values and one alone differ by 1/8 at most."""
+    count = values.shape[-1]
+    top = values.max(axis=-1)
+    if count < 2:
+        return np.asarray(top)
+    power = SHARPNESS * np.log(count)
+    safe = np.where(top > 0, top, 1.0)[..., None]
+    return np.asarray(top * np.mean((values / safe) ** power, axis=-1) ** (1.0 / power))

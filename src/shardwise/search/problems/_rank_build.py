@@ -1,0 +1,210 @@
+"""A rank placement from a model, a cluster and a policy: what each group sends, from the estimate's own pieces."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from shardwise.collectives import collective
+from shardwise.cost.network import Network
+from shardwise.cost.placement import level_members
+from shardwise.cost.profile import Profile
+from shardwise.estimate.closed_form import machine_for
+from shardwise.estimate.layers import Machine
+from shardwise.estimate.once import bucket_bytes
+from shardwise.estimate.time import transfer_bytes
+from shardwise.search.problems._contract import Floats, Ints
+from shardwise.search.problems.ranks import RankProblem, Traffic
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import Stack
+from shardwise.work import Work, work_of
+
+ALGORITHM = {"all_to_all": "pairwise", "send": "send"}
+"""everything else runs as a ring"""
+PIPELINE = "pp send"
+PATTERN = {"ring": "ring", "pairwise": "pairs", "send": "pass"}
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    op: str
+    size: int
+    stride: int
+    bytes: float
+    count: float
+
+
+def rank_problem(
+    model: Model,
+    cluster: Cluster,
+    job: Job,
+    policy: Policy,
+    stack: Stack,
+    *,
+    free: Sequence[int] = (),
+    slow: Sequence[int] = (),
+    slow_speed: float = 0.5,
+    profile: Profile | None = None,
+) -> RankProblem:
+    """`free`: numbers of the nodes the job may use (default: the first ones, as many as it needs); `slow`: those whose
+    cards reach only `slow_speed` of what the cluster states."""
+    _check(cluster, policy, slow_speed)
+    size = cluster.levels[0].degree
+    nodes = policy.gpus // size
+    held = list(free) or list(range(nodes))
+    most = prod(level.degree for level in cluster.levels[1:])
+    if len(held) < nodes or len(set(held)) < len(held) or not all(0 <= node < most for node in [*held, *slow]):
+        raise ValueError(f"nodes: {len(set(held))} different ones for a policy of {nodes} nodes; write at least that "
+                         f"many, each from 0 to {most - 1}")  # fmt: skip
+    network_machine, work = _machine(model, cluster, job, policy, stack, profile)
+    traffic = [
+        found for call in _merged(_calls(work, network_machine))
+        if (found := _traffic(call, network_machine.network, policy.gpus, size)) is not None
+    ]  # fmt: skip
+    if not traffic:
+        raise ValueError("policy: nothing it sends leaves a node; write larger dp, pp or ep")
+    speeds = np.where(np.isin(held, list(slow)), slow_speed, 1.0)
+    return _placed(cluster, traffic, held, speeds, nodes)
+
+
+def _check(cluster: Cluster, policy: Policy, slow_speed: float) -> None:
+    size = cluster.levels[0].degree
+    if len(cluster.levels) < 3:
+        raise ValueError(f"on: {cluster.name} has all its nodes under one switch, so every place is as good; "
+                         "write a larger one, such as dgx-h100:1024, or a YAML file with leaf and spine")  # fmt: skip
+    if policy.gpus % size:
+        raise ValueError(f"policy: its {policy.gpus} GPUs are no whole nodes of {size}; write other degrees")
+    if policy.zero == 3 or policy.shard_group:
+        raise ValueError("zero: parameters gathered inside the layers, or sharded over part of the ranks, are not "
+                         "placed; write 0, 1 or 2 and no shard group")  # fmt: skip
+    if not 0 < slow_speed <= 1:
+        raise ValueError(f"slow-speed: {slow_speed:g} is out of range; write a share above 0 and at most 1")
+
+
+def _machine(
+    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None
+) -> tuple[Machine, Work]:
+    columns = Policies.of([policy])
+    work = work_of(model, job, columns, stack, every_stage=True)
+    return machine_for(cluster, job, columns, stack, profile), work
+
+
+def _calls(work: Work, machine: Machine) -> Iterator[Call]:
+    """Everything a rank of the fullest stage sends in a step, before any overlap."""
+    layout, sizes, strides = work.layout, machine.sizes, machine.strides
+    micro = float(layout.micro_batches[0])
+    for kind, layer in enumerate(work.kinds):
+        layers = float(work.stages.kinds[kind].max())
+        for item in layer.collectives:
+            bytes_, count = (float(np.asarray(v).reshape(-1)[0]) for v in (item.bytes, item.count))
+            bytes_ *= machine.stack.expert_imbalance if item.op == "all_to_all" else 1.0
+            yield Call(f"{item.axis} {item.op}", item.op, int(sizes[item.axis][0]), int(strides[item.axis][0]), bytes_,
+                       count * layers * micro)  # fmt: skip
+    yield Call(PIPELINE, "send", int(layout.pp[0]), int(strides["pp"][0]), float(transfer_bytes(work)[0]),
+               2.0 * micro * float(layout.vpp[0]))  # fmt: skip
+    dense, expert = (grid.max(axis=1) for grid in work.parameters)
+    for parameters, ranks, axis in ((dense, layout.shard, "dp_cp"), (expert, layout.expert_shard, "edp")):
+        yield from _sync_calls(work, machine, parameters, ranks, axis)
+
+
+def _sync_calls(work: Work, machine: Machine, parameters: Floats, ranks: Floats, axis: str) -> Iterator[Call]:
+    precision, zero = machine.precision, int(work.layout.policies.zero[0])
+    grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
+    each = float(work.layout.micro_batches[0]) if zero == 2 else 1.0
+    asked = (
+        [("all_reduce", grads, 1.0)] if zero == 0 else [("reduce_scatter", grads, each), ("all_gather", params, 1.0)]
+    )
+    for op, bytes_, times in asked:
+        message = bucket_bytes(machine.stack, op, bytes_, ranks)
+        yield Call(f"{axis} {op}", op, int(ranks[0]), int(machine.strides[axis][0]), float(message[0]),
+                   times * float(bytes_[0] / max(message[0], 1.0)))  # fmt: skip
+
+
+def _merged(calls: Iterator[Call]) -> list[Call]:
+    """Equal calls of different layers as one."""
+    found: dict[Call, float] = {}
+    for call in calls:
+        key = Call(call.name, call.op, call.size, call.stride, call.bytes, 0.0)
+        found[key] = found.get(key, 0.0) + call.count
+    return [Call(c.name, c.op, c.size, c.stride, c.bytes, count) for c, count in found.items() if count * c.bytes > 0]
+
+
+def _traffic(call: Call, network: Network, gpus: int, node: int) -> Traffic | None:
+    """The call on nodes; nothing where its groups stay on theirs."""
+    if call.size * call.stride <= node or call.size < 2:
+        return None
+    groups, alike, members = _groups(call, gpus, node)
+    found = collective(ALGORITHM.get(call.op, "ring"))
+    shape = level_members(network.cluster, np.array(call.size), np.array(call.stride))
+    load = found.load(call.op, shape)
+    pattern = PATTERN[found.name]
+    lowest = int(np.argmax(shape.crossed[1:])) + 1
+    sent = float(load.volume[lowest] * shape.below[lowest])
+    # within pairs every rank of one node sends to every rank of the other
+    weights = {"pairs": members**2 / call.size, "ring": sent, "pass": 0.5 if call.name == PIPELINE else 1.0}
+    rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
+    crowding = max(members / network.links.cards_per_group, 1.0) if found.pooled else 1.0
+    steps = {"ring": float(load.steps.sum()) / (call.size - 1.0), "pairs": 1.0, "pass": 1.0}
+    return Traffic(
+        name=call.name, pattern=pattern, groups=groups, edges=_edges(groups, pattern, call),
+        weight=weights[pattern] * alike,
+        bytes=call.bytes, count=call.count, node_members=members, step_factor=steps[pattern],
+        inside_steps=0.0 if pattern == "pass" else float(load.steps[0]),
+        inside_volume=0.0 if pattern == "pass" else float(load.volume[0]),
+        copy_s=float(load.own * call.bytes / rate) if rate else 0.0, crowding=crowding,
+        protocols=tuple(network.protocols(found)),
+    )  # fmt: skip
+
+
+def _groups(call: Call, gpus: int, node: int) -> tuple[Ints, float, float]:
+    """(groups x nodes, groups of ranks that are one group of nodes, ranks of a group on one node)."""
+    block = call.size * call.stride
+    if gpus % block or (node % call.stride and call.stride % node):
+        raise ValueError(f"policy: the groups of {call.name} do not lie evenly on nodes of {node}; write other degrees")
+    ranks = np.arange(gpus).reshape(-1, call.size, call.stride).swapaxes(1, 2).reshape(-1, call.size)
+    members = max(node // call.stride, 1)
+    if call.size % members:
+        raise ValueError(f"policy: {call.size} ranks of {call.name} do not fill whole nodes of {node}; "
+                         "write other degrees")  # fmt: skip
+    groups, alike = np.unique(ranks[:, ::members] // node, axis=0, return_counts=True)
+    return groups, float(alike[0]), float(members)
+
+
+def _edges(groups: Ints, pattern: str, call: Call) -> Ints:
+    if pattern == "pairs":
+        length = groups.shape[1]
+        one, other = np.nonzero(~np.eye(length, dtype=np.bool_))
+        return np.stack([groups[:, one].ravel(), groups[:, other].ravel()])
+    ahead = np.stack([groups[:, :-1].ravel(), groups[:, 1:].ravel()])
+    closing = np.stack([groups[:, -1], groups[:, 0]])
+    if call.name == PIPELINE:
+        # activations one way, gradients the other: each edge half of the time
+        return np.concatenate([ahead, ahead[::-1]], axis=1)
+    return np.concatenate([ahead, closing], axis=1)
+
+
+def _placed(
+    cluster: Cluster, traffic: Sequence[Traffic], held: Sequence[int], speeds: Floats, nodes: int
+) -> RankProblem:
+    """Free nodes under one leaf with one speed are one box."""
+    degrees = [level.degree for level in cluster.levels[1:]]
+    leaf = np.array(held) // degrees[0]
+    keys = sorted(set(zip(leaf.tolist(), speeds.tolist(), strict=True)), key=lambda key: (key[0], -key[1]))
+    room = [int(((leaf == where) & (speeds == speed)).sum()) for where, speed in keys]
+    blocks, size = [], 1
+    leaves = np.array([where for where, _ in keys])
+    for degree in [1, *degrees[1:-1]]:
+        size *= degree
+        blocks.append(np.unique(leaves // size, return_inverse=True)[1])
+    names = tuple(
+        f"{cluster.levels[1].name} {where}" + ("" if speed == 1 else f" at {speed:g}") for where, speed in keys
+    )
+    return RankProblem(
+        nodes=nodes, node_gpus=cluster.levels[0].degree, room=tuple(room), blocks=np.array(blocks),
+        speed=np.array([speed for _, speed in keys]), box_names=names, traffic=tuple(traffic),
+    )  # fmt: skip
