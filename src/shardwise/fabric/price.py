@@ -1,0 +1,138 @@
+"""Collectives of a step on the link graph: seconds, bytes on every link, and the link that sets the pace.
+
+Seconds are a latency and a time for the bytes. The latency and the part of a link's bandwidth that data reaches are the
+closed form's (cost/network.py), so the two tiers differ only in what the graph knows: which messages share which links.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardwise.collectives import collective
+from shardwise.cost.network import Network
+from shardwise.cost.placement import level_members
+from shardwise.fabric.calls import Call
+from shardwise.fabric.links import Floats, Ints, Routed
+from shardwise.fabric.phases import PATTERNS, Messages, messages_of, neighbours
+from shardwise.fabric.place import Seats
+from shardwise.fabric.solver import Flows, finish_times
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What one call does to the links, for one byte of its buffer."""
+
+    messages: Messages
+    flows: Flows
+    seconds_per_byte: float
+    link_bytes: Floats
+    link: int
+    """the link that is busy to the end; -1 where nothing is sent"""
+
+
+@dataclass(frozen=True)
+class Priced:
+    call: Call
+    algorithm: str
+    seconds: float
+    """of one call"""
+    latency_s: float
+    closed_form_s: float
+    link: int
+
+    @property
+    def step_s(self) -> float:
+        """of all its calls in a step, one after another"""
+        return self.seconds * self.call.times
+
+
+@dataclass(frozen=True)
+class Prices:
+    fabric: Routed
+    network: Network
+    seats: Seats
+    _patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False)
+
+    def members(self, call: Call) -> Ints:
+        """groups x ranks, as GPUs in the order of their ring."""
+        whole = self.seats.groups(call.group)
+        if call.part == "shard":
+            whole = whole.reshape(-1, call.size)
+        elif call.part == "replicas":
+            groups, ranks = whole.shape
+            parts = whole.reshape(groups, call.size, ranks // call.size)
+            whole = np.swapaxes(parts, 1, 2).reshape(-1, call.size)
+        return whole if call.group == "pp" else self.seats.ringed(whole)
+
+    def algorithm(self, call: Call) -> str:
+        """The closed form's choice, among those whose messages are known."""
+        chosen = str(self.network.breakdown(call.op, call.bytes, call.size, call.stride).algorithm)
+        if chosen in PATTERNS:
+            return chosen
+        able = [name for name in PATTERNS if call.op in collective(name).ops and collective(name).automatic]
+        return min(able, key=lambda name: self._alone(call, name))
+
+    def _alone(self, call: Call, name: str) -> float:
+        try:
+            return float(self.network.seconds(call.op, call.bytes, call.size, call.stride, algorithm=name))
+        except ValueError:
+            return np.inf
+
+    def pattern(self, call: Call, algorithm: str) -> Pattern:
+        key = (algorithm, call.op, call.group, call.part, call.size, call.wraps)
+        if key not in self._patterns:
+            self._patterns[key] = self._pattern(call, algorithm)
+        return self._patterns[key]
+
+    def _pattern(self, call: Call, algorithm: str) -> Pattern:
+        members = self.members(call)
+        if call.group == "pp":
+            policy = self.seats.policy
+            along, closing = pipeline_shares(policy.pp, policy.vpp, call.wraps)
+            messages = neighbours(members, along, closing)
+            timed = neighbours(members, 1.0, 1.0 if call.wraps else 0.0)
+        else:
+            cards = int(self.network.links.cards_per_group)
+            pooled = collective(algorithm).pooled
+            messages = timed = messages_of(algorithm, call.op, members, self.fabric, cards if pooled else 1 << 20)
+        flows = messages.flows(self.fabric)
+        paced = flows if timed is messages else timed.flows(self.fabric)
+        capacity = self.fabric.links.capacity * self.reached(algorithm)
+        ends = finish_times(paced, capacity, within=1e-3)
+        seconds = float(ends.max()) if len(ends) else 0.0
+        sent = flows.link_bytes(len(self.fabric.links))
+        slowest = paced.link_bytes(len(capacity)) / capacity
+        return Pattern(messages, flows, seconds, sent, int(np.argmax(slowest)) if slowest.any() else -1)
+
+    def reached(self, algorithm: str) -> Floats:
+        """Part of each link's bandwidth that long messages of this algorithm reach."""
+        network, levels = self.network, self.network.cluster.levels
+        style = collective(algorithm).style
+        each = [
+            network.links.of(network.cluster, level).style(style).rate[-1] * network.efficiency[i]
+            for i, level in enumerate(levels)
+        ]
+        return np.asarray(np.array(each)[np.minimum(self.fabric.links.level, len(levels) - 1)])
+
+    def priced(self, call: Call, algorithm: str | None = None) -> Priced:
+        name = algorithm or self.algorithm(call)
+        network = self.network
+        law = network.law(call.op, call.size, call.stride, algorithm=name)
+        line = int(law.line(call.bytes))
+        latency, slope = float(law.latency[line, law.group]), float(law.slope[line, law.group])
+        pattern = self.pattern(call, name)
+        shape = level_members(network.cluster, call.size, call.stride)
+        rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
+        own = float(collective(name).load(call.op, shape).own) / rate if rate else 0.0
+        # a protocol with less latency reaches less bandwidth; the pattern was timed at full bandwidth
+        slower = slope / float(law.slope[:, law.group].min()) if slope else 1.0
+        seconds = latency + call.bytes * slower * (pattern.seconds_per_byte + own)
+        return Priced(call, name, seconds, latency, latency + call.bytes * slope, pattern.link)
+
+
+def pipeline_shares(pp: int, vpp: int, wraps: bool) -> tuple[float, float]:
+    """Messages each way over a cut, and between the last and the first stage, for one that an average rank sends."""
+    if not wraps:
+        return pp / (2.0 * (pp - 1)), 0.0
+    cuts = pp * vpp - 1
+    return vpp * pp / (2.0 * cuts), (vpp - 1) * pp / (2.0 * cuts)
