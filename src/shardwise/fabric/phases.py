@@ -147,11 +147,12 @@ def pairwise(op: str, blocks: Ints, cards: int) -> Messages:  # noqa: ARG001
     return _plain(np.repeat(flat, size - 1, axis=1), flat[:, other].reshape(len(flat), -1), 1.0 / size)
 
 
-def neighbours(members: Ints, along: float, closing: float) -> Messages:
-    """Pipeline stages: `along` bytes each way over every cut, `closing` each way between the last and the first."""
+def neighbours(members: Ints, along: float, closing: float, *, back: bool) -> Messages:
+    """Pipeline stages: `along` bytes over every cut, `closing` from the last to the first; `back`: and as many back."""
     pairs = [(members[:, :-1], members[:, 1:], along), (members[:, -1:], members[:, :1], closing)]
-    both = [_plain(*ends, size) for a, b, size in pairs if size > 0 for ends in ((a, b), (b, a))]
-    return _together(both)
+    ways = [(a, b, size) for a, b, size in pairs if size > 0]
+    ways += [(b, a, size) for a, b, size in ways] if back else []
+    return _together([_plain(*way) for way in ways])
 
 
 def send(op: str, blocks: Ints, cards: int) -> Messages:  # noqa: ARG001

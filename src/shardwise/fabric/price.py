@@ -89,8 +89,8 @@ class Prices:
         if call.group == "pp":
             policy = self.seats.policy
             along, closing = pipeline_shares(policy.pp, policy.vpp, call.wraps)
-            messages = neighbours(members, along, closing)
-            timed = neighbours(members, 1.0, 1.0 if call.wraps else 0.0)
+            messages = neighbours(members, along, closing, back=True)
+            timed = neighbours(members, 1.0, 1.0 if call.wraps else 0.0, back=False)
         else:
             cards = int(self.network.links.cards_per_group)
             pooled = collective(algorithm).pooled

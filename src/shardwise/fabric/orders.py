@@ -1,0 +1,65 @@
+"""Ways to lay ranks on GPUs, priced: the order of the axes, how ranks are dealt out, how rings are ordered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from shardwise.cost.network import Network
+from shardwise.cost.placement import AXES
+from shardwise.fabric.calls import Call
+from shardwise.fabric.links import Routed
+from shardwise.fabric.place import seats_of
+from shardwise.fabric.price import Prices
+from shardwise.fabric.step import StepLoad, step_load
+from shardwise.spec.policy import Policy
+
+DEALT = (("packed", "rank"), ("shifted", "rank"), ("alternating", "rank"), ("alternating", "sorted"),
+         ("random", "rank"), ("random", "sorted"), ("scattered", "rank"))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Order:
+    axes: tuple[str, ...]
+    deal: str
+    ring: str
+    load: StepLoad
+
+    @property
+    def seconds(self) -> float:
+        """All collectives of a step, one after another."""
+        return sum(self.load.communication_s().values())
+
+    @property
+    def far_bytes(self) -> float:
+        """Bytes that leave their leaf group or rail: what decides between orders that are as fast."""
+        return sum(each["between rails"] + each["between leaf groups"] for each in self.load.crossings().values())
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        return float(f"{self.seconds:.3g}"), self.far_bytes
+
+
+def orders_of(policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call]) -> list[Order]:
+    """The fastest first. Orders of axes that the policy does not split make no difference and are tried once."""
+    found = [_priced(policy, fabric, network, calls, axes, "packed", "rank") for axes in _distinct(policy)]
+    best = min(found, key=lambda order: order.rank)
+    nodes, units = (len(set(column[: policy.gpus].tolist())) for column in (fabric.node, fabric.unit))
+    for deal, ring in DEALT[1:]:
+        if nodes > 1 and (units > 1 or deal != "alternating"):
+            found.append(_priced(policy, fabric, network, calls, best.axes, deal, ring))
+    return sorted(found, key=lambda order: order.rank)
+
+
+def _distinct(policy: Policy) -> list[tuple[str, ...]]:
+    seen: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for rest in permutations(AXES[1:]):
+        order = (AXES[0], *rest)
+        seen.setdefault(tuple(axis for axis in order if getattr(policy, axis) > 1), order)
+    return list(seen.values())
+
+
+def _priced(
+    policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call], axes: tuple[str, ...], deal: str, ring: str
+) -> Order:
+    seats = seats_of(policy, fabric, order=axes, deal=deal, ring=ring)
+    return Order(axes, deal, ring, step_load(Prices(fabric, network, seats), calls))
