@@ -159,7 +159,7 @@ class TestMeasuredRatios:
 
     @pytest.mark.parametrize(("connections", "efficiency"), [(1, 0.50), (4, 0.68), (16, 0.82)])
     def test_hashed_connections(self, connections, efficiency):
-        """Four pairs over four uplinks, a pair's bytes dealt out to its connections: line rate over the slowest pair."""
+        """Four pairs over four uplinks, a pair's bytes dealt out to its connections: how full the line is."""
         base = lab(4, 2, 100 * MBIT, 400 * MBIT)
         found = []
         for seed in range(400):

@@ -95,7 +95,7 @@ def _map(report: FabricReport) -> None:
     """Tier by tier from the top: how full its busiest link is over the step."""
     slowest = report.bottleneck.tier if report.bottleneck else ""
     rows = [
-        (f"{t.tier}{' <' if t.tier == slowest else ''}", f"{t.links:,}", f"{t.bytes_per_s / 1e9:,.4g}",
+        (f"{t.tier}{' <' if t.tier == slowest else ''}", f"{t.links:,}", f"{t.bytes_per_s / 1e9:,.0f}",
          bar(t.busiest.share), f"{t.busiest.share:.1%}", f"{t.mean_share:.1%}", _kinds(t))
         for t in reversed(report.tiers)
     ]  # fmt: skip

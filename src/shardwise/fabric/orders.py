@@ -41,7 +41,7 @@ class Order:
 
 def orders_of(policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call]) -> list[Order]:
     """The fastest first. Orders of axes that the policy does not split make no difference and are tried once."""
-    found = [_priced(policy, fabric, network, calls, axes, "packed", "rank") for axes in _distinct(policy)]
+    found = [_priced(policy, fabric, network, calls, axes, "packed", "rank") for axes in axis_orders(policy)]
     best = min(found, key=lambda order: order.rank)
     nodes, units = (len(set(column[: policy.gpus].tolist())) for column in (fabric.node, fabric.unit))
     for deal, ring in DEALT[1:]:
@@ -50,7 +50,8 @@ def orders_of(policy: Policy, fabric: Routed, network: Network, calls: Sequence[
     return sorted(found, key=lambda order: order.rank)
 
 
-def _distinct(policy: Policy) -> list[tuple[str, ...]]:
+def axis_orders(policy: Policy) -> list[tuple[str, ...]]:
+    """Those that differ in the axes the policy splits."""
     seen: dict[tuple[str, ...], tuple[str, ...]] = {}
     for rest in permutations(AXES[1:]):
         order = (AXES[0], *rest)

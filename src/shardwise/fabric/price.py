@@ -15,7 +15,11 @@ from shardwise.fabric.calls import Call
 from shardwise.fabric.links import Floats, Ints, Routed
 from shardwise.fabric.phases import PATTERNS, Messages, messages_of, neighbours
 from shardwise.fabric.place import Seats
-from shardwise.fabric.solver import Flows, finish_times
+from shardwise.fabric.solver import finish_times
+
+EXACT = 2_000
+"""rows of flows up to which the event loop runs; a larger pattern takes as long as its busiest link needs for its
+bytes, which is less than the truth only where that link has to wait for others"""
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,10 @@ class Pattern:
     """What one call does to the links, for one byte of its buffer."""
 
     messages: Messages
-    flows: Flows
     seconds_per_byte: float
     link_bytes: Floats
+    paced_bytes: Floats
+    """the same of what sets the time: of sends between stages those of one direction"""
     link: int
     """the link that is busy to the end; -1 where nothing is sent"""
 
@@ -98,11 +103,13 @@ class Prices:
         flows = messages.flows(self.fabric)
         paced = flows if timed is messages else timed.flows(self.fabric)
         capacity = self.fabric.links.capacity * self.reached(algorithm)
-        ends = finish_times(paced, capacity, within=1e-3)
-        seconds = float(ends.max()) if len(ends) else 0.0
         sent = flows.link_bytes(len(self.fabric.links))
-        slowest = paced.link_bytes(len(capacity)) / capacity
-        return Pattern(messages, flows, seconds, sent, int(np.argmax(slowest)) if slowest.any() else -1)
+        pace = sent if paced is flows else paced.link_bytes(len(capacity))
+        slowest = pace / capacity
+        seconds = float(slowest.max())
+        if 0 < len(paced) <= EXACT:
+            seconds = float(finish_times(paced, capacity, within=0.01).max())
+        return Pattern(messages, seconds, sent, pace, int(np.argmax(slowest)) if slowest.any() else -1)
 
     def reached(self, algorithm: str) -> Floats:
         """Part of each link's bandwidth that long messages of this algorithm reach."""

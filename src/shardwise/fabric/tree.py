@@ -150,7 +150,7 @@ def _tiers(cluster: Cluster, wiring: Wiring) -> tuple[Tier, ...]:
     block = min(prod(level.degree for level in levels[:2]), cluster.gpus)
     found = [Tier(leaf.name, 1, block, rails, rails, 1, False, leaf.usable_bandwidth, leaf.latency_s)]
     above = list(enumerate(levels))[2:]
-    if not above and rails > 1:
+    if not above and rails > 1 and wiring.rails != "only":
         # the rails of a single unit are joined by spines of the same speed
         above = [(1, leaf)]
     for index, level in above:
@@ -162,21 +162,18 @@ def _tier(cluster: Cluster, wiring: Wiring, lower: list[Tier], index: int, level
     below = lower[-1]
     degree = 1 if index == below.level else level.degree
     block = min(below.block * degree, cluster.gpus)
-    per_switch = below.block * level.usable_bandwidth / below.switches
-    ports = max(int(per_switch / cluster.levels[1].bandwidth), 1)
-    children = ceil(block / below.block)
+    uplinks = below.block * level.usable_bandwidth
+    ports = max(int(uplinks / below.built / cluster.levels[1].bandwidth), 1)
+    needed = ceil(ceil(block / below.block) * below.built * ports / wiring.radix)
     first = len(lower) == 1
-    needed = ceil(children * below.switches * ports / wiring.radix)
+    planes = wiring.rails == "only" if first else needed > below.built
     # a switch has no more ways up than ports
-    planes = (first and wiring.rails == "only") or (not first and needed > below.switches)
-    fan = min(max(ceil(needed / below.switches) if planes else needed, 1), ports)
-    name = level.name if index != below.level else "spine"
-    built = fan * below.built if planes else fan
-    if wiring.routing == "spray":
-        fan = 1
+    ways = min(max(ceil(needed / below.built) if planes else needed, 1), ports)
+    fan = 1 if wiring.routing == "spray" else ways
     return Tier(
-        name=name, level=index, block=block, switches=fan * below.switches if planes else fan, built=built, fan=fan,
-        planes=planes, capacity=per_switch / fan,
+        name=level.name if index != below.level else "spine", level=index, block=block,
+        switches=fan * below.switches if planes else fan, built=ways * below.built if planes else ways, fan=fan,
+        planes=planes, capacity=uplinks / below.switches / fan,
         latency_s=max(level.latency_s - cluster.levels[below.level].latency_s, 0.0),
     )  # fmt: skip
 

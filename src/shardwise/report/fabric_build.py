@@ -6,6 +6,7 @@ import numpy as np
 
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import network_for
+from shardwise.estimate.time import Times
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.links import Ints, Routed
 from shardwise.fabric.orders import Order, orders_of
@@ -33,7 +34,8 @@ class Studied:
 
     report: FabricReport
     load: StepLoad
-    series: Series
+    exposed: dict[str, float]
+    """axis -> share of its collectives that the step waits for, by the closed form"""
 
 
 def fabric_report(
@@ -75,7 +77,23 @@ def fabric_report(
         orders=tuple(_order(order, orders[0].seconds) for order in orders),
         assumptions=tuple(_assumptions(graph, wiring)),
     )
-    return Studied(report, load, series)
+    return Studied(report, load, _exposed(found.closed.times, load))
+
+
+def _exposed(times: Times, load: StepLoad) -> dict[str, float]:
+    found = {}
+    for axis, seconds in load.communication_s().items():
+        names = ("grad", "param", "fsdp") if axis == "dp" else (axis,)
+        waits = sum(_first(times.parts[f"{name}_comm"]) for name in names)
+        hides = sum(_first(times.hidden[name]) for name in names if name in times.hidden)
+        # a pipeline's transfers have no hidden part of their own: what is not waited for hides
+        whole = max(seconds, waits) if axis == "pp" else waits + hides
+        found[axis] = waits / whole if whole > 0 else 1.0
+    return found
+
+
+def _first(values: object) -> float:
+    return float(np.asarray(values, dtype=np.float64).reshape(-1)[0])
 
 
 def _order(order: Order, best: float) -> OrderLoad:

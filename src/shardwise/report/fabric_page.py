@@ -104,7 +104,7 @@ def _links(report: FabricReport) -> str:
     return html_table(
         ["one of them", "tier", "carries", "links", "GB/s", "bytes in a step", "share of the step"],
         [(link.name, link.tier, ", ".join(f"{a} {size_text(s)}" for a, s in link.axes_bytes.items()) or "nothing",
-          f"{link.count:,}", f"{link.bytes_per_s / 1e9:,.4g}", size_text(link.step_bytes), f"{link.share:.2%}")
+          f"{link.count:,}", f"{link.bytes_per_s / 1e9:,.0f}", size_text(link.step_bytes), f"{link.share:.2%}")
          for link in report.links[:40]], words=3,
     )  # fmt: skip
 

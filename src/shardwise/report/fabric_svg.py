@@ -12,7 +12,7 @@ CELL, GAP, HEAD = 14, 44, 40
 WIDTH, LEFT, RIGHT, PANEL = 1080, 110, 90, 84
 
 
-def _svg(width: float, height: float, title: str, body: Sequence[str]) -> str:
+def svg_of(width: float, height: float, title: str, body: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'style="max-width:100%;height:auto" font-family="system-ui, sans-serif" font-size="12" fill="{INK}">'
@@ -41,7 +41,7 @@ def matrix_svg(report: FabricReport, sizes: dict[str, str]) -> str:
     foot = HEAD + blocks * cell + 16
     ends = f"rows send, columns receive; {report.blocks[0]} top left, {report.blocks[-1]} bottom right; log scale"
     body.append(f'<text x="0" y="{foot}" fill="{GREY}">{escape(ends)}</text>')
-    return _svg(max(len(report.matrix_bytes) * pitch, 620), foot + 8, "who sends to whom", body)
+    return svg_of(max(len(report.matrix_bytes) * pitch, 620), foot + 8, "who sends to whom", body)
 
 
 def series_svg(report: FabricReport, step_text: str) -> str:
@@ -58,7 +58,7 @@ def series_svg(report: FabricReport, step_text: str) -> str:
     foot = 20 + len(panels) * (PANEL + 30)
     told = f"share of capacity in a step of {step_text}; filled: busiest link, line: mean of the tier, shaded: burst"
     body.append(f'<text x="{LEFT}" y="{foot + 12}" fill="{GREY}">{escape(told)}</text>')
-    return _svg(WIDTH, foot + 24, "load over one step", body)
+    return svg_of(WIDTH, foot + 24, "load over one step", body)
 
 
 def _panel(
