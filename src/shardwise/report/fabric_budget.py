@@ -1,7 +1,7 @@
 """The other direction: the same job on many fabrics, and the cheapest on which it is nearly as fast as on the best.
 
 What a fabric costs is counted in port ends of 400 Gb/s per GPU: a cable between two switches has two, one between a
-card and its leaf has two as well. NVLink is not in that count, so domains of different size are told apart, not weighed.
+card and its leaf has two as well. NVLink is not in that count: domains of different size are told apart, not weighed.
 """
 
 from collections.abc import Iterator
