@@ -134,6 +134,7 @@ class TestOrders:
         orders = orders_of(policy, tree_of(cluster), network_for(cluster, STACK), calls_of(work))
         assert orders[0].deal == "packed"
         assert orders[-1].deal == "scattered"
+        assert [o.seconds for o in orders[1:]] == sorted(o.seconds for o in orders[1:])
         assert orders[-1].seconds > 3 * orders[0].seconds
         assert {o.axes for o in orders if o.deal == "packed"} == {("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp")}
 

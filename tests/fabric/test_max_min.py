@@ -51,7 +51,7 @@ class TestRates:
     def test_agrees_on_a_fat_tree(self):
         tree = tree_of(cluster_of("dgx-h100:1024"), Wiring(routing="ecmp", seed=3))
         random = np.random.default_rng(0)
-        routes = tree.routes(random.integers(0, 1024, 1500), random.integers(0, 1024, 1500))
+        routes = tree.routes(random.integers(0, 1024, 400), random.integers(0, 1024, 400))
         capacity = tree.links.capacity
         np.testing.assert_allclose(
             max_min(routes.links, capacity), progressive_filling(routes.links, capacity), rtol=CLOSE

@@ -7,6 +7,7 @@ from shardwise.fabric.requirement import THINNEST, Requirement
 from shardwise.report.fabric_budget import Candidate, cheapest
 from shardwise.report.fabric_budget_svg import budget_svg
 from shardwise.report.fabric_page import html_list, html_table, size_text
+from shardwise.report.fabric_svg import bus_svg
 from shardwise.report.fabric_whatif import WhatIfRow
 from shardwise.units import time_text
 
@@ -135,7 +136,7 @@ def sections(
     sheet = html_table(TIER_HEADS, tier_rows(need))
     if need.benchmark:
         sheet += html_list(f"{name}: {value}" for name, value in need_facts(need))
-        sheet += html_table(benchmark_heads(need), benchmark_rows(need))
+        sheet += bus_svg(need) + html_table(benchmark_heads(need), benchmark_rows(need))
         sheet += html_list(b.command for b in need.benchmark)
         sheet += html_list(f"{w.what} ({w.where}): {w.why}" for w in need.watch)
     found.append(("What the plan asks of the fabric", sheet))

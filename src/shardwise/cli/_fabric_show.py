@@ -10,7 +10,6 @@ from shardwise.report.terminal import policy_text
 from shardwise.units import time_text
 
 SHADES = " .:-=+*#%@"
-SPARK = 56
 WIDTH = 80
 BAR = 12
 
@@ -117,19 +116,20 @@ def _kinds(tier: TierLoad) -> str:
 
 def _over_time(report: FabricReport) -> list[str]:
     lines = [f"busiest link of each tier over one step ({time_text(report.step_s)}; peak of each part)"]
-    name = max(len(t.tier) for t in report.tiers) if report.tiers else 0
+    name = max((len(t.tier) for t in report.tiers), default=0)
+    room = WIDTH - name - len(" || peak 1000%")
     lines += [
-        f"{tier.tier:<{name}} |{sparkline(tier.series)}| peak {tier.busiest.peak_share or 0:.0%}"
+        f"{tier.tier:<{name}} |{sparkline(tier.series, room)}| peak {tier.busiest.peak_share or 0:.0%}"
         for tier in reversed(report.tiers)
     ]
     if report.burst:
         burst = report.burst
         lines.append(f"the gradient burst, {time_text(burst.from_s)} to {time_text(burst.to_s)}, on the busiest card")
-        lines.append(f"{'':<{name}} |{sparkline(burst.series)}| peak {max(burst.series):.0%}")
+        lines.append(f"{'':<{name}} |{sparkline(burst.series, room)}| peak {max(burst.series):.0%}")
     return lines
 
 
-def sparkline(values: Sequence[float], width: int = SPARK) -> str:
+def sparkline(values: Sequence[float], width: int) -> str:
     """Ten shades from idle to line rate; the highest value of each part."""
     parts = [values[i * len(values) // width : max((i + 1) * len(values) // width, i * len(values) // width + 1)]
              for i in range(width)]  # fmt: skip
@@ -158,9 +158,9 @@ def _calls(report: FabricReport) -> None:
 
 def _orders(report: FabricReport) -> None:
     print_table(
-        "placements, the best first",
-        ["axes", "deal", "rings", "collectives", "x best", "cross-rail", "cross-leaf"],
-        [(o.axes, o.deal, o.ring, time_text(o.communication_s), f"{o.over_best:.2f}", size_text(o.rail_bytes),
+        "placements, the planned one first; before overlap",
+        ["axes", "deal", "rings", "collectives", "x", "cross-rail", "cross-leaf"],
+        [(o.axes, o.deal, o.ring, time_text(o.communication_s), f"{o.times_planned:.2f}", size_text(o.rail_bytes),
           size_text(o.leaf_bytes)) for o in report.orders],
         words=3,
     )  # fmt: skip

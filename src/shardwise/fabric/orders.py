@@ -9,7 +9,7 @@ from shardwise.cost.placement import AXES
 from shardwise.fabric.calls import Call
 from shardwise.fabric.links import Routed
 from shardwise.fabric.place import seats_of
-from shardwise.fabric.price import Prices
+from shardwise.fabric.price import Prices, Quotes
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.spec.policy import Policy
 
@@ -40,14 +40,17 @@ class Order:
 
 
 def orders_of(policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call]) -> list[Order]:
-    """The fastest first. Orders of axes that the policy does not split make no difference and are tried once."""
-    found = [_priced(policy, fabric, network, calls, axes, "packed", "rank") for axes in axis_orders(policy)]
+    """What is planned first: of the orders with ranks packed the one whose collectives take least. Then the others, the
+    fastest first: all are priced before overlap, so one that slows what cannot hide may look good and be bad."""
+    quotes: Quotes = {}
+    found = [_priced(policy, fabric, network, calls, axes, "packed", "rank", quotes) for axes in axis_orders(policy)]
     best = min(found, key=lambda order: order.rank)
+    found.remove(best)
     nodes, units = (len(set(column[: policy.gpus].tolist())) for column in (fabric.node, fabric.unit))
     for deal, ring in DEALT[1:]:
         if nodes > 1 and (units > 1 or deal != "alternating"):
-            found.append(_priced(policy, fabric, network, calls, best.axes, deal, ring))
-    return sorted(found, key=lambda order: order.rank)
+            found.append(_priced(policy, fabric, network, calls, best.axes, deal, ring, quotes))
+    return [best, *sorted(found, key=lambda order: order.rank)]
 
 
 def axis_orders(policy: Policy) -> list[tuple[str, ...]]:
@@ -60,7 +63,8 @@ def axis_orders(policy: Policy) -> list[tuple[str, ...]]:
 
 
 def _priced(
-    policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call], axes: tuple[str, ...], deal: str, ring: str
-) -> Order:
+    policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call], axes: tuple[str, ...], deal: str,
+    ring: str, quotes: Quotes,
+) -> Order:  # fmt: skip
     seats = seats_of(policy, fabric, order=axes, deal=deal, ring=ring)
-    return Order(axes, deal, ring, step_load(Prices(fabric, network, seats), calls))
+    return Order(axes, deal, ring, step_load(Prices(fabric, network, seats, quotes), calls))

@@ -52,10 +52,28 @@ class Priced:
 
 
 @dataclass(frozen=True)
+class Quote:
+    """What the closed form says of a call under one algorithm; the same on every fabric and under every placement."""
+
+    algorithm: str
+    latency_s: float
+    seconds_per_byte: float
+    slower: float
+    """than at full bandwidth: a protocol with less latency reaches less"""
+    own_seconds_per_byte: float
+    """a rank's copy of its own part"""
+
+
+Quotes = dict[tuple[Call, str | None], Quote]
+
+
+@dataclass(frozen=True)
 class Prices:
     fabric: Routed
     network: Network
     seats: Seats
+    quotes: Quotes = field(default_factory=dict, repr=False)
+    """may be shared by prices of the same network"""
     _patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False)
 
     def members(self, call: Call) -> Ints:
@@ -121,20 +139,33 @@ class Prices:
         ]
         return np.asarray(np.array(each)[np.minimum(self.fabric.links.level, len(levels) - 1)])
 
-    def priced(self, call: Call, algorithm: str | None = None) -> Priced:
-        name = algorithm or self.algorithm(call)
+    def quote(self, call: Call, algorithm: str | None = None) -> Quote:
+        key = (call, algorithm)
+        if key not in self.quotes:
+            self.quotes[key] = self._quote(call, algorithm or self.algorithm(call))
+        return self.quotes[key]
+
+    def _quote(self, call: Call, name: str) -> Quote:
         network = self.network
         law = network.law(call.op, call.size, call.stride, algorithm=name)
         line = int(law.line(call.bytes))
-        latency, slope = float(law.latency[line, law.group]), float(law.slope[line, law.group])
-        pattern = self.pattern(call, name)
+        slope = float(law.slope[line, law.group])
         shape = level_members(network.cluster, call.size, call.stride)
         rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
-        own = float(collective(name).load(call.op, shape).own) / rate if rate else 0.0
-        # a protocol with less latency reaches less bandwidth; the pattern was timed at full bandwidth
-        slower = slope / float(law.slope[:, law.group].min()) if slope else 1.0
-        seconds = latency + call.bytes * slower * (pattern.seconds_per_byte + own)
-        return Priced(call, name, seconds, latency, latency + call.bytes * slope, pattern.link)
+        return Quote(
+            algorithm=name,
+            latency_s=float(law.latency[line, law.group]),
+            seconds_per_byte=slope,
+            slower=slope / float(law.slope[:, law.group].min()) if slope else 1.0,
+            own_seconds_per_byte=float(collective(name).load(call.op, shape).own) / rate if rate else 0.0,
+        )
+
+    def priced(self, call: Call, algorithm: str | None = None) -> Priced:
+        quote = self.quote(call, algorithm)
+        pattern, latency = self.pattern(call, quote.algorithm), quote.latency_s
+        each = quote.slower * (pattern.seconds_per_byte + quote.own_seconds_per_byte)
+        closed = latency + call.bytes * quote.seconds_per_byte
+        return Priced(call, quote.algorithm, latency + call.bytes * each, latency, closed, pattern.link)
 
 
 def pipeline_shares(pp: int, vpp: int, wraps: bool) -> tuple[float, float]:

@@ -62,7 +62,7 @@ def what_ifs(load: StepLoad, calls: Sequence[Call]) -> Iterator[WhatIf]:
 
 
 def _priced(prices: Prices, calls: Sequence[Call], fabric: Routed) -> dict[str, float]:
-    return step_load(Prices(fabric, prices.network, prices.seats), calls).communication_s()
+    return step_load(Prices(fabric, prices.network, prices.seats, prices.quotes), calls).communication_s()
 
 
 def _factors(load: StepLoad) -> Iterator[WhatIf]:
@@ -110,6 +110,9 @@ def _worse_links(load: StepLoad, fabric: Routed) -> Iterator[tuple[str, str, Flo
 
 
 def _hashes(load: StepLoad, calls: Sequence[Call], tree: Tree) -> Iterator[WhatIf]:
+    hashed = tree_of(tree.cluster, changed(tree.wiring, routing="ecmp"))
+    if all(tier.fan == 1 for tier in hashed.tiers[1:]):
+        return
     most = max((len(load.prices.pattern(p.call, p.algorithm).messages.bytes) for p in load.priced), default=0)
     for connections in (1, 4, 16):
         if most * connections > MOST_FLOWS:

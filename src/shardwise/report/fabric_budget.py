@@ -17,7 +17,7 @@ from shardwise.estimate.mfu import conventions
 from shardwise.fabric.calls import Call, calls_of
 from shardwise.fabric.orders import axis_orders
 from shardwise.fabric.place import seats_of
-from shardwise.fabric.price import Prices
+from shardwise.fabric.price import Prices, Quotes
 from shardwise.fabric.step import step_load
 from shardwise.fabric.tree import Tree, tree_of
 from shardwise.fabric.wiring import Wiring
@@ -127,7 +127,8 @@ def _collectives(ask: Case, cluster: Cluster, wiring: Wiring, calls: list[Call])
     """Seconds of a step's collectives under the best order of axes."""
     tree, network = tree_of(cluster, wiring), network_for(cluster, ask.stack, ask.profile)
     found = []
+    quotes: Quotes = {}
     for axes in axis_orders(ask.policy):
-        load = step_load(Prices(tree, network, seats_of(ask.policy, tree, order=axes)), calls)
+        load = step_load(Prices(tree, network, seats_of(ask.policy, tree, order=axes), quotes), calls)
         found.append(sum(load.communication_s().values()))
     return min(found)

@@ -96,14 +96,14 @@ def _first(values: object) -> float:
     return float(np.asarray(values, dtype=np.float64).reshape(-1)[0])
 
 
-def _order(order: Order, best: float) -> OrderLoad:
+def _order(order: Order, planned: float) -> OrderLoad:
     crossings = order.load.crossings().values()
     return OrderLoad(
         axes=" > ".join(axis for axis in order.axes if getattr(order.load.prices.seats.policy, axis) > 1) or "dp",
         deal=order.deal,
         ring=order.ring,
         communication_s=order.seconds,
-        over_best=order.seconds / best if best else 1.0,
+        times_planned=order.seconds / planned if planned else 1.0,
         rail_bytes=sum(each["between rails"] for each in crossings),
         leaf_bytes=sum(each["between leaf groups"] for each in crossings),
     )

@@ -94,7 +94,7 @@ class OrderLoad(Struct, frozen=True, kw_only=True):
     ring: str
     communication_s: float
     """of a step before overlap"""
-    over_best: float
+    times_planned: float
     rail_bytes: float
     """that change their rail between nodes"""
     leaf_bytes: float

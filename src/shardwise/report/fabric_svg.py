@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from shardwise.fabric.requirement import Requirement
 from shardwise.report.fabric_report import FabricReport
 
 INK, GREY, GRID = "#22262b", "#5b6068", "#dfe3e8"
@@ -105,3 +106,39 @@ def _mark(report: FabricReport, top: float) -> str:
         f'<rect x="{start:.1f}" y="{top}" width="{max(end - start, 1):.1f}" height="{PANEL}" fill="#c1121f" '
         'fill-opacity="0.1"/>'
     )
+
+
+def bus_svg(need: Requirement) -> str:
+    """Bus bandwidth to expect against size, with its band, for each collective worth testing."""
+    curves = need.benchmark
+    sizes = [e.bytes for e in curves[0].expected]
+    most = 1.05 * max(e.high_bytes_per_s for b in curves for e in b.expected)
+    width, height, left, foot = 720.0, 300.0, 60.0, 250.0
+
+    def x(size: float) -> float:
+        return left + math.log(size / sizes[0]) / math.log(sizes[-1] / sizes[0]) * (width - left - 40)
+
+    def y(rate: float) -> float:
+        return foot - rate / most * (foot - 40)
+
+    body = [f'<line x1="{left}" y1="{foot}" x2="{width - 40}" y2="{foot}" stroke="{INK}"/>']
+    for part in range(5):
+        rate = most * part / 4
+        body.append(
+            f'<text x="{left - 6}" y="{y(rate) + 4:.1f}" text-anchor="end" fill="{GREY}">{rate / 1e9:,.0f}</text>'
+        )
+    body += [
+        f'<text x="{x(size):.1f}" y="{foot + 18}" text-anchor="middle" fill="{GREY}">{size / 2**20:,.0f} MiB</text>'
+        for size in sizes
+    ]
+    for number, curve in enumerate(curves):
+        ink = tuple(COLOURS.values())[number % len(COLOURS)]
+        high = [f"{x(e.bytes):.1f},{y(e.high_bytes_per_s):.1f}" for e in curve.expected]
+        low = [f"{x(e.bytes):.1f},{y(e.low_bytes_per_s):.1f}" for e in reversed(curve.expected)]
+        line = " ".join(f"{x(e.bytes):.1f},{y(e.bus_bytes_per_s):.1f}" for e in curve.expected)
+        body.append(f'<polygon points="{" ".join(high + low)}" fill="{ink}" fill-opacity="0.2"/>')
+        body.append(f'<polyline points="{line}" fill="none" stroke="{ink}" stroke-width="2"/>')
+        body.append(f'<text x="{left + 10 + 220 * number}" y="18" fill="{ink}" font-weight="600">'
+                    f"{escape(curve.op)} over {curve.ranks}</text>")  # fmt: skip
+    body.append(f'<text x="{left}" y="{foot + 40}" fill="{GREY}">GB/s of bus bandwidth as nccl-tests counts it</text>')
+    return svg_of(width, height, "bus bandwidth to expect", body)
