@@ -11,7 +11,7 @@ from shardwise.fabric.calls import Call
 from shardwise.fabric.phases import PATTERNS, messages_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
-from shardwise.fabric.solver import Flows, finish_times, max_min
+from shardwise.fabric.solver import Flows, finish_times, joined, max_min
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policy
@@ -169,6 +169,17 @@ class TestMeasuredRatios:
             ends = finish_times(Flows(routes.links, routes.share * 100 * MBIT), tree.links.capacity)
             found.append(1.0 / ends.max())
         assert np.mean(found) == pytest.approx(efficiency, abs=0.03)
+
+
+def test_two_jobs_on_one_spine_take_turns():
+    """Rings of two jobs over the same two leaves: each crosses the spine with one flow each way, and gets half."""
+    two8 = lab(4, 2, 100 * MBIT, 50 * MBIT)
+    tree = tree_of(two8)
+    jobs = [messages_of("ring", "all_reduce", np.array([row]), tree, 8).flows(tree)
+            for row in ([0, 1, 4, 5], [2, 3, 6, 7])]  # fmt: skip
+    alone = [finish_times(job, tree.links.capacity).max() for job in jobs]
+    both = finish_times(joined(jobs, len(tree.links)), tree.links.capacity).max()
+    assert both / max(alone) == pytest.approx(2.0)
 
 
 def test_an_oversubscribed_top_is_crossed_only_twice_by_a_ring():

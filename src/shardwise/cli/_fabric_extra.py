@@ -55,7 +55,10 @@ def need_facts(need: Requirement) -> list[tuple[str, str]]:
         ("buffer", f"{b.op}: {b.senders} sender{'s' * (b.senders > 1)} to one card, {size_text(b.bytes)} a round trip")
         for b in need.buffers[:2]
     ]
-    return facts
+    return [
+        *facts,
+        ("ECN", f"mark from {size_text(need.ecn_mark_bytes)} in front of a card: one round trip at line rate"),
+    ]
 
 
 def benchmark_rows(need: Requirement) -> Rows:

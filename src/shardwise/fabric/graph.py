@@ -52,8 +52,17 @@ class Graph:
         return found
 
     def reducing(self, gpus: Ints) -> tuple[Ints, Ints]:
-        nowhere = np.full(len(gpus), -1, dtype=np.int64)
-        return nowhere, nowhere
+        return self._adding[0][gpus], self._adding[1][gpus]
+
+    @cached_property
+    def _adding(self) -> tuple[Ints, Ints]:
+        """Links of each GPU into and out of the first switch inside its node."""
+        into, out = np.full(self.gpus, -1, dtype=np.int64), np.full(self.gpus, -1, dtype=np.int64)
+        inside = np.flatnonzero(self.links.level == 0)[::-1]
+        for found, gpu, other in ((into, self.source, self.target), (out, self.target, self.source)):
+            mine = inside[(gpu[inside] < self.gpus) & (other[inside] >= self.gpus)]
+            found[gpu[mine]] = mine
+        return into, out
 
     def routes(self, source: Ints, target: Ints) -> Routes:
         ends, which = np.unique(target, return_inverse=True)

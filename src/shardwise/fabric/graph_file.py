@@ -33,12 +33,6 @@ def graph_of(path: Path, wiring: Wiring | None = None) -> Graph:
     return graph_from_yaml(read_yaml(path), path.name, wiring)
 
 
-def is_graph(text: str) -> bool:
-    """Whether a YAML text describes links rather than levels."""
-    data = parse_yaml(text, "fabric")
-    return isinstance(data, Mapping) and "links" in data
-
-
 def graph_from_yaml(text: str, where: str = "fabric", wiring: Wiring | None = None) -> Graph:
     example = "'gpus: [h0, h1]', 'switches: [leaf]' and 'links:'"
     fields = Fields(mapping_of(parse_yaml(text, where), where, example), where)

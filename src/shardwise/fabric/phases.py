@@ -34,7 +34,9 @@ class Messages:
         routes = fabric.routes(self.source, self.target)
         parts = [Flows(routes.links, self.bytes[routes.message] * routes.share, routes.weight)]
         if len(self.switched):
-            parts += [Flows(links[:, None], self.switched_bytes) for links in fabric.reducing(self.switched)]
+            for links in fabric.reducing(self.switched):
+                there = links >= 0
+                parts.append(Flows(links[there, None], self.switched_bytes[there]))
         return joined(parts, len(fabric.links)).folded()
 
 

@@ -87,6 +87,8 @@ class Requirement(Struct, frozen=True, kw_only=True):
     loss_rate_timeout: float
     """the same when each waits for a timeout"""
     buffers: tuple[Buffer, ...]
+    ecn_mark_bytes: float
+    """queue at a card's port from which to mark: one round trip at line rate, below which marks only cost throughput"""
     benchmark: tuple[Benchmark, ...]
     watch: tuple[Watch, ...]
 
@@ -132,6 +134,7 @@ def requirement_of(load: StepLoad, step_s: float) -> Requirement:
         loss_rate_nak=min(0.01 * step_s / (packets * NAK_S), 1.0) if packets else 1.0,
         loss_rate_timeout=min(0.01 * step_s / (packets * TIMEOUT_S), 1.0) if packets else 1.0,
         buffers=_buffers(step),
+        ecn_mark_bytes=_card_rate(load) * ROUND_TRIP_S if packets else 0.0,
         benchmark=tuple(_benchmark(load, p) for p in _worth_testing(step)),
         watch=watches_of({p.call.op for p in step.outside}, {p.call.axis for p in step.outside}, load),
     )
@@ -204,12 +207,18 @@ def _waits(step: _Step) -> float:
     return sum(p.call.times * (math.log(p.call.size) + 0.5772) for p in step.outside)
 
 
+def _card_rate(load: StepLoad) -> float:
+    """Of the slowest network link: cards are the thinnest."""
+    links = load.prices.fabric.links
+    outside = links.capacity[links.level > 0]
+    return float(outside.min()) if len(outside) else 0.0
+
+
 def _buffers(step: _Step) -> tuple[Buffer, ...]:
     """What meets in front of one card in the round trip before its senders are told to slow down."""
     fabric = step.load.prices.fabric
     found: dict[str, Buffer] = {}
-    links = fabric.links
-    rate = float(links.capacity[links.level > 0].min(initial=np.inf)) if (links.level > 0).any() else 0.0
+    rate = _card_rate(step.load)
     for p in step.outside:
         sent = step.load.prices.pattern(p.call, p.algorithm).messages
         out = fabric.node[sent.source] != fabric.node[sent.target]

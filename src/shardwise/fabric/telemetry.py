@@ -25,10 +25,14 @@ def watches_of(ops: set[str], axes: set[str], load: StepLoad) -> tuple[Watch, ..
         Watch(what="NIC throughput in bins of 10 ms or less", where="port_xmit_data, port_xmit_wait",
               why="averages over seconds hide bursts at line rate behind a mostly idle link"),
     ]  # fmt: skip
-    if "all_to_all" in ops:
+    meets = "all_to_all" in ops
+    found.append(
+        Watch(what="ECN marks and CNPs (DCQCN)", where="np_ecn_marked_roce_packets, np_cnp_sent, rp_cnp_handled",
+              why="all-to-all makes many senders meet at one card; marks should slow them before PFC does" if meets
+              else "no two senders of this step meet at a card, so marks mean colliding hashes or another job")
+    )  # fmt: skip
+    if meets:
         found += [
-            Watch(what="ECN marks and CNPs (DCQCN)", where="np_ecn_marked_roce_packets, np_cnp_sent, rp_cnp_handled",
-                  why="all-to-all makes many senders meet at one card; marks should slow them before PFC does"),
             Watch(what="queue depth at leaf ports to cards", where="switch buffer high-water marks",
                   why="the incast of experts stands in front of the receiver's port"),
         ]  # fmt: skip

@@ -65,6 +65,7 @@ def fabric_report(
         closed_form_s=load.closed_form_s(),
         switches=_switches(graph, cluster),
         calls=_calls(load),
+        links_total=len(graph.links),
         links=_links(load, timeline.step_s),
         tiers=_tiers(load, series, timeline.step_s),
         blocks=_blocks(graph)[1],
@@ -205,6 +206,7 @@ def _assumptions(graph: Routed, wiring: Wiring) -> list[str]:
         "rates: max-min fair; latency and the bandwidth data reaches are the closed form's",
         "collectives of different axes are priced alone; the load over time adds them up where they overlap",
         "stages are averaged: embedding and head weigh on all alike",
+        "step time and timeline: the simulator's, with the axes in the order tp, cp, dp, pp",
     ]
     if isinstance(graph, Tree) and graph.rails > 1:
         how = "no spine joins two rails" if wiring.rails == "only" else "spines join the rails"

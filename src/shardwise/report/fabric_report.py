@@ -117,7 +117,9 @@ class FabricReport(Struct, frozen=True, kw_only=True):
     closed_form_s: dict[str, float]
     switches: dict[str, int]
     calls: tuple[CallLoad, ...]
+    links_total: int
     links: tuple[LinkLoad, ...]
+    """the 200 fullest kinds of them"""
     tiers: tuple[TierLoad, ...]
     blocks: tuple[str, ...]
     matrix_bytes: dict[str, list[list[float]]]
