@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardwise.fabric import Wiring, tree_of
 from shardwise.fabric.graph_file import graph_from_yaml, graph_of
@@ -122,6 +124,24 @@ def test_mistakes_are_named(text, cure):
     with pytest.raises(ValueError, match=cure) as found:
         graph_from_yaml(text)
     assert "\n" not in str(found.value)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_files_end_in_one_line(data):
+    text = list(TWO_LEAVES)
+    for _ in range(data.draw(st.integers(1, 6))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        text[place : place + data.draw(st.integers(0, 8))] = data.draw(st.text("[]{}:,-0h1\n s*&!'", max_size=4))
+        if not text:
+            break
+    said = ""
+    try:
+        graph = graph_from_yaml("".join(text))
+        graph.routes(np.array([0]), np.array([graph.gpus - 1]))
+    except ValueError as problem:
+        said = str(problem)
+    assert "\n" not in said
 
 
 def test_what_is_cut_off_is_named():

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,13 +15,13 @@ from shardwise.cli._progress import bar, watched_all
 from shardwise.cli.validate import write_whole
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.graph_file import graph_of
-from shardwise.fabric.requirement import requirement_of
+from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.fabric.wiring import Wiring
 from shardwise.report.fabric_budget import Candidate, Case, cheapest, fabrics_of, ranked
-from shardwise.report.fabric_build import fabric_report
+from shardwise.report.fabric_build import Studied, fabric_report
 from shardwise.report.fabric_map import map_svg
 from shardwise.report.fabric_page import fabric_page
-from shardwise.report.fabric_whatif import rows_of
+from shardwise.report.fabric_whatif import WhatIfRow, rows_of
 from shardwise.search import scan
 
 NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance")
@@ -85,30 +85,52 @@ def step(
     graph = _graph(wires, wiring, ask)
     studied = fabric_report(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, wiring=wiring, fabric=graph,
                             profile=ask.profile)  # fmt: skip
-    need = requirement_of(studied.load, studied.report.step_s)
-    rows = list(watched_all(rows_of(studied), "what-ifs")) if questions.what_if else []
-    fabrics = _fabrics(ask) if questions.within is not None else []
-    within = (questions.within or 0.0) / 100.0
+    found = _Answer(
+        studied,
+        requirement_of(studied.load, studied.report.step_s),
+        list(watched_all(rows_of(studied), "what-ifs")) if questions.what_if else [],
+        _fabrics(ask) if questions.within is not None else [],
+        (questions.within or 0.0) / 100.0,
+    )
     if html is not None:
-        parts = sections(need, rows, fabrics, within)
-        page = fabric_page(studied.report, map_svg(studied.load, studied.report.step_s), parts, ask.notes)
-        write_whole(html, page.encode(), "html")
+        write_whole(html, found.page(ask.notes).encode(), "html")
     if json:
-        more = {"requirement": need, "what_if": rows or None, "fabrics": fabrics or None,
-                "cheapest": cheapest(fabrics, within) or None, "notes": ask.notes}  # fmt: skip
-        print_json({"legal": True} | studied.report.to_dict() | more)
+        print_json({"legal": True} | found.data() | {"notes": ask.notes})
         return 0
-    show_fabric(studied.report)
-    if rows:
-        show_what_ifs(rows)
-    if questions.sheet:
-        show_requirement(need)
-    if fabrics:
-        show_budget(fabrics, within)
+    found.show(questions.sheet)
     show_assumptions(studied.report, ask.notes)
     if html is not None:
         print(f"page: {html} (open in a browser)")
     return 0
+
+
+@dataclass(frozen=True)
+class _Answer:
+    studied: Studied
+    need: Requirement
+    what_ifs: list[WhatIfRow]
+    fabrics: list[Candidate]
+    within: float
+
+    def page(self, notes: list[str]) -> str:
+        drawn = map_svg(self.studied.load, self.studied.report.step_s)
+        parts = sections(self.need, self.what_ifs, self.fabrics, self.within)
+        return fabric_page(self.studied.report, drawn, parts, notes)
+
+    def data(self) -> dict[str, Any]:
+        return self.studied.report.to_dict() | {
+            "requirement": self.need, "what_if": self.what_ifs or None, "fabrics": self.fabrics or None,
+            "cheapest": cheapest(self.fabrics, self.within) or None,
+        }  # fmt: skip
+
+    def show(self, sheet: bool) -> None:
+        show_fabric(self.studied.report)
+        if self.what_ifs:
+            show_what_ifs(self.what_ifs)
+        if sheet:
+            show_requirement(self.need)
+        if self.fabrics:
+            show_budget(self.fabrics, self.within)
 
 
 def _fabrics(ask: Asked) -> list[Candidate]:

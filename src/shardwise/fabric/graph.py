@@ -15,6 +15,8 @@ from shardwise.fabric.wiring import Wiring
 FAR = 1000
 """length of a network link; one inside a node has length 1"""
 UNREACHED = 1 << 40
+MOST_ENTRIES = 8_000_000
+"""messages x links looked at together"""
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,11 @@ class Graph:
 
     def _sprayed(self, source: Ints, ends: Ints, which: Ints, apart: Ints) -> Routes:
         tables = []
+        most = max(MOST_ENTRIES // len(self.links), 1)
         for place in range(len(ends)):
-            mine = np.flatnonzero(which == place)
-            tables.append((mine, *self._split(source[mine], apart[place])))
+            all_mine = np.flatnonzero(which == place)
+            parts = np.array_split(all_mine, -(-len(all_mine) // most))
+            tables += [(mine, *self._split(source[mine], apart[place])) for mine in parts]
         width = max((links.shape[1] for _, links, _ in tables), default=1)
         all_links = np.full((len(source), width), len(self.links), dtype=np.int64)
         weight = np.zeros((len(source), width))
@@ -132,19 +136,18 @@ class Graph:
 
     def _split(self, source: Ints, apart: Ints) -> tuple[Ints, Floats]:
         """(links, part of the message on each) of messages to one end."""
-        there = np.zeros((len(source), len(self.names)))
-        there[np.arange(len(source)), source] = 1.0
-        on_link = np.zeros((len(source), len(self.links)))
         shortens = (apart[self.source] < UNREACHED) & (apart[self.target] + self._length == apart[self.source])
-        shortens &= (self.target >= self.gpus) | (apart[self.target] == 0)
-        capacity = np.where(shortens, self.links.capacity, 0.0)
-        total = np.bincount(self.source, weights=capacity, minlength=len(self.names))
-        part = np.divide(capacity, total[self.source], out=np.zeros(len(capacity)), where=capacity > 0)
-        for far in np.unique(apart[self.source[shortens]])[::-1]:
-            now = np.flatnonzero(shortens & (apart[self.source] == far))
-            on_link[:, now] = there[:, self.source[now]] * part[now]
-            np.add.at(there.T, self.target[now], on_link[:, now].T)
-        width = max(int((on_link > 0).sum(axis=1).max()), 1)
-        order = np.argsort(-on_link, axis=1, kind="stable")[:, :width]
-        share = np.take_along_axis(on_link, order, axis=1)
-        return np.where(share > 0, order, len(self.links)), share
+        links = np.flatnonzero(shortens & ((self.target >= self.gpus) | (apart[self.target] == 0)))
+        start, end, capacity = self.source[links], self.target[links], self.links.capacity[links]
+        part = capacity / np.bincount(start, weights=capacity, minlength=len(self.names))[start]
+        there = np.zeros((len(self.names), len(source)))
+        there[source, np.arange(len(source))] = 1.0
+        on_link = np.zeros((len(links), len(source)))
+        for far in np.unique(apart[start])[::-1]:
+            now = np.flatnonzero(apart[start] == far)
+            on_link[now] = there[start[now]] * part[now, None]
+            np.add.at(there, end[now], on_link[now])
+        width = max(int((on_link > 0).sum(axis=0).max(initial=0)), 1)
+        order = np.argsort(-on_link.T, axis=1, kind="stable")[:, :width]
+        share = np.take_along_axis(on_link.T, order, axis=1)
+        return np.where(share > 0, links[order], len(self.links)), share

@@ -36,18 +36,20 @@ def budget_svg(rows: Sequence[Candidate], within: float) -> str:
         body.append(f'<line x1="{LEFT}" y1="{y(mfu):.1f}" x2="{WIDTH - RIGHT}" y2="{y(mfu):.1f}" stroke="{GRID}"/>')
         body.append(f'<text x="{x(ports):.1f}" y="{HEIGHT - 30}" text-anchor="middle" fill="{GREY}">{ports:.3g}</text>')
     chosen = cheapest(list(rows), within)
-    for r in rows:
-        told = (
-            f"{r.card_bytes_per_s * 8 / 1e9:,.0f} Gb/s cards, {r.oversubscription:g}:1, rails {r.rails}, NVLink domain "
-            f"{r.domain_gpus}: MFU {r.mfu:.1%}"
-        )
-        ring = 'stroke="#c1121f" stroke-width="2.5" r="7"' if r in chosen else 'r="4"'
-        body.append(
-            f'<circle cx="{x(r.ports_per_gpu):.1f}" cy="{y(r.mfu):.1f}" {ring} '
-            f'fill="{COLOURS[domains.index(r.domain_gpus) % len(COLOURS)]}" fill-opacity="0.75">'
-            f"<title>{told}</title></circle>"
-        )
+    body += [_dot(r, x(r.ports_per_gpu), y(r.mfu), domains.index(r.domain_gpus), r in chosen) for r in rows]
     for place, domain in enumerate(domains):
         body.append(f'<circle cx="{LEFT + 12 + place * 150}" cy="12" r="4" fill="{COLOURS[place % len(COLOURS)]}"/>')
         body.append(f'<text x="{LEFT + 22 + place * 150}" y="16">NVLink domain {domain}</text>')
     return svg_of(WIDTH, HEIGHT, "MFU against the cost of the fabric", body)
+
+
+def _dot(row: Candidate, x: float, y: float, colour: int, chosen: bool) -> str:
+    told = (
+        f"{row.card_bytes_per_s * 8 / 1e9:,.0f} Gb/s cards, {row.oversubscription:g}:1, rails {row.rails}, "
+        f"NVLink domain {row.domain_gpus}: MFU {row.mfu:.1%}"
+    )
+    ring = 'stroke="#c1121f" stroke-width="2.5" r="7"' if chosen else 'r="4"'
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" {ring} fill="{COLOURS[colour % len(COLOURS)]}" fill-opacity="0.75">'
+        f"<title>{told}</title></circle>"
+    )
