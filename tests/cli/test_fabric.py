@@ -104,7 +104,7 @@ def test_series_hold_the_bytes_of_the_step(capsys):
 
 
 def test_a_hidden_gradient_burst_is_found(capsys):
-    found = json.loads(shown(capsys, ["fabric", "llama-3-8b", "--on", "dgx-h100:64", "--zero", "0", "--seq", "4096",
+    found = json.loads(shown(capsys, ["fabric", "llama-3.2-1b", "--on", "dgx-h100:64", "--zero", "0", "--seq", "4096",
                                       "--global-batch", "512", "--json"]))  # fmt: skip
     burst = found["burst"]
     assert burst["start_s"] > 0.5 * found["step_s"]
@@ -187,6 +187,20 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path, capsys):
 def test_what_cannot_run_is_exit_1_with_a_cure(capsys):
     line = ["fabric", "llama-3-70b", "--on", "dgx-h100:64", "--tp", "3"]
     assert json.loads(shown(capsys, [*line, "--json"], 1))["cure"].startswith("shardwise ")
+
+
+def test_what_does_not_fit_is_exit_1(capsys):
+    line = ["fabric", "llama-3-70b", "--on", "dgx-h100:64", "--tp", "2", "--micro", "8"]
+    assert json.loads(shown(capsys, [*line, "--json"], 1))["fits"] is False
+    assert "does not fit" in shown(capsys, line, 1)
+
+
+def test_one_gpu_sends_nothing(capsys):
+    line = ["fabric", "llama-3.2-1b", "--on", "1xh100", "--seq", "2048", "--global-batch", "8"]
+    assert "sends nothing" in shown(capsys, [*line, "--what-if", "--sheet"])
+    found = json.loads(shown(capsys, [*line, "--json"]))
+    assert found["bottleneck"] is None
+    assert found["tiers"] == []
 
 
 def test_nothing_that_fits_is_said(capsys):

@@ -16,6 +16,9 @@ BAR = 12
 
 def show_fabric(report: FabricReport) -> None:
     print_facts(f"{report.model} on {report.cluster}: one step on the network", _facts(report))
+    if not report.tiers:
+        print_notes(["one GPU, or no collective: this step sends nothing"], title="traffic")
+        return
     print_gap()
     for line in _matrices(report):
         print(line)
@@ -42,6 +45,8 @@ def _facts(report: FabricReport) -> list[tuple[str, str]]:
                  f"(closed form {time_text(sum(report.closed_form_s.values()))})"),
         ("placement", f"{report.placement.axes}, {report.placement.deal}, rings by {report.placement.ring}"),
     ]  # fmt: skip
+    if not report.fits:
+        found.insert(1, ("memory", "does not fit: see `shardwise estimate` with the same flags"))
     if report.bottleneck:
         at = report.bottleneck
         found.append(("bottleneck", f"{at.link} ({at.tier}): {at.share:.1%} of the step; {at.why}"))

@@ -92,16 +92,17 @@ def step(
         _fabrics(ask) if questions.within is not None else [],
         (questions.within or 0.0) / 100.0,
     )
+    code = 0 if studied.report.fits else DOES_NOT_FIT
     if html is not None:
         write_whole(html, found.page(ask.notes).encode(), "html")
     if json:
         print_json({"legal": True} | found.data() | {"notes": ask.notes})
-        return 0
+        return code
     found.show(questions.sheet)
     show_assumptions(studied.report, ask.notes)
     if html is not None:
         print(f"page: {html} (open in a browser)")
-    return 0
+    return code
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ class _Answer:
 
     def show(self, sheet: bool) -> None:
         show_fabric(self.studied.report)
+        if not self.studied.report.tiers:
+            return
         if self.what_ifs:
             show_what_ifs(self.what_ifs)
         if sheet:

@@ -29,7 +29,7 @@ def watches_of(ops: set[str], axes: set[str], load: StepLoad) -> tuple[Watch, ..
     found.append(
         Watch(what="ECN marks and CNPs (DCQCN)", where="np_ecn_marked_roce_packets, np_cnp_sent, rp_cnp_handled",
               why="all-to-all makes many senders meet at one card; marks should slow them before PFC does" if meets
-              else "no two senders of this step meet at a card, so marks mean colliding hashes or another job")
+              else "at most neighbours of this step meet at a card: marks mean colliding hashes or another job")
     )  # fmt: skip
     if meets:
         found += [

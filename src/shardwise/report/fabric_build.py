@@ -60,6 +60,7 @@ def fabric_report(
         policy=policy,
         wiring=wiring,
         placement=_order(orders[0], orders[0].seconds),
+        fits=bool(found.closed.fits[0]),
         step_s=timeline.step_s,
         communication_s=load.communication_s(),
         closed_form_s=load.closed_form_s(),

@@ -110,6 +110,8 @@ class FabricReport(Struct, frozen=True, kw_only=True):
     policy: Policy
     wiring: Wiring
     placement: OrderLoad
+    fits: bool
+    """into the GPUs' memory, by the closed form"""
     step_s: float
     """the simulator's, with the closed form's network"""
     communication_s: dict[str, float]
