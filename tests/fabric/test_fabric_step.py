@@ -193,6 +193,20 @@ def test_tolerance_agrees_with_pricing_the_thinner_fabric():
     assert grown == pytest.approx(0.05 * step_s, rel=0.02)
 
 
+def test_a_full_expert_rank_is_waited_for():
+    policy, cluster = Policy(dp=64, ep=64), cluster_of("dgx-h100:64")
+    times = []
+    for imbalance in (1.0, 2.0):
+        stack = replace(STACK, expert_imbalance=imbalance)
+        job = Job(seq=4096, global_batch=512)
+        work = estimate(model_of(EXPERTS), cluster, job, Policies.of([policy]), stack, every_stage=True).work
+        tree = tree_of(cluster)
+        load = step_load(Prices(tree, network_for(cluster, stack), seats_of(policy, tree)), calls_of(work))
+        times.append(load.communication_s())
+    assert 1.7 < times[1]["ep"] / times[0]["ep"] <= 2.0
+    assert times[1]["dp"] == times[0]["dp"]
+
+
 def test_rail_only_moves_experts_over_nvlink():
     policy = Policy(dp=512, ep=64)
     usual, only = (step_of(EXPERTS, "dgx-h100:512", policy, Wiring(rails=r))[0] for r in ("optimised", "only"))

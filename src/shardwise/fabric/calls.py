@@ -33,6 +33,8 @@ class Call:
     """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
     size: int
     stride: int
+    skew: float = 1.0
+    """bytes of the fullest rank over the mean: all wait for it"""
     wraps: bool = False
     """of sends along a pipeline: the last stage sends to the first too"""
 
@@ -64,9 +66,11 @@ def _layers(work: Work) -> list[Call]:
         for item in layer.collectives:
             again = 1.0 + repeats if item.phase == "forward" and item.axis == "tp" else 1.0
             axis = "ep" if item.axis == "etp" else item.axis
+            skew = work.stack.expert_imbalance if item.op == "all_to_all" else 1.0
+            times = _one(item.count) * again * count * micro / pp
             found.append(Call(
-                axis=axis, lane=axis, op=item.op, bytes=_one(item.bytes), times=_one(item.count) * again * count * micro
-                / pp, group=item.axis, size=int(_one(sizes[item.axis])), stride=int(_one(strides[item.axis])),
+                axis=axis, lane=axis, op=item.op, bytes=_one(item.bytes), times=times, group=item.axis,
+                size=int(_one(sizes[item.axis])), stride=int(_one(strides[item.axis])), skew=skew,
             ))  # fmt: skip
     return found
 

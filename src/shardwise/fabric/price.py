@@ -89,7 +89,7 @@ class Prices:
 
     def algorithm(self, call: Call) -> str:
         """The closed form's choice, among those whose messages are known."""
-        chosen = str(self.network.breakdown(call.op, call.bytes, call.size, call.stride).algorithm)
+        chosen = str(self.network.breakdown(call.op, call.bytes * call.skew, call.size, call.stride).algorithm)
         if chosen in PATTERNS:
             return chosen
         able = [name for name in PATTERNS if call.op in collective(name).ops and collective(name).automatic]
@@ -148,7 +148,7 @@ class Prices:
     def _quote(self, call: Call, name: str) -> Quote:
         network = self.network
         law = network.law(call.op, call.size, call.stride, algorithm=name)
-        line = int(law.line(call.bytes))
+        line = int(law.line(call.bytes * call.skew))
         slope = float(law.slope[line, law.group])
         shape = level_members(network.cluster, call.size, call.stride)
         rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
@@ -164,8 +164,9 @@ class Prices:
         quote = self.quote(call, algorithm)
         pattern, latency = self.pattern(call, quote.algorithm), quote.latency_s
         each = quote.slower * (pattern.seconds_per_byte + quote.own_seconds_per_byte)
-        closed = latency + call.bytes * quote.seconds_per_byte
-        return Priced(call, quote.algorithm, latency + call.bytes * each, latency, closed, pattern.link)
+        size = call.bytes * call.skew
+        closed = latency + size * quote.seconds_per_byte
+        return Priced(call, quote.algorithm, latency + size * each, latency, closed, pattern.link)
 
 
 def pipeline_shares(pp: int, vpp: int, wraps: bool) -> tuple[float, float]:

@@ -117,7 +117,7 @@ class _Step:
             pace = self.load.prices.pattern(p.call, p.algorithm).paced_bytes[mine]
             busiest = float((pace / (links.capacity[mine] * reached[mine])).max(initial=0.0))
             now = p.seconds - p.latency_s
-            gain += p.call.times * max(busiest * factor * p.call.bytes - now, 0.0)
+            gain += p.call.times * max(busiest * factor * p.call.bytes * p.call.skew - now, 0.0)
         return gain
 
 
