@@ -101,6 +101,7 @@ def test_series_hold_the_bytes_of_the_step(capsys):
         # each part tells its highest tenth, so the mean of the parts is no less than that of the step
         assert mean >= tier["mean_share"] * 0.999
         assert tier["busiest"]["peak_share"] >= tier["busiest"]["share"]
+        assert (tier["waiting_s"] > 0) == (tier["busiest"]["peak_share"] > 1)
 
 
 def test_a_hidden_gradient_burst_is_found(capsys):

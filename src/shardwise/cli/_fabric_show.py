@@ -172,6 +172,6 @@ def _orders(report: FabricReport) -> None:
 
 
 def show_assumptions(report: FabricReport, notes: Sequence[str]) -> None:
-    above = any(max(tier.series) > 1 for tier in report.tiers)
-    more = ["a peak above 100 %: kinds that overlap ask for more than the link carries, so they slow each other"]
-    print_notes([*report.assumptions, *(more if above else []), *notes])
+    waits = max((tier.waiting_s for tier in report.tiers), default=0.0)
+    more = f"a peak above 100 %: overlapping kinds ask for more than the link carries; {time_text(waits)} of it waits"
+    print_notes([*report.assumptions, *([more] if waits > 0 else []), *notes])

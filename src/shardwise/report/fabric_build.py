@@ -167,6 +167,7 @@ def _tiers(load: StepLoad, series: Series, step_s: float) -> tuple[TierLoad, ...
             mean_share=float(load.total[mine].sum() / links.capacity[mine].sum() / step_s),
             busiest=_link(load, busiest, 1, step_s, float(shares.max())), series=coarse(shares),
             mean_series=coarse(series.means[tier]),
+            waiting_s=float(np.maximum(shares - 1.0, 0.0).sum() * series.bin_s),
         ))  # fmt: skip
     return tuple(rows)
 

@@ -36,6 +36,8 @@ class TierLoad(Struct, frozen=True, kw_only=True):
     series: tuple[float, ...]
     """share of the busiest link's capacity in each equal part of the step"""
     mean_series: tuple[float, ...]
+    waiting_s: float
+    """of traffic that overlapping kinds ask the busiest link to carry beyond its capacity"""
 
 
 class CallLoad(Struct, frozen=True, kw_only=True):
