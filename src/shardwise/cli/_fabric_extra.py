@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shardwise.cli._output import print_facts, print_gap, print_notes, print_table
+from shardwise.cli._output import print_facts, print_gap, print_notes, print_table, text_of
 from shardwise.fabric.requirement import THINNEST, Requirement
 from shardwise.report.fabric_budget import Candidate, cheapest
 from shardwise.report.fabric_budget_svg import budget_svg
@@ -30,8 +30,8 @@ def _range(row: WhatIfRow, base: float) -> str:
 
 def tier_rows(need: Requirement) -> Rows:
     return [
-        (t.tier, f"{t.link_bytes_per_s / 1e9:,.0f}", f"{t.mean_bytes_per_s / 1e9:,.3g}",
-         *(_factor(f) for f in t.oversubscription.values()), f"{t.needed_bytes_per_s / 1e9:,.3g}")
+        (t.tier, f"{t.link_bytes_per_s / 1e9:,.0f}", text_of(t.mean_bytes_per_s / 1e9),
+         *(_factor(f) for f in t.oversubscription.values()), text_of(t.needed_bytes_per_s / 1e9))
         for t in need.tiers
     ]  # fmt: skip
 
@@ -45,7 +45,7 @@ def need_facts(need: Requirement) -> list[tuple[str, str]]:
         " / ".join(time_text(s) for s in each.values()) for each in (need.latency_budget_s, need.jitter_budget_s)
     ]
     facts = [
-        ("rail", f"{need.rail_bytes_per_s / 1e9:,.3g} GB/s sent by all cards of the fullest rail, mean of the step"),
+        ("rail", f"{text_of(need.rail_bytes_per_s / 1e9)} GB/s sent by all cards of the fullest rail, mean of the step"),
         ("latency", f"each dependent message may gain {budgets[0]} (step +1, 5, 10 %)"),
         ("jitter", f"mean delay of one rank in one collective {budgets[1]}"),
         ("loss", f"{need.packets:,.3g} packets a step; +1 % at {need.loss_rate_nak:.1e} lost if asked for again, "
