@@ -45,7 +45,7 @@ def need_facts(need: Requirement) -> list[tuple[str, str]]:
         " / ".join(time_text(s) for s in each.values()) for each in (need.latency_budget_s, need.jitter_budget_s)
     ]
     facts = [
-        ("rail", f"{text_of(need.rail_bytes_per_s / 1e9)} GB/s sent by all cards of the fullest rail, mean of the step"),
+        ("rail", f"{text_of(need.rail_bytes_per_s / 1e9)} GB/s from all cards of the fullest rail, mean of the step"),
         ("latency", f"each dependent message may gain {budgets[0]} (step +1, 5, 10 %)"),
         ("jitter", f"mean delay of one rank in one collective {budgets[1]}"),
         ("loss", f"{need.packets:,.3g} packets a step; +1 % at {need.loss_rate_nak:.1e} lost if asked for again, "
