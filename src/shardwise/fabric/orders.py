@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from shardwise.cost.network import Network
-from shardwise.cost.placement import AXES
 from shardwise.fabric.calls import Call
 from shardwise.fabric.links import Routed
-from shardwise.fabric.place import seats_of
+from shardwise.fabric.place import AXES, seats_of
 from shardwise.fabric.price import Prices, Quotes
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.spec.policy import Policy

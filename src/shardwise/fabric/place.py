@@ -1,7 +1,7 @@
 """Ranks onto GPUs: which ranks form the groups of each axis, and which GPU each rank runs on.
 
-The order of the axes is cost/placement.py's; `deal` says how ranks are dealt out to GPUs, and `ring` in which order a
-group's ranks stand in a ring.
+Groups are cost/placement.py's; `order` says which axes lie on neighbouring ranks, `deal` how ranks are dealt out to GPUs,
+and `ring` in which order a group's ranks stand in a ring.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from shardwise.fabric.links import Ints, Routed
 from shardwise.registry import closest
 from shardwise.spec.policy import Policies, Policy
 
+AXES = ("tp", "cp", "dp", "pp")
+"""the usual order, innermost first"""
 DEALS = {
     "packed": "consecutive ranks on neighbouring GPUs, nodes in the order of their leaves",
     "alternating": "consecutive nodes in turn under different groups of leaves",
@@ -65,7 +67,7 @@ class Seats:
     def _ranks(self, name: str) -> Ints:
         where, policy = self._where, self.policy
         if name in ("ep", "etp", "edp"):
-            sizes = {k: int(v[0]) for k, v in Placement(self.order).sizes(Policies.of([policy])).items()}
+            sizes = {k: int(v[0]) for k, v in Placement().sizes(Policies.of([policy])).items()}
             stage = self._ordered(("tp", "cp", "dp"), ("pp",)).reshape(policy.pp, -1)
             stage = np.sort(stage, axis=1)
             cube = stage.reshape(policy.pp, sizes["edp"], sizes["ep"], sizes["etp"])
@@ -87,7 +89,9 @@ def seats_of(
     policy: Policy, fabric: Routed, *, order: tuple[str, ...] | None = None, deal: str = "packed", ring: str = "rank",
     seed: int = 0,
 ) -> Seats:  # fmt: skip
-    order = Placement(order).order if order else Placement().order
+    order = order or AXES
+    if sorted(order) != sorted(AXES) or order[0] != AXES[0]:
+        raise ValueError(f"order: {'-'.join(order)} is unknown; write tp first, then cp, dp and pp as they are to lie")
     if policy.gpus > fabric.gpus:
         raise ValueError(f"placement: the policy needs {policy.gpus:,} GPUs, the fabric has {fabric.gpus:,}")
     for what, value, known in (("deal", deal, DEALS), ("ring", ring, RINGS)):
