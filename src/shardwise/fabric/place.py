@@ -1,7 +1,7 @@
 """Ranks onto GPUs: which ranks form the groups of each axis, and which GPU each rank runs on.
 
-Groups are cost/placement.py's; `order` says which axes lie on neighbouring ranks, `deal` how ranks are dealt out to GPUs,
-and `ring` in which order a group's ranks stand in a ring.
+Groups are cost/placement.py's; `order` says which axes lie on neighbouring ranks, `deal` how ranks are dealt out to
+GPUs, and `ring` in which order a group's ranks stand in a ring.
 """
 
 from dataclasses import dataclass
