@@ -171,6 +171,15 @@ class TestMeasuredRatios:
         assert np.mean(found) == pytest.approx(efficiency, abs=0.03)
 
 
+def test_an_algorithm_without_messages_is_replaced_by_the_next_best(monkeypatch):
+    node = cluster_of("8xh100")
+    assert prices_on(node).priced(call_of("all_reduce", 8)).algorithm == "nvls"
+    monkeypatch.delitem(PATTERNS, "nvls")
+    assert prices_on(node).priced(call_of("all_reduce", 8)).algorithm == "ring"
+    with pytest.raises(ValueError, match="no pattern"):
+        messages_of("nvls", "all_reduce", np.arange(8)[None], tree_of(node), 8)
+
+
 def test_two_jobs_on_one_spine_take_turns():
     """Rings of two jobs over the same two leaves: each crosses the spine with one flow each way, and gets half."""
     two8 = lab(4, 2, 100 * MBIT, 50 * MBIT)
