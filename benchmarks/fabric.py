@@ -6,6 +6,12 @@ Ends with one line of JSON. Every part is a function that returns figures; one w
 printed reason.
 """
 
+# ruff: noqa: E402
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"  # before numpy starts its threads
+
 import argparse
 import json
 from collections.abc import Callable
@@ -13,8 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import _fabric_collectives
+import _fabric_solver
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "truth" / "collectives.csv"
+
+
+def _solver(args: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG001
+    return _fabric_solver.measure()
 
 
 def _collectives(args: argparse.Namespace) -> dict[str, Any]:
@@ -24,7 +35,7 @@ def _collectives(args: argparse.Namespace) -> dict[str, Any]:
     return _fabric_collectives.measure(args.data, args.write)
 
 
-PARTS: tuple[Callable[[argparse.Namespace], dict[str, Any]], ...] = (_collectives,)
+PARTS: tuple[Callable[[argparse.Namespace], dict[str, Any]], ...] = (_solver, _collectives)
 
 
 def main() -> None:

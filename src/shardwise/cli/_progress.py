@@ -1,7 +1,7 @@
 """Progress on stderr, where someone watches it."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -29,3 +29,15 @@ def watched(items: Sequence[Item], what: str) -> Iterator[Item]:
             if told is not None:
                 told(done, len(items))
             yield item
+
+
+def watched_all(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """The same for items nobody has counted yet. Ctrl-C keeps those that are there."""
+    with bar(what) as told:
+        try:
+            for done, item in enumerate(items, 1):
+                if told is not None:
+                    told(done, done + 1)
+                yield item
+        except KeyboardInterrupt:
+            return

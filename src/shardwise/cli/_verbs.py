@@ -11,7 +11,7 @@ VERBS: dict[str, str] = {
     "sweep": "One axis moved (GPUs, sequence, micro-batch, network): table, CSV, figure, knee.",
     "estimate": "One policy: memory, step time, MFU, traffic, cost, verdict.",
     "simulate": "A step in time: schedules compared, bubble, stragglers, jitter, a trace.",
-    "fabric": "Is the network as fast as it should be, and which link is slow.",
+    "fabric": "What a policy does to the network, link by link, and what it asks of it.",
     "stages": "The best layers for each pipeline stage, and which of them recompute.",
     "search": "Layers, recompute, GPUs and TP of each stage: five methods, one space.",
     "layouts": "Layouts that others published: predicted against reported, and their rank.",

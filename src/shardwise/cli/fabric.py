@@ -1,9 +1,10 @@
-"""`shardwise fabric`: what a cluster's network should do, and what it does."""
+"""`shardwise fabric`: what a job does to a cluster's network. Further questions are sub-commands."""
 
 from cyclopts import App, Parameter
 
 from shardwise.cli._verbs import VERBS
 from shardwise.cli.fabric_expect import expect
+from shardwise.cli.fabric_step import step
 
 fabric = App(
     name="fabric",
@@ -11,4 +12,5 @@ fabric = App(
     default_parameter=Parameter(negative=()),
     result_action="return_value",
 )
+fabric.default(step)
 fabric.command(expect)

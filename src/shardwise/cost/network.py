@@ -83,7 +83,7 @@ class Network:
     efficiency: tuple[float, ...]
     """by level: factor on the bandwidth reached, beyond the fitted constants"""
     known: dict[tuple[object, ...], tuple[Floats, Floats, tuple[str, ...]]] = field(
-        default_factory=dict, compare=False, repr=False
+        default_factory=dict, init=False, compare=False, repr=False
     )
     """lines of the groups priced so far: batches of one scan have the same groups"""
 

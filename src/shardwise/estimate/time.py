@@ -12,9 +12,10 @@ from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
-from shardwise.work.ops import LayerWork, element_bytes
+from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import NOTHING
 from shardwise.work.stages import Grid, largest, totals
+from shardwise.work.transfer import transfer_bytes
 
 PARTS = (
     "forward", "backward", "recompute", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "fsdp_comm", "host", "offload",
@@ -124,12 +125,6 @@ def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, 
         for name, value in unit.hidden.items():
             hidden[name] = times * value + hidden[name] if name in hidden else times * value
     return parts, hidden
-
-
-def transfer_bytes(work: Work) -> Numbers:
-    """What one rank sends of one activation (or its gradient) to the next stage."""
-    split = work.layout.tp if work.stack.scatter_gather_p2p else work.layout.sp
-    return element_bytes(work.job.precision) * work.layout.tokens * work.model.hidden / split
 
 
 def _transfer(work: Work, machine: Machine) -> Numbers:

@@ -9,7 +9,6 @@ from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
 from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_seconds
-from shardwise.estimate.time import transfer_bytes
 from shardwise.simulate.engine import Floats
 from shardwise.simulate.placed import Pieces
 from shardwise.simulate.program import Program
@@ -17,6 +16,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
 from shardwise.work import Work
 from shardwise.work.ops import LayerWork
+from shardwise.work.transfer import transfer_bytes
 
 STREAMS = ("tp", "cp", "ep", "fsdp")
 KEPT_FOR_WEIGHTS = 32.0 / 34.0

@@ -13,7 +13,7 @@ from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.once import bucket_bytes
-from shardwise.estimate.time import transfer_bytes
+from shardwise.work.transfer import transfer_bytes
 from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.ranks import RankProblem, Traffic
 from shardwise.spec.cluster import Cluster

@@ -1,0 +1,152 @@
+"""What-ifs, the requirement sheet and the search for the cheapest fabric, on a terminal and as parts of the page."""
+
+from collections.abc import Sequence
+
+from shardwise.cli._output import print_facts, print_gap, print_notes, print_table, text_of
+from shardwise.fabric.requirement import THINNEST, Requirement
+from shardwise.report.fabric_budget import Candidate, cheapest
+from shardwise.report.fabric_budget_svg import budget_svg
+from shardwise.report.fabric_page import html_list, html_table, size_text
+from shardwise.report.fabric_svg import bus_svg
+from shardwise.report.fabric_whatif import WhatIfRow
+from shardwise.units import time_text
+
+Rows = list[tuple[str, ...]]
+TIER_HEADS = ("tier", "has GB/s", "mean GB/s", "x thinner +1%", "+5%", "+10%", "needs GB/s")
+WHAT_IF_HEADS = ("what if", "change", "collectives", "p95", "x", "step")
+FABRIC_HEADS = ("rails", "card Gb/s", "over", "NVLink", "ports/GPU", "MFU", "lost")
+MOST_FABRICS = 16
+
+
+def what_if_rows(rows: Sequence[WhatIfRow]) -> Rows:
+    return [(r.name, r.what, time_text(r.communication_s), time_text(r.p95_s) if r.p95_s else "",
+             f"{r.times:.2f}", _range(r, rows[0].step_high_s)) for r in rows]  # fmt: skip
+
+
+def _range(row: WhatIfRow, base: float) -> str:
+    low, high = (f"{seconds / base - 1:+.1%}" for seconds in (row.step_low_s, row.step_high_s))
+    return low if low == high else f"{low}..{high}"
+
+
+def tier_rows(need: Requirement) -> Rows:
+    return [
+        (t.tier, f"{t.link_bytes_per_s / 1e9:,.0f}", text_of(t.mean_bytes_per_s / 1e9),
+         *(_factor(f) for f in t.oversubscription.values()), text_of(t.needed_bytes_per_s / 1e9))
+        for t in need.tiers
+    ]  # fmt: skip
+
+
+def _factor(value: float) -> str:
+    return "any" if value >= THINNEST else f"{value:.2f}"
+
+
+def need_facts(need: Requirement) -> list[tuple[str, str]]:
+    budgets = [
+        " / ".join(time_text(s) for s in each.values()) for each in (need.latency_budget_s, need.jitter_budget_s)
+    ]
+    facts = [
+        ("rail", f"{text_of(need.rail_bytes_per_s / 1e9)} GB/s from all cards of the fullest rail, mean of the step"),
+        ("latency", f"each dependent message may gain {budgets[0]} (step +1, 5, 10 %)"),
+        ("jitter", f"mean delay of one rank in one collective {budgets[1]}"),
+        ("loss", f"{need.packets:,.3g} packets a step; +1 % at {need.loss_rate_nak:.1e} lost if asked for again, "
+                 f"{need.loss_rate_timeout:.1e} if each times out"),
+    ]  # fmt: skip
+    facts += [
+        ("buffer", f"{b.op}: {b.senders} sender{'s' * (b.senders > 1)} to one card, {size_text(b.bytes)} a round trip")
+        for b in need.buffers[:2]
+    ]
+    return [
+        *facts,
+        ("ECN", f"mark from {size_text(need.ecn_mark_bytes)} in front of a card: one round trip at line rate"),
+    ]
+
+
+def benchmark_rows(need: Requirement) -> Rows:
+    """One row per size, one column per collective worth testing."""
+    if not need.benchmark:
+        return []
+    return [
+        (size_text(need.benchmark[0].expected[i].bytes),
+         *(f"{b.expected[i].low_bytes_per_s / 1e9:,.0f}-{b.expected[i].high_bytes_per_s / 1e9:,.0f}"
+           for b in need.benchmark))
+        for i in range(len(need.benchmark[0].expected))
+    ]  # fmt: skip
+
+
+def benchmark_heads(need: Requirement) -> list[str]:
+    return ["size", *(f"{b.op} x{b.ranks}" for b in need.benchmark)]
+
+
+def show_what_ifs(rows: Sequence[WhatIfRow]) -> None:
+    print_gap()
+    print_table("what if, each alone", WHAT_IF_HEADS, what_if_rows(rows), words=2)
+
+
+def show_requirement(need: Requirement) -> None:
+    print_gap()
+    print_table("what the plan asks of each tier", TIER_HEADS, tier_rows(need))
+    print_gap()
+    if not need.benchmark:
+        return
+    print_facts("budgets", need_facts(need))
+    print_gap()
+    print_table("bus bandwidth to expect, GB/s", benchmark_heads(need), benchmark_rows(need))
+    print_notes([b.command for b in need.benchmark], title="test with")
+    print_notes([f"{w.what} ({w.where}): {w.why}" for w in need.watch], title="watch")
+
+
+def fabric_rows(rows: Sequence[Candidate]) -> Rows:
+    return [(c.rails, f"{c.card_bytes_per_s * 8 / 1e9:,.0f}", f"{c.oversubscription:g}:1", f"{c.domain_gpus}",
+             f"{c.ports_per_gpu:.2f}", f"{c.mfu:.1%}", f"{c.below_best:.1%}") for c in rows]  # fmt: skip
+
+
+def budget_words(rows: list[Candidate], within: float) -> list[str]:
+    chosen = cheapest(rows, within)
+    if not chosen:
+        return [f"no fabric tried stays within {within:.1%} of the best MFU"]
+    return [
+        f"NVLink domain {c.domain_gpus}: {c.card_bytes_per_s * 8 / 1e9:,.0f} Gb/s cards, {c.oversubscription:g}:1 "
+        f"above the leaves, rails {c.rails}: {c.ports_per_gpu:.2f} port ends of 400 Gb/s per GPU, MFU {c.mfu:.1%}"
+        for c in chosen
+    ]
+
+
+def show_budget(rows: list[Candidate], within: float) -> None:
+    print_gap()
+    front = efficient(rows)
+    print_table(
+        f"fabrics that nothing cheaper beats, of {len(rows)} tried", FABRIC_HEADS, fabric_rows(front[:MOST_FABRICS])
+    )
+    print_notes(budget_words(rows, within), title=f"cheapest within {within:.1%} of the best MFU")
+
+
+def efficient(rows: list[Candidate]) -> list[Candidate]:
+    """Cheapest first, each faster than all before it."""
+    front: list[Candidate] = []
+    for each in rows:
+        if not front or each.mfu > front[-1].mfu * (1 + 1e-4):
+            front.append(each)
+    return front
+
+
+def sections(
+    need: Requirement, rows: Sequence[WhatIfRow], fabrics: list[Candidate], within: float
+) -> list[tuple[str, str]]:
+    """(title, HTML) for the page."""
+    found = []
+    if rows:
+        found.append(("What if, each alone", html_table(WHAT_IF_HEADS, what_if_rows(rows), words=2)))
+    sheet = html_table(TIER_HEADS, tier_rows(need))
+    if need.benchmark:
+        sheet += html_list(f"{name}: {value}" for name, value in need_facts(need))
+        sheet += bus_svg(need) + html_table(benchmark_heads(need), benchmark_rows(need))
+        sheet += html_list(b.command for b in need.benchmark)
+        sheet += html_list(f"{w.what} ({w.where}): {w.why}" for w in need.watch)
+    found.append(("What the plan asks of the fabric", sheet))
+    if fabrics:
+        words = html_list(budget_words(fabrics, within))
+        table = html_table(FABRIC_HEADS, fabric_rows(efficient(fabrics)))
+        found.append(
+            (f"Cheapest fabric within {within:.1%} of the best MFU", budget_svg(fabrics, within) + words + table)
+        )
+    return found

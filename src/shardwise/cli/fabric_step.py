@@ -1,0 +1,165 @@
+"""`shardwise fabric MODEL`: what a policy does to the network, link by link, and what it asks of the fabric."""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from shardwise.cli._fabric_extra import sections, show_budget, show_requirement, show_what_ifs
+from shardwise.cli._fabric_show import show_assumptions, show_fabric
+from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
+from shardwise.cli._options import Json
+from shardwise.cli._output import print_json
+from shardwise.cli._progress import bar, watched_all
+from shardwise.cli.validate import write_whole
+from shardwise.fabric.graph import Graph
+from shardwise.fabric.graph_file import graph_of
+from shardwise.fabric.requirement import Requirement, requirement_of
+from shardwise.fabric.wiring import Wiring
+from shardwise.report.fabric_budget import Candidate, Case, cheapest, fabrics_of, ranked
+from shardwise.report.fabric_build import Studied, fabric_report
+from shardwise.report.fabric_map import map_svg
+from shardwise.report.fabric_page import fabric_page
+from shardwise.report.fabric_whatif import WhatIfRow, rows_of
+from shardwise.search import scan
+
+NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance")
+"""flags that say nothing about how the job is split"""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WiringFlags:
+    """What a cluster leaves open about its network."""
+
+    rails: Annotated[str, Parameter(help="optimised, only (no spine joins rails) or none.")] = "optimised"
+    cross_rail: Annotated[str, Parameter(help="Between rails: over a spine, or nvlink first (PXN).")] = "spine"
+    routing: Annotated[str, Parameter(help="spray (adaptive) or ecmp (a hash for each connection).")] = "spray"
+    connections: Annotated[int, Parameter(help="Connections per pair of GPUs, with ecmp.")] = 1
+    seed: Annotated[int, Parameter(help="Of the hash.")] = 0
+    graph: Annotated[Path | None, Parameter(help="A YAML file of links in place of the cluster's tree.")] = None
+
+    def wiring(self) -> Wiring:
+        return Wiring(rails=self.rails, cross_rail=self.cross_rail, routing=self.routing,
+                      connections=self.connections, seed=self.seed)  # fmt: skip
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """What else is asked about the step."""
+
+    what_if: Annotated[bool, Parameter(help="Corrections one by one: PFC, hashes, slow and failed links, ...")] = False
+    sheet: Annotated[bool, Parameter(help="The requirement sheet; always in JSON and on the page.")] = False
+    within: Annotated[
+        float | None, Parameter(help="Cheapest fabric that loses at most so many percent of the best MFU.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.within is not None and not 0 <= self.within <= 100:
+            raise ValueError(f"within: {self.within:g} is out of range; write a percentage from 0 to 100")
+
+
+def step(
+    model: Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")],
+    /,
+    flags: Flags,
+    *,
+    wires: WiringFlags = WiringFlags(),  # noqa: B008  frozen
+    questions: Questions = Questions(),  # noqa: B008  frozen
+    html: Annotated[Path | None, Parameter(help="Write everything as one page: FILE.html.")] = None,
+    json: Json = False,
+) -> int:
+    """Traffic matrix, load of every link, bottleneck, burst and phases of a step; placements priced."""
+    wiring = wires.wiring()
+    if html is not None and html.suffix != ".html":
+        raise ValueError(f"html: {html.name!r}; write a name that ends in .html")
+    ask = _planned(asked(model, flags), flags)
+    if ask is None:
+        raise ValueError(
+            f"policy: nothing that fits was found for {model} on {flags.on}; state one with --tp, --pp, ..."
+        )
+    if refused(model, flags, ask, json):
+        return DOES_NOT_FIT
+    graph = _graph(wires, wiring, ask)
+    studied = fabric_report(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, wiring=wiring, fabric=graph,
+                            profile=ask.profile)  # fmt: skip
+    found = _Answer(
+        studied,
+        requirement_of(studied.load, studied.report.step_s),
+        list(watched_all(rows_of(studied), "what-ifs")) if questions.what_if else [],
+        _fabrics(ask) if questions.within is not None else [],
+        (questions.within or 0.0) / 100.0,
+    )
+    code = 0 if studied.report.fits else DOES_NOT_FIT
+    if html is not None:
+        write_whole(html, found.page(ask.notes).encode(), "html")
+    if json:
+        print_json({"legal": True} | found.data() | {"notes": ask.notes})
+        return code
+    found.show(questions.sheet)
+    show_assumptions(studied.report, ask.notes)
+    if html is not None:
+        print(f"page: {html} (open in a browser)")
+    return code
+
+
+@dataclass(frozen=True)
+class _Answer:
+    studied: Studied
+    need: Requirement
+    what_ifs: list[WhatIfRow]
+    fabrics: list[Candidate]
+    within: float
+
+    def page(self, notes: list[str]) -> str:
+        drawn = map_svg(self.studied.load, self.studied.report.step_s)
+        parts = sections(self.need, self.what_ifs, self.fabrics, self.within)
+        return fabric_page(self.studied.report, drawn, parts, notes)
+
+    def data(self) -> dict[str, Any]:
+        return self.studied.report.to_dict() | {
+            "requirement": self.need, "what_if": self.what_ifs or None, "fabrics": self.fabrics or None,
+            "cheapest": cheapest(self.fabrics, self.within) or None,
+        }  # fmt: skip
+
+    def show(self, sheet: bool) -> None:
+        show_fabric(self.studied.report)
+        if not self.studied.report.tiers:
+            return
+        if self.what_ifs:
+            show_what_ifs(self.what_ifs)
+        if sheet:
+            show_requirement(self.need)
+        if self.fabrics:
+            show_budget(self.fabrics, self.within)
+
+
+def _fabrics(ask: Asked) -> list[Candidate]:
+    if ask.policy.gpus <= ask.cluster.levels[0].degree:
+        raise ValueError(f"within: {ask.cluster.name} has no network to choose; write a cluster of several nodes")
+    tried = fabrics_of(Case(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, ask.profile))
+    return ranked(list(watched_all(tried, "fabrics")))
+
+
+def _planned(ask: Asked, flags: Flags) -> Asked | None:
+    """With no flag about the policy: the best one of the planner; None where nothing fits."""
+    stated = any(getattr(flags, f.name) != f.default for f in fields(Flags) if f.name not in NO_POLICY)
+    if stated:
+        return ask
+    with bar("policies") as progress:
+        ranked = scan(ask.model, ask.cluster, ask.job, ask.stack, top=1, progress=progress, profile=ask.profile)
+    if not ranked.best:
+        return None
+    note = "no policy given: the planner's best; state one with --tp, --pp, --dp, ..."
+    return replace(ask, policy=ranked.best[0].policy, notes=[*ask.notes, note])
+
+
+def _graph(wires: WiringFlags, wiring: Wiring, ask: Asked) -> Graph | None:
+    if wires.graph is None:
+        return None
+    graph = graph_of(wires.graph, wiring)
+    if graph.gpus < ask.policy.gpus:
+        raise ValueError(f"graph: {graph.name} has {graph.gpus:,} GPUs, the policy needs {ask.policy.gpus:,}; add GPUs")
+    return graph

@@ -1,0 +1,69 @@
+"""Ways to lay ranks on GPUs, priced: the order of the axes, how ranks are dealt out, how rings are ordered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from shardwise.cost.network import Network
+from shardwise.fabric.calls import Call
+from shardwise.fabric.links import Routed
+from shardwise.fabric.place import AXES, seats_of
+from shardwise.fabric.price import Prices, Quotes
+from shardwise.fabric.step import StepLoad, step_load
+from shardwise.spec.policy import Policy
+
+DEALT = (("packed", "rank"), ("shifted", "rank"), ("alternating", "rank"), ("alternating", "sorted"),
+         ("random", "rank"), ("random", "sorted"), ("scattered", "rank"))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Order:
+    axes: tuple[str, ...]
+    deal: str
+    ring: str
+    load: StepLoad
+
+    @property
+    def seconds(self) -> float:
+        """All collectives of a step, one after another."""
+        return sum(self.load.communication_s().values())
+
+    @property
+    def far_bytes(self) -> float:
+        """Bytes that leave their leaf group or rail: what decides between orders that are as fast."""
+        return sum(each["between rails"] + each["between leaf groups"] for each in self.load.crossings().values())
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        return float(f"{self.seconds:.3g}"), self.far_bytes
+
+
+def orders_of(policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call]) -> list[Order]:
+    """What is planned first: of the orders with ranks packed the one whose collectives take least. Then the others, the
+    fastest first: all are priced before overlap, so one that slows what cannot hide may look good and be bad."""
+    quotes: Quotes = {}
+    found = [_priced(policy, fabric, network, calls, axes, "packed", "rank", quotes) for axes in axis_orders(policy)]
+    best = min(found, key=lambda order: order.rank)
+    found.remove(best)
+    nodes, units = (len(set(column[: policy.gpus].tolist())) for column in (fabric.node, fabric.unit))
+    for deal, ring in DEALT[1:]:
+        if nodes > 1 and (units > 1 or deal != "alternating"):
+            found.append(_priced(policy, fabric, network, calls, best.axes, deal, ring, quotes))
+    return [best, *sorted(found, key=lambda order: order.rank)]
+
+
+def axis_orders(policy: Policy) -> list[tuple[str, ...]]:
+    """Those that differ in the axes the policy splits."""
+    seen: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for rest in permutations(AXES[1:]):
+        order = (AXES[0], *rest)
+        seen.setdefault(tuple(axis for axis in order if getattr(policy, axis) > 1), order)
+    return list(seen.values())
+
+
+def _priced(
+    policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call], axes: tuple[str, ...], deal: str,
+    ring: str, quotes: Quotes,
+) -> Order:  # fmt: skip
+    seats = seats_of(policy, fabric, order=axes, deal=deal, ring=ring)
+    return Order(axes, deal, ring, step_load(Prices(fabric, network, seats, quotes), calls))

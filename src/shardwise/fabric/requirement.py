@@ -1,0 +1,258 @@
+"""What a plan asks of the fabric: bandwidth by tier, oversubscription, latency, jitter, loss, buffers, what to test.
+
+Every tolerance counts all added time as exposed, so the fabric may be somewhat worse than stated where collectives hide
+under compute: the stated figure is the safe one.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec import Struct
+
+from shardwise.collectives import collective
+from shardwise.cost.network import BUS
+from shardwise.cost.placement import level_members
+from shardwise.fabric.price import Priced
+from shardwise.fabric.step import StepLoad
+from shardwise.fabric.telemetry import Watch, watches_of
+
+GROWTHS = (0.01, 0.05, 0.10)
+THINNEST = 64.0
+PACKET = 4096.0
+NAK_S = 25e-6
+"""a receiver asks again and the sender goes back: about two round trips of a loaded fabric"""
+TIMEOUT_S = 4.096e-6 * 2**14
+"""nothing comes back: InfiniBand's local ack timeout at the usual setting 14, 67 ms (IBTA 1.4, 9.9.2.1.2)"""
+ROUND_TRIP_S = 10e-6
+"""card to card and back over two switch tiers with empty queues, host side included"""
+SIZES = tuple(2.0**power for power in range(20, 34, 2))
+BAND = {"all_to_all": 0.15}
+RING_BAND = 0.05
+SMALL_BAND = 0.25
+"""errors of fluid rates against real transfers at 1 MB and more, and below 256 KB"""
+
+
+class TierNeed(Struct, frozen=True, kw_only=True):
+    tier: str
+    link_bytes_per_s: float
+    """what a link of it has"""
+    mean_bytes_per_s: float
+    """what its busiest link carries, averaged over the step"""
+    gpu_bytes_per_s: float
+    """sent into the tier by an average GPU while collectives over it run one after another"""
+    oversubscription: dict[str, float]
+    """step growth -> how much thinner the tier may be; THINNEST stands for any"""
+    needed_bytes_per_s: float
+    """of a link, so that the step grows by at most 1 %"""
+
+
+class Buffer(Struct, frozen=True, kw_only=True):
+    op: str
+    senders: int
+    """that send to one card at the same time"""
+    bytes: float
+    """in front of that card before the senders hear of it"""
+
+
+class Expected(Struct, frozen=True, kw_only=True):
+    bytes: float
+    bus_bytes_per_s: float
+    low_bytes_per_s: float
+    high_bytes_per_s: float
+
+
+class Benchmark(Struct, frozen=True, kw_only=True):
+    axis: str
+    op: str
+    ranks: int
+    stride: int
+    message_bytes: float
+    command: str
+    expected: tuple[Expected, ...]
+
+
+class Requirement(Struct, frozen=True, kw_only=True):
+    tiers: tuple[TierNeed, ...]
+    rail_bytes_per_s: float
+    """mean over the step that all cards of one rail send"""
+    latency_budget_s: dict[str, float]
+    """step growth -> latency that every dependent message may gain"""
+    jitter_budget_s: dict[str, float]
+    """step growth -> mean delay of one rank in one collective, where all wait for the slowest"""
+    packets: float
+    """over the network in one step, all GPUs"""
+    loss_rate_nak: float
+    """packets lost that make the step 1 % longer when each is asked for again"""
+    loss_rate_timeout: float
+    """the same when each waits for a timeout"""
+    buffers: tuple[Buffer, ...]
+    ecn_mark_bytes: float
+    """queue at a card's port from which to mark: one round trip at line rate, below which marks only cost throughput"""
+    benchmark: tuple[Benchmark, ...]
+    watch: tuple[Watch, ...]
+
+
+@dataclass(frozen=True)
+class _Step:
+    load: StepLoad
+    seconds: float
+
+    @property
+    def outside(self) -> list[Priced]:
+        """Calls that use the network."""
+        level = self.load.prices.fabric.links.level
+        return [p for p in self.load.priced if (self._pattern(p) * (level > 0)).any()]
+
+    def _pattern(self, p: Priced) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+        return self.load.prices.pattern(p.call, p.algorithm).link_bytes
+
+    def grown(self, tier: int, factor: float) -> float:
+        """Seconds the step gains where every link of a tier carries so many times less: each call waits for the tier
+        as soon as that takes longer than what it waits for now."""
+        links, gain = self.load.prices.fabric.links, 0.0
+        mine = links.tier == tier
+        for p in self.load.priced:
+            reached = self.load.prices.reached(p.algorithm)
+            pace = self.load.prices.pattern(p.call, p.algorithm).paced_bytes[mine]
+            busiest = float((pace / (links.capacity[mine] * reached[mine])).max(initial=0.0))
+            now = p.seconds - p.latency_s
+            gain += p.call.times * max(busiest * factor * p.call.bytes * p.call.skew - now, 0.0)
+        return gain
+
+
+def requirement_of(load: StepLoad, step_s: float) -> Requirement:
+    step = _Step(load, step_s)
+    sent = sum(_network_bytes(load, p) for p in step.outside)
+    packets = sent / PACKET
+    return Requirement(
+        tiers=_tiers(step),
+        rail_bytes_per_s=_rail(load, step_s),
+        latency_budget_s={_name(g): g * step_s / _messages(step) if _messages(step) else math.inf for g in GROWTHS},
+        jitter_budget_s={_name(g): g * step_s / _waits(step) if _waits(step) else math.inf for g in GROWTHS},
+        packets=packets,
+        loss_rate_nak=min(0.01 * step_s / (packets * NAK_S), 1.0) if packets else 1.0,
+        loss_rate_timeout=min(0.01 * step_s / (packets * TIMEOUT_S), 1.0) if packets else 1.0,
+        buffers=_buffers(step),
+        ecn_mark_bytes=_card_rate(load) * ROUND_TRIP_S if packets else 0.0,
+        benchmark=tuple(_benchmark(load, p) for p in _worth_testing(step)),
+        watch=watches_of({p.call.op for p in step.outside}, {p.call.axis for p in step.outside}, load),
+    )
+
+
+def _name(growth: float) -> str:
+    return f"{growth:.0%}"
+
+
+def _network_bytes(load: StepLoad, p: Priced) -> float:
+    fabric = load.prices.fabric
+    sent = load.prices.pattern(p.call, p.algorithm).messages
+    out = fabric.node[sent.source] != fabric.node[sent.target]
+    return float(sent.bytes[out].sum()) * p.call.bytes * p.call.times
+
+
+def _rail(load: StepLoad, step_s: float) -> float:
+    """Of the fullest rail, by what its cards send."""
+    fabric, total = load.prices.fabric, np.zeros(int(load.prices.fabric.rail.max()) + 1)
+    for p in load.priced:
+        sent = load.prices.pattern(p.call, p.algorithm).messages
+        out = fabric.node[sent.source] != fabric.node[sent.target]
+        weights = sent.bytes[out] * p.call.bytes * p.call.times
+        total += np.bincount(fabric.rail[sent.source[out]], weights=weights, minlength=len(total))
+    return float(total.max() / step_s)
+
+
+def _tiers(step: _Step) -> tuple[TierNeed, ...]:
+    load, rows = step.load, []
+    links = load.prices.fabric.links
+    for tier, name in enumerate(links.tiers):
+        busiest = load.busiest(tier)
+        if busiest < 0:
+            continue
+        allowed = {_name(g): _thinnest(step, tier, g * step.seconds) for g in GROWTHS}
+        capacity = float(links.capacity[busiest])
+        running = sum(p.step_s for p in step.outside) if links.level[busiest] else sum(p.step_s for p in load.priced)
+        mine = links.tier == tier
+        rows.append(TierNeed(
+            tier=name, link_bytes_per_s=capacity, mean_bytes_per_s=float(load.total[busiest] / step.seconds),
+            gpu_bytes_per_s=float(load.total[mine].sum() / 2 / load.prices.seats.policy.gpus / running),
+            oversubscription=allowed, needed_bytes_per_s=capacity / allowed[_name(GROWTHS[0])],
+        ))  # fmt: skip
+    return tuple(rows)
+
+
+def _thinnest(step: _Step, tier: int, gain_s: float) -> float:
+    """The largest factor, by bisection, with which the step gains no more than so many seconds."""
+    low, high = 1.0, THINNEST
+    if step.grown(tier, high) <= gain_s:
+        return THINNEST
+    for _ in range(20):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if step.grown(tier, middle) <= gain_s else (low, middle)
+    return low
+
+
+def _messages(step: _Step) -> float:
+    """Dependent messages over the network in a step."""
+    total, cluster = 0.0, step.load.prices.network.cluster
+    for p in step.outside:
+        shape = level_members(cluster, p.call.size, p.call.stride)
+        total += p.call.times * float(collective(p.algorithm).load(p.call.op, shape).steps[1:].sum())
+    return total
+
+
+def _waits(step: _Step) -> float:
+    """Collectives of a step, each as often as the slowest of its ranks is later than the mean of them: the harmonic
+    number of the ranks, for delays with an exponential tail."""
+    return sum(p.call.times * (math.log(p.call.size) + 0.5772) for p in step.outside)
+
+
+def _card_rate(load: StepLoad) -> float:
+    """Of the slowest network link: cards are the thinnest."""
+    links = load.prices.fabric.links
+    outside = links.capacity[links.level > 0]
+    return float(outside.min()) if len(outside) else 0.0
+
+
+def _buffers(step: _Step) -> tuple[Buffer, ...]:
+    """What meets in front of one card in the round trip before its senders are told to slow down."""
+    fabric = step.load.prices.fabric
+    found: dict[str, Buffer] = {}
+    rate = _card_rate(step.load)
+    for p in step.outside:
+        sent = step.load.prices.pattern(p.call, p.algorithm).messages
+        out = fabric.node[sent.source] != fabric.node[sent.target]
+        pairs = np.unique(np.column_stack([sent.target[out], sent.source[out]]), axis=0)
+        senders = int(np.bincount(pairs[:, 0]).max()) if len(pairs) else 0
+        message = float(sent.bytes[out].max(initial=0.0)) * p.call.bytes
+        queue = min(senders * message, max(senders - 1, 1) * rate * ROUND_TRIP_S)
+        before = found.get(p.call.op)
+        if before is None or queue > before.bytes:
+            found[p.call.op] = Buffer(op=p.call.op, senders=senders, bytes=queue)
+    return tuple(sorted(found.values(), key=lambda each: -each.bytes))
+
+
+def _worth_testing(step: _Step) -> list[Priced]:
+    """The network's most expensive calls, one for each operation and group."""
+    chosen: dict[tuple[str, int], Priced] = {}
+    for p in sorted(step.outside, key=lambda p: -p.step_s):
+        chosen.setdefault((p.call.op, p.call.size), p)
+    return list(chosen.values())[:3]
+
+
+def _benchmark(load: StepLoad, p: Priced) -> Benchmark:
+    call, rows = p.call, []
+    pattern = load.prices.pattern(call, p.algorithm)
+    factor = BUS.get(call.op, 1.0) * ((call.size - 1) / call.size if call.op in BUS else 1.0)
+    latency = load.prices.network.law(call.op, call.size, call.stride)
+    for size in SIZES:
+        closed = float(latency.seconds(size))
+        seconds = max(closed, pattern.seconds_per_byte * size)
+        band = BAND.get(call.op, RING_BAND) if size >= 2**20 else SMALL_BAND
+        rate = factor * size / seconds
+        rows.append(Expected(bytes=size, bus_bytes_per_s=rate, low_bytes_per_s=rate * (1 - band),
+                             high_bytes_per_s=rate * (1 + band)))  # fmt: skip
+    tool = {"all_to_all": "alltoall", "send": "sendrecv"}.get(call.op, call.op) + "_perf"
+    return Benchmark(axis=call.axis, op=call.op, ranks=call.size, stride=call.stride, message_bytes=call.bytes,
+                     command=f"{tool} -b 1M -e 4G -f 4 -g 1 over {call.size} ranks, every {call.stride}.",
+                     expected=tuple(rows))  # fmt: skip

@@ -1,0 +1,141 @@
+"""What one training step does to the network: links, matrix, bottleneck, load over time, phases, orders of ranks."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from shardwise.fabric.wiring import Wiring
+from shardwise.spec.policy import Policy
+
+
+class LinkLoad(Struct, frozen=True, kw_only=True):
+    """Links that carry the same in a step are one row."""
+
+    name: str
+    """of one of them"""
+    tier: str
+    count: int
+    bytes_per_s: float
+    """what one of them can carry"""
+    step_bytes: float
+    axes_bytes: dict[str, float]
+    share: float
+    """of its capacity over the whole step"""
+    peak_share: float | None = None
+    """in its fullest moment, where it was watched"""
+
+
+class TierLoad(Struct, frozen=True, kw_only=True):
+    tier: str
+    links: int
+    bytes_per_s: float
+    mean_share: float
+    """of all links of the tier over the whole step"""
+    busiest: LinkLoad
+    series: tuple[float, ...]
+    """share of the busiest link's capacity in each equal part of the step"""
+    mean_series: tuple[float, ...]
+    waiting_s: float
+    """of traffic that overlapping kinds ask the busiest link to carry beyond its capacity"""
+
+
+class CallLoad(Struct, frozen=True, kw_only=True):
+    axis: str
+    op: str
+    algorithm: str
+    ranks: int
+    bytes: float
+    times: float
+    seconds: float
+    """of one, on the link graph"""
+    closed_form_s: float
+    bottleneck: str | None
+
+
+class Bottleneck(Struct, frozen=True, kw_only=True):
+    link: str
+    tier: str
+    axis: str
+    """the kind of parallelism that sends most over it"""
+    share: float
+    why: str
+
+
+class Phase(Struct, frozen=True, kw_only=True):
+    """A part of the training loop as the GPU and as the network see it."""
+
+    phase: str
+    gpu_s: float
+    """of an average GPU in one step"""
+    gpu: str
+    network_share: float | None
+    """of the cards' capacity while it runs, on average"""
+    network: str
+
+
+class Burst(Struct, frozen=True, kw_only=True):
+    """The synchronisation of gradients as a card sees it."""
+
+    start_s: float
+    end_s: float
+    bytes: float
+    """sent by one card"""
+    peak_share: float
+    mean_share: float
+    """of the whole step: what an average hides"""
+    series: tuple[float, ...]
+    """the busiest card around the burst: share of its capacity from `from_s` to `to_s`"""
+    from_s: float
+    to_s: float
+
+
+class OrderLoad(Struct, frozen=True, kw_only=True):
+    axes: str
+    deal: str
+    ring: str
+    communication_s: float
+    """of a step before overlap"""
+    times_planned: float
+    rail_bytes: float
+    """that change their rail between nodes"""
+    leaf_bytes: float
+    """that leave their group of leaves"""
+
+
+class FabricReport(Struct, frozen=True, kw_only=True):
+    tier: str
+    model: str
+    cluster: str
+    gpus: int
+    stack: str
+    policy: Policy
+    wiring: Wiring
+    placement: OrderLoad
+    fits: bool
+    """into the GPUs' memory, by the closed form"""
+    step_s: float
+    """the simulator's, with the closed form's network"""
+    communication_s: dict[str, float]
+    """by axis, on the link graph, before overlap"""
+    closed_form_s: dict[str, float]
+    switches: dict[str, int]
+    calls: tuple[CallLoad, ...]
+    links_total: int
+    links: tuple[LinkLoad, ...]
+    """the 200 fullest kinds of them"""
+    tiers: tuple[TierLoad, ...]
+    blocks: tuple[str, ...]
+    matrix_bytes: dict[str, list[list[float]]]
+    """axis -> from block -> to block, in one step"""
+    crossing_bytes: dict[str, dict[str, float]]
+    bottleneck: Bottleneck | None
+    bin_s: float
+    burst: Burst | None
+    phases: tuple[Phase, ...]
+    orders: tuple[OrderLoad, ...]
+    assumptions: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found | {"matrix": found["matrix_bytes"]}

@@ -1,0 +1,209 @@
+"""`shardwise fabric` as a user meets it."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from shardwise.cli import main
+from terminal import narrow_terminal, shown  # noqa: F401
+
+STEP = [
+    "fabric",
+    "llama-3-8b",
+    "--on",
+    "dgx-h100:64",
+    "--tp",
+    "2",
+    "--pp",
+    "2",
+    "--seq",
+    "4096",
+    "--global-batch",
+    "128",
+]
+GRAPH = """
+gpus: [a0, a1, b0, b1]
+nodes: [[a0, a1], [b0, b1]]
+switches: [na, nb, leaf]
+links:
+  - {from: [a0, a1], to: na, bandwidth: 450 GB/s}
+  - {from: [b0, b1], to: nb, bandwidth: 450 GB/s}
+  - {from: [a0, a1, b0, b1], to: leaf, bandwidth: 400 Gbps}
+"""
+BAD = [
+    (["fabric", "llama-3-8b"], "--on"),
+    ([*STEP, "--rails", "optimized"], "did you mean 'optimised'"),
+    ([*STEP, "--routing", "ecpm"], "did you mean 'ecmp'"),
+    ([*STEP, "--connections", "0"], "connections"),
+    ([*STEP, "--seed", "-1"], "seed"),
+    ([*STEP, "--cross-rail", "leaf"], "cross_rail"),
+    ([*STEP, "--html", "page.pdf"], ".html"),
+    ([*STEP, "--within", "200"], "percentage"),
+    ([*STEP, "--graph", "nowhere.yaml"], "does not exist"),
+    ([*STEP, "--tp", "0"], "tp"),
+    (["fabric", "llama-3-8b", "--on", "aws-p4d:64", "--rails", "only", "--tp", "2"], "one rail"),
+    (["fabric", "llama-3-8b", "--on", "8xh100", "--tp", "2", "--within", "2"], "no network"),
+    (["fabric", "lama-3-8b", "--on", "8xh100"], "did you mean"),
+]
+
+pytestmark = pytest.mark.usefixtures("narrow_terminal")
+
+
+@pytest.mark.parametrize(("arguments", "cure"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_bad_input_is_one_line_and_exit_2(arguments, cure, capsys):
+    assert main(arguments) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("error: ")
+    assert found.err.count("\n") == 1
+    assert cure in found.err
+
+
+@pytest.mark.parametrize("more", [["--sheet"], ["--routing", "ecmp", "--connections", "2"],
+                                  ["--zero", "3", "--no-sp"], ["--cp", "4", "--zero", "0"]])  # fmt: skip
+def test_pages_are_80_columns_wide(more, capsys):
+    text = shown(capsys, [*STEP, *more])
+    assert max(map(len, text.splitlines())) <= 80
+    for part in ("who sends to whom", "bottleneck", "burst", "phases of a step", "placements, the planned one first"):
+        assert part in text
+
+
+def test_without_policy_flags_the_planner_chooses(capsys):
+    found = json.loads(shown(capsys, ["fabric", "llama-3-8b", "--on", "dgx-h100:64", "--json"]))
+    assert any("planner's best" in note for note in found["notes"])
+    assert found["policy"]["dp"] * found["policy"]["tp"] * found["policy"]["pp"] * found["policy"]["cp"] == 64
+
+
+def test_json(capsys):
+    found = json.loads(shown(capsys, [*STEP, "--json"]))
+    assert {"links", "matrix", "bottleneck", "requirement", "tiers", "phases", "orders", "burst"} <= set(found)
+    assert found["tier"] == "flow level"
+    assert found["what_if"] is None
+    blocks = len(found["blocks"])
+    assert all(len(table) == blocks == len(table[0]) for table in found["matrix"].values())
+    # what goes into the links is what the matrix says
+    sent = sum(sum(map(sum, table)) for table in found["matrix"].values())
+    out = sum(link["step_bytes"] * link["count"] for link in found["links"] if link["tier"] in ("nvlink", "card-leaf"))
+    assert out / 2 == pytest.approx(sent, rel=1e-3)
+    busiest = max(found["links"], key=lambda link: link["share"])
+    assert found["bottleneck"]["share"] == pytest.approx(busiest["share"])
+    assert found["orders"][0]["times_planned"] == 1.0
+    assert len(found["tiers"][0]["series"]) == 240
+    assert found["requirement"]["tiers"][0]["oversubscription"].keys() == {"1%", "5%", "10%"}
+
+
+def test_series_hold_the_bytes_of_the_step(capsys):
+    found = json.loads(shown(capsys, [*STEP, "--json"]))
+    for tier in found["tiers"]:
+        mean = sum(tier["mean_series"]) / len(tier["mean_series"])
+        # each part tells its highest tenth, so the mean of the parts is no less than that of the step
+        assert mean >= tier["mean_share"] * 0.999
+        assert tier["busiest"]["peak_share"] >= tier["busiest"]["share"]
+        assert (tier["waiting_s"] > 0) == (tier["busiest"]["peak_share"] > 1)
+
+
+def test_a_hidden_gradient_burst_is_found(capsys):
+    found = json.loads(shown(capsys, ["fabric", "llama-3.2-1b", "--on", "dgx-h100:64", "--zero", "0", "--seq", "4096",
+                                      "--global-batch", "512", "--json"]))  # fmt: skip
+    burst = found["burst"]
+    assert burst["start_s"] > 0.5 * found["step_s"]
+    assert burst["peak_share"] > 5 * burst["mean_share"]
+    phases = {phase["phase"]: phase for phase in found["phases"]}
+    assert phases["forward"]["network"] == "quiet"
+    assert phases["gradient synchronisation"]["network_share"] > 5 * phases["backward"]["network_share"]
+
+
+def test_what_ifs_and_fabrics(capsys):
+    words = ["fabric", "llama-3-8b", "--on", "dgx-h100:64", "--tp", "2", "--what-if", "--within", "5"]
+    found = json.loads(shown(capsys, [*words, "--json"]))
+    names = [row["name"] for row in found["what_if"]]
+    assert {"wire", "incast", "pfc", "slow link", "two jobs", "over 4:1"} <= set(names)
+    for row in found["what_if"]:
+        assert found["step_s"] * (1 - 1e-9) <= row["step_low_s"] <= row["step_high_s"] * (1 + 1e-9)
+    costs = [each["ports_per_gpu"] for each in found["fabrics"]]
+    assert costs == sorted(costs)
+    best = max(each["mfu"] for each in found["fabrics"])
+    for each in found["cheapest"]:
+        assert each["mfu"] >= 0.95 * best
+        assert not any(
+            other["ports_per_gpu"] < each["ports_per_gpu"] and other["mfu"] >= 0.95 * best
+            for other in found["fabrics"] if other["domain_gpus"] == each["domain_gpus"]
+        )  # fmt: skip
+    text = shown(capsys, words)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "cheapest within 5.0%" in text
+
+
+def test_a_fabric_from_a_file(tmp_path, capsys):
+    path = tmp_path / "fabric.yaml"
+    path.write_text(GRAPH)
+    words = ["fabric", "llama-3-8b", "--on", "2x2xh100", "--tp", "2", "--zero", "3", "--graph", str(path)]
+    found = json.loads(shown(capsys, [*words, "--json"]))
+    assert found["bottleneck"]["link"].split(" > ")[0] in ("a0", "a1", "b0", "b1", "na", "nb", "leaf")
+    assert max(map(len, shown(capsys, [*words, "--what-if"]).splitlines())) <= 80
+    page = tmp_path / "page.html"
+    shown(capsys, [*words, "--html", str(page)])
+    assert "from a file" in page.read_text()
+    assert main([*words[:3], "dgx-h100:64", *words[4:]]) == 2
+    assert "needs 64" in capsys.readouterr().err
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag, attrs):  # noqa: ARG002
+        self.seen.add(tag)
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(tmp_path, capsys):
+    path = tmp_path / "page.html"
+    assert "open in a browser" in shown(capsys, [*STEP, "--html", str(path), "--what-if", "--within", "2"])
+    text = path.read_text()
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    assert {"svg", "table", "polygon", "circle"} <= tags.seen
+    assert "script" not in tags.seen
+    assert re.findall(r'(?:src|href)="', text) == []
+    for part in (
+        "coloured by load",
+        "Who sends to whom",
+        "Load over one step",
+        "What if",
+        "asks of the fabric",
+        "Cheapest",
+    ):
+        assert part in text
+
+
+def test_what_cannot_run_is_exit_1_with_a_cure(capsys):
+    line = ["fabric", "llama-3-70b", "--on", "dgx-h100:64", "--tp", "3"]
+    assert json.loads(shown(capsys, [*line, "--json"], 1))["cure"].startswith("shardwise ")
+
+
+def test_what_does_not_fit_is_exit_1(capsys):
+    line = ["fabric", "llama-3-70b", "--on", "dgx-h100:64", "--tp", "2", "--micro", "8"]
+    assert json.loads(shown(capsys, [*line, "--json"], 1))["fits"] is False
+    assert "does not fit" in shown(capsys, line, 1)
+
+
+def test_one_gpu_sends_nothing(capsys):
+    line = ["fabric", "llama-3.2-1b", "--on", "1xh100", "--seq", "2048", "--global-batch", "8"]
+    assert "sends nothing" in shown(capsys, [*line, "--what-if", "--sheet"])
+    found = json.loads(shown(capsys, [*line, "--json"]))
+    assert found["bottleneck"] is None
+    assert found["tiers"] == []
+
+
+def test_nothing_that_fits_is_said(capsys):
+    assert main(["fabric", "llama-3.1-405b", "--on", "8xh100"]) == 2
+    assert "nothing that fits" in capsys.readouterr().err

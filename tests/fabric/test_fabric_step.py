@@ -1,0 +1,226 @@
+"""Ranks on GPUs, calls of a step, loads of links over time, what-ifs and the requirement sheet."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from shardwise.arch import model_of
+from shardwise.estimate.closed_form import estimate, network_for
+from shardwise.fabric import Wiring, tree_of
+from shardwise.fabric.calls import calls_of
+from shardwise.fabric.orders import orders_of
+from shardwise.fabric.place import DEALS, seats_of
+from shardwise.fabric.price import Prices
+from shardwise.fabric.requirement import GROWTHS, requirement_of
+from shardwise.fabric.series import spread
+from shardwise.fabric.step import step_load
+from shardwise.fabric.whatif import what_ifs
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import stack_of
+
+STACK = stack_of("megatron-core")
+EXPERTS = "qwen3-30b-a3b"
+DENSE = ("llama-3-8b", "dgx-h100:64", Policy(tp=4, pp=2, dp=8))
+CASES = [
+    DENSE,
+    ("llama-3-8b", "dgx-h100:64", Policy(dp=64, zero=3)),
+    ("llama-3-8b", "dgx-h100:64", Policy(dp=64, zero=3, shard_group=8)),
+    ("llama-3-8b", "dgx-h100:512", Policy(tp=8, pp=4, dp=16, vpp=2, schedule="interleaved")),
+    ("llama-3-8b", "dgx-h100:64", Policy(tp=2, cp=4, dp=8, zero=0)),
+    ("mixtral-8x7b", "dgx-h100:64", Policy(tp=2, dp=32, ep=8)),
+    ("mixtral-8x7b", "gb200-nvl72:144", Policy(dp=144, ep=8, micro_batch=1)),
+]
+
+
+def step_of(model, cluster, policy, wiring=None, **seats):
+    place = cluster_of(cluster) if isinstance(cluster, str) else cluster
+    job = Job(seq=4096, global_batch=576 if "nvl72" in place.name else 512)
+    work = estimate(model_of(model), place, job, Policies.of([policy]), STACK, every_stage=True).work
+    tree = tree_of(place, wiring)
+    prices = Prices(tree, network_for(place, STACK), seats_of(policy, tree, **seats))
+    return step_load(prices, calls_of(work)), work
+
+
+class TestSeats:
+    @pytest.mark.parametrize("deal", DEALS)
+    def test_every_rank_has_a_gpu_of_its_own(self, deal):
+        tree = tree_of(cluster_of("dgx-h100:1024"))
+        seats = seats_of(Policy(tp=4, cp=2, dp=16, pp=8), tree, deal=deal, seed=3)
+        assert sorted(seats.gpu.tolist()) == list(range(1024))
+
+    @pytest.mark.parametrize("order", [("tp", "cp", "dp", "pp"), ("tp", "pp", "dp", "cp"), ("tp", "dp", "pp", "cp")])
+    def test_groups_cover_all_ranks_once(self, order):
+        policy = Policy(tp=2, cp=2, dp=8, pp=2, ep=4)
+        seats = seats_of(policy, tree_of(cluster_of("dgx-h100:64")), order=order)
+        for name, size in (("tp", 2), ("cp", 2), ("dp", 8), ("pp", 2), ("dp_cp", 16), ("ep", 4), ("edp", 8)):
+            groups = seats.groups(name)
+            assert groups.shape == (64 // size, size)
+            assert sorted(groups.ravel().tolist()) == list(range(64))
+            # ranks of one group differ in nothing but that axis: of pp, all stages; of the others, one
+            assert all(len(set(seats.stage[row].tolist())) == (2 if name == "pp" else 1) for row in groups)
+
+    def test_strides_of_the_usual_order(self):
+        seats = seats_of(Policy(tp=4, cp=2, dp=8), tree_of(cluster_of("dgx-h100:64")))
+        assert seats.groups("tp")[0].tolist() == [0, 1, 2, 3]
+        assert seats.groups("dp_cp")[0].tolist() == list(range(0, 64, 4))
+
+    def test_deals_do_what_they_say(self):
+        tree = tree_of(cluster_of("dgx-h100:1024"))
+        dealt = {deal: seats_of(Policy(dp=1024), tree, deal=deal).gpu for deal in DEALS}
+        assert (np.diff(tree.unit[dealt["alternating"][::8]]) != 0).all()
+        assert (np.diff(tree.node[dealt["scattered"]]) != 0).all()
+        rails = tree.rail[dealt["shifted"][::8]]
+        assert (np.diff(rails) % 8 == 1).all()
+        np.testing.assert_array_equal(dealt["packed"], np.arange(1024))
+
+    @pytest.mark.parametrize("bad", [{"deal": "pcked"}, {"ring": "rnk"}, {"order": ("dp", "tp", "cp", "pp")}])
+    def test_mistakes_are_named(self, bad):
+        with pytest.raises(ValueError, match=r"did you mean|write tp first"):
+            seats_of(Policy(dp=8), tree_of(cluster_of("8xh100")), **bad)
+
+    def test_too_few_gpus(self):
+        with pytest.raises(ValueError, match="fabric has 8"):
+            seats_of(Policy(dp=16), tree_of(cluster_of("8xh100")))
+
+
+@pytest.mark.parametrize(("model", "cluster", "policy"), CASES, ids=lambda v: str(v)[:40])
+class TestStep:
+    def test_the_graph_and_the_closed_form_agree(self, model, cluster, policy):
+        load, _ = step_of(model, cluster, policy)
+        closed = load.closed_form_s()
+        for axis, seconds in load.communication_s().items():
+            assert seconds == pytest.approx(closed[axis], rel=0.06)
+
+    def test_bytes_on_links_matrix_and_stages_are_the_same(self, model, cluster, policy):
+        load, _ = step_of(model, cluster, policy)
+        fabric = load.prices.fabric
+        links = fabric.links
+        matrix = load.matrix(fabric.node)
+        sent = sum(table.sum() for table in matrix.values())
+        out = [slice(fabric.offsets[g], fabric.offsets[g + 1]) for g in (0, 2)]
+        assert sum(load.total[s].sum() for s in out) == pytest.approx(sent)
+        by_stage = load.by_stage(links.tier, len(links.tiers))
+        for tier in range(len(links.tiers)):
+            whole = sum(table[:, tier].sum() for table in by_stage.values())
+            assert whole == pytest.approx(load.total[links.tier == tier].sum())
+        for axis, crossed in load.crossings().items():
+            assert crossed["all"] == pytest.approx(matrix[axis].sum())
+            assert crossed["between nodes"] == pytest.approx(matrix[axis].sum() - np.trace(matrix[axis]), abs=1.0)
+
+    def test_requirement_is_in_order(self, model, cluster, policy):
+        load, _ = step_of(model, cluster, policy)
+        need = requirement_of(load, 10.0)
+        for tier in need.tiers:
+            factors = list(tier.oversubscription.values())
+            assert factors == sorted(factors)
+            assert len(factors) == len(GROWTHS)
+            assert factors[0] >= 1.0
+            assert tier.needed_bytes_per_s <= tier.link_bytes_per_s
+        assert need.benchmark
+        assert need.watch
+        assert need.loss_rate_timeout < need.loss_rate_nak <= 1.0
+        for test in need.benchmark:
+            rates = [e.bus_bytes_per_s for e in test.expected]
+            assert rates == sorted(rates)
+
+
+class TestOrders:
+    def test_the_best_comes_first_and_scattering_is_worst(self):
+        cluster = cluster_of("dgx-h100:512")
+        policy = Policy(tp=8, pp=4, dp=16)
+        work = step_of("llama-3-8b", cluster, policy)[1]
+        orders = orders_of(policy, tree_of(cluster), network_for(cluster, STACK), calls_of(work))
+        assert orders[0].deal == "packed"
+        assert orders[-1].deal == "scattered"
+        assert [o.seconds for o in orders[1:]] == sorted(o.seconds for o in orders[1:])
+        assert orders[-1].seconds > 3 * orders[0].seconds
+        assert {o.axes for o in orders if o.deal == "packed"} == {("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp")}
+
+    def test_a_thin_spine_tells_good_deals_from_bad(self):
+        cluster = cluster_of("dgx-h100:512")
+        thin = replace(cluster, levels=(*cluster.levels[:2], replace(cluster.levels[2], oversubscription=8.0)))
+        policy = Policy(tp=8, dp=64)
+        work = step_of("llama-3-8b", cluster, policy)[1]
+        orders = orders_of(policy, tree_of(thin), network_for(thin, STACK), calls_of(work))
+        seconds = {(o.deal, o.ring): o.load.communication_s()["dp"] for o in orders}
+        assert seconds["alternating", "rank"] > 3 * seconds["packed", "rank"]
+        assert seconds["alternating", "sorted"] == pytest.approx(seconds["packed", "rank"])
+
+
+class TestWhatIf:
+    @pytest.fixture(autouse=True)
+    def few_seeds(self, monkeypatch):
+        monkeypatch.setattr("shardwise.fabric.whatif.SEEDS", 3)
+
+    def test_each_correction_only_adds(self):
+        load, _ = step_of(EXPERTS, "dgx-h100:512", Policy(dp=512, ep=64))
+        found = {w.name: w for w in what_ifs(load, [p.call for p in load.priced])}
+        base = found["as planned"].total_s
+        assert all(w.total_s >= base * (1 - 1e-9) for w in found.values())
+        assert 3.5 < found["slow link"].seconds["ep"] / found["as planned"].seconds["ep"] <= 4.0
+        assert found["incast"].seconds["ep"] > found["as planned"].seconds["ep"]
+        assert found["incast"].seconds["dp"] == found["as planned"].seconds["dp"]
+        assert found["over 8:1"].total_s > found["over 4:1"].total_s > found["over 2:1"].total_s >= base
+        assert found["two jobs"].total_s == pytest.approx(found["over 2:1"].total_s)
+        assert (found["ecmp x1"].p95_s or 0) >= found["ecmp x1"].total_s * 0.98
+
+    def test_more_connections_collide_less(self):
+        load, _ = step_of("llama-3-8b", "dgx-h100:512", Policy(tp=8, pp=8, dp=8), order=("tp", "cp", "pp", "dp"),
+                          deal="alternating")  # fmt: skip
+        found = {w.name: w.total_s for w in what_ifs(load, [p.call for p in load.priced])}
+        assert found["ecmp x1"] > found["ecmp x4"] >= found["ecmp x16"] * 0.999 >= found["as planned"] * 0.999
+
+    def test_what_ifs_of_one_node(self):
+        load, _ = step_of("llama-3-8b", "8xh100", Policy(dp=8))
+        totals = {w.total_s for w in what_ifs(load, [p.call for p in load.priced])}
+        assert len({round(t, 12) for t in totals}) == 1
+
+
+def test_tolerance_agrees_with_pricing_the_thinner_fabric():
+    load, work = step_of(EXPERTS, "dgx-h100:512", Policy(dp=512, ep=64))
+    step_s = 3.0
+    need = requirement_of(load, step_s)
+    spine = next(t for t in need.tiers if t.tier == "leaf-spine")
+    cluster = cluster_of("dgx-h100:512")
+    thin = replace(
+        cluster, levels=(*cluster.levels[:2], replace(cluster.levels[2], oversubscription=spine.oversubscription["5%"]))
+    )
+    tree = tree_of(thin)
+    again = step_load(Prices(tree, load.prices.network, seats_of(Policy(dp=512, ep=64), tree)), calls_of(work))
+    grown = sum(again.communication_s().values()) - sum(load.communication_s().values())
+    assert grown == pytest.approx(0.05 * step_s, rel=0.02)
+
+
+def test_a_full_expert_rank_is_waited_for():
+    policy, cluster = Policy(dp=64, ep=64), cluster_of("dgx-h100:64")
+    times = []
+    for imbalance in (1.0, 2.0):
+        stack = replace(STACK, expert_imbalance=imbalance)
+        job = Job(seq=4096, global_batch=512)
+        work = estimate(model_of(EXPERTS), cluster, job, Policies.of([policy]), stack, every_stage=True).work
+        tree = tree_of(cluster)
+        load = step_load(Prices(tree, network_for(cluster, stack), seats_of(policy, tree)), calls_of(work))
+        times.append(load.communication_s())
+    assert 1.7 < times[1]["ep"] / times[0]["ep"] <= 2.0
+    assert times[1]["dp"] == times[0]["dp"]
+
+
+def test_rail_only_moves_experts_over_nvlink():
+    policy = Policy(dp=512, ep=64)
+    usual, only = (step_of(EXPERTS, "dgx-h100:512", policy, Wiring(rails=r))[0] for r in ("optimised", "only"))
+    inside = [load.total[load.prices.fabric.links.tier == 0].sum() for load in (usual, only)]
+    above = [load.bytes["ep"][load.prices.fabric.links.tier == 2].sum() for load in (usual, only)]
+    assert inside[1] > inside[0]
+    assert above[0] > 0 == above[1]
+
+
+class TestSpread:
+    def test_amounts_are_kept_and_lie_where_they_should(self):
+        edges = np.linspace(0.0, 10.0, 11)
+        found = spread(np.array([0.5, 4.0]), np.array([2.5, 4.5]), np.array([8.0, 3.0]), edges)
+        np.testing.assert_allclose(found, [2, 4, 2, 0, 3, 0, 0, 0, 0, 0], atol=1e-12)
+
+    def test_nothing(self):
+        assert spread(np.zeros(1), np.zeros(1), np.ones(1), np.linspace(0, 1, 3)).tolist() == [0.0, 0.0]
