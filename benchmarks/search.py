@@ -20,6 +20,8 @@ import time
 from itertools import islice
 from multiprocessing import get_context
 
+import numpy as np
+
 from shardwise.arch import model_of
 from shardwise.search import Ranked, every, scan, space
 from shardwise.search.scanning import Case
@@ -54,11 +56,11 @@ def fastest(given: Given) -> tuple[float, Ranked]:
 
 
 def estimated(share: tuple[int, int, int]) -> tuple[float, float, int]:
-    """(begun, ended, policies) of one worker: every so-manieth batch of the space."""
+    """(begun, ended, policies) of one worker: every so-manieth frame of the space with all its settings."""
     own, workers, batches = share
     given = case(*GPT3)
-    priced = Case(*given, None)
-    stream = islice(every(space(*given)), own, None, workers)
+    priced, found = Case(*given, None), space(*given)
+    stream = every(found, np.arange(own, len(found.frames), workers))
     for batch in islice(stream, WARM_UP):
         priced.price(batch)
     begun, done = time.monotonic(), 0

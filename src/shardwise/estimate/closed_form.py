@@ -1,6 +1,6 @@
 """Model + Cluster + Job + Policies + Stack -> memory and time. The one entry for one policy and for a million."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from msgspec.structs import replace
@@ -17,11 +17,14 @@ from shardwise.estimate.time import Times, step_times
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Policies
+from shardwise.spec.policy import OVERLAPS, Policies
 from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers
+from shardwise.work.runs import runs_of
 from shardwise.work.stages import empty_stages
+
+HELD_BY = tuple(field.name for field in fields(Policies) if field.name not in OVERLAPS)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def estimate(
     work = work_of(model, job, policies, stack, every_stage=every_stage)
     machine = machine_for(cluster, job, policies, stack, profile, network)
     times = step_times(work, machine, cluster)
-    memory = memory_of(work)
+    memory = _memory(work, every_stage)
     gpus = policies.dp * policies.tp * policies.pp * policies.cp
     return Estimate(
         work=work,
@@ -62,6 +65,16 @@ def estimate(
         empty_stages=empty_stages(work.stages, work.layout),
         tokens_per_s_per_gpu=job.step_tokens / times.step_s / gpus,
     )
+
+
+def _memory(work: Work, every_stage: bool) -> Memory:
+    """What waits for what does not change what is held, so policies that differ in overlap only are looked at once."""
+    policies = work.layout.policies
+    runs = runs_of(policies, HELD_BY)
+    if 2 * len(runs.first) > len(policies):
+        return memory_of(work)
+    few = work_of(work.model, work.job, policies.take(runs.first), work.stack, every_stage=every_stage)
+    return memory_of(few).spread(runs)
 
 
 def machine_for(

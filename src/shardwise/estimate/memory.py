@@ -7,6 +7,7 @@ import numpy as np
 from shardwise.schedules import used
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
+from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
 
 KINDS = ("parameters", "gradients", "optimizer", "activations", "logits", "gathered", "working", "buffers", "overhead")
@@ -23,6 +24,16 @@ class Memory:
     in_flight: Grid
     host_bytes: Numbers
     """moved to the host by offloading, per GPU"""
+
+    def spread(self, runs: Runs) -> "Memory":
+        return Memory(
+            kinds={kind: runs.rows(grid) for kind, grid in self.kinds.items()},
+            total=runs.rows(self.total),
+            peak=runs.rows(self.peak),
+            fullest=runs.rows(self.fullest),
+            in_flight=runs.rows(self.in_flight),
+            host_bytes=runs.rows(self.host_bytes),
+        )
 
 
 def memory_of(work: Work) -> Memory:
@@ -129,7 +140,10 @@ def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
 def _gathered(work: Work, parameters: Grid) -> Grid:
     """ZeRO-3 holds the gathered weights and full gradients of the running layer and the prefetched one."""
     layout, precision = work.layout, work.job.precision
+    casts = parameters * precision.cast_bytes
     sharded = (layout.policies.zero == 3)[:, None]
+    if not sharded.any():
+        return casts
     blocks = np.maximum(work.stages.layers + work.stages.first + work.stages.last, 1.0)
     layer = parameters / blocks
     ends = work.counts.embedding.dense_per_rank(layout)[:, None] * np.maximum(work.stages.first, work.stages.last)
@@ -139,7 +153,6 @@ def _gathered(work: Work, parameters: Grid) -> Grid:
     held = parameters * (precision.param_comm_bytes + precision.grad_bytes)
     staged = (layout.pp > 1)[:, None] & (not work.stack.regather_with_pp)
     gathered = np.where(staged, held, gathered)
-    casts = parameters * precision.cast_bytes
     return np.where(sharded, gathered, casts)
 
 

@@ -22,11 +22,10 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import NEEDS
-from shardwise.spec.policy import FRAME, OFFLOAD, ORDERS, RECOMPUTE, SCHEDULES, ZERO, Ints, Policies
+from shardwise.spec.policy import FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, SCHEDULES, ZERO, Ints, Policies
 from shardwise.spec.rules import divisors, legal
 from shardwise.spec.stack import Stack
 
-OVERLAPS = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
 ALL_LAYERS = -1
 

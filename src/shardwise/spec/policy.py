@@ -26,6 +26,7 @@ ORDERS = ("tp-cp-dp-pp", "tp-dp-cp-pp", "tp-pp-cp-dp", "tp-pp-dp-cp")
 ZERO = (0, 1, 2, 3)
 FRAME = ("dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "attention", "order")
 """fields that decide what a layer computes and where it runs; all others are settings of such a frame"""
+OVERLAPS = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
 CHOICES: dict[str, tuple[str, ...]] = {
     "recompute": RECOMPUTE, "schedule": SCHEDULES, "attention": ATTENTION, "offload": OFFLOAD,
     "order": ORDERS,
