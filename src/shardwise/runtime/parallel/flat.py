@@ -119,8 +119,9 @@ class Flat:
             data = self.gradients.new_zeros(message.end - message.first)
             for span in message.spans:
                 grad = span.held.parameter.grad
-                assert grad is not None
-                data[span.at : span.at + span.length] = grad.flatten()[span.first : span.first + span.length]
+                # with a split backward an earlier flush may have taken what this one would bring
+                if grad is not None:
+                    data[span.at : span.at + span.length] = grad.flatten()[span.first : span.first + span.length]
         if not self.zero:
             return comm.start_all_reduce(data, self.shard), None
         own = data.new_empty(len(data) // self.shard.size)

@@ -96,12 +96,11 @@ class Pipeline:
         here, stride = self.world.stage, self.world.size // self.world.policy.pp
         found = {}
         for (way, sender, receiver), keys in sorted(routes.items()):
+            pairs = [(base + sender * stride, base + receiver * stride) for base in range(stride)]
+            group = group_of("pp", [(min(pair), max(pair)) for pair in pairs], self.world.rank)
             if here in (sender, receiver):
-                base = self.world.rank - here * stride
-                ranks = (base + sender * stride, base + receiver * stride)
-                group = group_of("pp", tuple(sorted(ranks)), self.world.rank)
-                peer = ranks[1] if here == sender else ranks[0]
-                found[way, sender, receiver] = Channel(self.world.comm, group, keys, peer)
+                pair = pairs[self.world.rank - here * stride]
+                found[way, sender, receiver] = Channel(self.world.comm, group, keys, pair[here == sender])
         return found
 
     def _target(self, action: Action, stage: int) -> int | None:
@@ -132,8 +131,9 @@ class Pipeline:
                     if action.kind != "I":
                         sync.begin(sync=last)
                     if action.kind == "W":
-                        for pay in owed.pop(key):
-                            pay()
+                        with torch.no_grad():
+                            for pay in owed.pop(key):
+                                pay()
                     else:
                         self.later.owed = [] if action.kind == "I" else None
                         self._backward(action, *kept.pop(key))

@@ -83,7 +83,8 @@ class Sharded:
 
     def _unit(self, module: nn.Module, group: Group, meshes: dict[tuple[int, ...], DeviceMesh]) -> None:
         if group.ranks not in meshes:
-            handle = group.handle or dist.new_group([self.world.rank], use_local_synchronization=True)
+            handles = [group.handle or dist.new_group([r]) for r in range(self.world.size if group.size == 1 else 1)]
+            handle = handles[self.world.rank if group.size == 1 else 0]
             meshes[group.ranks] = DeviceMesh.from_group(handle, self.world.device.type)
         unit = fully_shard(
             module, mesh=meshes[group.ranks], reshard_after_forward=not self.staged,

@@ -4,6 +4,7 @@ Ranks are numbered tensor-parallel first, then context, data and pipeline. Exper
 their own tensor parallelism first, then expert parallelism, then what replicates them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,19 +85,18 @@ def world_of(policy: Policy, device: torch.device, loss_tokens: int) -> World:
 
 
 def _ends(table: Table, rank: int) -> Group:
-    outer = table[[0, -1]].reshape(2, -1).T if table.shape[0] > 1 else table.reshape(-1, 1)
-    return _group("pp", outer if (outer == rank).any() else np.array([[rank]]), rank)
+    return _group("pp", table[[0, -1]].reshape(2, -1).T if table.shape[0] > 1 else table.reshape(-1, 1), rank)
 
 
 def _group(axis: str, rows: Table, rank: int) -> Group:
-    """The row with this rank, as a process group of its own."""
-    (mine,) = [tuple(int(r) for r in row) for row in rows if rank in row]
-    return group_of(axis, mine, rank)
+    return group_of(axis, [tuple(int(r) for r in row) for row in rows], rank)
 
 
-def group_of(axis: str, ranks: tuple[int, ...], rank: int) -> Group:
-    if len(ranks) == 1:
-        return Group(axis, ranks, 0)
-    # only the members take part, so that each rank makes its own few groups and not everyone's
-    handle = dist.new_group(list(ranks), use_local_synchronization=True)
-    return Group(axis, ranks, ranks.index(rank), handle)
+def group_of(axis: str, rows: Sequence[tuple[int, ...]], rank: int) -> Group:
+    """The row with this rank; all ranks call this with the same rows, since torch numbers its groups by their order."""
+    found = Group(axis, (rank,), 0)
+    for ranks in rows:
+        handle = dist.new_group(list(ranks)) if len(ranks) > 1 else None
+        if rank in ranks:
+            found = Group(axis, ranks, ranks.index(rank), handle)
+    return found
