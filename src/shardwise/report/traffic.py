@@ -9,6 +9,7 @@ from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import network_for
+from shardwise.estimate.time import transfer_bytes
 from shardwise.spec.cluster import Cluster
 from shardwise.work import Work
 from shardwise.work.ops import LayerWork
@@ -87,8 +88,7 @@ def _pipeline(tally: _Tally) -> None:
     """Activations forward and gradients back over every cut between chunks."""
     work, layout = tally.work, tally.work.layout
     pp, chunks = _one(layout.pp), _one(layout.pp) * _one(layout.vpp)
-    split = layout.tp if work.stack.scatter_gather_p2p else layout.sp
-    message = 2.0 * _one(layout.tokens) * work.model.hidden / _one(split)
+    message = _one(transfer_bytes(work))
     stride = _one(Placement().strides(layout.policies)["pp"])
     tally.add("pp", "send", message, min(pp, 2.0), stride, 2.0 * (chunks - 1) / pp * _one(layout.micro_batches))
 

@@ -74,7 +74,7 @@ def rowwise_sum(grad: Tensor, out: Tensor) -> Tensor:
 def sequence_first(out: Tensor, like: Tensor) -> Tensor:
     """[batch x heads, sequence, width] -> [sequence, batch, heads, width]"""
     sequence, batch, heads = like.shape[:3]
-    return out.transpose(0, 1).reshape(sequence, batch, heads, out.shape[-1]).to(like.dtype)
+    return out.transpose(0, 1).contiguous().view(sequence, batch, heads, out.shape[-1]).to(like.dtype)
 
 
 class FlashAttention(Function):

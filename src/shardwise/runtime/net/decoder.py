@@ -12,6 +12,7 @@ from shardwise.runtime.net.attention import FlashAttention, plain_attention
 from shardwise.runtime.net.context import Context
 from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated
+from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
 from shardwise.runtime.net.ring import RingAttention
 from shardwise.runtime.parallel.products import VocabularyLookup, VocabularyLoss, entering, leaving
@@ -139,7 +140,8 @@ class Head(Part):
         else:
             weight = self.weight("head")
         (logits,) = entering(x, context.cut, (weight, self.w("head.bias")))
-        loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)
+        with kept_as("logits"):
+            loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)
         return loss / context.world.loss_tokens
 
 
@@ -177,26 +179,3 @@ class Chunk(nn.Module):
     def parts(self) -> list[Part]:
         """Units that are gathered and reduced as one, in the order of the forward pass."""
         return [part for part in self.modules() if isinstance(part, Part)]
-
-
-def runnable(context: Context) -> None:
-    """Refuses what the planner can price but this runtime cannot execute."""
-    model, policy = context.model, context.policy
-    for layer in model.kinds:
-        a = layer.attention
-        if a is None or a.latent or a.sinks or not a.causal or a.qk_norm == "full":
-            raise ValueError(f"model: {model.name} has attention this runtime lacks; write a GPT, Llama or Mixtral form")
-        if 0 < a.window < context.seq:
-            raise ValueError(f"seq: {context.seq} is past {model.name}'s window of {a.window}; write a shorter --seq")
-        if layer.norms not in (2, 4):
-            raise ValueError(f"model: {model.name} has {layer.norms} norms a layer; this runtime runs 2 or 4")
-        if a.kv_heads % policy.tp:
-            raise ValueError(f"tp: {policy.tp} does not divide {a.kv_heads} key/value heads; write a divisor")
-        if layer.experts is not None and policy.tp > 1 and not policy.sp:
-            raise ValueError("sp: experts with tp need sequence parallelism; leave --no-sp away")
-    unknown = [n for n in ("token_types", "pooler", "head_transform", "embedding_width", "mtp_layers") if getattr(model, n)]
-    if unknown or model.inputs != "tokens":
-        raise ValueError(f"model: {model.name} is no plain decoder; write a GPT, Llama or Mixtral form")
-    if model.vocab % policy.tp:
-        raise ValueError(f"tp: {policy.tp} does not divide a vocabulary of {model.vocab:,}; write a divisor")
-

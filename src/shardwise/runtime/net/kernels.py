@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.parallel.comm import Comm
 
 EPSILON = 1e-5
@@ -63,7 +64,7 @@ class Recompute(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None]:
         (x,) = ctx.saved_tensors
         again = x.detach().requires_grad_()
-        with torch.enable_grad(), ctx.comm.during("recompute"):
+        with torch.enable_grad(), ctx.comm.during("recompute"), kept_as("working"):
             y = ctx.run(again)
         torch.autograd.backward(y, grad)
         return again.grad, None, None
@@ -90,10 +91,28 @@ def norm(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str) -> Tensor:
     return F.layer_norm(x, weight.shape, weight, bias, EPSILON)
 
 
-def rotated(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary positions on [sequence, batch, heads, width]."""
+class Rotated(Function):
+    """Rotary positions on [sequence, batch, heads, width]; the backward turns the other way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, positions: Tensor) -> Tensor:
+        ctx.save_for_backward(positions)
+        return _turned(x, positions, 1.0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (positions,) = ctx.saved_tensors
+        return _turned(grad, positions, -1.0), None
+
+
+def _turned(x: Tensor, positions: Tensor, way: float) -> Tensor:
     width = x.shape[-1]
     rates = 10000 ** (torch.arange(0, width, 2, device=x.device).float() / width)
-    angles = (positions.float().unsqueeze(1) / rates).repeat(1, 2).view(len(positions), 1, 1, width)
+    angles = (positions.float().unsqueeze(1) / rates).repeat(1, 2).view(len(positions), 1, 1, width) * way
     first, second = x.chunk(2, dim=-1)
     return x * angles.cos().to(x.dtype) + torch.cat([-second, first], dim=-1) * angles.sin().to(x.dtype)
+
+
+def rotated(x: Tensor, positions: Tensor) -> Tensor:
+    y: Tensor = Rotated.apply(x, positions)
+    return y

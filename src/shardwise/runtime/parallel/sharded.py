@@ -155,3 +155,10 @@ class Sharded:
     def clear(self) -> None:
         for held in self.held:
             held.parameter.grad = None
+
+    def parameter_bytes(self) -> int:
+        return sum(local.tensor.numel() * local.tensor.element_size() for local in self.locals())
+
+    def gradient_bytes(self) -> int:
+        """A shard's gradient has the shard's size and dtype."""
+        return self.parameter_bytes()

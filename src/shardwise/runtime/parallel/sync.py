@@ -28,6 +28,12 @@ class Sync(Protocol):
     def clear(self) -> None:
         """Gradients are zero again."""
 
+    def parameter_bytes(self) -> int:
+        """Held between steps."""
+
+    def gradient_bytes(self) -> int:
+        """Held between micro-batches."""
+
 
 class Flats:
     """ZeRO 0, 1 or 2: one buffer for dense parameters, one for experts."""
@@ -53,6 +59,12 @@ class Flats:
     def clear(self) -> None:
         for flat in self.flats:
             flat.clear()
+
+    def parameter_bytes(self) -> int:
+        return sum(flat.parameters.numel() * flat.parameters.element_size() for flat in self.flats)
+
+    def gradient_bytes(self) -> int:
+        return sum(flat.gradients.numel() * flat.gradients.element_size() for flat in self.flats)
 
 
 def sync_of(chunk: Chunk, world: World, precision: Precision, stack: Stack) -> Sync:
