@@ -14,6 +14,8 @@ VERBS: dict[str, str] = {
     "stages": "The best layers for each pipeline stage, and which of them recompute.",
     "search": "Layers, recompute, GPUs and TP of each stage: five methods, one space.",
     "validate": "Predictions held against a table of measured runs.",
+    "run": "Train with the planned policy on PyTorch: local ranks or torchrun.",
+    "verify": "Run a plan; hold its messages and memory against the prediction.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
     "models": "The models shardwise knows, or everything about one of them.",
     "gpus": "The GPUs shardwise knows: peaks, memory, links, power, price.",

@@ -40,7 +40,7 @@ class Messages(Struct, frozen=True, kw_only=True):
 
 
 class Held(Struct, frozen=True, kw_only=True):
-    """Bytes of one kind on the fullest rank of a stage."""
+    """Bytes of one kind on a rank of a stage: the mean, since routing gives some ranks more tokens than others."""
 
     stage: int
     kind: str
@@ -118,7 +118,7 @@ def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
         for kind in here[0]:
             predicted = float(memory.kinds[kind][0, stage])
             rows.append(
-                Held(stage=stage, kind=kind, predicted_bytes=predicted, measured_bytes=max(m[kind] for m in here))
+                Held(stage=stage, kind=kind, predicted_bytes=predicted, measured_bytes=sum(m[kind] for m in here) / len(here))
             )
     return rows
 

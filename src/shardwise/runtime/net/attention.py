@@ -1,7 +1,7 @@
 """Causal softmax attention of [sequence, batch, heads, width]; keys and values may have fewer heads.
 
 The fused form keeps queries, keys, values, output and one log-sum-exp per query, and computes the scores again. Its
-arithmetic is blocked over the keys, so that a whole square never stands in memory; on CUDA torch's own kernel runs.
+arithmetic is blocked over the keys, so that a whole square never stands in memory.
 """
 
 from typing import Any
@@ -100,8 +100,23 @@ class FlashAttention(Function):
         return by_q, by_k, by_v, None
 
 
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, at: Tensor) -> Tensor:
-    """Scores and softmax as tensors of their own: what selective recompute drops."""
-    heads = q.shape[2]
-    weights = torch.softmax(scores_of(rows(q), rows(repeated(k, heads)), at, at), dim=-1).to(q.dtype)
-    return sequence_first(torch.bmm(weights, rows(repeated(v, heads))), q)
+class PlainAttention(Function):
+    """Keeps the softmax as well, as attention in separate operations does: what selective recompute drops."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, at: Tensor) -> Tensor:
+        heads = q.shape[2]
+        weights = torch.softmax(scores_of(rows(q), rows(repeated(k, heads)), at, at), dim=-1).to(q.dtype)
+        ctx.save_for_backward(q, k, v, weights)
+        return sequence_first(torch.bmm(weights, rows(repeated(v, heads))), q)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        q, k, v, weights = ctx.saved_tensors
+        heads, incoming = q.shape[2], rows(grad)
+        by_weights = torch.bmm(incoming, rows(repeated(v, heads)).transpose(1, 2))
+        inner = by_weights - (by_weights * weights).sum(-1, keepdim=True)
+        by_scores = (weights * inner * q.shape[-1] ** -0.5).to(q.dtype)
+        by_queries = torch.bmm(by_scores, rows(repeated(k, heads))).transpose(0, 1).view_as(q)
+        by_keys = summed_heads(torch.bmm(by_scores.transpose(1, 2), rows(q)), k)
+        return by_queries, by_keys, summed_heads(torch.bmm(weights.transpose(1, 2), incoming), v), None

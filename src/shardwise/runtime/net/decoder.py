@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
-from shardwise.runtime.net.attention import FlashAttention, plain_attention
+from shardwise.runtime.net.attention import FlashAttention, PlainAttention
 from shardwise.runtime.net.context import Context
 from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated
@@ -98,7 +98,7 @@ class Block(Part):
             # the fused form keeps what plain attention keeps when its scores are computed again
             y = FlashAttention.apply(q, k, v, context.positions)
         else:
-            y = plain_attention(q, k, v, context.positions)
+            y = PlainAttention.apply(q, k, v, context.positions)
         return y
 
     def _feed_forward(self, ff: FeedForward, x: Tensor, prefix: str = "") -> Tensor:

@@ -71,6 +71,8 @@ class Comm:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.phase = "forward"
+        self.current: dict[str, Any] = {}
+        """the message under way, for the report of one that never ends"""
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
@@ -133,6 +135,7 @@ class Comm:
     def received(self, like: Tensor, source: int, group: Group) -> Tensor:
         """Waits for a message; the sender records it."""
         out = torch.empty_like(like)
+        self._note(group, "receive", out)
         dist.irecv(out, src=source, group=group.handle).wait()
         return out
 
@@ -151,10 +154,11 @@ class Comm:
         return out
 
     def _note(self, group: Group, op: str, x: Tensor) -> dict[str, Any]:
-        return {
+        self.current = {
             "axis": group.axis, "op": op, "phase": self.phase, "bytes": x.numel() * x.element_size(),
             "ranks": group.ranks, "start_s": perf_counter(),
         }  # fmt: skip
+        return self.current
 
     @contextmanager
     def _recorded(self, group: Group, op: str, x: Tensor) -> Iterator[None]:
