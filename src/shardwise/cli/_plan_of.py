@@ -70,7 +70,9 @@ def _document(name: str) -> dict[str, Any] | None:
     try:
         found = msgspec.json.decode(path.read_bytes())
     except (msgspec.DecodeError, OSError) as error:
-        raise ValueError(f"plan: {name!r} is no JSON ({error}); write what `shardwise estimate --json` prints") from None
+        raise ValueError(
+            f"plan: {name!r} is no JSON ({error}); write what `shardwise estimate --json` prints"
+        ) from None
     return found if isinstance(found, dict) and ("policy" in found or "best" in found) else None
 
 

@@ -26,7 +26,9 @@ def verify(
     *,
     steps: Annotated[int, Parameter(help="Steps to train; the last one is recorded.")] = 2,
     seed: Annotated[int, Parameter(help="Of weights and data order.")] = 0,
-    trace: Annotated[Path | None, Parameter(help="Write the recorded step for Perfetto: FILE.json or .json.gz.")] = None,
+    trace: Annotated[
+        Path | None, Parameter(help="Write the recorded step for Perfetto: FILE.json or .json.gz.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Runs the plan on gloo ranks of this machine: messages equal? memory by kind within 2 %?"""

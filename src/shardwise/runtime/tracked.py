@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from shardwise.runtime.net.marks import kind_now
+from shardwise.runtime.parallel.products import Later
 
 KINDS = ("activations", "logits", "working")
 
@@ -32,9 +33,14 @@ class Tracker:
         self._holders: Counter[int] = Counter()
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept.tensor):
-            yield
+    def watching(self, later: Later) -> Iterator[None]:
+        """`later`: weight gradients that are put off keep tensors too."""
+        later.watch = self._pack
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept.tensor):
+                yield
+        finally:
+            later.watch = None
 
     def _pack(self, tensor: Tensor) -> Kept:
         base = tensor._base if tensor._base is not None else tensor

@@ -118,7 +118,12 @@ def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
         for kind in here[0]:
             predicted = float(memory.kinds[kind][0, stage])
             rows.append(
-                Held(stage=stage, kind=kind, predicted_bytes=predicted, measured_bytes=sum(m[kind] for m in here) / len(here))
+                Held(
+                    stage=stage,
+                    kind=kind,
+                    predicted_bytes=predicted,
+                    measured_bytes=sum(m[kind] for m in here) / len(here),
+                )
             )
     return rows
 
@@ -151,7 +156,7 @@ def recorded_step(order: Order, device: torch.device) -> tuple[list[Recording], 
     engine.world.comm.events.clear()
     engine.pipeline.done.clear()
     start = perf_counter()
-    with tracker.watching():
+    with tracker.watching(engine.context.cut.later):
         line = trainer.one_step()
     mine = Recording(
         rank=engine.world.rank, stage=engine.world.stage, start_s=start, step_s=line.step_s,

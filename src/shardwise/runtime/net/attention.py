@@ -16,7 +16,7 @@ BLOCK = 1024
 
 def scores_of(q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
     """[rows, queries, keys] in fp32; a query sees the keys at its own position and before."""
-    scores = torch.bmm(q, k.transpose(1, 2)).float() * q.shape[-1] ** -0.5
+    scores: Tensor = torch.bmm(q, k.transpose(1, 2)).float() * q.shape[-1] ** -0.5
     return scores.masked_fill_(k_at > q_at.unsqueeze(1), float("-inf"))
 
 

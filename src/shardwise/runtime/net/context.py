@@ -39,6 +39,8 @@ def positions_of(index: int, parts: int, seq: int, device: torch.device) -> Tens
     return torch.cat([torch.arange(first, first + piece, device=device) for first in (front, back)])
 
 
-def context_of(model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0) -> Context:
+def context_of(
+    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0
+) -> Context:
     cut = Cut(world.comm, world.tp, policy.sp and policy.tp > 1)
     return Context(model, policy, world, cut, seq, seed, capacity=capacity)

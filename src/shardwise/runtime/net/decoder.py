@@ -148,7 +148,9 @@ class Head(Part):
 class Chunk(nn.Module):
     """Layers [first, end) of the model, with the embedding before the first and the head behind the last."""
 
-    def __init__(self, context: Context, first: int, end: int, *, recomputed: int, is_first: bool, is_last: bool) -> None:
+    def __init__(
+        self, context: Context, first: int, end: int, *, recomputed: int, is_first: bool, is_last: bool
+    ) -> None:
         super().__init__()
         policy = context.policy
         self.context = context

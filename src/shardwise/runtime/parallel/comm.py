@@ -136,7 +136,9 @@ class Comm:
         """Waits for a message; the sender records it."""
         out = torch.empty_like(like)
         self._note(group, "receive", out)
-        dist.irecv(out, src=source, group=group.handle).wait()
+        work = dist.irecv(out, src=source, group=group.handle)
+        assert work is not None, "this rank is no member of the group"
+        work.wait()
         return out
 
     def passed_on(self, x: Tensor, group: Group, step: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shardwise.runtime.net.decoder import Chunk
 from shardwise.runtime.parallel.comm import Comm, Group, Pending
-from shardwise.runtime.parallel.products import Later
+from shardwise.runtime.parallel.products import Later, Owed
 from shardwise.runtime.parallel.sync import Sync
 from shardwise.runtime.parallel.world import World, group_of
 from shardwise.schedules import schedules
@@ -114,7 +114,7 @@ class Pipeline:
         loss = torch.zeros((), device=self.like.device)
         kept: dict[Key, tuple[Tensor, Tensor]] = {}
         self.kept_here: dict[tuple[str, int, int], Tensor] = {}
-        owed: dict[Key, list[Callable[[], None]]] = {}
+        owed: dict[Key, list[Owed]] = {}
         final = {action.chunk: i for i, action in enumerate(self.mine) if action.kind in "BW"}
         comm = self.world.comm
         for position, action in enumerate(self.mine):
@@ -132,7 +132,7 @@ class Pipeline:
                         sync.begin(sync=last)
                     if action.kind == "W":
                         with torch.no_grad():
-                            for pay in owed.pop(key):
+                            for pay, _ in owed.pop(key):
                                 pay()
                     else:
                         self.later.owed = [] if action.kind == "I" else None

@@ -17,16 +17,20 @@ from torch.autograd import Function
 
 from shardwise.runtime.parallel.comm import Comm, Group
 
+Owed = tuple[Callable[[], None], list[object]]
+
 
 @dataclass
 class Later:
     """Weight gradients that were put off, oldest first; None: they are computed at once."""
 
-    owed: list[Callable[[], None]] | None = None
+    owed: list[Owed] | None = None
+    watch: Callable[[Tensor], object] | None = None
+    """told of every tensor that is kept for later; what it returns is kept as long"""
 
-    def add(self, pay: Callable[[], None]) -> None:
+    def add(self, pay: Callable[[], None], *kept: Tensor) -> None:
         assert self.owed is not None
-        self.owed.append(pay)
+        self.owed.append((pay, [self.watch(t) for t in kept] if self.watch else []))
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class Entering(Function):
             for weight, grad in zip(weights, grads, strict=True):
                 add_to_grad(weight, _by_weight(grad, whole))
 
-        cut.later.add(pay)
+        cut.later.add(pay, x, *grads)
         return into, None, *(None for _ in grads)
 
 
@@ -105,7 +109,7 @@ class Leaving(Function):
         into = whole @ weight
         if cut.later.owed is None:
             return into, _by_weight(whole, x), None
-        cut.later.add(lambda: add_to_grad(weight, _by_weight(whole, x)))
+        cut.later.add(lambda: add_to_grad(weight, _by_weight(whole, x)), x, whole)
         return into, None, None
 
 

@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from shardwise.runtime.net.decoder import Chunk
-from shardwise.runtime.parallel.flat import Alone, Flat
 from shardwise.runtime.parallel.comm import Group
+from shardwise.runtime.parallel.flat import Alone, Flat
 from shardwise.runtime.parallel.held import Held, Local, held_by
 from shardwise.runtime.parallel.sharded import Sharded
 from shardwise.runtime.parallel.world import World

@@ -58,7 +58,9 @@ def world_of(policy: Policy, device: torch.device, loss_tokens: int) -> World:
     """Every rank of the initialised process group calls this with the same policy."""
     size, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
     if size != policy.gpus:
-        raise ValueError(f"nproc: {size} ranks were started, the policy needs {policy.gpus}; write --nproc {policy.gpus}")
+        raise ValueError(
+            f"nproc: {size} ranks were started, the policy needs {policy.gpus}; write --nproc {policy.gpus}"
+        )
     table = np.arange(size).reshape(policy.pp, policy.dp, policy.cp, policy.tp)
     shard = policy.shard_group or policy.dp * policy.cp
     data = table.reshape(policy.pp, -1, shard, policy.tp)

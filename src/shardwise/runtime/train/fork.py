@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 
 Result = TypeVar("Result")
 
@@ -43,7 +44,7 @@ def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -
     try:
         _die_with_parent()
         torch.set_num_threads(1)
-        store = dist.FileStore(str(folder / "store"), ranks)
+        store = FileStore(str(folder / "store"), ranks)
         dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store)
         answer: object = work(rank)
         code = 0

@@ -63,6 +63,27 @@ class LocalOptimizer:
         self.world.comm.all_reduce(total, self.world.everyone)
         return float(total.sqrt())
 
+    def ensure_states(self) -> None:
+        """Moments exist, zero where no step was made yet: a step of rate 0 on zero gradients."""
+        if all(self.inner.state[t] for t in self.tensors) or self.settings.name == "sgd":
+            return
+        decay = [group["weight_decay"] for group in self.inner.param_groups]
+        for tensor in self.tensors:
+            tensor.grad = torch.zeros_like(tensor)
+        for group in self.inner.param_groups:
+            group.update(lr=0.0, weight_decay=0.0)
+        self.inner.step()
+        for group, value in zip(self.inner.param_groups, decay, strict=True):
+            group["weight_decay"] = value
+        for tensor in self.tensors:
+            tensor.grad = None
+
+    def set_steps(self, steps: int) -> None:
+        """How many updates the moments have seen."""
+        for tensor in self.tensors:
+            if "step" in self.inner.state[tensor]:
+                self.inner.state[tensor]["step"].fill_(float(steps))
+
     def states(self) -> list[dict[str, Tensor]]:
         """Moments by name for each local tensor, empty before the first step."""
         return [

@@ -107,7 +107,9 @@ def checked(task: Task) -> Task:
     if policy.offload != "none":
         raise ValueError(f"offload: {policy.offload} cannot be run; write --offload none")
     if schedule.both_ends:
-        raise ValueError(f"schedule: {policy.schedule} holds the model twice and cannot be run; write dualpipe_v or zb_v")
+        raise ValueError(
+            f"schedule: {policy.schedule} holds the model twice and cannot be run; write dualpipe_v or zb_v"
+        )
     folded = policy.vpp > 1 and task.stage(0, 1) != policy.pp
     if task.model.tied and policy.pp > 1 and (policy.zero == 2 or folded):
         raise ValueError(
@@ -133,7 +135,9 @@ def _decoder(task: Task) -> None:
     for layer in model.kinds:
         a = layer.attention
         if a is None or a.latent or a.sinks or not a.causal or a.qk_norm == "full" or a.value_dim != a.head_dim:
-            raise ValueError(f"model: {model.name} has attention this runtime lacks; write a GPT, Llama or Mixtral form")
+            raise ValueError(
+                f"model: {model.name} has attention this runtime lacks; write a GPT, Llama or Mixtral form"
+            )
         if layer.norms not in (2, 4):
             raise ValueError(f"model: {model.name} has {layer.norms} norms a layer; this runtime runs 2 or 4")
         if a.kv_heads % policy.tp:
