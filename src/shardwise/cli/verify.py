@@ -95,7 +95,8 @@ def _show(found: Asked, result: Any, predicted_s: float) -> None:
     print_gap()
     print_table(
         "memory of one rank", ["stage", "kind", "measured bytes", "predicted", "error"],
-        [(str(r.stage), r.kind, int(r.measured_bytes), int(r.predicted_bytes), f"{r.error:+.2%}") for r in result.memory],
+        [(str(r.stage), r.kind, int(r.measured_bytes), int(r.predicted_bytes), f"{r.error:+.2%}")
+         for r in result.memory],
         words=2,
     )  # fmt: skip
     extra = f"{result.control_count:,} messages ({result.control_bytes:,} bytes) steer the loop and are not predicted"

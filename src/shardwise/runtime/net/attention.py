@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+
+from shardwise.runtime.parallel.op import Op
 
 BLOCK = 1024
 """keys seen at once"""
@@ -77,7 +78,7 @@ def sequence_first(out: Tensor, like: Tensor) -> Tensor:
     return out.transpose(0, 1).contiguous().view(sequence, batch, heads, out.shape[-1]).to(like.dtype)
 
 
-class FlashAttention(Function):
+class FlashAttention(Op):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, at: Tensor) -> Tensor:
         out, lse = forward_block(q, k[:BLOCK], v[:BLOCK], at, at[:BLOCK])
@@ -100,7 +101,7 @@ class FlashAttention(Function):
         return by_q, by_k, by_v, None
 
 
-class PlainAttention(Function):
+class PlainAttention(Op):
     """Keeps the softmax as well, as attention in separate operations does: what selective recompute drops."""
 
     @staticmethod

@@ -74,7 +74,7 @@ class Block(Part):
     def _attention(self, a: Attention, x: Tensor) -> Tensor:
         cut = self.context.cut
         q, k, v = (
-            y.unflatten(-1, (-1, width))
+            y.view(*y.shape[:-1], -1, width)
             for y, width in zip(
                 entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v")),
                 (a.head_dim, a.head_dim, a.value_dim),
@@ -135,10 +135,7 @@ class Head(Part):
         context = self.context
         if self.w("final_norm.weight") is not None:
             x = norm(x, *self.pair("final_norm"), context.model.norm)
-        if context.model.tied:
-            weight = table if table is not None else self.weight("token")
-        else:
-            weight = self.weight("head")
+        weight = table if table is not None else self.weight("token" if context.model.tied else "head")
         (logits,) = entering(x, context.cut, (weight, self.w("head.bias")))
         with kept_as("logits"):
             loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)

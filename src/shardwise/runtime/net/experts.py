@@ -11,17 +11,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd import Function
 
 from shardwise.arch.tensors import Tensor as Shape
 from shardwise.runtime.net.context import Context
 from shardwise.runtime.net.kernels import Attached, Gated
 from shardwise.runtime.net.part import Part
 from shardwise.runtime.parallel.comm import CONTROL, Comm, Group
+from shardwise.runtime.parallel.op import Op
 from shardwise.spec.model import Experts
 
 
-class Exchange(Function):
+class Exchange(Op):
     @staticmethod
     def forward(ctx: Any, x: Tensor, comm: Comm, group: Group, sent: list[int], received: list[int]) -> Tensor:
         ctx.comm, ctx.group, ctx.back = comm, group, (received, sent)
@@ -32,7 +32,7 @@ class Exchange(Function):
         return ctx.comm.exchanged(grad, ctx.group, *ctx.back), None, None, None, None
 
 
-class Gathered(Function):
+class Gathered(Op):
     @staticmethod
     def forward(ctx: Any, x: Tensor, comm: Comm, group: Group) -> Tensor:
         ctx.comm, ctx.group = comm, group
@@ -43,7 +43,7 @@ class Gathered(Function):
         return ctx.comm.scattered(grad, ctx.group), None, None
 
 
-class Scattered(Function):
+class Scattered(Op):
     @staticmethod
     def forward(ctx: Any, x: Tensor, comm: Comm, group: Group) -> Tensor:
         ctx.comm, ctx.group = comm, group
@@ -65,11 +65,11 @@ class ExpertWeights(Part):
         """Rows come from several ranks, those of each sorted by expert; an expert sees its rows from all of them."""
         ranks, own = len(counts), len(counts[0])
         if ranks == 1:
-            return torch.cat(self._each(x.split(list(counts[0])), scale.split(list(counts[0]))))
-        pieces = torch.arange(len(x), device=x.device).split([count for row in counts for count in row])
+            return torch.cat(self._each(torch.split(x, list(counts[0])), torch.split(scale, list(counts[0]))))
+        pieces = torch.split(torch.arange(len(x), device=x.device), [count for row in counts for count in row])
         by_expert = torch.cat([pieces[rank * own + e] for e in range(own) for rank in range(ranks)])
         totals = [sum(row[e] for row in counts) for e in range(own)]
-        y = torch.cat(self._each(x[by_expert].split(totals), scale[by_expert].split(totals)))
+        y = torch.cat(self._each(torch.split(x[by_expert], totals), torch.split(scale[by_expert], totals)))
         return y[torch.argsort(by_expert)]
 
     def _each(self, rows: Sequence[Tensor], scales: Sequence[Tensor]) -> list[Tensor]:
@@ -141,5 +141,5 @@ def _visited(
     there, here = counts.view(ep.size, own).sum(1).tolist(), arriving.sum(1).tolist()
     tokens = Exchange.apply(sent, comm, ep, there, here)
     scale = Exchange.apply(shares, comm, steer, there, here)
-    out = Exchange.apply(weights(tokens, scale, arriving.tolist()), comm, ep, here, there)
-    return out
+    back: Tensor = Exchange.apply(weights(tokens, scale, arriving.tolist()), comm, ep, here, there)
+    return back

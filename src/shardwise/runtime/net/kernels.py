@@ -6,15 +6,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd import Function
 
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.parallel.comm import Comm
+from shardwise.runtime.parallel.op import Op
 
 EPSILON = 1e-5
 
 
-class RmsNorm(Function):
+class RmsNorm(Op):
     """Keeps its input and one number per token."""
 
     @staticmethod
@@ -32,7 +32,7 @@ class RmsNorm(Function):
         return into.to(x.dtype), (grad * unit).flatten(0, -2).sum(0).to(weight.dtype)
 
 
-class Gated(Function):
+class Gated(Op):
     """silu(gate) * up, times one number per row where given; keeps its inputs only."""
 
     @staticmethod
@@ -50,7 +50,7 @@ class Gated(Function):
         return inner * up * sigmoid * (1 + gate * (1 - sigmoid)), inner * gate * sigmoid, by_scale
 
 
-class Recompute(Function):
+class Recompute(Op):
     """Keeps a layer's input; the backward runs the layer's forward again, its messages included."""
 
     @staticmethod
@@ -70,7 +70,7 @@ class Recompute(Function):
         return again.grad, None, None
 
 
-class Attached(Function):
+class Attached(Op):
     """`x` unchanged; its backward also starts that of `loss`, which no other loss is added to (balance of experts)."""
 
     @staticmethod
@@ -91,7 +91,7 @@ def norm(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str) -> Tensor:
     return F.layer_norm(x, weight.shape, weight, bias, EPSILON)
 
 
-class Rotated(Function):
+class Rotated(Op):
     """Rotary positions on [sequence, batch, heads, width]; the backward turns the other way."""
 
     @staticmethod

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from shardwise.runtime.net.attention import backward_block, forward_block, joined, rowwise_sum, sequence_first
 from shardwise.runtime.net.context import positions_of
 from shardwise.runtime.parallel.comm import Comm, Group
+from shardwise.runtime.parallel.op import Op
 
 
-class RingAttention(Function):
+class RingAttention(Op):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, seq: int, comm: Comm, cp: Group) -> Tensor:
         at = positions_of(cp.index, cp.size, seq, q.device)

@@ -42,15 +42,17 @@ class Flat:
         self.parameters = like.new_zeros(total)
         self.spans = self._moved_in(ordered)
         step = max(int(message_bytes / like.element_size()) // ranks, 1) * ranks
+        # no other rank holds these parameters: nothing is sent
+        alone = shard.size * replica.size == 1
         self.messages = [
             Message(at, min(at + step, total), overlap(self.spans, at, min(at + step, total)))
-            for at in range(0, total, step)
+            for at in range(0, 0 if alone else total, step)
         ]
         self.gradients = like.new_zeros(total if zero < 2 else total // ranks)
         self._attach()
         self.by_parameter = {id(h.parameter): h for h in ordered}
         for h in ordered:
-            h.parameter.register_post_accumulate_grad_hook(lambda p: self._arrived([self.by_parameter[id(p)]]))
+            h.parameter.register_post_accumulate_grad_hook(lambda p: self._arrived([self.by_parameter[id(p)]]))  # type: ignore[no-untyped-call]
 
     def _moved_in(self, ordered: list[Held]) -> list[Span]:
         spans, at = [], 0
@@ -174,26 +176,11 @@ class Flat:
         self._attach()
 
 
-class Alone(Flat):
-    """No other rank holds these parameters: nothing is sent, the optimizer sees the buffers."""
-
-    def _send(self, message: Message) -> tuple[Pending, Tensor | None]:
-        raise AssertionError("nothing to send")
-
-    def finish(self) -> None:
-        if self.armed:
-            self._sum_late()
-        self.armed = False
-
-    def _arrived(self, held: Iterable[Held]) -> None:
-        return
-
-
 def sum_over(comm: Comm, group: Group, grads: list[Tensor | None]) -> None:
     """One message for all of them; in place."""
     tensors = [g for g in grads if g is not None]
     if group.size == 1 or not tensors:
         return
     joined = comm.all_reduce(torch.cat([t.flatten() for t in tensors]), group)
-    for tensor, part in zip(tensors, joined.split([t.numel() for t in tensors]), strict=True):
+    for tensor, part in zip(tensors, torch.split(joined, [t.numel() for t in tensors]), strict=True):
         tensor.copy_(part.view_as(tensor))

@@ -129,7 +129,7 @@ class Pipeline:
             else:
                 with comm.during("backward"):
                     if action.kind != "I":
-                        sync.begin(sync=last)
+                        sync.begin(last)
                     if action.kind == "W":
                         with torch.no_grad():
                             for pay, _ in owed.pop(key):
@@ -140,26 +140,23 @@ class Pipeline:
                         owed[key] = self.later.owed or []
                         self.later.owed = None
                     if action.kind != "I" and not last:
-                        sync.finish(last=False)
+                        sync.finish(False)
             self.done.append(Done(action.kind, action.micro_batch, action.chunk, start, perf_counter()))
         for channel in self.channels.values():
             channel.end_step()
         # sums over both ends of the pipeline wait for the other end, so no rank may come here with work left to give
         with comm.during("backward"):
             for sync in self.syncs:
-                sync.finish(last=True)
+                sync.finish(True)
         return loss
 
     def _forward(self, action: Action, batch: Batch) -> tuple[Tensor, Tensor]:
         stage = self.stage_of[self.world.stage, action.chunk]
         tokens, targets = batch(action.micro_batch)
-        if stage == 0:
-            x = tokens
-        else:
-            x = self._taken("forward", stage - 1, stage, action.micro_batch).requires_grad_()
+        x = tokens if stage == 0 else self._taken("forward", stage - 1, stage, action.micro_batch).requires_grad_()
         y: Tensor = self.chunks[action.chunk](x, targets)
         if stage < self.last:
-            self._give("forward", stage, stage + 1, action.micro_batch, y.detach())
+            self._give("forward", stage + 1, action.micro_batch, y.detach())
         return x, y
 
     def _backward(self, action: Action, x: Tensor, y: Tensor) -> None:
@@ -168,9 +165,9 @@ class Pipeline:
         torch.autograd.backward(y, grad)
         if stage > 0:
             assert x.grad is not None
-            self._give("backward", stage, stage - 1, action.micro_batch, x.grad)
+            self._give("backward", stage - 1, action.micro_batch, x.grad)
 
-    def _give(self, way: str, stage: int, target: int, micro_batch: int, x: Tensor) -> None:
+    def _give(self, way: str, target: int, micro_batch: int, x: Tensor) -> None:
         receiver = self.place[target][0]
         if receiver == self.world.stage:
             self.kept_here[way, target, micro_batch] = x

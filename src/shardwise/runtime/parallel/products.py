@@ -13,9 +13,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd import Function
 
 from shardwise.runtime.parallel.comm import Comm, Group
+from shardwise.runtime.parallel.op import Op
 
 Owed = tuple[Callable[[], None], list[object]]
 
@@ -64,7 +64,7 @@ def _by_weight(grad: Tensor, x: Tensor) -> Tensor:
     return grad.flatten(0, -2).t() @ x.flatten(0, -2)
 
 
-class Entering(Function):
+class Entering(Op):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cut: Cut, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.cut, ctx.weights = cut, weights
@@ -94,7 +94,7 @@ class Entering(Function):
         return into, None, *(None for _ in grads)
 
 
-class Leaving(Function):
+class Leaving(Op):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, cut: Cut) -> Tensor:
         ctx.cut, ctx.weight = cut, weight
@@ -124,7 +124,7 @@ def leaving(x: Tensor, cut: Cut, weight: Tensor, bias: Tensor | None) -> Tensor:
     return y if bias is None else y + bias
 
 
-class VocabularyLookup(Function):
+class VocabularyLookup(Op):
     """Rows of a table cut by vocabulary; ranks add what they have."""
 
     @staticmethod
@@ -144,7 +144,7 @@ class VocabularyLookup(Function):
         return None, by_table.index_add_(0, local.flatten(), whole.flatten(0, 1)), None
 
 
-class VocabularyLoss(Function):
+class VocabularyLoss(Op):
     """Cross entropy, summed over tokens, of logits cut by vocabulary: ranks join their maxima, target logits and sums
     of exponentials. The logits are turned into their softmax, and that into their gradient, in place."""
 

@@ -35,8 +35,13 @@ class _Allocates:
 
 
 class RecordedGather(_Allocates, AllGather):
+    # torch names its arguments, so the group it passes cannot be left out; ours is the same one
     def __call__(
-        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,  # noqa: ARG002
+        async_op: bool = False,
     ) -> Any:
         pending = self.comm.start_gather(output_tensor, input_tensor, self.group)
         if async_op:
@@ -47,7 +52,12 @@ class RecordedGather(_Allocates, AllGather):
 
 class RecordedScatter(_Allocates, ReduceScatter):
     def __call__(
-        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,  # noqa: ARG002
+        op: Any,
+        async_op: bool = False,
     ) -> Any:
         pending = self.comm.start_scatter(output_tensor, input_tensor, self.group, op)
         if async_op:
@@ -102,13 +112,13 @@ class Sharded:
         assert isinstance(self.chunk, FSDPModule)
         return self.chunk
 
-    def begin(self, *, sync: bool) -> None:
+    def begin(self, _: bool, /) -> None:
         if self.staged:
             self.module.set_is_last_backward(False)
             self.module.set_requires_gradient_sync(False)
             self.module.set_reshard_after_backward(False)
 
-    def finish(self, *, last: bool) -> None:
+    def finish(self, last: bool, /) -> None:
         if not last:
             return
         if self.staged:

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from shardwise.runtime.net.decoder import Chunk
 from shardwise.runtime.parallel.comm import Group
-from shardwise.runtime.parallel.flat import Alone, Flat
+from shardwise.runtime.parallel.flat import Flat
 from shardwise.runtime.parallel.held import Held, Local, held_by
 from shardwise.runtime.parallel.sharded import Sharded
 from shardwise.runtime.parallel.world import World
@@ -13,10 +13,10 @@ from shardwise.spec.stack import Stack
 
 
 class Sync(Protocol):
-    def begin(self, *, sync: bool) -> None:
-        """Before a micro-batch's backward; `sync`: it is the chunk's last of the step."""
+    def begin(self, last: bool, /) -> None:
+        """Before a micro-batch's backward; `last`: it is the chunk's last of the step."""
 
-    def finish(self, *, last: bool) -> None:
+    def finish(self, last: bool, /) -> None:
         """After it."""
 
     def locals(self) -> list[Local]:
@@ -41,11 +41,11 @@ class Flats:
     def __init__(self, flats: list[Flat]) -> None:
         self.flats = flats
 
-    def begin(self, *, sync: bool) -> None:
+    def begin(self, last: bool, /) -> None:
         for flat in self.flats:
-            flat.begin(sync=sync)
+            flat.begin(sync=last)
 
-    def finish(self, *, last: bool) -> None:
+    def finish(self, _: bool, /) -> None:
         for flat in self.flats:
             flat.finish()
 
@@ -87,6 +87,5 @@ def _flat(held: list[Held], world: World, stack: Stack, *, expert: bool) -> Flat
     zero = policy.zero
     if zero == 0 or shard.size == 1:
         zero, shard, replica = 0, everyone, Group("dp", (world.rank,), 0)
-    kind = Alone if everyone.size == 1 else Flat
     bytes_ = max(stack.bucket_bytes, stack.bucket_bytes_per_rank * shard.size)
-    return kind(held, world, shard, replica, zero, bytes_, policy.overlap_grad)
+    return Flat(held, world, shard, replica, zero, bytes_, policy.overlap_grad)

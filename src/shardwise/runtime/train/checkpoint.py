@@ -15,9 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoint
+from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
 
 from shardwise.runtime.parallel.held import Span
 from shardwise.runtime.train.engine import Engine
@@ -95,13 +97,13 @@ class Parts:
         return next(b.values for b in self.blocks if torch.Size(b.offsets) == index.offset)
 
 
-class SavesParts(dcp.DefaultSavePlanner):
+class SavesParts(DefaultSavePlanner):
     def lookup_object(self, index: MetadataIndex) -> Any:
         found = self.state_dict[index.fqn]
         return found.__get_tensor_shard__(index) if isinstance(found, Parts) else super().lookup_object(index)
 
 
-class LoadsParts(dcp.DefaultLoadPlanner):
+class LoadsParts(DefaultLoadPlanner):
     def set_up_planner(
         self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
     ) -> None:
@@ -134,7 +136,7 @@ def save(engine: Engine, folder: Path, step: int) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(beside, ignore_errors=True)
     _meet()
-    dcp.save(_plain(state_of(engine), step), checkpoint_id=str(beside), planner=SavesParts())
+    write_checkpoint(_plain(state_of(engine), step), checkpoint_id=str(beside), planner=SavesParts())
     _meet()
     if engine.world.rank == 0:
         shutil.rmtree(final, ignore_errors=True)
@@ -146,7 +148,7 @@ def save(engine: Engine, folder: Path, step: int) -> Path:
 def load(engine: Engine, path: Path) -> int:
     """The step it was taken after. The layout may be another than the one that wrote it."""
     wanted = _plain(state_of(engine), 0)
-    dcp.load(wanted, checkpoint_id=str(path), planner=LoadsParts(flatten_state_dict=False))
+    read_checkpoint(wanted, checkpoint_id=str(path), planner=LoadsParts(flatten_state_dict=False))
     step = int(wanted["step"])
     engine.optimizer.set_steps(step)
     for sync in engine.syncs:
