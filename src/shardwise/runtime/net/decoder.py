@@ -127,8 +127,7 @@ class Head(Part):
         if own_table:
             (table,) = [t for t in embedding_tensors(context.model) if t.role == "token.weight"]
             self.add(table, "embedding.")
-            name = "token_weight"
-            self.pieces[name] = self.pieces[name].both_ends()
+            self.mark_tied()
 
     def forward(self, x: Tensor, targets: Tensor, table: Tensor | None = None) -> Tensor:
         """The sum of the tokens' losses over the tokens of the whole batch."""
@@ -161,7 +160,7 @@ class Chunk(nn.Module):
         tied = context.model.tied
         self.head = Head(context, own_table=tied and not is_first) if is_last else None
         if self.embedding is not None and tied and not is_last:
-            self.embedding.pieces["token_weight"] = self.embedding.pieces["token_weight"].both_ends()
+            self.embedding.mark_tied()
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
         if self.embedding is not None:

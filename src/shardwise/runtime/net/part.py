@@ -35,9 +35,6 @@ class Piece:
     def copies_over_tp(self) -> bool:
         return not self.cuts
 
-    def both_ends(self) -> "Piece":
-        return replace(self, tied=True)
-
     def of(self, whole: Tensor) -> Tensor:
         for axis, parts, index in self.cuts:
             whole = whole.chunk(parts, dim=axis)[index]
@@ -102,6 +99,11 @@ class Part(nn.Module):
         self.pieces[name] = piece
         self.register_parameter(name, nn.Parameter(initial(piece, shape.role, self.context)))
 
+    def mark_tied(self) -> None:
+        """Another stage holds the vocabulary table too."""
+        name = attribute("token.weight")
+        self.pieces[name] = replace(self.pieces[name], tied=True)
+
     def w(self, role: str) -> Tensor | None:
         return getattr(self, attribute(role), None)
 
@@ -115,5 +117,5 @@ class Part(nn.Module):
 
 
 def attribute(role: str) -> str:
-    """torch keeps dots for the names of modules."""
-    return role.replace(".", "_")
+    """torch keeps dots for the names of modules; roles may hold single underscores."""
+    return role.replace(".", "__")
