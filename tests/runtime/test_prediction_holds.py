@@ -9,7 +9,7 @@ from training import MODELS, task_of  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.record import timeline_of  # noqa: E402
 from shardwise.runtime.train.task import Order, Settings  # noqa: E402
-from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
+from shardwise.runtime.verify import fake_verify, recorded_step, verified  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 POLICIES = {
@@ -87,3 +87,29 @@ def test_another_policy_does_not_match(recorded) -> None:
     order, recordings, loss = recorded[0]
     other = replace(order.task, policy=replace(order.task.policy, micro_batch=2, recompute="full"))
     assert not verified(other, recordings, loss).holds
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        ("llama", Policy(dp=128, tp=4, pp=2, zero=1)),
+        ("gpt", Policy(dp=256, tp=4, zero=0)),
+        ("llama", Policy(dp=64, cp=4, tp=4, zero=2)),
+        ("gpt", Policy(dp=32, tp=4, pp=4, cp=2, zero=1)),
+    ],
+)
+def test_any_rank_of_a_thousand(name: str, policy: Policy) -> None:
+    """The same program on a fake process group: one rank of each stage of 1,024 sends what is predicted."""
+    assert policy.gpus == 1024
+    task = task_of(MODELS[name], policy)
+    task = replace(task, job=replace(task.job, global_batch=4 * policy.dp))
+    result, recordings = fake_verify(Order(task=task, settings=Settings(steps=1)))
+    assert [row for row in result.messages if not row.equal] == []
+    assert {r.stage for r in recordings} == set(range(policy.pp))
+    held = [row for row in result.memory if row.kind in ("parameters", "gradients", "activations")]
+    assert all(abs(row.error) <= 0.02 for row in held)
+
+
+def test_experts_need_values() -> None:
+    with pytest.raises(ValueError, match="fake"):
+        fake_verify(order_of("moe", Policy(dp=2, ep=2)))

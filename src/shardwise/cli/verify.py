@@ -13,6 +13,7 @@ from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, plan_of
 from shardwise.exporters.chrome_trace import write_trace
 from shardwise.report import report_of
 from shardwise.report.terminal import policy_text
+from shardwise.spec.policy import Policy
 from shardwise.units import time_text
 
 DIFFERS = 1
@@ -29,6 +30,9 @@ def verify(
     trace: Annotated[
         Path | None, Parameter(help="Write the recorded step for Perfetto: FILE.json or .json.gz.")
     ] = None,
+    fake: Annotated[
+        bool, Parameter(negative=(), help="One rank of each stage in a world of any size; nothing is really sent.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Runs the plan on gloo ranks of this machine: messages equal? memory by kind within 2 %?"""
@@ -38,18 +42,19 @@ def verify(
     from shardwise.runtime.train.optimizer import OptimizerSettings
     from shardwise.runtime.train.record import timeline_of
     from shardwise.runtime.train.task import Order, Settings, Task
+    from shardwise.runtime.verify import fake_verify
     from shardwise.runtime.verify import verify as verified
 
     task = Task(model=found.model, job=found.job, policy=found.policy, stack=found.stack, seed=seed)
     settings = Settings(steps=steps, optimizer=OptimizerSettings(name=found.job.optimizer.name))
-    result, recordings = verified(Order(task=task, settings=settings))
+    result, recordings = (fake_verify if fake else verified)(Order(task=task, settings=settings))
     predicted = report_of(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
     if trace is not None:
         write_trace(timeline_of(recordings), trace, title=f"{found.model.name}, measured")
     if json:
         print_json(_document(found, result, predicted.step_s))
     else:
-        _show(found, result, predicted.step_s)
+        _show(found, result, predicted.step_s, fake)
         if trace is not None:
             print(f"trace: {trace} (open in ui.perfetto.dev)")
     return 0 if result.holds else DIFFERS
@@ -67,14 +72,14 @@ def _document(found: Asked, result: Any, predicted_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(found: Asked, result: Any, predicted_s: float) -> None:
+def _show(found: Asked, result: Any, predicted_s: float, fake: bool) -> None:
     policy = found.policy
     counts = sum(row.measured_count for row in result.messages)
     sent = sum(row.measured_bytes for row in result.messages)
     print_facts(
         f"{found.model.name}: prediction {'holds' if result.holds else 'does not hold'}",
         [
-            ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {policy.gpus} gloo ranks"),
+            ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {_ranks(policy, fake)}"),
             ("messages", f"{counts:,.0f} of {sent:,.0f} bytes: {'equal' if result.messages_equal else 'DIFFERENT'}"),
             ("memory", f"largest error by kind {result.memory_error:.2%} (2 % allowed)"),
             ("step", f"{time_text(result.step_s)} here on the CPU; {time_text(predicted_s)} predicted for "
@@ -83,11 +88,11 @@ def _show(found: Asked, result: Any, predicted_s: float) -> None:
     )  # fmt: skip
     print_gap()
     print_table(
-        "messages of one step, all ranks of a stage",
+        "messages of one step, all recorded ranks of a stage (! where they differ)",
         ["stage", "axis", "operation", "phase", "count", "predicted", "bytes", "predicted", ""],
         [
             (str(r.stage), r.axis, r.op, r.phase, int(r.measured_count), r.predicted_count, int(r.measured_bytes),
-             int(r.predicted_bytes), "=" if r.equal else "differs")
+             int(r.predicted_bytes), "=" if r.equal else "!")
             for r in result.messages
         ],
         words=4,
@@ -101,3 +106,7 @@ def _show(found: Asked, result: Any, predicted_s: float) -> None:
     )  # fmt: skip
     extra = f"{result.control_count:,} messages ({result.control_bytes:,} bytes) steer the loop and are not predicted"
     print_notes([*found.notes, extra, NOT_MEASURED])
+
+
+def _ranks(policy: Policy, fake: bool) -> str:
+    return f"{policy.pp} of {policy.gpus:,} ranks, nothing really sent" if fake else f"{policy.gpus} gloo ranks"

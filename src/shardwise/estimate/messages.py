@@ -110,10 +110,12 @@ def _synchronised(work: Work, piece: Piece, staged: bool) -> list[Sent]:
 def _reduced(work: Work, parameters: float, ranks: float, shard: float) -> list[Sent]:
     """ZeRO 0, 1 and 2: a long buffer in messages; 2 keeps shares of the sum and so reduces in every micro-batch."""
     precision, zero = work.job.precision, int(work.layout.policies.zero[0])
-    grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
     if zero == 0 or shard == 1:
-        return _cut(work, "all_reduce", "backward", grads, ranks, 1.0)
+        return _cut(work, "all_reduce", "backward", parameters * precision.grad_comm_bytes, ranks, 1.0)
     often = _one(work.layout.micro_batches) if zero == 2 else 1.0
+    # every rank's share is as long as the others', so the buffer is filled up
+    parameters = ceil(parameters / shard) * shard
+    grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
     return [
         *_cut(work, "reduce_scatter", "backward", grads, shard, often),
         *_replicas(work, parameters, ranks / shard, shard, "backward", often),

@@ -1,9 +1,12 @@
 """A run held against its prediction: messages of a step, memory by kind, time."""
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
 
 import torch
+import torch.distributed as dist
 from msgspec import Struct
 
 from shardwise.estimate.memory import memory_of
@@ -23,7 +26,7 @@ MEMORY_TOLERANCE = 0.02
 
 
 class Messages(Struct, frozen=True, kw_only=True):
-    """Of all ranks of one pipeline stage, in one step."""
+    """Of the recorded ranks of one pipeline stage, in one step."""
 
     stage: int
     axis: str
@@ -76,15 +79,14 @@ class Verified(Struct, frozen=True, kw_only=True):
         return self.messages_equal and self.memory_error <= MEMORY_TOLERANCE
 
 
-def predicted_messages(task: Task) -> dict[Key, tuple[float, float]]:
-    """(count, bytes) of all ranks of each stage."""
+def predicted_messages(task: Task, ranks_of: Mapping[int, int]) -> dict[Key, tuple[float, float]]:
+    """(count, bytes) of so many ranks of each stage; stages that are not named are left out."""
     policy = task.policy
     work = piecewise(task.model, task.job, policy, task.stack)
     home = {task.stage(r, c): r for r in range(policy.pp) for c in range(policy.vpp)}
     counts: Counter[Key] = Counter()
     sizes: Counter[Key] = Counter()
-    ranks = policy.gpus // policy.pp
-    for stage in range(policy.pp):
+    for stage, ranks in ranks_of.items():
         for chunk, recomputed in enumerate(task.recomputed(stage)):
             index = task.stage(stage, chunk)
             piece = Piece(
@@ -113,7 +115,7 @@ def measured_messages(recordings: list[Recording]) -> dict[Key, tuple[float, flo
 def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
     memory = memory_of(work_of(task.model, task.job, Policies.of([task.policy]), task.stack, every_stage=True))
     rows = []
-    for stage in range(task.policy.pp):
+    for stage in sorted({r.stage for r in recordings}):
         here = [r.memory_bytes for r in recordings if r.stage == stage]
         for kind in here[0]:
             predicted = float(memory.kinds[kind][0, stage])
@@ -129,7 +131,8 @@ def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
 
 
 def verified(task: Task, recordings: list[Recording], loss: float) -> Verified:
-    predicted, measured = predicted_messages(task), measured_messages(recordings)
+    predicted = predicted_messages(task, Counter(r.stage for r in recordings))
+    measured = measured_messages(recordings)
     none = (0.0, 0.0)
     rows = []
     for key in sorted(set(predicted) | set(measured)):
@@ -147,8 +150,8 @@ def verified(task: Task, recordings: list[Recording], loss: float) -> Verified:
     )  # fmt: skip
 
 
-def recorded_step(order: Order, device: torch.device) -> tuple[list[Recording], float]:
-    """Trains all but the last step, then records that one; everyone's recordings, on every rank."""
+def recorded_step(order: Order, device: torch.device, *, alone: bool = False) -> tuple[list[Recording], float]:
+    """Trains all but the last step, then records that one; everyone's recordings, on every rank, or only the own."""
     trainer = Trainer(order, device)
     for _ in range(order.settings.steps - 1):
         trainer.one_step()
@@ -163,7 +166,34 @@ def recorded_step(order: Order, device: torch.device) -> tuple[list[Recording], 
         events=list(engine.world.comm.events), done=list(engine.pipeline.done),
         memory_bytes=memory_by_kind(engine, tracker),
     )  # fmt: skip
-    return collected(mine), line.loss
+    return [mine] if alone else collected(mine), line.loss
+
+
+def fake_verify(order: Order) -> tuple[Verified, list[Recording]]:
+    """One rank of each pipeline stage of a world of any size, in this process: messages are recorded, not sent.
+
+    What arrives is arbitrary, so losses mean nothing, and routing, which follows from values, cannot be tried."""
+    task = checked(order.task)
+    if any(kind.experts for kind in task.model.kinds):
+        raise ValueError("fake: experts are chosen by values, which a fake world does not have; leave --fake away")
+    recordings = []
+    ranks = task.policy.gpus // task.policy.pp
+    for stage in range(task.policy.pp):
+        with fake_world(stage * ranks, task.policy.gpus):
+            recordings += recorded_step(order, torch.device("cpu"), alone=True)[0]
+    return verified(task, recordings, float("nan")), recordings
+
+
+@contextmanager
+def fake_world(rank: int, ranks: int) -> Iterator[None]:
+    """torch's process group that pretends: this process is one of so many ranks."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def verify(order: Order) -> tuple[Verified, list[Recording]]:
