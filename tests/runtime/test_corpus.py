@@ -3,9 +3,9 @@
 import pytest
 
 pytest.importorskip("torch")
-import numpy as np  # noqa: E402
+import numpy as np
 
-from shardwise.runtime.train.corpus import ByteWindows, built_in_corpus, built_in_text  # noqa: E402
+from shardwise.runtime.train.corpus import ByteWindows, built_in_corpus, built_in_text
 
 SEQ = 32
 

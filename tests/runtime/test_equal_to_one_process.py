@@ -98,6 +98,13 @@ def test_four_ranks(case: str, trained) -> None:
     hold_together(CASES[4][case][0], trained(4)[case], STEPS)
 
 
+def test_other_ways_over_context_parallel_ranks() -> None:
+    """Heads exchanged for sequence (Ulysses), and keys and values gathered."""
+    tasks = [task_of(MODELS["llama"], Policy(cp=2), across=across) for across in ("ulysses", "gather")]
+    for of_task in together(tasks, STEPS):
+        hold_together("llama", of_task, STEPS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", EIGHT)
 def test_eight_ranks_over_twenty_steps(case: str) -> None:

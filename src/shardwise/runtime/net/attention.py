@@ -79,26 +79,30 @@ def sequence_first(out: Tensor, like: Tensor) -> Tensor:
 
 
 class FlashAttention(Op):
+    """`at` and `keys_at`: places of queries and keys in the sequence."""
+
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, at: Tensor) -> Tensor:
-        out, lse = forward_block(q, k[:BLOCK], v[:BLOCK], at, at[:BLOCK])
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, at: Tensor, keys_at: Tensor) -> Tensor:
+        out, lse = forward_block(q, k[:BLOCK], v[:BLOCK], at, keys_at[:BLOCK])
         for first in range(BLOCK, len(k), BLOCK):
             block = slice(first, first + BLOCK)
-            out, lse = joined(out, lse, *forward_block(q, k[block], v[block], at, at[block]))
+            out, lse = joined(out, lse, *forward_block(q, k[block], v[block], at, keys_at[block]))
         y = sequence_first(out, q)
-        ctx.save_for_backward(q, k, v, y, lse, at)
+        ctx.save_for_backward(q, k, v, y, lse, at, keys_at)
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        q, k, v, out, lse, at = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        q, k, v, out, lse, at, keys_at = ctx.saved_tensors
         rowwise = rowwise_sum(grad, out)
         by_q, by_k, by_v = torch.zeros_like(q), torch.empty_like(k), torch.empty_like(v)
         for first in range(0, len(k), BLOCK):
             block = slice(first, first + BLOCK)
-            more, by_k[block], by_v[block] = backward_block(grad, rowwise, lse, q, k[block], v[block], at, at[block])
+            more, by_k[block], by_v[block] = backward_block(
+                grad, rowwise, lse, q, k[block], v[block], at, keys_at[block]
+            )
             by_q += more
-        return by_q, by_k, by_v, None
+        return by_q, by_k, by_v, None, None
 
 
 class PlainAttention(Op):

@@ -21,6 +21,8 @@ class Context:
     seed: int = 0
     balance: float = 0.01
     """weight of the loss that keeps experts evenly used"""
+    across: str = "ring"
+    """how attention reaches over context-parallel ranks: ring, ulysses or gather"""
     capacity: float = 0.0
     """copies an expert takes from one rank, over an even share; 0: all of them"""
 
@@ -40,7 +42,7 @@ def positions_of(index: int, parts: int, seq: int, device: torch.device) -> Tens
 
 
 def context_of(
-    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0
+    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, across: str = "ring"
 ) -> Context:
     cut = Cut(world.comm, world.tp, policy.sp and policy.tp > 1)
-    return Context(model, policy, world, cut, seq, seed, capacity=capacity)
+    return Context(model, policy, world, cut, seq, seed, capacity=capacity, across=across)

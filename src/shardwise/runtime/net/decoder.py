@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
+from shardwise.runtime.net.across import across
 from shardwise.runtime.net.attention import FlashAttention, PlainAttention
 from shardwise.runtime.net.context import Context
 from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
-from shardwise.runtime.net.ring import RingAttention
 from shardwise.runtime.parallel.products import VocabularyLookup, VocabularyLoss, entering, leaving
 from shardwise.spec.model import Attention, Experts, FeedForward
 
@@ -92,13 +92,14 @@ class Block(Part):
 
     def _core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         context, world = self.context, self.context.world
+        at = context.positions
         if world.cp.size > 1:
-            y: Tensor = RingAttention.apply(q, k, v, context.seq, world.comm, world.cp)
+            y = across(context, q, k, v)
         elif context.policy.attention == "flash" or self.recompute == "selective":
             # the fused form keeps what plain attention keeps when its scores are computed again
-            y = FlashAttention.apply(q, k, v, context.positions)
+            y: Tensor = FlashAttention.apply(q, k, v, at, at)
         else:
-            y = PlainAttention.apply(q, k, v, context.positions)
+            y = PlainAttention.apply(q, k, v, at)
         return y
 
     def _feed_forward(self, ff: FeedForward, x: Tensor, prefix: str = "") -> Tensor:

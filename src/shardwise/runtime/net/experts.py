@@ -23,7 +23,9 @@ from shardwise.spec.model import Experts
 
 class Exchange(Op):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Comm, group: Group, sent: list[int], received: list[int]) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, comm: Comm, group: Group, sent: list[int] | None, received: list[int] | None
+    ) -> Tensor:
         ctx.comm, ctx.group, ctx.back = comm, group, (received, sent)
         return comm.exchanged(x, group, sent, received)
 

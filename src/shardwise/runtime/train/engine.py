@@ -18,7 +18,13 @@ class Engine:
         self.task = checked(task)
         self.world: World = world_of(task.policy, device, task.job.step_tokens)
         self.context: Context = context_of(
-            task.model, task.policy, self.world, task.job.seq, seed=task.seed, capacity=task.capacity
+            task.model,
+            task.policy,
+            self.world,
+            task.job.seq,
+            seed=task.seed,
+            capacity=task.capacity,
+            across=task.across,
         )
         self.chunks = self._chunks()
         self.syncs: list[Sync] = [sync_of(c, self.world, task.job.precision, task.stack) for c in self.chunks]

@@ -42,7 +42,7 @@ def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
 def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -> None:
     code = 1
     try:
-        _die_with_parent()
+        die_with_parent()
         torch.set_num_threads(1)
         store = FileStore(str(folder / "store"), ranks)
         dist.init_process_group("gloo", rank=rank, world_size=ranks, store=store)
@@ -58,7 +58,7 @@ def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -
         os._exit(code)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Linux: a rank that waits for others does not outlive a launcher that was killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)

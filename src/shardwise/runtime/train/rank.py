@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.runtime.parallel.comm import Comm
+from shardwise.runtime.train.fork import die_with_parent
 from shardwise.runtime.train.loop import StepLine, Trainer, to_stderr
 from shardwise.runtime.train.task import Order, read_order
 
@@ -70,6 +71,7 @@ def told(comm: Comm) -> str:
 
 
 def main(path: str) -> None:
+    die_with_parent()
     order = read_order(Path(path))
     lines = train(order)
     if os.environ.get("RANK", "0") == "0":

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shardwise.registry import closest
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.schedules import schedules
 from shardwise.spec.job import Job
@@ -15,6 +16,7 @@ from shardwise.spec.stack import Stack
 from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
 
+ACROSS = ("ring", "ulysses", "gather")
 PRECISIONS = ("fp32", "fsdp-mixed", "fsdp-mixed-reduce32")
 
 
@@ -28,6 +30,8 @@ class Task(Struct, frozen=True, kw_only=True):
     seed: int = 0
     capacity: float = 0.0
     """copies an expert takes from one rank, over an even share; 0: all of them"""
+    across: str = "ring"
+    """how attention reaches over context-parallel ranks; the planner prices the ring"""
 
     @property
     def micro_batches(self) -> int:
@@ -123,7 +127,14 @@ def checked(task: Task) -> Task:
         raise ValueError(f"etp: {policy.etp} with ep {policy.ep} cannot be run; write --etp 1")
     if any(layer.attention and 0 < layer.attention.window < task.job.seq for layer in task.model.kinds):
         raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
+    if task.across not in ACROSS:
+        raise ValueError(f"across: {task.across!r} is unknown; {closest(task.across, list(ACROSS))}")
     _decoder(task)
+    heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
+    if task.across == "ulysses" and heads // policy.tp % policy.cp:
+        raise ValueError(
+            f"across: ulysses needs cp {policy.cp} to divide {heads // policy.tp} key/value heads of a rank"
+        )
     return task
 
 
