@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.train.fork import die_with_parent
@@ -28,8 +29,7 @@ def train(order: Order) -> list[StepLine]:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if ranks > 1:
-        wait = datetime.timedelta(seconds=order.settings.timeout_s)
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
+        _join("nccl" if device.type == "cuda" else "gloo", datetime.timedelta(seconds=order.settings.timeout_s))
     try:
         trainer = Trainer(order, device)
         try:
@@ -44,6 +44,19 @@ def train(order: Order) -> list[StepLine]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _join(backend: str, wait: datetime.timedelta) -> None:
+    """By the environment torchrun sets. Its store outlives a restart of the ranks, and with it the addresses of the
+    dead, so every attempt keeps its keys apart."""
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(*address, ranks, is_master=rank == 0 and not agents, timeout=wait)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        backend, store=PrefixStore(f"attempt-{attempt}", store), rank=rank, world_size=ranks, timeout=wait
+    )
 
 
 def _explain(trainer: Trainer, error: RuntimeError) -> None:
