@@ -108,7 +108,7 @@ def start(tiny: str, *words: str) -> subprocess.Popen:
 
 
 def ranks_under(parent: int) -> list[int]:
-    """Process ids of the ranks torchrun started: its grandchildren-to-be are its direct children."""
+    """Process ids of the ranks: torchrun's launcher runs in the process of `shardwise run`."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -130,7 +130,8 @@ def test_a_killed_rank_changes_nothing(tiny, tmp_path) -> None:
     """The run goes on from the last whole checkpoint, and its losses are those of a run that was not disturbed."""
     common = ("--dp", "2", "--steps", "30", "--every", "2")
     quiet = start(tiny, *common, "--log", str(tmp_path / "quiet"), "--checkpoints", str(tmp_path / "a"))
-    assert quiet.wait(timeout=120) == 0
+    quiet.communicate(timeout=120)
+    assert quiet.returncode == 0
     log, folder = tmp_path / "log", tmp_path / "b"
     run = start(tiny, *common, "--log", str(log), "--checkpoints", str(folder), "--max-restarts", "2")
     deadline = time.monotonic() + 100
@@ -157,8 +158,10 @@ def test_a_hung_rank_is_named(tiny, tmp_path) -> None:
     try:
         _, told = run.communicate(timeout=100)
     finally:
+        run.kill()
         if Path(f"/proc/{hung}").exists():
             os.kill(hung, signal.SIGKILL)
+        run.communicate()
     assert run.returncode == 2
     assert "no sign of rank" in told
     assert "bytes in the" in told

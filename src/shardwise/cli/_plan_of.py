@@ -14,6 +14,7 @@ from shardwise.cli._flags import Asked, Flags, asked
 from shardwise.cost.profile import Profile
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
+from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
 from shardwise.spec.stack import stack_of
@@ -89,10 +90,19 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Aske
             seq=int(stated["seq_tokens"]), global_batch=int(stated["global_sequences"]),
             precision=precision_of(flags.precision), optimizer=optimizer_of(stated.get("optimizer", flags.optimizer)),
         )  # fmt: skip
-        model, cluster = model_of(flags.model or stated["model"]), cluster_of(flags.on or stated["cluster"])
+        model, cluster = _model(flags.model or stated["model"]), cluster_of(flags.on or stated["cluster"])
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise ValueError(f"plan: {name!r} lacks or garbles {error}; write what `estimate --json` prints") from None
     planned = stated.get("precision", "")
     notes = [f"planned for {planned}, run in {job.precision.name}"] if planned not in ("", job.precision.name) else []
     profile: Profile | None = None
     return Asked(model, cluster, job, policy, stack_of(STACK), profile, notes)
+
+
+def _model(name: str) -> Model:
+    try:
+        return model_of(name)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; a plan names its model only: write --model with the path of its config.json"
+        ) from None

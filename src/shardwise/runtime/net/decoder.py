@@ -97,7 +97,7 @@ class Block(Part):
             y = across(context, q, k, v)
         elif context.policy.attention == "flash" or self.recompute == "selective":
             # the fused form keeps what plain attention keeps when its scores are computed again
-            y: Tensor = FlashAttention.apply(q, k, v, at, at)
+            y = FlashAttention.apply(q, k, v, at, at)
         else:
             y = PlainAttention.apply(q, k, v, at)
         return y

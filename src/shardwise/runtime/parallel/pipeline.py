@@ -97,7 +97,7 @@ class Pipeline:
         found = {}
         for (way, sender, receiver), keys in sorted(routes.items()):
             pairs = [(base + sender * stride, base + receiver * stride) for base in range(stride)]
-            group = group_of("pp", [(min(pair), max(pair)) for pair in pairs], self.world.rank)
+            group = group_of("pp", [(min(pair), max(pair)) for pair in pairs], self.world.rank, self.world.wait)
             if here in (sender, receiver):
                 pair = pairs[self.world.rank - here * stride]
                 found[way, sender, receiver] = Channel(self.world.comm, group, keys, pair[here == sender])

@@ -6,6 +6,7 @@ their own tensor parallelism first, then expert parallelism, then what replicate
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from shardwise.runtime.parallel.comm import CONTROL, Comm, Group
 from shardwise.spec.policy import Policy
 
 Table = NDArray[np.int64]
+WAIT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class World:
     stage: int
     data_index: int
     """which share of the batch this rank reads"""
+    wait: timedelta
+    """how long a rank waits for a message"""
     loss_tokens: int
     """tokens of a whole step: what the sum of their losses is divided by"""
 
@@ -54,7 +58,7 @@ def etp_of(policy: Policy) -> int:
     return policy.etp or (1 if policy.ep > 1 else policy.tp)
 
 
-def world_of(policy: Policy, device: torch.device, loss_tokens: int) -> World:
+def world_of(policy: Policy, device: torch.device, loss_tokens: int, wait: timedelta = WAIT) -> World:
     """Every rank of the initialised process group calls this with the same policy."""
     size, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
     if size != policy.gpus:
@@ -72,33 +76,33 @@ def world_of(policy: Policy, device: torch.device, loss_tokens: int) -> World:
     place = [int(i[0]) for i in np.nonzero(table == rank)]
 
     def lines(axis: str, cut: Table, along: int) -> Group:
-        return _group(axis, np.moveaxis(cut, along, -1).reshape(-1, cut.shape[along]), rank)
+        return _group(axis, np.moveaxis(cut, along, -1).reshape(-1, cut.shape[along]), rank, wait)
 
     return World(
         policy=policy, comm=Comm(), rank=rank, device=device,
         tp=lines("tp", table, 3), cp=lines("cp", table, 2), dp=lines("dp", whole, 1),
         shard=lines("dp", data, 2), replica=lines("dp", data, 1),
-        ep=_group("ep", alone, rank) if experts is None else lines("ep", experts, 2),
-        etp=_group("etp", alone, rank) if experts is None else lines("etp", experts, 3),
-        edp=_group("dp", alone, rank) if experts is None else lines("dp", experts, 1),
-        ends=_ends(table, rank), everyone=_group(CONTROL, table.reshape(1, -1), rank),
-        stage=place[0], data_index=place[1], loss_tokens=loss_tokens,
+        ep=_group("ep", alone, rank, wait) if experts is None else lines("ep", experts, 2),
+        etp=_group("etp", alone, rank, wait) if experts is None else lines("etp", experts, 3),
+        edp=_group("dp", alone, rank, wait) if experts is None else lines("dp", experts, 1),
+        ends=_ends(table, rank, wait), everyone=_group(CONTROL, table.reshape(1, -1), rank, wait),
+        stage=place[0], data_index=place[1], loss_tokens=loss_tokens, wait=wait,
     )  # fmt: skip
 
 
-def _ends(table: Table, rank: int) -> Group:
-    return _group("pp", table[[0, -1]].reshape(2, -1).T if table.shape[0] > 1 else table.reshape(-1, 1), rank)
+def _ends(table: Table, rank: int, wait: timedelta) -> Group:
+    return _group("pp", table[[0, -1]].reshape(2, -1).T if table.shape[0] > 1 else table.reshape(-1, 1), rank, wait)
 
 
-def _group(axis: str, rows: Table, rank: int) -> Group:
-    return group_of(axis, [tuple(int(r) for r in row) for row in rows], rank)
+def _group(axis: str, rows: Table, rank: int, wait: timedelta) -> Group:
+    return group_of(axis, [tuple(int(r) for r in row) for row in rows], rank, wait)
 
 
-def group_of(axis: str, rows: Sequence[tuple[int, ...]], rank: int) -> Group:
+def group_of(axis: str, rows: Sequence[tuple[int, ...]], rank: int, wait: timedelta) -> Group:
     """The row with this rank; all ranks call this with the same rows, since torch numbers its groups by their order."""
     found = Group(axis, (rank,), 0)
     for ranks in rows:
-        handle = dist.new_group(list(ranks)) if len(ranks) > 1 else None
+        handle = dist.new_group(list(ranks), timeout=wait) if len(ranks) > 1 else None
         if rank in ranks:
             found = Group(axis, ranks, ranks.index(rank), handle)
     return found

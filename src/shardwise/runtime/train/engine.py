@@ -1,5 +1,7 @@
 """One rank of a training run: its chunks of the model, their data parallelism, the pipeline, the optimizer."""
 
+from datetime import timedelta
+
 import torch
 from torch import Tensor
 
@@ -8,15 +10,15 @@ from shardwise.runtime.net.decoder import Chunk
 from shardwise.runtime.parallel.held import Local
 from shardwise.runtime.parallel.pipeline import Batch, Pipeline
 from shardwise.runtime.parallel.sync import Sync, sync_of
-from shardwise.runtime.parallel.world import World, world_of
+from shardwise.runtime.parallel.world import WAIT, World, world_of
 from shardwise.runtime.train.optimizer import LocalOptimizer, OptimizerSettings
 from shardwise.runtime.train.task import Task, checked
 
 
 class Engine:
-    def __init__(self, task: Task, device: torch.device, settings: OptimizerSettings) -> None:
+    def __init__(self, task: Task, device: torch.device, settings: OptimizerSettings, wait: timedelta = WAIT) -> None:
         self.task = checked(task)
-        self.world: World = world_of(task.policy, device, task.job.step_tokens)
+        self.world: World = world_of(task.policy, device, task.job.step_tokens, wait)
         self.context: Context = context_of(
             task.model,
             task.policy,

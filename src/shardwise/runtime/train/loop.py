@@ -5,6 +5,7 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 
@@ -60,7 +61,7 @@ def source_of(order: Order) -> ByteWindows:
 class Trainer:
     def __init__(self, order: Order, device: torch.device) -> None:
         self.order, self.settings = order, order.settings
-        self.engine = Engine(order.task, device, order.settings.optimizer)
+        self.engine = Engine(order.task, device, order.settings.optimizer, timedelta(seconds=order.settings.timeout_s))
         self.source = source_of(order)
         self.step = 0
         flops = {c.key: c for c in conventions(order.task.model, order.task.job.seq)}["full_square"]
