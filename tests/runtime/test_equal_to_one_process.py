@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 from training import MODELS, Trained, assembled, task_of, together, train  # noqa: E402
@@ -96,6 +97,15 @@ def test_two_ranks(case: str, trained) -> None:
 @pytest.mark.parametrize("case", CASES[4])
 def test_four_ranks(case: str, trained) -> None:
     hold_together(CASES[4][case][0], trained(4)[case], STEPS)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_gradients_in_many_messages(overlap: bool) -> None:
+    """Small buckets that cut through parameters, leaving under the backward pass or after it."""
+    tasks = [task_of(MODELS["gpt"], Policy(dp=2, zero=zero, overlap_grad=overlap)) for zero in (0, 1, 2)]
+    tasks = [replace(task, stack=replace(task.stack, bucket_bytes=9_000.0)) for task in tasks]
+    for of_task in together(tasks, STEPS):
+        hold_together("gpt", of_task, STEPS)
 
 
 def test_other_ways_over_context_parallel_ranks() -> None:

@@ -75,6 +75,20 @@ def test_memory_by_kind(recorded) -> None:
             assert abs(row.error) <= most, (order.task.policy, row)
 
 
+def test_messages_leave_before_the_backward_ends() -> None:
+    """With small buckets the first reduction starts while the last micro-batch's backward still runs."""
+    order = order_of("llama", Policy(dp=2, zero=0))
+    task = replace(order.task, stack=replace(order.task.stack, bucket_bytes=8_000.0))
+    order = replace(order, task=task)
+    recordings, loss = forked(2, lambda _: recorded_step(order, torch.device("cpu")))[0]
+    result = verified(task, recordings, loss)
+    assert result.messages_equal
+    assert result.messages[0].measured_count > 20
+    for recording in recordings:
+        first = min(e.start_s for e in recording.events if e.axis == "dp")
+        assert first < max(d.end_s for d in recording.done)
+
+
 def test_timeline_has_every_rank(recorded) -> None:
     for order, recordings, _ in recorded:
         timeline = timeline_of(recordings)
