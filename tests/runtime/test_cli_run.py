@@ -125,8 +125,18 @@ def losses_in(log: Path) -> dict[int, float]:
     return {line["step"]: line["loss"] for line in lines}
 
 
+def some_steps_done(log: Path, _: Path) -> bool:
+    return len(losses_in(log)) >= 5
+
+
+def checkpoint_half_written(_: Path, folder: Path) -> bool:
+    """The second one, so that there is a whole one to go back to."""
+    return (folder / "step-00000002").exists() and any(folder.glob(".step-*/*"))
+
+
 @pytest.mark.slow
-def test_a_killed_rank_changes_nothing(tiny, tmp_path) -> None:
+@pytest.mark.parametrize("moment", [some_steps_done, checkpoint_half_written])
+def test_a_killed_rank_changes_nothing(moment, tiny, tmp_path) -> None:
     """The run goes on from the last whole checkpoint, and its losses are those of a run that was not disturbed."""
     common = ("--dp", "2", "--steps", "30", "--every", "2")
     quiet = start(tiny, *common, "--log", str(tmp_path / "quiet"), "--checkpoints", str(tmp_path / "a"))
@@ -135,10 +145,9 @@ def test_a_killed_rank_changes_nothing(tiny, tmp_path) -> None:
     log, folder = tmp_path / "log", tmp_path / "b"
     run = start(tiny, *common, "--log", str(log), "--checkpoints", str(folder), "--max-restarts", "2")
     deadline = time.monotonic() + 100
-    while len(losses_in(log)) < 5 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    victims = ranks_under(run.pid)
-    os.kill(victims[-1], signal.SIGKILL)
+    while not moment(log, folder) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.kill(ranks_under(run.pid)[-1], signal.SIGKILL)
     _, told = run.communicate(timeout=200)
     assert run.returncode == 0, told
     assert "resumed after step" in told

@@ -50,7 +50,7 @@ class LocalOptimizer:
 
     def _norm(self, locals_: Sequence[Local]) -> float:
         """Every element counts once, however many ranks hold it."""
-        total = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
         for local in locals_:
             if local.grad is None:
                 continue
@@ -59,7 +59,7 @@ class LocalOptimizer:
                 copies = local.copies * (self.world.tp.size if not piece.cuts and not piece.expert else 1)
                 copies *= 2 if piece.tied else 1
                 part = local.grad[span.at : span.at + span.length]
-                total += part.double().square().sum().cpu() / copies
+                total += part.double().square().sum() / copies
         self.world.comm.all_reduce(total, self.world.everyone)
         return float(total.sqrt())
 
