@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import torch
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from shardwise.runtime.train.loop import StepLine
@@ -40,6 +41,8 @@ def launch(order: Order, *, max_restarts: int = 0) -> list[StepLine]:
         words += ["--monitor-interval", "0.1", "-m", "shardwise.runtime.train.rank", str(path)]
         try:
             torchrun(words)
+        except SignalException:
+            raise KeyboardInterrupt from None
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             raise ValueError(f"run: rank {rank} ended with {failure.exitcode}; its own words are above") from None

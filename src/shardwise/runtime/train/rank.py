@@ -16,6 +16,7 @@ from shardwise.runtime.train.fork import die_with_parent
 from shardwise.runtime.train.loop import StepLine, Trainer, to_stderr
 from shardwise.runtime.train.task import Order, read_order
 
+INTERRUPTED = 130
 FAILED = 3
 """exit code of a rank whose peers are gone or silent"""
 
@@ -86,7 +87,10 @@ def told(comm: Comm) -> str:
 def main(path: str) -> None:
     die_with_parent()
     order = read_order(Path(path))
-    lines = train(order)
+    try:
+        lines = train(order)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     if os.environ.get("RANK", "0") == "0":
         Path(path).with_name("result.json").write_bytes(msgspec.json.encode(lines))
 
