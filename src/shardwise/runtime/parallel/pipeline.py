@@ -81,6 +81,11 @@ class Pipeline:
         self.stage_of = {place: stage for stage, place in self.place.items()}
         self.last = len(self.place) - 1
         self.done: list[Done] = []
+        self.kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        """input and output of each chunk and micro-batch that waits for its backward"""
+        self.owed: dict[tuple[int, int], list[Owed]] = {}
+        self.kept_here: dict[tuple[str, int, int], Tensor] = {}
+        """what one chunk of this rank has for another: direction, stage, micro-batch"""
         self.channels = self._channels()
 
     def _channels(self) -> dict[tuple[str, int, int], Channel]:
@@ -112,35 +117,18 @@ class Pipeline:
     def run(self, batch: Batch) -> Tensor:
         """One step's forwards and backwards; the sum of the losses seen here."""
         loss = torch.zeros((), device=self.like.device)
-        kept: dict[Key, tuple[Tensor, Tensor]] = {}
-        self.kept_here: dict[tuple[str, int, int], Tensor] = {}
-        owed: dict[Key, list[Owed]] = {}
-        final = {action.chunk: i for i, action in enumerate(self.mine) if action.kind in "BW"}
         comm = self.world.comm
+        final = {action.chunk: i for i, action in enumerate(self.mine) if action.kind in "BW"}
         for position, action in enumerate(self.mine):
-            key = (action.chunk, action.micro_batch)
             start = perf_counter()
-            sync, last = self.syncs[action.chunk], final[action.chunk] == position
             if action.kind == "F":
                 with comm.during("forward"):
-                    kept[key] = self._forward(action, batch)
+                    y = self._forward(action, batch)
                 if self.stage_of[self.world.stage, action.chunk] == self.last:
-                    loss += kept[key][1].detach()
+                    loss += y.detach()
             else:
                 with comm.during("backward"):
-                    if action.kind != "I":
-                        sync.begin(last)
-                    if action.kind == "W":
-                        with torch.no_grad():
-                            for pay, _ in owed.pop(key):
-                                pay()
-                    else:
-                        self.later.owed = [] if action.kind == "I" else None
-                        self._backward(action, *kept.pop(key))
-                        owed[key] = self.later.owed or []
-                        self.later.owed = None
-                    if action.kind != "I" and not last:
-                        sync.finish(False)
+                    self._back(action, last=final[action.chunk] == position)
             self.done.append(Done(action.kind, action.micro_batch, action.chunk, start, perf_counter()))
         for channel in self.channels.values():
             channel.end_step()
@@ -150,14 +138,33 @@ class Pipeline:
                 sync.finish(True)
         return loss
 
-    def _forward(self, action: Action, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _back(self, action: Action, *, last: bool) -> None:
+        """A whole backward, its input half, or the weight gradients that half has put off."""
+        key, sync = (action.chunk, action.micro_batch), self.syncs[action.chunk]
+        if action.kind == "I":
+            self.later.owed = []
+            self._backward(action, *self.kept.pop(key))
+            self.owed[key], self.later.owed = self.later.owed, None
+            return
+        sync.begin(last)
+        if action.kind == "B":
+            self._backward(action, *self.kept.pop(key))
+        else:
+            with torch.no_grad():
+                for pay, _ in self.owed.pop(key):
+                    pay()
+        if not last:
+            sync.finish(False)
+
+    def _forward(self, action: Action, batch: Batch) -> Tensor:
         stage = self.stage_of[self.world.stage, action.chunk]
         tokens, targets = batch(action.micro_batch)
         x = tokens if stage == 0 else self._taken("forward", stage - 1, stage, action.micro_batch).requires_grad_()
         y: Tensor = self.chunks[action.chunk](x, targets)
         if stage < self.last:
             self._give("forward", stage + 1, action.micro_batch, y.detach())
-        return x, y
+        self.kept[action.chunk, action.micro_batch] = x, y
+        return y
 
     def _backward(self, action: Action, x: Tensor, y: Tensor) -> None:
         stage = self.stage_of[self.world.stage, action.chunk]
