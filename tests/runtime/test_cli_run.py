@@ -54,7 +54,10 @@ def test_verify_writes_a_trace(tiny, tmp_path, capsys) -> None:
     trace = tmp_path / "trace.json"
     assert main(["verify", tiny, "--on", "1xh100", *JOB, "--trace", str(trace)]) == 0
     capsys.readouterr()
-    assert json.loads(trace.read_text())["traceEvents"]
+    events = json.loads(trace.read_text())["traceEvents"]
+    named = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert named == ["measured: stage 0 (1 GPU)", "predicted: stage 0 (1 GPU)"]
+    assert {event["pid"] for event in events if event["ph"] == "X"} == {0, 1}
 
 
 def test_run_learns_in_this_process(tiny, tmp_path, capsys) -> None:

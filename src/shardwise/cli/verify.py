@@ -10,9 +10,10 @@ from shardwise.cli._flags import Asked
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, plan_of
-from shardwise.exporters.chrome_trace import write_trace
+from shardwise.exporters.chrome_trace import write_overlay
 from shardwise.report import report_of
 from shardwise.report.terminal import policy_text
+from shardwise.simulate import simulate
 from shardwise.spec.policy import Policy
 from shardwise.units import time_text
 
@@ -28,7 +29,7 @@ def verify(
     steps: Annotated[int, Parameter(help="Steps to train; the last one is recorded.")] = 2,
     seed: Annotated[int, Parameter(help="Of weights and data order.")] = 0,
     trace: Annotated[
-        Path | None, Parameter(help="Write the recorded step for Perfetto: FILE.json or .json.gz.")
+        Path | None, Parameter(help="Measured and predicted step for Perfetto: FILE.json or .json.gz.")
     ] = None,
     fake: Annotated[
         bool, Parameter(negative=(), help="One rank of each stage in a world of any size; nothing is really sent.")
@@ -50,7 +51,8 @@ def verify(
     result, recordings = (fake_verify if fake else verified)(Order(task=task, settings=settings))
     predicted = report_of(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
     if trace is not None:
-        write_trace(timeline_of(recordings), trace, title=f"{found.model.name}, measured")
+        expected = simulate(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
+        write_overlay({"measured": timeline_of(recordings), "predicted": expected.timeline()}, trace)
     if json:
         print_json(_document(found, result, predicted.step_s))
     else:

@@ -47,7 +47,8 @@ def collected(mine: Recording) -> list[Recording]:
 def timeline_of(recordings: list[Recording]) -> Timeline:
     """Clocks of the ranks of one machine agree; the step begins with the first rank's."""
     begin = min(r.start_s for r in recordings)
-    rows = [row for r in recordings for row in (*_compute(r, begin), *_sent(r, begin))]
+    place = {r.rank: index for index, r in enumerate(recordings)}
+    rows = [row for r in recordings for row in (*_compute(r, begin, place), *_sent(r, begin, place))]
     columns = list(zip(*rows, strict=True))
     ints = [np.array(columns[i], dtype=np.int64) for i in (0, 1, 2, 3, 4, 8)]
     floats = [np.array(columns[i], dtype=np.float64) for i in (5, 6, 7)]
@@ -56,7 +57,7 @@ def timeline_of(recordings: list[Recording]) -> Timeline:
         end_s=floats[1], bytes=floats[2], peer=ints[5],
     )  # fmt: skip
     ranks = len(recordings)
-    held = [(r.rank, MEMORY.index(kind), size) for r in recordings for kind, size in r.memory_bytes.items()]
+    held = [(place[r.rank], MEMORY.index(kind), size) for r in recordings for kind, size in r.memory_bytes.items()]
     memory = MemorySteps(
         rank=np.array([h[0] for h in held], dtype=np.int64), time_s=np.zeros(len(held)),
         kind=np.array([h[1] for h in held], dtype=np.int64), bytes=np.array([h[2] for h in held], dtype=np.float64),
@@ -68,25 +69,36 @@ def timeline_of(recordings: list[Recording]) -> Timeline:
 Row = tuple[int, int, int, int, int, float, float, float, int]
 
 
-def _compute(r: Recording, begin: float) -> list[Row]:
+def _compute(r: Recording, begin: float, place: dict[int, int]) -> list[Row]:
     lane = LANES.index("compute")
     return [
-        (r.rank, lane, KINDS.index(PIECES[d.kind]), d.micro_batch, d.chunk, d.start_s - begin, d.end_s - begin, 0.0, -1)
+        (
+            place[r.rank],
+            lane,
+            KINDS.index(PIECES[d.kind]),
+            d.micro_batch,
+            d.chunk,
+            d.start_s - begin,
+            d.end_s - begin,
+            0.0,
+            -1,
+        )
         for d in r.done
     ]
 
 
-def _sent(r: Recording, begin: float) -> list[Row]:
+def _sent(r: Recording, begin: float, place: dict[int, int]) -> list[Row]:
     rows = []
     for e in r.events:
         if e.axis == CONTROL:
             continue
         lane, kind, peer = lane_of(e), "collective", -1
         if e.op == "send":
-            kind, peer = "send", next(rank for rank in e.ranks if rank != r.rank)
+            others = [rank for rank in e.ranks if rank != r.rank]
+            kind, peer = "send", place.get(others[0], -1) if len(others) == 1 else -1
         elif lane in ("grad", "param"):
             kind = "gather" if e.op == "all_gather" else "reduce"
-        rows.append((r.rank, LANES.index(lane), KINDS.index(kind), -1, -1, e.start_s - begin, e.end_s - begin,
+        rows.append((place[r.rank], LANES.index(lane), KINDS.index(kind), -1, -1, e.start_s - begin, e.end_s - begin,
                      float(e.bytes), peer))  # fmt: skip
     return rows
 
