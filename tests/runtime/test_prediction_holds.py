@@ -24,6 +24,7 @@ POLICIES = {
         ("gpt", Policy(pp=2)),
         ("llama", Policy(pp=2, vpp=2, schedule="interleaved")),
         ("llama", Policy(pp=2, schedule="zero_bubble_h1")),
+        ("llama", Policy(pp=2, vpp=2, schedule="dualpipe_v")),
         ("llama", Policy(cp=2)),
         ("llama", Policy(tp=2, recompute="full")),
         ("llama", Policy(attention="plain", dp=2)),
