@@ -97,6 +97,12 @@ def test_mistakes_are_one_line(tiny, capsys, words, word: str) -> None:
     assert word in told[0]
 
 
+def test_torch_is_asked_for(tiny, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("shardwise.cli._plan_of.find_spec", lambda _: None)
+    assert main(["verify", tiny, "--on", "1xh100", *JOB]) == 2
+    assert "pip install 'shardwise[run]'" in capsys.readouterr().err
+
+
 def test_a_broken_plan_is_refused(tmp_path, capsys) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"policy": {"tp": "two"}}')

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json, print_notes
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, needs_torch, plan_of
 from shardwise.report.terminal import policy_text
 from shardwise.units import time_text
 
@@ -37,6 +37,7 @@ def run(
 ) -> int:
     """Trains with the planned policy: torchrun starts the ranks, log lines go to stderr."""
     found = plan_of(plan, flags)
+    needs_torch()
     policy = found.policy
     if nproc is not None and nproc != policy.gpus:
         raise ValueError(f"nproc: {nproc}, but the policy has {policy.gpus} ranks; write --nproc {policy.gpus}")
