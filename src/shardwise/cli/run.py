@@ -1,5 +1,6 @@
 """`shardwise run`: trains with the policy that was planned, on this machine's ranks."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -57,6 +58,8 @@ def run(
         device=device_for(device, policy.gpus),
     )  # fmt: skip
     lines = launch(Order(task=task, settings=settings), max_restarts=max_restarts)
+    if os.environ.get("RANK", "0") != "0":
+        return 0  # under torchrun every rank comes here; the first one tells
     if json:
         print_json({
             "model": found.model.name, "policy": policy, "ranks": policy.gpus, "device": settings.device,

@@ -40,8 +40,7 @@ def train(order: Order) -> list[StepLine]:
         except RuntimeError as error:
             if ranks == 1:
                 raise
-            _explain(trainer, error)
-            sys.exit(FAILED)
+            raise ConnectionError(_explained(trainer, error)) from None
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -60,20 +59,19 @@ def _join(backend: str, wait: datetime.timedelta) -> None:
     )
 
 
-def _explain(trainer: Trainer, error: RuntimeError) -> None:
+def _explained(trainer: Trainer, error: RuntimeError) -> str:
     """Which message of which step did not come through, and which ranks did not even notice."""
     store = dist.distributed_c10d._get_default_store()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     where = f"step {trainer.step + 1}, {told(trainer.engine.world.comm)}"
-    print(f"rank {rank}: {where} failed: {str(error).splitlines()[0][:120]}", file=sys.stderr, flush=True)
+    text = f"rank {rank}: {where} failed: {str(error).splitlines()[0][:120]}"
     try:
         store.set(f"failed/{rank}", where)
         time.sleep(2.0)
         silent = [other for other in range(ranks) if not store.check([f"failed/{other}"])]
     except RuntimeError:
-        return
-    if silent:
-        print(f"rank {rank}: no sign of rank {', '.join(map(str, silent))}", file=sys.stderr, flush=True)
+        return text
+    return f"{text}; no sign of rank {', '.join(map(str, silent))}" if silent else text
 
 
 def told(comm: Comm) -> str:
@@ -91,6 +89,9 @@ def main(path: str) -> None:
         lines = train(order)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except ConnectionError as error:
+        print(error, file=sys.stderr, flush=True)
+        sys.exit(FAILED)
     if os.environ.get("RANK", "0") == "0":
         Path(path).with_name("result.json").write_bytes(msgspec.json.encode(lines))
 
