@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_%,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan test lint types imports units slow bench accuracy picture layouts clean
+.PHONY: plan test lint types imports units slow bench accuracy picture layouts run-demo clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
@@ -28,6 +28,12 @@ units: $(VENV)/.tests
 # pytest ends with 5 when nothing is marked slow.
 slow: $(VENV)/.tests
 	$(BIN)/pytest -n 2 -m slow || test $$? -eq 5
+
+# Four gloo ranks, dp 2 x tp 2: the loss falls, then the prediction is held against what was sent and kept.
+DEMO := docs/tiny-llama.json --on 4xh100 --tp 2 --seq 64 --global-batch 8
+run-demo: $(VENV)/.tests
+	$(BIN)/shardwise run $(DEMO) --steps 30 --rate 5e-3 --device cpu
+	$(BIN)/shardwise verify $(DEMO)
 
 # fit_*.py write constants and need tables of measurements; they are run by hand.
 bench: $(VENV)/.tests

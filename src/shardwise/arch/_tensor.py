@@ -10,6 +10,8 @@ from shardwise.arch._names import spelled
 
 class Tensor(Struct, frozen=True, kw_only=True):
     name: str
+    role: str
+    """what it is, whatever the family calls it: q.weight, norm.0.bias, expert.up.weight"""
     shape: tuple[int, ...]
     """(outputs, inputs) of a matrix; experts are stacked in front: (experts, outputs, inputs)"""
     part: str
@@ -69,4 +71,6 @@ class Maker:
         product: bool = False,
     ) -> Tensor:
         name = spelled(self._names[role], kind)
-        return Tensor(name=name, shape=shape, part=self._part, split=split, product=product, pieces=pieces)
+        return Tensor(
+            name=name, role=f"{role}.{kind}", shape=shape, part=self._part, split=split, product=product, pieces=pieces
+        )

@@ -53,8 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return 0
-    except SystemExit:
-        return 0  # how rich ends when its reader left; verbs return their code
+    except SystemExit as ended:
+        # how rich ends when its reader left, and cyclopts when interrupted; verbs return their code
+        return INTERRUPTED if ended.code == INTERRUPTED else 0
     except KeyboardInterrupt:
         return INTERRUPTED
     except UnknownCommandError:

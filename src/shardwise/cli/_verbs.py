@@ -17,6 +17,8 @@ VERBS: dict[str, str] = {
     "layouts": "Layouts that others published: predicted against reported, and their rank.",
     "cuts": "The tensor-parallel cut of every matrix: collectives, time near and far, memory.",
     "validate": "Predictions held against a table of measured runs.",
+    "run": "Train with the planned policy on PyTorch: local ranks or torchrun.",
+    "verify": "Run a plan; hold its messages and memory against the prediction.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
     "models": "The models shardwise knows, or everything about one of them.",
     "gpus": "The GPUs shardwise knows: peaks, memory, links, power, price.",

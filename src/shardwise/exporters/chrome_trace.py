@@ -4,7 +4,7 @@ Arrows lead from each send to the work that waits for it; counters show memory b
 """
 
 import gzip
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,34 @@ CLOSE = 1e-9
 
 def write_trace(timeline: Timeline, path: Path, *, title: str = "training step") -> int:
     """Writes FILE.json or FILE.json.gz; returns the number of events."""
+    return _write(trace_events(timeline), path, title)
+
+
+def _write(events: list[Event], path: Path, title: str) -> int:
     if not path.name.endswith((".json", ".json.gz")):
         raise ValueError(f"trace: {path.name!r}; write a name that ends in .json or .json.gz")
-    events = trace_events(timeline)
     document = {"displayTimeUnit": "ms", "otherData": {"title": title}, "traceEvents": events}
     data = msgspec.json.encode(document)
     path.write_bytes(gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
     return len(events)
+
+
+def write_overlay(timelines: Mapping[str, Timeline], path: Path) -> int:
+    """Several timelines in one file, one below the other, each rank under its timeline's name."""
+    events: list[Event] = []
+    ranks = arrows = 0
+    for title, timeline in timelines.items():
+        for event in trace_events(timeline):
+            event["pid"] += ranks
+            if "id" in event:
+                event["id"] += arrows
+            if event["name"] == "process_name":
+                event["args"] = {"name": f"{title}: {event['args']['name']}"}
+            if event["name"] == "process_sort_index":
+                event["args"] = {"sort_index": event["pid"]}
+            events.append(event)
+        ranks, arrows = ranks + timeline.ranks, arrows + len(timeline.spans)
+    return _write(events, path, " and ".join(timelines))
 
 
 def trace_events(timeline: Timeline) -> list[Event]:

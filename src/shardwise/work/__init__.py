@@ -1,8 +1,11 @@
 """(Model, Job, Policies) -> Work: what each rank computes, holds and sends. No seconds yet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from shardwise.schedules import used
+from shardwise.schedules._contract import folded
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import FRAME, Policies
@@ -43,7 +46,7 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
     precision = job.precision
     counts = counts_of(model)
-    stages = stages_of(model, frames, stack, every=every_stage)
+    stages = _ends_together(frames.policies, stages_of(model, frames, stack, every=every_stage))
     parameters = _held(frames.policies, stage_parameters(counts, frames, stages))
     return Work(
         model=model,
@@ -60,6 +63,15 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
         stages=stages.spread(runs),
         parameters=(runs.rows(parameters[0]), runs.rows(parameters[1])),
     )
+
+
+def _ends_together(policies: Policies, stages: Stages) -> Stages:
+    """A folded schedule goes down the ranks and up again, so the first one holds the head too."""
+    for code, schedule in used(policies.schedule):
+        if schedule.stage is folded:
+            here = (policies.schedule == code)[:, None]
+            stages = replace(stages, last=np.where(here, stages.first, stages.last))
+    return stages
 
 
 def _held(policies: Policies, parameters: tuple[Grid, Grid]) -> tuple[Grid, Grid]:

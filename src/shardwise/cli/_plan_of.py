@@ -1,0 +1,115 @@
+"""What `run` and `verify` execute: a plan written by `plan --json` or `estimate --json`, or a model with flags."""
+
+from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+from msgspec.structs import replace
+
+from shardwise.arch import model_of
+from shardwise.cli._flags import Asked, Flags, asked
+from shardwise.cost.profile import Profile
+from shardwise.spec.job import Job, optimizer_of, precision_of
+from shardwise.spec.load import cluster_of
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policy
+from shardwise.spec.rules import verdict_of
+from shardwise.spec.stack import stack_of
+
+STACK = "shardwise"
+PlanName = Annotated[
+    str, Parameter(help="JSON of `plan` or `estimate`; or a model (catalog name, config.json) with policy flags.")
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunFlags(Flags):
+    """A plan's flags; what is run is predicted with the runtime's own stack."""
+
+    on: Annotated[str, Parameter(help="The cluster it is planned for: 4xh100; a plan file states its own.")] = ""
+    precision: Annotated[str, Parameter(help="fp32, or with --zero 3 fsdp-mixed-reduce32, fsdp-mixed.")] = "fp32"
+    model: Annotated[str | None, Parameter(help="The model of a plan file made for a config.json.")] = None
+    choice: Annotated[int, Parameter(help="Which of a `plan --json` file's policies, from 1.")] = 1
+
+
+NO_FLAGS = RunFlags()
+
+
+def plan_of(name: str, flags: RunFlags) -> Asked:
+    """Legal, and with the stack that describes the runtime; bad input is a ValueError."""
+    document = _document(name)
+    if document is not None:
+        found = _from_document(name, document, flags)
+    else:
+        if not flags.on:
+            raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 4xh100")
+        found = asked(name, dataclass_replace(flags, stack=STACK))
+    found = _as_run(found)
+    verdict = verdict_of(found.model, found.cluster, found.job, found.policy, cure=False)
+    if not verdict.legal:
+        raise ValueError(f"policy: {verdict.rule}: {verdict.why}")
+    return found
+
+
+def _as_run(found: Asked) -> Asked:
+    model, notes = found.model, list(found.notes)
+    if model.dropout:
+        model = replace(model, dropout=False)
+        notes.append("dropout is off: runs of different layouts could not be compared")
+    return Asked(model, found.cluster, found.job, found.policy, stack_of(STACK), found.profile, notes)
+
+
+def _document(name: str) -> dict[str, Any] | None:
+    """The file's content when it is a plan; None for a model."""
+    path = Path(name)
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except (msgspec.DecodeError, OSError) as error:
+        raise ValueError(
+            f"plan: {name!r} is no JSON ({error}); write what `shardwise estimate --json` prints"
+        ) from None
+    return found if isinstance(found, dict) and ("policy" in found or "best" in found) else None
+
+
+def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Asked:
+    stated = document
+    if "best" in document:
+        choices = document["best"]
+        if not isinstance(choices, list) or not 1 <= flags.choice <= len(choices):
+            raise ValueError(f"choice: {flags.choice} of the plans in {name!r}; write 1 to {len(choices or [])}")
+        stated = {**document, **choices[flags.choice - 1]}
+    try:
+        policy = msgspec.convert(stated["policy"], Policy)
+        job = Job(
+            seq=int(stated["seq_tokens"]), global_batch=int(stated["global_sequences"]),
+            precision=precision_of(flags.precision), optimizer=optimizer_of(stated.get("optimizer", flags.optimizer)),
+        )  # fmt: skip
+        model, cluster = _model(flags.model or stated["model"]), cluster_of(flags.on or stated["cluster"])
+    except (KeyError, TypeError, msgspec.ValidationError) as error:
+        raise ValueError(f"plan: {name!r} lacks or garbles {error}; write what `estimate --json` prints") from None
+    planned = stated.get("precision", "")
+    notes = [f"planned for {planned}, run in {job.precision.name}"] if planned not in ("", job.precision.name) else []
+    profile: Profile | None = None
+    return Asked(model, cluster, job, policy, stack_of(STACK), profile, notes)
+
+
+def _model(name: str) -> Model:
+    try:
+        return model_of(name)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; a plan names its model only: write --model with the path of its config.json"
+        ) from None
+
+
+def needs_torch() -> None:
+    """Said in one line before anything of the runtime is imported."""
+    if find_spec("torch") is None:
+        raise ValueError("run and verify need torch, which is not installed; write pip install 'shardwise[run]'")

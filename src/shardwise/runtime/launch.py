@@ -1,0 +1,50 @@
+"""Starts the ranks of a run on this machine: torchrun's elastic launcher, with its restarts."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import torch
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from shardwise.runtime.train.loop import StepLine
+from shardwise.runtime.train.rank import train
+from shardwise.runtime.train.task import Order, checked, write_order
+
+
+def device_for(asked: str, ranks: int) -> str:
+    """cuda where this machine has a device for every rank, else cpu."""
+    if asked not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device: {asked!r} is unknown; write auto, cpu or cuda")
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked == "cuda" and found < ranks:
+        raise ValueError(f"device: {found} CUDA devices for {ranks} ranks; write --device cpu, or fewer ranks")
+    return "cuda" if found >= ranks and asked != "cpu" else "cpu"
+
+
+def launch(order: Order, *, max_restarts: int = 0) -> list[StepLine]:
+    """One rank runs here; more are started by torchrun. Under torchrun this is one of them."""
+    checked(order.task)
+    ranks = order.task.policy.gpus
+    if "TORCHELASTIC_RUN_ID" in os.environ or (ranks == 1 and not max_restarts):
+        return train(order)
+    from torch.distributed.run import main as torchrun
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
+        path = Path(folder) / "order.json"
+        write_order(order, path)
+        words = ["--standalone", "--nproc-per-node", str(ranks), "--max-restarts", str(max_restarts)]
+        words += ["--monitor-interval", "0.1", "-m", "shardwise.runtime.train.rank", str(path)]
+        try:
+            torchrun(words)
+        except SignalException:
+            raise KeyboardInterrupt from None
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            raise ValueError(f"run: rank {rank} ended with {failure.exitcode}; its own words are above") from None
+        sys.stderr.flush()
+        return msgspec.json.decode((Path(folder) / "result.json").read_bytes(), type=list[StepLine])

@@ -1,0 +1,1 @@
+"""The model itself, built from the planner's Model on local tensors."""

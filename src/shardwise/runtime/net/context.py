@@ -1,0 +1,48 @@
+"""What all parts of one rank's model share."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shardwise.runtime.parallel.products import Cut
+from shardwise.runtime.parallel.world import World
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policy
+
+
+@dataclass(frozen=True)
+class Context:
+    model: Model
+    policy: Policy
+    world: World
+    cut: Cut
+    seq: int
+    seed: int = 0
+    balance: float = 0.01
+    """weight of the loss that keeps experts evenly used"""
+    across: str = "ring"
+    """how attention reaches over context-parallel ranks: ring, ulysses or gather"""
+    capacity: float = 0.0
+    """copies an expert takes from one rank, over an even share; 0: all of them"""
+
+    @property
+    def positions(self) -> Tensor:
+        return positions_of(self.world.cp.index, self.policy.cp, self.seq, self.world.device)
+
+
+def positions_of(index: int, parts: int, seq: int, device: torch.device) -> Tensor:
+    """Places in the sequence a context-parallel rank holds: one piece from the front and its mirror from the back, so
+    that every rank computes as much of the causal triangle."""
+    if parts == 1:
+        return torch.arange(seq, device=device)
+    piece = seq // (2 * parts)
+    front, back = index * piece, (2 * parts - 1 - index) * piece
+    return torch.cat([torch.arange(first, first + piece, device=device) for first in (front, back)])
+
+
+def context_of(
+    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, across: str = "ring"
+) -> Context:
+    cut = Cut(world.comm, world.tp, policy.sp and policy.tp > 1)
+    return Context(model, policy, world, cut, seq, seed, capacity=capacity, across=across)

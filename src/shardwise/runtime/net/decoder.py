@@ -1,0 +1,180 @@
+"""A decoder of the planner's shapes: embedding, layers, head with its loss. A pipeline stage holds a run of them.
+
+Activations are [sequence, batch, width], so that shards of the sequence are contiguous.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
+from shardwise.runtime.net.across import across
+from shardwise.runtime.net.attention import FlashAttention, PlainAttention
+from shardwise.runtime.net.context import Context
+from shardwise.runtime.net.experts import ExpertWeights, routed
+from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated
+from shardwise.runtime.net.marks import kept_as
+from shardwise.runtime.net.part import Part
+from shardwise.runtime.parallel.products import VocabularyLookup, VocabularyLoss, entering, leaving
+from shardwise.spec.model import Attention, Experts, FeedForward
+
+
+class Embedding(Part):
+    def __init__(self, context: Context) -> None:
+        super().__init__(embedding_tensors(context.model), "embedding.", context)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[sequence, batch] -> [sequence or its shard, batch, width]"""
+        cut = self.context.cut
+        x: Tensor = VocabularyLookup.apply(tokens, self.weight("token"), cut)
+        if self.w("position.weight") is not None:
+            at = self.context.positions
+            at = at.chunk(cut.tp.size)[cut.tp.index] if cut.sp else at
+            x = x + F.embedding(at, self.weight("position")).unsqueeze(1)
+        if self.w("embedding_norm.weight") is not None:
+            x = norm(x, *self.pair("embedding_norm"), self.context.model.norm)
+        return x
+
+
+class Block(Part):
+    def __init__(self, context: Context, index: int, recompute: str) -> None:
+        kind = context.model.pattern[index]
+        shapes, prefix = layer_tensors(context.model, kind), f"layers.{index}."
+        super().__init__([t for t in shapes if t.split != "expert"], prefix, context)
+        self.layer, self.recompute = context.model.kinds[kind], recompute
+        if self.layer.experts is not None:
+            owned = [t for t in shapes if t.split == "expert"]
+            self.experts = ExpertWeights(owned, prefix, context, self.layer.experts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.recompute == "full":
+            y: Tensor = Recompute.apply(x, self.compute, self.context.world.comm)
+            return y
+        return self.compute(x)
+
+    def compute(self, x: Tensor) -> Tensor:
+        layer = self.layer
+        assert layer.attention is not None
+        x = x + self._after(self._attention(layer.attention, self._before(x, 0)), 0)
+        inside = self._before(x, 1)
+        if layer.experts is not None:
+            y = self._experts(layer.experts, inside)
+        else:
+            assert layer.feed_forward is not None
+            y = self._feed_forward(layer.feed_forward, inside)
+        return x + self._after(y, 1)
+
+    def _before(self, x: Tensor, block: int) -> Tensor:
+        return norm(x, *self.pair(f"norm.{block}"), self.context.model.norm)
+
+    def _after(self, y: Tensor, block: int) -> Tensor:
+        """Gemma-2's second pair of norms stands behind the blocks."""
+        return norm(y, *self.pair(f"norm.{block + 2}"), self.context.model.norm) if self.layer.norms == 4 else y
+
+    def _attention(self, a: Attention, x: Tensor) -> Tensor:
+        cut = self.context.cut
+        q, k, v = (
+            y.view(*y.shape[:-1], -1, width)
+            for y, width in zip(
+                entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v")),
+                (a.head_dim, a.head_dim, a.value_dim),
+                strict=True,
+            )
+        )
+        if a.qk_norm == "head":
+            q = norm(q, *self.pair("q_norm"), self.context.model.norm)
+            k = norm(k, *self.pair("k_norm"), self.context.model.norm)
+        if self.context.model.rotary:
+            at = self.context.positions
+            q, k = rotated(q, at), rotated(k, at)
+        y = self._core(q, k, v)
+        return leaving(y.flatten(2), cut, *self.pair("o"))
+
+    def _core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        context, world = self.context, self.context.world
+        at = context.positions
+        if world.cp.size > 1:
+            y = across(context, q, k, v)
+        elif context.policy.attention == "flash" or self.recompute == "selective":
+            # the fused form keeps what plain attention keeps when its scores are computed again
+            y = FlashAttention.apply(q, k, v, at, at)
+        else:
+            y = PlainAttention.apply(q, k, v, at)
+        return y
+
+    def _feed_forward(self, ff: FeedForward, x: Tensor, prefix: str = "") -> Tensor:
+        cut = self.context.cut
+        if ff.glu:
+            gate, up = entering(x, cut, self.pair(f"{prefix}gate"), self.pair(f"{prefix}up"))
+            inner: Tensor = Gated.apply(gate, up, None)
+        else:
+            (up,) = entering(x, cut, self.pair(f"{prefix}up"))
+            inner = F.gelu(up)
+        return leaving(inner, cut, *self.pair(f"{prefix}down"))
+
+    def _experts(self, experts: Experts, x: Tensor) -> Tensor:
+        y = routed(self, self.experts, experts, x)
+        if experts.shared_width:
+            shared = self._feed_forward(FeedForward(width=experts.shared_width, glu=experts.glu), x, "shared.")
+            if experts.shared_gate:
+                shared = shared * torch.sigmoid(F.linear(x, *self.pair("shared_gate")))
+            y = y + shared
+        return y
+
+
+class Head(Part):
+    def __init__(self, context: Context, *, own_table: bool) -> None:
+        super().__init__(head_tensors(context.model), "head.", context)
+        if own_table:
+            (table,) = [t for t in embedding_tensors(context.model) if t.role == "token.weight"]
+            self.add(table, "embedding.")
+            self.mark_tied()
+
+    def forward(self, x: Tensor, targets: Tensor, table: Tensor | None = None) -> Tensor:
+        """The sum of the tokens' losses over the tokens of the whole batch."""
+        context = self.context
+        if self.w("final_norm.weight") is not None:
+            x = norm(x, *self.pair("final_norm"), context.model.norm)
+        weight = table if table is not None else self.weight("token" if context.model.tied else "head")
+        (logits,) = entering(x, context.cut, (weight, self.w("head.bias")))
+        with kept_as("logits"):
+            loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)
+        return loss / context.world.loss_tokens
+
+
+class Chunk(nn.Module):
+    """Layers [first, end) of the model, with the embedding before the first and the head behind the last."""
+
+    def __init__(
+        self, context: Context, first: int, end: int, *, recomputed: int, is_first: bool, is_last: bool
+    ) -> None:
+        super().__init__()
+        policy = context.policy
+        self.context = context
+        self.embedding = Embedding(context) if is_first else None
+        self.layers = nn.ModuleDict(
+            {
+                str(index): Block(context, index, policy.recompute if index - first < recomputed else "none")
+                for index in range(first, end)
+            }
+        )
+        tied = context.model.tied
+        self.head = Head(context, own_table=tied and not is_first) if is_last else None
+        if self.embedding is not None and tied and not is_last:
+            self.embedding.mark_tied()
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for layer in self.layers.values():
+            x = layer(x)
+        if self.head is None:
+            return x
+        table = self.embedding.weight("token") if self.embedding is not None and self.context.model.tied else None
+        loss: Tensor = self.head(x, targets, table)
+        return loss
+
+    @property
+    def parts(self) -> list[Part]:
+        """Units that are gathered and reduced as one, in the order of the forward pass."""
+        return [part for part in self.modules() if isinstance(part, Part)]

@@ -1,0 +1,170 @@
+"""Matrix products cut by tensor parallelism, Megatron's way, with the messages written out.
+
+`entering` products share one input: without sequence parallelism their input gradients are summed over the ranks; with
+it the input is gathered before, gathered again for the weight gradients, and its gradient scattered. The `leaving`
+product sums its partial outputs, or scatters the sum along the sequence.
+Weight gradients can be put off: a schedule that splits the backward runs them later.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shardwise.runtime.parallel.comm import Comm, Group
+from shardwise.runtime.parallel.op import Op
+
+Owed = tuple[Callable[[], None], list[object]]
+
+
+@dataclass
+class Later:
+    """Weight gradients that were put off, oldest first; None: they are computed at once."""
+
+    owed: list[Owed] | None = None
+    watch: Callable[[Tensor], object] | None = None
+    """told of every tensor that is kept for later; what it returns is kept as long"""
+
+    def add(self, pay: Callable[[], None], *kept: Tensor) -> None:
+        assert self.owed is not None
+        self.owed.append((pay, [self.watch(t) for t in kept] if self.watch else []))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How tensor parallelism cuts the products of this rank."""
+
+    comm: Comm
+    tp: Group
+    sp: bool
+    """activations between the products are cut along the sequence"""
+    later: Later = field(default_factory=Later)
+
+    def whole(self, x: Tensor) -> Tensor:
+        return self.comm.gathered(x, self.tp) if self.sp else x
+
+    def summed(self, x: Tensor) -> Tensor:
+        """Of a tensor no one else holds."""
+        if self.tp.size == 1:
+            return x
+        return self.comm.scattered(x, self.tp) if self.sp else self.comm.all_reduce(x, self.tp)
+
+
+def add_to_grad(weight: Tensor, grad: Tensor) -> None:
+    if weight.grad is None:
+        weight.grad = grad
+    else:
+        weight.grad += grad
+
+
+def _by_weight(grad: Tensor, x: Tensor) -> Tensor:
+    return grad.flatten(0, -2).t() @ x.flatten(0, -2)
+
+
+class Entering(Op):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cut: Cut, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.cut, ctx.weights = cut, weights
+        ctx.save_for_backward(x)
+        whole = cut.whole(x)
+        return tuple(F.linear(whole, weight) for weight in weights)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        cut: Cut = ctx.cut
+        (x,) = ctx.saved_tensors
+        into = grads[0] @ ctx.weights[0]
+        for grad, weight in zip(grads[1:], ctx.weights[1:], strict=True):
+            into = into + grad @ weight
+        into = cut.summed(into)
+        weights: tuple[nn.Parameter, ...] = ctx.weights
+        if cut.later.owed is None:
+            whole = cut.whole(x)
+            return into, None, *(_by_weight(grad, whole) for grad in grads)
+
+        def pay() -> None:
+            whole = cut.whole(x)
+            for weight, grad in zip(weights, grads, strict=True):
+                add_to_grad(weight, _by_weight(grad, whole))
+
+        cut.later.add(pay, x, *grads)
+        return into, None, *(None for _ in grads)
+
+
+class Leaving(Op):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, cut: Cut) -> Tensor:
+        ctx.cut, ctx.weight = cut, weight
+        ctx.save_for_backward(x)
+        return cut.summed(F.linear(x, weight))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        cut: Cut = ctx.cut
+        (x,) = ctx.saved_tensors
+        weight, whole = ctx.weight, cut.whole(grad)
+        into = whole @ weight
+        if cut.later.owed is None:
+            return into, _by_weight(whole, x), None
+        cut.later.add(lambda: add_to_grad(weight, _by_weight(whole, x)), x, whole)
+        return into, None, None
+
+
+def entering(x: Tensor, cut: Cut, *products: tuple[Tensor, Tensor | None]) -> tuple[Tensor, ...]:
+    """Several products (weight, bias) of one input; the biases are cut as the weights are."""
+    found: tuple[Tensor, ...] = Entering.apply(x, cut, *(weight for weight, _ in products))
+    return tuple(y if bias is None else y + bias for y, (_, bias) in zip(found, products, strict=True))
+
+
+def leaving(x: Tensor, cut: Cut, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y: Tensor = Leaving.apply(x, weight, cut)
+    return y if bias is None else y + bias
+
+
+class VocabularyLookup(Op):
+    """Rows of a table cut by vocabulary; ranks add what they have."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, table: Tensor, cut: Cut) -> Tensor:
+        first = cut.tp.index * len(table)
+        inside = (tokens >= first) & (tokens < first + len(table))
+        local = (tokens - first).clamp(0, len(table) - 1)
+        ctx.save_for_backward(local, inside)
+        ctx.cut, ctx.rows = cut, len(table)
+        return cut.summed(F.embedding(local, table) * inside.unsqueeze(-1).to(table.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        local, inside = ctx.saved_tensors
+        whole = ctx.cut.whole(grad) * inside.unsqueeze(-1).to(grad.dtype)
+        by_table = whole.new_zeros(ctx.rows, whole.shape[-1])
+        return None, by_table.index_add_(0, local.flatten(), whole.flatten(0, 1)), None
+
+
+class VocabularyLoss(Op):
+    """Cross entropy, summed over tokens, of logits cut by vocabulary: ranks join their maxima, target logits and sums
+    of exponentials. The logits are turned into their softmax, and that into their gradient, in place."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
+        comm, tp = cut.comm, cut.tp
+        scores = logits.float()
+        most = comm.all_reduce(scores.max(dim=-1).values, tp, torch.distributed.ReduceOp.MAX)
+        scores.sub_(most.unsqueeze(-1))
+        local = targets - tp.index * scores.shape[-1]
+        inside = (local >= 0) & (local < scores.shape[-1])
+        local = local.clamp(0, scores.shape[-1] - 1)
+        found = comm.all_reduce(scores.gather(-1, local.unsqueeze(-1)).squeeze(-1) * inside, tp)
+        total = comm.all_reduce(scores.exp_().sum(dim=-1), tp)
+        ctx.save_for_backward(scores.div_(total.unsqueeze(-1)), local, inside)
+        ctx.dtype = logits.dtype
+        return (total.log() - found).sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        softmax, local, inside = ctx.saved_tensors
+        softmax.scatter_add_(-1, local.unsqueeze(-1), -inside.unsqueeze(-1).to(softmax.dtype))
+        return softmax.mul_(grad).to(ctx.dtype), None, None

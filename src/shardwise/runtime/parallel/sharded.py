@@ -1,0 +1,174 @@
+"""ZeRO 3 by torch's FSDP2: parameters live as shards and are gathered unit by unit.
+
+Its gathers and reductions go through our recorder; sums over tensor-parallel ranks, pipeline ends and replicas are made
+on the shards. With pipeline stages the gathered parameters and whole gradients stay until the last micro-batch.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+# torch offers set_custom_all_gather for these, but does not export the classes it takes
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.tensor import DTensor
+
+from shardwise.runtime.net.decoder import Chunk
+from shardwise.runtime.net.experts import ExpertWeights
+from shardwise.runtime.parallel.comm import Comm, Group
+from shardwise.runtime.parallel.flat import sum_over
+from shardwise.runtime.parallel.held import Held, Local, Span, held_by
+from shardwise.runtime.parallel.world import World
+from shardwise.spec.job import Precision
+
+
+class _Allocates:
+    def __init__(self, comm: Comm, group: Group) -> None:
+        self.comm, self.group = comm, group
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class RecordedGather(_Allocates, AllGather):
+    # torch names its arguments, so the group it passes cannot be left out; ours is the same one
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,  # noqa: ARG002
+        async_op: bool = False,
+    ) -> Any:
+        pending = self.comm.start_gather(output_tensor, input_tensor, self.group)
+        if async_op:
+            return pending
+        pending.wait()
+        return None
+
+
+class RecordedScatter(_Allocates, ReduceScatter):
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,  # noqa: ARG002
+        op: Any,
+        async_op: bool = False,
+    ) -> Any:
+        pending = self.comm.start_scatter(output_tensor, input_tensor, self.group, op)
+        if async_op:
+            return pending
+        pending.wait()
+        return None
+
+
+def mixed_precision(precision: Precision) -> MixedPrecisionPolicy:
+    if precision.compute == "fp32":
+        return MixedPrecisionPolicy()
+    reduce = torch.float32 if precision.grad_comm_bytes == 4 else torch.bfloat16
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce)
+
+
+class Sharded:
+    """One chunk under FSDP2."""
+
+    def __init__(self, chunk: Chunk, world: World, precision: Precision) -> None:
+        self.chunk, self.world, self.precision = chunk, world, precision
+        self.staged = world.policy.pp > 1
+        self.held = held_by(chunk)
+        meshes: dict[tuple[int, ...], DeviceMesh] = {}
+        tied = chunk.embedding is not None and chunk.head is not None and chunk.context.model.tied
+        for part in reversed(chunk.parts):
+            # a table that embedding and head share has to lie in the unit around both
+            if not (tied and part in (chunk.embedding, chunk.head)):
+                self._unit(part, self._group(part), meshes)
+        self._unit(chunk, world.shard, meshes)
+
+    def _group(self, part: nn.Module) -> Group:
+        return self.world.edp if isinstance(part, ExpertWeights) else self.world.shard
+
+    def _unit(self, module: nn.Module, group: Group, meshes: dict[tuple[int, ...], DeviceMesh]) -> None:
+        if group.ranks not in meshes:
+            handles = [group.handle or dist.new_group([r]) for r in range(self.world.size if group.size == 1 else 1)]
+            handle = handles[self.world.rank if group.size == 1 else 0]
+            meshes[group.ranks] = DeviceMesh.from_group(handle, self.world.device.type)
+        unit = fully_shard(
+            module, mesh=meshes[group.ranks], reshard_after_forward=not self.staged,
+            mp_policy=mixed_precision(self.precision),
+        )  # fmt: skip
+        comm = self.world.comm
+        unit.set_custom_all_gather(RecordedGather(comm, group))
+        unit.set_custom_reduce_scatter(RecordedScatter(comm, group))
+        # the loss is divided by the tokens of the whole batch: gradients are sums
+        unit.set_gradient_divide_factor(1.0)
+        unit.set_force_sum_reduction_for_comms(True)
+
+    @property
+    def module(self) -> FSDPModule:
+        assert isinstance(self.chunk, FSDPModule)
+        return self.chunk
+
+    def begin(self, _: bool, /) -> None:
+        if self.staged:
+            self.module.set_is_last_backward(False)
+            self.module.set_requires_gradient_sync(False)
+            self.module.set_reshard_after_backward(False)
+
+    def finish(self, last: bool, /) -> None:
+        if not last:
+            return
+        if self.staged:
+            self._reduce_now()
+        comm, world = self.world.comm, self.world
+        with comm.during("step"):
+            sum_over(comm, world.tp, [self._grad(h) for h in self.held if h.piece.partial])
+            sum_over(comm, world.ends, [self._grad(h) for h in self.held if h.piece.tied])
+            sum_over(comm, world.replica, [self._grad(h) for h in self.held if not h.piece.expert])
+
+    def _reduce_now(self) -> None:
+        """As torch's own pipeline runtime does it after the last micro-batch."""
+        self.module.set_is_last_backward(True)
+        self.module.set_reshard_after_backward(True)
+        self.module.set_requires_gradient_sync(True)
+        state: Any = fully_shard.state(self.module)  # type: ignore[attr-defined]
+        for one in state._state_ctx.all_states:
+            for group in one._fsdp_param_groups:
+                group.post_backward()
+        state._root_post_backward_final_callback()
+
+    @staticmethod
+    def _grad(held: Held) -> Tensor | None:
+        grad = held.parameter.grad
+        return grad.to_local() if isinstance(grad, DTensor) else grad
+
+    def locals(self) -> list[Local]:
+        found = []
+        for held in self.held:
+            p: Any = held.parameter
+            local = p.to_local().detach().view(-1)
+            group = self._group(held.part)
+            width = p.numel() // p.shape[0]
+            first = min(group.index * -(-p.shape[0] // group.size), p.shape[0]) * width
+            copies = 1 if held.piece.expert else self.world.replica.size
+            grad = self._grad(held)
+            grad = None if grad is None else grad.reshape(-1)
+            found.append(Local(local, (Span(held, first, 0, local.numel()),), copies, grad))
+        return found
+
+    def gather(self) -> None:
+        """The next forward gathers."""
+
+    def clear(self) -> None:
+        for held in self.held:
+            held.parameter.grad = None
+
+    def parameter_bytes(self) -> int:
+        return sum(local.tensor.numel() * local.tensor.element_size() for local in self.locals())
+
+    def gradient_bytes(self) -> int:
+        """A shard's gradient has the shard's size and dtype."""
+        return self.parameter_bytes()

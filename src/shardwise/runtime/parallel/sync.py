@@ -1,0 +1,91 @@
+"""Data parallelism of one chunk, by the policy's ZeRO stage, for dense parameters and experts alike."""
+
+from typing import Protocol
+
+from shardwise.runtime.net.decoder import Chunk
+from shardwise.runtime.parallel.comm import Group
+from shardwise.runtime.parallel.flat import Flat
+from shardwise.runtime.parallel.held import Held, Local, held_by
+from shardwise.runtime.parallel.sharded import Sharded
+from shardwise.runtime.parallel.world import World
+from shardwise.spec.job import Precision
+from shardwise.spec.stack import Stack
+
+
+class Sync(Protocol):
+    def begin(self, last: bool, /) -> None:
+        """Before a micro-batch's backward; `last`: it is the chunk's last of the step."""
+
+    def finish(self, last: bool, /) -> None:
+        """After it."""
+
+    def locals(self) -> list[Local]:
+        """What the optimizer updates; gradients are there after the last `finish`."""
+
+    def gather(self) -> None:
+        """After the optimizer."""
+
+    def clear(self) -> None:
+        """Gradients are zero again."""
+
+    def parameter_bytes(self) -> int:
+        """Held between steps."""
+
+    def gradient_bytes(self) -> int:
+        """Held between micro-batches."""
+
+
+class Flats:
+    """ZeRO 0, 1 or 2: one buffer for dense parameters, one for experts."""
+
+    def __init__(self, flats: list[Flat]) -> None:
+        self.flats = flats
+
+    def begin(self, last: bool, /) -> None:
+        for flat in self.flats:
+            flat.begin(sync=last)
+
+    def finish(self, _: bool, /) -> None:
+        for flat in self.flats:
+            flat.finish()
+
+    def locals(self) -> list[Local]:
+        return [local for flat in self.flats for local in flat.locals()]
+
+    def gather(self) -> None:
+        for flat in self.flats:
+            flat.gather()
+
+    def clear(self) -> None:
+        for flat in self.flats:
+            flat.clear()
+
+    def parameter_bytes(self) -> int:
+        return sum(flat.parameters.numel() * flat.parameters.element_size() for flat in self.flats)
+
+    def gradient_bytes(self) -> int:
+        return sum(flat.gradients.numel() * flat.gradients.element_size() for flat in self.flats)
+
+
+def sync_of(chunk: Chunk, world: World, precision: Precision, stack: Stack) -> Sync:
+    zero = world.policy.zero
+    if zero == 3 and world.dp.size > 1:
+        return Sharded(chunk, world, precision)
+    held = held_by(chunk)
+    flats = []
+    for expert in (False, True):
+        kind = [h for h in held if h.piece.expert == expert]
+        if kind:
+            flats.append(_flat(kind, world, stack, expert=expert))
+    return Flats(flats)
+
+
+def _flat(held: list[Held], world: World, stack: Stack, *, expert: bool) -> Flat:
+    policy = world.policy
+    everyone = world.edp if expert else world.dp
+    shard, replica = (everyone, Group("dp", (world.rank,), 0)) if expert else (world.shard, world.replica)
+    zero = policy.zero
+    if zero == 0 or shard.size == 1:
+        zero, shard, replica = 0, everyone, Group("dp", (world.rank,), 0)
+    bytes_ = max(stack.bucket_bytes, stack.bucket_bytes_per_rank * shard.size)
+    return Flat(held, world, shard, replica, zero, bytes_, policy.overlap_grad)

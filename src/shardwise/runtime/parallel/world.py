@@ -1,0 +1,108 @@
+"""Which ranks share what: the groups of this rank, in the placement the planner assumes.
+
+Ranks are numbered tensor-parallel first, then context, data and pipeline. Experts cut the ranks of one stage anew:
+their own tensor parallelism first, then expert parallelism, then what replicates them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from shardwise.runtime.parallel.comm import CONTROL, Comm, Group
+from shardwise.spec.policy import Policy
+
+Table = NDArray[np.int64]
+WAIT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class World:
+    policy: Policy
+    comm: Comm
+    rank: int
+    device: torch.device
+    tp: Group
+    cp: Group
+    dp: Group
+    """ranks with the same dense parameters: data and context parallel"""
+    shard: Group
+    """those of them over which ZeRO shards"""
+    replica: Group
+    """those of them that hold the same shard"""
+    ep: Group
+    etp: Group
+    edp: Group
+    """ranks with the same experts"""
+    ends: Group
+    """first and last stage, which both hold a tied vocabulary table"""
+    everyone: Group
+    stage: int
+    data_index: int
+    """which share of the batch this rank reads"""
+    wait: timedelta
+    """how long a rank waits for a message"""
+    loss_tokens: int
+    """tokens of a whole step: what the sum of their losses is divided by"""
+
+    @property
+    def size(self) -> int:
+        return self.everyone.size
+
+
+def etp_of(policy: Policy) -> int:
+    return policy.etp or (1 if policy.ep > 1 else policy.tp)
+
+
+def world_of(policy: Policy, device: torch.device, loss_tokens: int, wait: timedelta = WAIT) -> World:
+    """Every rank of the initialised process group calls this with the same policy."""
+    size, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
+    if size != policy.gpus:
+        raise ValueError(
+            f"nproc: {size} ranks were started, the policy needs {policy.gpus}; write --nproc {policy.gpus}"
+        )
+    table = np.arange(size).reshape(policy.pp, policy.dp, policy.cp, policy.tp)
+    shard = policy.shard_group or policy.dp * policy.cp
+    data = table.reshape(policy.pp, -1, shard, policy.tp)
+    etp = etp_of(policy)
+    inner = policy.ep * etp
+    experts = table.reshape(policy.pp, -1, policy.ep, etp) if (policy.dp * policy.cp * policy.tp) % inner == 0 else None
+    whole = table.reshape(policy.pp, policy.dp * policy.cp, policy.tp)
+    alone = table.reshape(-1, 1)
+    place = [int(i[0]) for i in np.nonzero(table == rank)]
+
+    def lines(axis: str, cut: Table, along: int) -> Group:
+        return _group(axis, np.moveaxis(cut, along, -1).reshape(-1, cut.shape[along]), rank, wait)
+
+    return World(
+        policy=policy, comm=Comm(), rank=rank, device=device,
+        tp=lines("tp", table, 3), cp=lines("cp", table, 2), dp=lines("dp", whole, 1),
+        shard=lines("dp", data, 2), replica=lines("dp", data, 1),
+        ep=_group("ep", alone, rank, wait) if experts is None else lines("ep", experts, 2),
+        etp=_group("etp", alone, rank, wait) if experts is None else lines("etp", experts, 3),
+        edp=_group("dp", alone, rank, wait) if experts is None else lines("dp", experts, 1),
+        ends=_ends(table, rank, wait), everyone=_group(CONTROL, table.reshape(1, -1), rank, wait),
+        stage=place[0], data_index=place[1], loss_tokens=loss_tokens, wait=wait,
+    )  # fmt: skip
+
+
+def _ends(table: Table, rank: int, wait: timedelta) -> Group:
+    return _group("pp", table[[0, -1]].reshape(2, -1).T if table.shape[0] > 1 else table.reshape(-1, 1), rank, wait)
+
+
+def _group(axis: str, rows: Table, rank: int, wait: timedelta) -> Group:
+    return group_of(axis, [tuple(int(r) for r in row) for row in rows], rank, wait)
+
+
+def group_of(axis: str, rows: Sequence[tuple[int, ...]], rank: int, wait: timedelta) -> Group:
+    """The row with this rank; all ranks call this with the same rows, since torch numbers its groups by their order."""
+    found = Group(axis, (rank,), 0)
+    for ranks in rows:
+        handle = dist.new_group(list(ranks), timeout=wait) if len(ranks) > 1 else None
+        if rank in ranks:
+            found = Group(axis, ranks, ranks.index(rank), handle)
+    return found

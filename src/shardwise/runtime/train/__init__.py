@@ -1,0 +1,1 @@
+"""The training loop: data, optimizer, logs, checkpoints, restarts."""

@@ -1,0 +1,88 @@
+"""A checkpoint resumes the run bit for bit, in any other layout to rounding, and is whole or not there."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from training import GPT, RATE, batch_for, task_of  # noqa: E402
+
+from shardwise.runtime.train.checkpoint import load, newest, rectangles, save  # noqa: E402
+from shardwise.runtime.train.engine import Engine  # noqa: E402
+from shardwise.runtime.train.fork import forked  # noqa: E402
+from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.spec.policy import Policy  # noqa: E402
+
+BEFORE, AFTER = 2, 4
+LAYOUTS = {
+    "the same": Policy(dp=2, tp=2, zero=1),
+    "zero 3": Policy(dp=4, zero=3),
+    "stages": Policy(pp=2, dp=2, zero=0),
+    "zero 2": Policy(dp=4, zero=2),
+    "zero 3 x tp": Policy(dp=2, tp=2, zero=3),
+}
+
+
+def run(policy: Policy, steps: int, *, start: Path | None = None, end: Path | None = None) -> list[float]:
+    engine = Engine(task_of(GPT, policy), torch.device("cpu"), OptimizerSettings())
+    first = 0 if start is None else load(engine, start)
+    losses = []
+    for step in range(first, steps):
+        part = engine.accumulate(batch_for(engine, step)).double() / engine.world.tp.size
+        losses.append(float(engine.world.comm.all_reduce(part, engine.world.everyone)))
+        engine.update(RATE)
+    if end is not None:
+        save(engine, end, steps)
+    return losses
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory):
+    """Losses of an unbroken run, and of runs of each layout that go on from each other's checkpoint."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+
+    def work(_: int):
+        whole = run(LAYOUTS["the same"], AFTER)
+        found = {}
+        for name in ("the same", "zero 3"):
+            run(LAYOUTS[name], BEFORE, end=folder / name.replace(" ", "-"))
+        for name, policy in LAYOUTS.items():
+            found["the same", name] = run(policy, AFTER, start=newest(folder / "the-same"))
+        found["zero 3", "stages"] = run(LAYOUTS["stages"], AFTER, start=newest(folder / "zero-3"))
+        return whole, found
+
+    return forked(4, work)[0]
+
+
+def test_bit_for_bit(resumed) -> None:
+    whole, found = resumed
+    assert found["the same", "the same"] == whole[BEFORE:]
+
+
+def test_other_layouts(resumed) -> None:
+    whole, found = resumed
+    for losses in found.values():
+        assert losses == pytest.approx(whole[BEFORE:], abs=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 3, 2)])
+def test_rectangles_are_the_run(shape: tuple) -> None:
+    whole = torch.arange(12).view(shape)
+    for first, count in product(range(12), range(13)):
+        if first + count <= 12:
+            blocks = [
+                whole[tuple(slice(o, o + n) for o, n in zip(offsets, sizes, strict=True))].flatten()
+                for offsets, sizes in rectangles(shape, first, count)
+            ]
+            found = torch.cat(blocks).tolist() if blocks else []
+            assert found == list(range(first, first + count))
+
+
+def test_half_written_ones_are_not_seen(tmp_path) -> None:
+    (tmp_path / ".step-00000009").mkdir()
+    assert newest(tmp_path) is None
+    (tmp_path / "step-00000004").mkdir()
+    (tmp_path / "step-00000010").mkdir()
+    assert newest(tmp_path).name == "step-00000010"
+    assert newest(tmp_path / "nowhere") is None

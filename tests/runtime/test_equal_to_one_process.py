@@ -1,0 +1,139 @@
+"""Every strategy, alone and combined, trains as one process does: losses, gradients and gradient norms."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+torch = pytest.importorskip("torch")
+from training import MODELS, Trained, assembled, task_of, together, train  # noqa: E402
+
+from shardwise.spec.policy import Policy  # noqa: E402
+
+STEPS = 2
+CASES = {
+    2: {
+        "dp": ("llama", Policy(dp=2, zero=0)),
+        "dp, no overlap": ("gpt", Policy(dp=2, zero=0, overlap_grad=False)),
+        "zero 1": ("llama", Policy(dp=2, zero=1, micro_batch=2)),
+        "zero 2": ("gpt", Policy(dp=2, zero=2)),
+        "zero 3": ("llama", Policy(dp=2, zero=3)),
+        "zero 3, tied": ("gpt", Policy(dp=2, zero=3, micro_batch=2)),
+        "tp": ("gpt", Policy(tp=2, sp=False)),
+        "tp with sequence parallel": ("llama", Policy(tp=2)),
+        "tp with sequence parallel, gpt": ("gpt", Policy(tp=2, micro_batch=2)),
+        "pp 1f1b": ("gpt", Policy(pp=2)),
+        "cp": ("llama", Policy(cp=2)),
+        "experts, dp": ("moe", Policy(dp=2, zero=0)),
+        "ep": ("moe", Policy(dp=2, ep=2)),
+        "experts cut by tp": ("moe", Policy(tp=2)),
+        "full recompute": ("llama", Policy(tp=2, recompute="full")),
+        "some layers recompute": ("gpt", Policy(dp=2, recompute="full", recompute_layers=2)),
+        "plain attention": ("llama", Policy(dp=2, attention="plain")),
+        "selective recompute": ("llama", Policy(dp=2, attention="plain", recompute="selective")),
+    },
+    4: {
+        "hsdp": ("llama", Policy(dp=4, zero=3, shard_group=2)),
+        "zero 1 over half of dp": ("llama", Policy(dp=4, zero=1, shard_group=2)),
+        "dp x tp": ("gpt", Policy(dp=2, tp=2, zero=1)),
+        "zero 3 x tp": ("gpt", Policy(dp=2, tp=2, zero=3)),
+        "zero 2 x tp": ("llama", Policy(dp=2, tp=2, zero=2)),
+        "pp x zero 3": ("llama", Policy(pp=2, dp=2, zero=3)),
+        "pp x tp, tied": ("gpt", Policy(pp=2, tp=2)),
+        "cp x tp": ("llama", Policy(cp=2, tp=2)),
+        "cp x dp, zero 3": ("gpt", Policy(cp=2, dp=2, zero=3)),
+        "ep over tp and dp": ("moe", Policy(dp=2, tp=2, ep=4)),
+        "ep, zero 3": ("moe", Policy(dp=4, ep=2, zero=3)),
+        "ep x cp": ("moe", Policy(dp=2, cp=2, ep=2)),
+        "pp x ep": ("moe", Policy(pp=2, dp=2, ep=2)),
+        "pp 4": ("llama", Policy(pp=4)),
+    },
+}
+EIGHT = {
+    "pp x dp x tp, zero 3": ("llama", Policy(pp=2, dp=2, tp=2, zero=3)),
+    "pp x cp x tp": ("gpt", Policy(pp=2, cp=2, tp=2)),
+    "pp x tp x dp x ep": ("moe", Policy(pp=2, tp=2, dp=2, ep=2, zero=1)),
+    "zb_v x tp x zero 3": ("llama", Policy(pp=2, vpp=2, schedule="zb_v", tp=2, dp=2, zero=3)),
+    "cp x tp x dp, recompute": ("llama", Policy(cp=2, tp=2, dp=2, recompute="full")),
+}
+
+
+@cache
+def alone(name: str, steps: int) -> Trained:
+    return train(task_of(MODELS[name], Policy(zero=0)), steps)
+
+
+def hold_together(name: str, ranks: list[Trained], steps: int) -> None:
+    reference = alone(name, steps)
+    for rank in ranks:
+        assert rank.losses == pytest.approx(reference.losses, abs=1e-5)
+        assert rank.norms == pytest.approx(reference.norms, rel=1e-4)
+    whole, expected = assembled(ranks), assembled([reference])
+    assert whole.keys() == expected.keys()
+    for key, gradient in expected.items():
+        assert np.abs(whole[key] - gradient).max() <= 1e-5, key
+        assert np.abs(gradient).max() > 0, f"{key} never entered the loss"
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The results of all cases with so many ranks: started once."""
+
+    @cache
+    def of(ranks: int) -> dict[str, list[Trained]]:
+        cases = CASES[ranks]
+        found = together([task_of(MODELS[name], policy) for name, policy in cases.values()], STEPS)
+        return dict(zip(cases, found, strict=True))
+
+    return of
+
+
+@pytest.mark.parametrize("case", CASES[2])
+def test_two_ranks(case: str, trained) -> None:
+    hold_together(CASES[2][case][0], trained(2)[case], STEPS)
+
+
+@pytest.mark.parametrize("case", CASES[4])
+def test_four_ranks(case: str, trained) -> None:
+    hold_together(CASES[4][case][0], trained(4)[case], STEPS)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_gradients_in_many_messages(overlap: bool) -> None:
+    """Small buckets that cut through parameters, leaving under the backward pass or after it."""
+    tasks = [task_of(MODELS["gpt"], Policy(dp=2, zero=zero, overlap_grad=overlap)) for zero in (0, 1, 2)]
+    tasks = [replace(task, stack=replace(task.stack, bucket_bytes=9_000.0)) for task in tasks]
+    for of_task in together(tasks, STEPS):
+        hold_together("gpt", of_task, STEPS)
+
+
+def test_other_ways_over_context_parallel_ranks() -> None:
+    """Heads exchanged for sequence (Ulysses), and keys and values gathered."""
+    tasks = [task_of(MODELS["llama"], Policy(cp=2), across=across) for across in ("ulysses", "gather")]
+    for of_task in together(tasks, STEPS):
+        hold_together("llama", of_task, STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", EIGHT)
+def test_eight_ranks_over_twenty_steps(case: str) -> None:
+    name, policy = EIGHT[case]
+    hold_together(name, together([task_of(MODELS[name], policy)], 20)[0], 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", CASES)
+def test_all_over_twenty_steps(ranks: int) -> None:
+    cases = CASES[ranks]
+    found = together([task_of(MODELS[name], policy) for name, policy in cases.values()], 20)
+    for (name, _), of_case in zip(cases.values(), found, strict=True):
+        hold_together(name, of_case, 20)
+
+
+def test_a_wrong_gradient_is_seen() -> None:
+    """Two ranks that never add up their gradients: the comparison above must fail."""
+    reference = alone("llama", STEPS)
+    half = Trained(reference.losses, reference.norms, [(*p[:-1], p[-1] * 0.5) for p in reference.pieces])
+    with pytest.raises(AssertionError):
+        hold_together("llama", [half], STEPS)

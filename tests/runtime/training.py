@@ -1,0 +1,102 @@
+"""Small models and batches for tests that train: losses and whole gradients of a policy, on forked ranks."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from msgspec.structs import replace
+
+from shardwise.arch import model_from_shape
+from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.fork import forked
+from shardwise.runtime.train.optimizer import OptimizerSettings
+from shardwise.runtime.train.task import Task
+from shardwise.spec.job import PRECISIONS, Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policy
+from shardwise.spec.stack import stack_of
+
+SEQ, BATCH, RATE = 16, 4, 1e-3
+
+
+def shaped(name: str, **more) -> Model:
+    given = {"layers": 4, "hidden": 32, "heads": 8, "kv_heads": 4, "ffn": 96, "glu": True, "vocab": 128, "tied": False}
+    return model_from_shape(name, **{**given, **more})
+
+
+LLAMA = shaped("llama")
+GPT = replace(shaped("gpt", kv_heads=8, glu=False, tied=True, positions=SEQ), dropout=False)
+MOE = shaped("moe", layers=2, experts=8, top_k=2, expert_ffn=32, shared_ffn=64)
+MODELS = {"llama": LLAMA, "gpt": GPT, "moe": MOE}
+
+
+@dataclass
+class Trained:
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    pieces: list[tuple] = field(default_factory=list)
+    """of the first step's gradient: name, whole shape, offsets, local shape, first element, values"""
+
+
+def task_of(model: Model, policy: Policy, precision: str = "fp32", **more) -> Task:
+    policy = replace(policy, sp=policy.sp and policy.tp > 1)
+    job = Job(seq=SEQ, global_batch=BATCH, precision=PRECISIONS[precision])
+    return Task(model=model, job=job, policy=policy, stack=stack_of("shardwise"), **more)
+
+
+def batch_for(engine: Engine, step: int):
+    """The same random tokens in every layout, dealt out as the policy says."""
+    task = engine.task
+    generator = torch.Generator().manual_seed(step)
+    rows = torch.randint(0, task.model.vocab, (BATCH, SEQ + 1), generator=generator)
+    share, at = BATCH // task.policy.dp, engine.context.positions
+    mine = rows[engine.world.data_index * share :][:share].t()
+
+    def micro_batch(index: int):
+        part = mine[:, index * task.policy.micro_batch :][:, : task.policy.micro_batch]
+        return part[at].contiguous(), part[at + 1].contiguous()
+
+    return micro_batch
+
+
+def train(task: Task, steps: int) -> Trained:
+    engine = Engine(task, torch.device("cpu"), OptimizerSettings())
+    found = Trained()
+    for step in range(steps):
+        part = engine.accumulate(batch_for(engine, step)).double() / engine.world.tp.size
+        found.losses.append(float(engine.world.comm.all_reduce(part, engine.world.everyone)))
+        if step == 0:
+            found.pieces = gradient_pieces(engine)
+        found.norms.append(engine.update(RATE))
+    return found
+
+
+def gradient_pieces(engine: Engine) -> list[tuple]:
+    found = []
+    for local in engine.locals():
+        for span in local.spans:
+            piece = span.held.piece
+            values = local.grad[span.at : span.at + span.length].clone().numpy()
+            found.append((piece.name, piece.shape, piece.offsets, piece.local_shape, span.first, values))
+    return found
+
+
+def assembled(trained: list[Trained]) -> dict[str, np.ndarray]:
+    """Whole gradients from all ranks' pieces; every element must be there."""
+    whole: dict[str, np.ndarray] = {}
+    blocks: dict[tuple, np.ndarray] = {}
+    for name, shape, offsets, local, first, values in (p for t in trained for p in t.pieces):
+        block = blocks.setdefault((name, shape, offsets, local), np.full(int(np.prod(local)), np.nan))
+        block[first : first + len(values)] = values
+    for (name, shape, offsets, local), block in blocks.items():
+        target = whole.setdefault(name, np.full(shape, np.nan))
+        target[tuple(slice(o, o + n) for o, n in zip(offsets, local, strict=True))] = block.reshape(local)
+    assert not any(np.isnan(g).any() for g in whole.values())
+    return whole
+
+
+def together(tasks: list[Task], steps: int) -> list[list[Trained]]:
+    """Several tasks of the same number of ranks, one after another, on one set of ranks."""
+    ranks = tasks[0].policy.gpus
+    by_rank = forked(ranks, lambda _: [train(task, steps) for task in tasks])
+    return [list(of_task) for of_task in zip(*by_rank, strict=True)]
