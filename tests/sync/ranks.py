@@ -1,6 +1,6 @@
 """Real processes: torch is imported once, then the ranks fork and run every example in turn.
 
-Called as `ranks.py FOLDER`; rank r leaves FOLDER/r.pt with parameters, traces and the bytes it handed to the network,
+Called as `ranks.py FOLDER first` (one example of each strategy) or `ranks.py FOLDER all`; rank r leaves FOLDER/r.pt with parameters, traces and the bytes it handed to the network,
 counted where torch takes them, not where the strategy reports them.
 """
 
@@ -84,22 +84,30 @@ def sharded(rank: int, *, hooked: bool) -> torch.Tensor:
     return train(model, torch.optim.SGD(model.parameters(), lr=0.05), rank)
 
 
-def work(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / "store"), task.WORKERS)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=task.WORKERS)
+def more(counter: Counter, rank: int):
+    """Another number of workers, another optimizer, the library's all-reduce, torch's own wrappers."""
     small = dist.new_group(list(range(SMALL)))
-    counter = Counter()
     found = {}
-    for name, strategy in task.EXAMPLES.items():
-        found[name] = run(strategy, counter, rank)
     for name in task.FIRST if rank < SMALL else ():
-        found[f"{name}/3"] = run(task.EXAMPLES[name], counter, rank, small)
+        if not name.startswith("hierarchical"):
+            found[f"{name}/3"] = run(task.EXAMPLES[name], counter, rank, small)
     for name in task.FAMILIAR:
         found[f"{name}/library"] = run(task.EXAMPLES[name], counter, rank, exact=False)
         found[f"{name}/adamw"] = run(task.EXAMPLES[name], counter, rank, optimizer_fn=task.adamw)
     found["ddp"] = {name: hooked(task.EXAMPLES[name], rank) for name in task.HOOKED}
     found["fsdp"] = {"native": sharded(rank, hooked=False), "hooked": sharded(rank, hooked=True)}
+    return found
+
+
+def work(rank: int, folder: Path, which: str) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), task.WORKERS)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=task.WORKERS)
+    counter, found = Counter(), {}
+    for name in task.FIRST if which == "first" else task.EXAMPLES:
+        found[name] = run(task.EXAMPLES[name], counter, rank)
+    if which == "all":
+        found |= more(counter, rank)
     torch.save(found, folder / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
@@ -111,7 +119,7 @@ def main() -> int:
         child = os.fork()
         if child == 0:
             try:
-                work(rank, folder)
+                work(rank, folder, sys.argv[2])
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)

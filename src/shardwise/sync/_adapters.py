@@ -27,36 +27,43 @@ def _need_gradient_only(what: str, strategy: Strategy) -> None:
 class _Rows:
     """One strategy on rows that come in turn (buckets, shards), each with its own state."""
 
-    def __init__(self, strategy: Strategy, group: Any, seed: int) -> None:
-        self.strategy, self.group, self.seed = strategy, group, seed
-        self.held: dict[Any, tuple[GroupComm, State, int]] = {}
+    def __init__(self, strategy: Strategy, group: Any, seed: int, dense_steps: int) -> None:
+        self.strategy, self.group, self.seed, self.dense_steps = strategy, group, seed, dense_steps
+        self.held: dict[Any, tuple[GroupComm, State]] = {}
+        self.steps: dict[Any, int] = {}
 
     def direction(self, key: Any, layout: Layout, row: Tensor) -> Tensor:
-        """A row whose layout changed starts anew: DistributedDataParallel rebuilds its buckets after the first step."""
         n, rank = dist.get_world_size(self.group), dist.get_rank(self.group)
         g = row.detach().float()[None]
         if key not in self.held or self.held[key][0].layout != layout:
             self.strategy.check(n)
             comm = GroupComm(layout, list(range(n)), rank, group=self.group, seed=self.seed, device=row.device)
-            self.held[key] = (comm, self.strategy.init(comm, g * 0.0), 0)
-        comm, state, step = self.held[key]
-        comm.step = step
-        out = self.strategy.on_grad(comm, state, g * 0.0, g, 1.0, step)[0]
-        self.held[key] = (comm, state, step + 1)
-        return out.to(row.dtype)
+            self.held[key] = (comm, self.strategy.init(comm, g * 0.0))
+        comm, state = self.held[key]
+        comm.step = step = self.steps.get(key, 0)
+        self.steps[key] = step + 1
+        if step < self.dense_steps:
+            return comm.mean(g)[0].to(row.dtype)
+        return self.strategy.on_grad(comm, state, g * 0.0, g, 1.0, step)[0].to(row.dtype)
 
 
-def ddp_hook(strategy: Strategy, *, group: Any = None, seed: int = 0) -> tuple[_Rows, Callable[[_Rows, Any], Any]]:
+REBUILT = 2
+"""steps until DistributedDataParallel has rebuilt its buckets; an error kept before would be lost, so they go dense"""
+
+
+def ddp_hook(
+    strategy: Strategy, *, group: Any = None, seed: int = 0
+) -> tuple[_Rows, Callable[[_Rows, dist.GradBucket], torch.futures.Future[Tensor]]]:
     """(state, hook) for `register_comm_hook`. Learning rates are unknown there, so `fold_lr` has no effect."""
     _need_gradient_only("DistributedDataParallel", strategy)
 
-    def hook(rows: _Rows, bucket: Any) -> Any:
+    def hook(rows: _Rows, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         shapes = [(str(i), tuple(p.shape)) for i, p in enumerate(bucket.parameters())]
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         future.set_result(rows.direction(bucket.index(), Layout.named(shapes), bucket.buffer()))
         return future
 
-    return _Rows(strategy, group, seed), hook
+    return _Rows(strategy, group, seed, REBUILT), hook
 
 
 def fsdp_hook(strategy: Strategy, group: Any, *, seed: int = 0) -> Callable[[Tensor], None]:
@@ -64,7 +71,7 @@ def fsdp_hook(strategy: Strategy, group: Any, *, seed: int = 0) -> Callable[[Ten
     _need_gradient_only("FSDP2", strategy)
     if strategy.name == "power_sgd":
         raise ValueError("strategy: power_sgd needs whole matrices, and FSDP2 hands over shards; use mem_sgd or psgd")
-    rows = _Rows(strategy, group, seed)
+    rows = _Rows(strategy, group, seed, 0)
 
     def hook(shard: Tensor) -> None:
         shard.copy_(rows.direction("shard", Layout.flat(shard.numel()), shard.view(-1)).view(shard.shape))
