@@ -1,7 +1,8 @@
 """Real processes: torch is imported once, then the ranks fork and run every example in turn.
 
-Called as `ranks.py FOLDER first` (one example of each strategy) or `ranks.py FOLDER all`; rank r leaves FOLDER/r.pt with parameters, traces and the bytes it handed to the network,
-counted where torch takes them, not where the strategy reports them.
+Called as `ranks.py FOLDER first` (one example of each strategy) or `ranks.py FOLDER all`; rank r leaves FOLDER/r.pt
+with parameters, traces and the bytes it handed to the network, counted where torch takes them, not where the strategy
+reports them.
 """
 
 import os

@@ -13,6 +13,7 @@ VERBS: dict[str, str] = {
     "simulate": "A step in time: schedules compared, bubble, stragglers, jitter, a trace.",
     "stages": "The best layers for each pipeline stage, and which of them recompute.",
     "search": "Layers, recompute, GPUs and TP of each stage: five methods, one space.",
+    "sync": "Data parallelism that communicates less: list, cost, simulate, reproduce.",
     "validate": "Predictions held against a table of measured runs.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
     "models": "The models shardwise knows, or everything about one of them.",

@@ -53,11 +53,11 @@ REBUILT = 2
 
 def ddp_hook(
     strategy: Strategy, *, group: Any = None, seed: int = 0
-) -> tuple[_Rows, Callable[[_Rows, dist.GradBucket], torch.futures.Future[Tensor]]]:
+) -> tuple[_Rows, Callable[[_Rows, Any], torch.futures.Future[Tensor]]]:
     """(state, hook) for `register_comm_hook`. Learning rates are unknown there, so `fold_lr` has no effect."""
     _need_gradient_only("DistributedDataParallel", strategy)
 
-    def hook(rows: _Rows, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def hook(rows: _Rows, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
         shapes = [(str(i), tuple(p.shape)) for i, p in enumerate(bucket.parameters())]
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         future.set_result(rows.direction(bucket.index(), Layout.named(shapes), bucket.buffer()))

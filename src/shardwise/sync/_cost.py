@@ -35,9 +35,7 @@ class Flat:
 
     def __post_init__(self) -> None:
         if not (self.latency_s >= 0.0 and self.bytes_per_s > 0.0):
-            raise ValueError(
-                f"network: latency {self.latency_s:g} s, {self.bytes_per_s:g} bytes/s; both positive"
-            )
+            raise ValueError(f"network: latency {self.latency_s:g} s, {self.bytes_per_s:g} bytes/s; both positive")
 
     def seconds(self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *,  # noqa: ARG002
                 algorithm: str | None = None) -> float:  # fmt: skip

@@ -63,17 +63,30 @@ def by_worker(work: Callable[..., Array], *arrays: Array) -> Array:
 
 
 def weighted(c: Comm, parts: Array, weights: Array) -> Array:
-    """The sum over workers of weight * part; weights (m, n)."""
+    """The sum over workers of weight * part; weights (m, n). What has no weight may be infinite."""
 
     def scaled(parts: Array, weights: Array) -> Array:
-        return parts * (weights * parts.shape[1])[:, :, None]
+        import torch
+
+        share = (weights * parts.shape[1])[:, :, None]
+        return torch.where(share > 0, parts * share, torch.zeros_like(parts))
 
     return c.fold(local(scaled, parts, weights))
 
 
 def total(c: Comm, numbers: Array) -> Array:
-    """Partial sums (m, k) of all parts, added up at everyone."""
-    return c.mean(numbers) * float(c.n)
+    """Partial sums (m, k) of all parts, added up at everyone; what is not a number is infinitely far."""
+
+    def far(numbers: Array) -> Array:
+        return numbers.nan_to_num(nan=float("inf"), posinf=float("inf"))
+
+    return local(far, c.mean(numbers) * float(c.n))
+
+
+def middle(parts: Array) -> Array:
+    """The median of each coordinate: (m, n, part) -> (m, part)."""
+    ordered, n = parts.sort(dim=1).values, parts.shape[1]
+    return 0.5 * (ordered[:, (n - 1) // 2] + ordered[:, n // 2])
 
 
 def pair_distances(c: Comm, parts: Array) -> Array:

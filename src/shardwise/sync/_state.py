@@ -67,9 +67,7 @@ def _check(strategy: Strategy, comm: Comm, fresh: State, saved: dict[str, Any]) 
     if saved.get("version") != VERSION:
         raise ValueError(f"state: version {saved.get('version')!r} is unknown; this shardwise reads {VERSION}")
     if saved["strategy"] != strategy.name:
-        raise ValueError(
-            f"state: it is of {saved['strategy']}, not of {strategy.name}; wrap with the same one"
-        )
+        raise ValueError(f"state: it is of {saved['strategy']}, not of {strategy.name}; wrap with the same one")
     shapes = dict(zip(comm.layout.names, map(list, comm.layout.shapes), strict=True))
     for name in [*shapes, *saved["shapes"]]:
         if shapes.get(name) != saved["shapes"].get(name):

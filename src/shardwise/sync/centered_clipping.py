@@ -30,8 +30,11 @@ class CenteredClipping(Robust):
 
     def combine(self, c: Comm, state: State, parts: Array) -> Array:
         def clipped(parts: Array, centre: Array, distances: Array) -> Array:
-            factor = (self.radius / distances.sqrt().clamp_min(1e-30)).clamp_max(1.0)
-            return (parts - centre[:, None]) * factor[:, :, None]
+            import torch
+
+            factor = (self.radius / distances.sqrt().clamp_min(1e-30)).clamp_max(1.0)[:, :, None]
+            away = parts - centre[:, None]
+            return torch.where(factor > 0, away * factor, torch.zeros_like(away))
 
         for _ in range(self.iterations):
             distances = centre_distances(c, parts, state["centre"])

@@ -83,9 +83,7 @@ class DeMo(Strategy):
         need_share("decay", self.decay)
         need_count("k", self.k)
         if not 1 <= self.chunk <= 128 or self.k > self.chunk**2:
-            raise ValueError(
-                f"chunk: {self.chunk} with k {self.k}; write a chunk of 1 to 128, k up to its square"
-            )
+            raise ValueError(f"chunk: {self.chunk} with k {self.k}; write a chunk of 1 to 128, k up to its square")
 
     def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
         return {"momentum": x * 0.0}

@@ -22,7 +22,7 @@ class ExactDiffusion(Strategy):
     topology: Topology = field(default_factory=lambda: topology("ring"))
 
     def __post_init__(self) -> None:
-        need(self, self.topology, symmetric=True, why="it diverges unless w_ij = w_ji")
+        need(self, self.topology, symmetric=True, static=True, why="it diverges unless W is fixed and w_ij = w_ji")
 
     def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
         return {"psi": x * 1.0}

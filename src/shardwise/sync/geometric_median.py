@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from shardwise.sync._array import Array, local
 from shardwise.sync._comm import Comm
-from shardwise.sync._robust import Robust, by_worker, centre_distances, weighted
+from shardwise.sync._robust import Robust, by_worker, centre_distances, middle, weighted
 from shardwise.sync._strategy import State, need_count
 
 
@@ -27,7 +27,9 @@ class GeometricMedian(Robust):
             near = 1.0 / distances.sqrt().clamp_min(self.smoothing)
             return near / near.sum()
 
-        shape, centre = (parts.shape[0], parts.shape[1]), c.fold(parts)
+        shape = (parts.shape[0], parts.shape[1])
+        # from the median of coordinates, which one infinite row cannot move
+        centre = local(middle, parts, shape=(parts.shape[0], parts.shape[2]))
         for _ in range(self.iterations):
             distances = centre_distances(c, parts, centre)
             centre = weighted(c, parts, local(lambda d: by_worker(weights, d), distances, shape=shape))

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from shardwise.sync._array import Array, local
 from shardwise.sync._comm import Comm
-from shardwise.sync._robust import Robust
+from shardwise.sync._robust import Robust, middle
 from shardwise.sync._strategy import State
 
 
@@ -16,10 +16,6 @@ class Median(Robust):
     source: ClassVar[str] = "Yin et al. 2018, arXiv:1803.01498"
 
     def combine(self, c: Comm, state: State, parts: Array) -> Array:  # noqa: ARG002
-        def middle(parts: Array) -> Array:
-            ordered, n = parts.sort(dim=1).values, parts.shape[1]
-            return 0.5 * (ordered[:, (n - 1) // 2] + ordered[:, n // 2])
-
         return local(middle, parts, shape=(parts.shape[0], parts.shape[2]))
 
 

@@ -45,7 +45,10 @@ class MemSGD(Strategy):
     @classmethod
     def examples(cls) -> tuple[Strategy, ...]:
         names = ("block_top_k", "top_k", "sign", "rand_k", "qsgd", "low_rank", "natural")
-        return (*(cls(compressor(name)) for name in names), cls(compressor("top_k", ratio=0.05), warmup=2, fold_lr=True))
+        return (
+            *(cls(compressor(name)) for name in names),
+            cls(compressor("top_k", ratio=0.05), warmup=2, fold_lr=True),
+        )
 
 
 STRATEGY = MemSGD
