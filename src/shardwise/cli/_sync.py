@@ -91,13 +91,15 @@ def cost(
     network: PricesMessages
     if on is not None:
         cluster = cluster_of(on)
-        network, many, where = network_of(cluster), workers or cluster.gpus, cluster.name
+        network, where = network_of(cluster), cluster.name
+        many = cluster.gpus if workers is None else workers
         if many > cluster.gpus:
             raise ValueError(f"workers: {many} on {cluster.gpus} GPUs; write at most {cluster.gpus}")
     else:
         wire = latency or DEFAULT_LATENCY
         network = Flat(seconds_of(wire, "latency"), rate_of(str(bandwidth), "bandwidth"))
-        many, where = workers or DEFAULT_WORKERS, f"{bandwidth} each, {wire} a message"
+        where = f"{bandwidth} each, {wire} a message"
+        many = DEFAULT_WORKERS if workers is None else workers
     if not 1 <= many <= MOST_WORKERS:
         raise ValueError(f"workers: {many} is out of range; write 1 to {MOST_WORKERS:,}")
     strategy = strategy_from(name, setting)
@@ -160,7 +162,7 @@ def simulate(
     name: str, *, setting: list[str], workers: int | None, steps: int, lr: float, spread: float, noise: float,
     seed: int, json: bool,
 ) -> int:  # fmt: skip
-    n = workers or DEFAULT_WORKERS
+    n = DEFAULT_WORKERS if workers is None else workers
     for what, value, most in (("workers", n, SIMULATED_WORKERS), ("steps", steps, 1_000_000)):
         if not 1 <= value <= most:
             raise ValueError(f"{what}: {value} is out of range; write a whole number from 1 to {most:,}")

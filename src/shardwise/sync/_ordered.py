@@ -13,7 +13,8 @@ def fold(x: Tensor) -> Tensor:
     """((x_0 + x_1) + x_2) + ...: (k, d) -> (d)."""
     if x.device.type == "cpu" and x.shape[1] > 1:
         # numpy adds whole rows one after the other; torch.sum splits them as it likes
-        return torch.from_numpy(np.add.reduce(x.detach().numpy(), axis=0))
+        with np.errstate(all="ignore"):
+            return torch.from_numpy(np.add.reduce(x.detach().numpy(), axis=0))
     total = x[0]
     for row in x[1:]:
         total = total + row

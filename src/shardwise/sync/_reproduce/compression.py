@@ -33,9 +33,9 @@ def _methods(quick: bool) -> dict[str, Strategy]:
 def run(quick: bool, tell: Tell) -> Result:
     from shardwise.sync._reproduce._problems import LeastSquares, errors, mean
 
-    d, steps = (60, 2000) if quick else (200, 6000)
-    noisy = LeastSquares.of(8, d, spread=0.5, noise=1.0)
-    still = LeastSquares.of(8, d, spread=0.5, noise=0.0)
+    n, d, steps = (4, 60, 2000) if quick else (8, 200, 6000)
+    noisy = LeastSquares.of(n, d, spread=0.5, noise=1.0)
+    still = LeastSquares.of(n, d, spread=0.5, noise=0.0)
     floor, lines, methods = {}, [], _methods(quick)
     exact: dict[str, float] = {}
     for done, (name, strategy) in enumerate(methods.items()):
@@ -47,7 +47,7 @@ def run(quick: bool, tell: Tell) -> Result:
         lines.append(Series(name, tuple((float(t), found[t]) for t in range(0, steps, steps // 100))))
     base = floor["psgd"]
     return Result(
-        title=f"error of the mean model, 8 workers, {d} parameters, Top-K of 5 %",
+        title=f"error of the mean model, {n} workers, {d} parameters, Top-K of 5 %",
         heads=("method", "with noise", "over psgd", "without noise"),
         rows=tuple((name, floor[name], f"{floor[name] / base:.2f}", exact.get(name)) for name in floor),
         checks=(
