@@ -48,7 +48,9 @@ def saved_of(strategy, n: int, layout=LAYOUT):
 
 def load(strategy, saved, n: int, layout=LAYOUT, **options):
     comm = StackComm.of(layout, n)
-    return load_state(strategy, comm, strategy.init(comm, torch.zeros(n, layout.d)), saved, **{"reset": False, **options})
+    return load_state(
+        strategy, comm, strategy.init(comm, torch.zeros(n, layout.d)), saved, **{"reset": False, **options}
+    )
 
 
 def test_state_that_is_the_same_everywhere_moves_to_another_number_of_workers():

@@ -17,8 +17,8 @@ from shardwise.report.sync_figure import figure_of
 from shardwise.spec.load import cluster_of
 from shardwise.sync import Cost, Event, Flat, Layout, Strategy, strategies
 from shardwise.sync._cost import PricesMessages
-from shardwise.sync._torch import torch_on_one_thread
 from shardwise.sync._reproduce import Result, reproduction, reproductions
+from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
 from shardwise.units import count_of, rate_of, seconds_of, time_text
 

@@ -1,6 +1,6 @@
 """Data parallelism that communicates less: one definition to cost, to simulate and to run.
 
-    strategy = sync.strategy("dsgd")                      # or sync.DSGD(...) by class: sync.strategies()["dsgd"](...)
+    strategy = sync.strategy("dsgd", topology=sync.topology("ring"))
     strategy.cost(parameters, network, workers=64)        # no torch needed
     sync.simulate(model_fn, optimizer_fn, strategy, ...)  # n workers in one process
     sync.wrap(model, optimizer, strategy)                 # on any process group of torch
@@ -12,11 +12,13 @@ import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from shardwise.compressors import compressor
 from shardwise.registry import closest, plugins
 from shardwise.sync._cost import Cost, Flat, seconds_of, trace_of
 from shardwise.sync._events import Event
 from shardwise.sync._layout import Layout
 from shardwise.sync._strategy import Strategy
+from shardwise.topologies import topology
 
 if TYPE_CHECKING:
     from shardwise.sync._adapters import ddp_hook, fsdp_hook
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from shardwise.sync._wrap import wrap
 
 __all__ = [
-    "Cost", "Event", "Flat", "Layout", "Strategy", "ddp_hook", "descend", "fsdp_hook", "seconds_of", "simulate",
-    "strategies", "strategy", "trace_of", "wrap",
+    "Cost", "Event", "Flat", "Layout", "Strategy", "compressor", "ddp_hook", "descend", "fsdp_hook", "seconds_of", "simulate",
+    "strategies", "strategy", "topology", "trace_of", "wrap",
 ]  # fmt: skip
 
 _NEED_TORCH = {

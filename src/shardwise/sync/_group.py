@@ -36,7 +36,7 @@ class _Reducing:
 
 class _Mixing:
     def __init__(self, x: Tensor, who: Round, place: int, got: list[Tensor], works: list[Any]) -> None:
-        self.x, self.weights, self.got, self.works = x, who.weights[place], got, works
+        self.x, self.weights, self.got, self.works = x, who.weights[place], got, works  # x stays while it is sent
 
     def wait(self) -> Tensor:
         for work in self.works:
@@ -157,7 +157,7 @@ class GroupComm(TensorComm):
         out = x.contiguous()
         got = [torch.empty_like(out) for _ in who.sources[self.place]]
         sends = [(peer, out) for peer in who.targets[self.place]]
-        return _Mixing(x, who, self.place, got, self._start(sends, zip(who.sources[self.place], got, strict=True)))
+        return _Mixing(out, who, self.place, got, self._start(sends, zip(who.sources[self.place], got, strict=True)))
 
     def _broadcast(self, x: Tensor) -> Tensor:
         row = x.contiguous().clone()
