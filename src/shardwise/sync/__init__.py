@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from shardwise.sync._wrap import wrap
 
 __all__ = [
-    "Cost", "Event", "Flat", "Layout", "Strategy", "compressor", "ddp_hook", "descend", "fsdp_hook", "seconds_of", "simulate",
-    "strategies", "strategy", "topology", "trace_of", "wrap",
+    "Cost", "Event", "Flat", "Layout", "Strategy", "compressor", "ddp_hook", "descend", "fsdp_hook", "seconds_of",
+    "simulate", "strategies", "strategy", "topology", "trace_of", "wrap",
 ]  # fmt: skip
 
 _NEED_TORCH = {
