@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated or run")
 
+from one_thread import one_thread  # noqa: E402, F401
 from shardwise.sync import Layout, simulate, strategies, trace_of  # noqa: E402
 from shardwise.sync._events import broadcast_event  # noqa: E402
 from sync import task  # noqa: E402
@@ -28,14 +29,6 @@ def ranks(folder: Path, which: str):
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(task.WORKERS)]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def simulated(strategy, n: int, optimizer_fn=None):

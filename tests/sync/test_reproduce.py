@@ -10,14 +10,6 @@ from shardwise.sync._reproduce import reproduction, reproductions  # noqa: E402
 FAST = ("divergence", "local_drift", "speedup", "talk_times", "topologies")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def check(name: str) -> None:
     told = []
     result = reproduction(name).run(True, lambda done, of: told.append((done, of)))

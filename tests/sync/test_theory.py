@@ -13,14 +13,6 @@ N = 16
 EXACT = ("gradient_tracking", "exact_diffusion")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def problem(n: int = N) -> LeastSquares:
     return LeastSquares.of(n, 6, spread=1.0, noise=0.0)
 

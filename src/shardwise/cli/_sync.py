@@ -25,7 +25,7 @@ from shardwise.units import count_of, rate_of, seconds_of, time_text
 CHECK_FAILED = 1
 DEFAULT_WORKERS = 64
 DEFAULT_LATENCY = "20 us"
-MOST_WORKERS = 4096
+MOST_WORKERS = 2048
 SIMULATED_WORKERS = 1024
 
 

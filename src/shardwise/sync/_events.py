@@ -14,6 +14,7 @@ from shardwise.topologies import Topology
 FP32 = 4
 SERVER = 0
 """the member that is the server where there is one"""
+EVERYONE: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Event:
     sent: tuple[int, ...]
     """bytes each member sends"""
     peers: tuple[tuple[int, ...], ...]
-    """to whom each member sends"""
+    """to whom each member sends; empty: everyone to everyone"""
 
     def sent_by(self, worker: int) -> int:
         return self.sent[worker // self.stride % self.size]
@@ -61,10 +62,6 @@ def upwards(tree: dict[int, int]) -> list[tuple[int, int]]:
     return sorted(tree.items(), key=lambda edge: (-depth(edge[0]), edge[0]))
 
 
-def _everyone(size: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(j for j in range(size) if j != i) for i in range(size))
-
-
 @lru_cache(maxsize=4096)
 def mean_event(d: int, size: int, stride: int, via: str) -> Event:
     parts = [stop - start for start, stop in part_bounds(d, size)]
@@ -75,10 +72,10 @@ def mean_event(d: int, size: int, stride: int, via: str) -> Event:
         peers = tuple(((i + 1) % size,) if size > 1 else () for i in range(size))
     elif via == "sharded":
         sent = tuple(d - parts[i] + (size - 1) * parts[i] for i in range(size))
-        peers = _everyone(size)
+        peers = EVERYONE
     elif via == "server":
         sent = tuple((size - 1) * d if i == SERVER else d for i in range(size))
-        peers = tuple(p if i == SERVER else (SERVER,) for i, p in enumerate(_everyone(size)))
+        peers = tuple(tuple(range(1, size)) if i == SERVER else (SERVER,) for i in range(size))
     else:
         sent, peers = _tree_traffic(d, size)
     return Event("all_reduce", via, FP32 * d, size, stride, tuple(FP32 * s for s in sent), peers)
@@ -99,14 +96,14 @@ def _tree_traffic(d: int, size: int) -> tuple[tuple[int, ...], tuple[tuple[int, 
 def gather_event(message: int, size: int, stride: int) -> Event:
     """Every member's message reaches every other member."""
     sent = tuple((size - 1) * message for _ in range(size))
-    return Event("all_gather", "ring", size * message, size, stride, sent, _everyone(size))
+    return Event("all_gather", "ring", size * message, size, stride, sent, EVERYONE)
 
 
 @lru_cache(maxsize=4096)
 def collect_event(d: int, size: int, stride: int) -> Event:
     """All-gather of the parts of d numbers: the last parts are shorter."""
     sent = tuple(FP32 * (size - 1) * (stop - start) for start, stop in part_bounds(d, size))
-    return Event("all_gather", "ring", FP32 * d, size, stride, sent, _everyone(size))
+    return Event("all_gather", "ring", FP32 * d, size, stride, sent, EVERYONE)
 
 
 @lru_cache(maxsize=4096)
@@ -114,14 +111,14 @@ def spread_event(d: int, size: int, stride: int) -> Event:
     """All-to-all of the parts of d numbers."""
     parts = [stop - start for start, stop in part_bounds(d, size)]
     sent = tuple(FP32 * (d - parts[i]) for i in range(size))
-    return Event("all_to_all", "pairwise", FP32 * d, size, stride, sent, _everyone(size))
+    return Event("all_to_all", "pairwise", FP32 * d, size, stride, sent, EVERYONE)
 
 
 @lru_cache(maxsize=4096)
 def exchange_event(message: int, size: int, stride: int) -> Event:
     """All-to-all of encoded parts, all of the same length."""
     sent = tuple((size - 1) * message for _ in range(size))
-    return Event("all_to_all", "pairwise", size * message, size, stride, sent, _everyone(size))
+    return Event("all_to_all", "pairwise", size * message, size, stride, sent, EVERYONE)
 
 
 @lru_cache(maxsize=4096)

@@ -101,12 +101,12 @@ def _rounds_of(topology: Topology, n: int) -> tuple[Round, ...]:
 
 
 def _round_of(matrix: Matrix) -> Round:
-    n = len(matrix)
-    heard = [[j for j in range(n) if j != i and matrix[i, j] > SMALL] for i in range(n)]
+    away = matrix * (1.0 - np.eye(len(matrix)))
+    heard = [np.flatnonzero(row > SMALL) for row in away]
     return Round(
-        sources=tuple(map(tuple, heard)),
-        weights=tuple(tuple(float(matrix[i, j]) for j in heard[i]) for i in range(n)),
-        targets=tuple(tuple(i for i in range(n) if j in heard[i]) for j in range(n)),
+        sources=tuple(tuple(h.tolist()) for h in heard),
+        weights=tuple(tuple(matrix[i, h].tolist()) for i, h in enumerate(heard)),
+        targets=tuple(tuple(np.flatnonzero(column > SMALL).tolist()) for column in away.T),
     )
 
 

@@ -56,7 +56,7 @@ def run(quick: bool, tell: Tell) -> Result:
             Check("NEOLITHIC ends within 1.2 of PSGD", floor["neolithic, R 4"] < 1.2 * base),
             Check("EF21-SGD ends 3 times above PSGD or worse", floor["ef21_sgd"] > 3.0 * base),
             Check("EF21-SGDM ends within 1.5 of PSGD", floor["ef21_sgdm"] < 1.5 * base),
-            Check("without feedback it ends 5 times above PSGD or worse", floor["no feedback"] > 5.0 * base),
+            Check("without feedback it ends 3 times above PSGD or worse", floor["no feedback"] > 3.0 * base),
             Check("without noise EF21-SGD is nearer than MEM-SGD", exact["ef21_sgd"] < exact["mem_sgd"]),
         ),
         series=tuple(lines),
