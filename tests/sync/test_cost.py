@@ -82,6 +82,12 @@ def test_rounds():
     assert strategy("psgd").cost(D, ROUNDS, 1).seconds == 0.0
 
 
+def test_a_sharded_server_takes_as_long_as_a_ring():
+    for network in (BYTES, ROUNDS):
+        ring, sharded = (strategy("psgd", via=via).cost(D, network, 16).seconds for via in ("ring", "sharded"))
+        assert sharded == pytest.approx(ring, rel=1e-5)
+
+
 def test_streaming_lowers_the_peak_not_the_sum():
     whole = strategy("diloco", every=100).cost(D, BYTES, 8)
     parts = strategy("streaming_diloco", every=100, fragments=4).cost(D, BYTES, 8)

@@ -129,6 +129,15 @@ def test_what_cannot_work_is_refused():
         sync.fsdp_hook(sync.strategy("power_sgd"), None)
 
 
+def test_closures_are_refused():
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sync.wrap(model, optimizer, sync.strategy("psgd"))
+    with pytest.raises(ValueError, match="closure"):
+        optimizer.step(lambda: 0.0)
+    step(model, optimizer)
+
+
 def test_sharded_parameters_are_refused():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard

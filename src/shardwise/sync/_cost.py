@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shardwise.collectives import collective, collectives
+from shardwise.collectives import collective
 from shardwise.sync._array import Ghost
 from shardwise.sync._comm import Ready
 from shardwise.sync._events import FP32, Event
@@ -17,6 +17,8 @@ from shardwise.sync._strategy import Strategy
 
 _NAMED = {"ring": "ring", "pairwise": "pairwise"}
 """algorithms every network knows for groups of any shape; others are left to its choice"""
+_PLAIN = {"all_to_all": "pairwise", "send": "send"}
+"""what a flat network uses unasked where that is not the ring"""
 
 
 class PricesMessages(Protocol):
@@ -42,8 +44,7 @@ class Flat:
         ranks = int(np.asarray(size))
         if ranks <= 1:
             return 0.0
-        name = algorithm or next(name for name, found in collectives().items() if op in found.ops)
-        found = collective(name)
+        found = collective(algorithm or _PLAIN.get(op, "ring"))
         sent = float(np.max(found.sent(op, ranks, ranks))) * float(np.asarray(bytes_))
         return found.rounds(op, ranks, ranks) * self.latency_s + sent / self.bytes_per_s
 
@@ -84,6 +85,7 @@ def seconds_of(event: Event, network: PricesMessages) -> float:
     if event.algorithm == "sharded":
         halves = [network.seconds(op, event.bytes, event.size, event.stride) for op in ("all_to_all", "all_gather")]
         return float(sum(map(float, halves)))
+    # a placed network has trees only over nodes, so it is left to choose
     name = "tree" if event.algorithm == "tree" and isinstance(network, Flat) else _NAMED.get(event.algorithm)
     return float(network.seconds(event.op, event.bytes, event.size, event.stride, algorithm=name))
 

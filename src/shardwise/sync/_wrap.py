@@ -31,7 +31,11 @@ class Synced:
             optimizer.register_step_post_hook(self._after_step),
         ]
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if kwargs.get("closure") is not None or any(callable(a) and a is not optimizer for a in args):
+            raise ValueError(
+                "step: a closure computes gradients after they would be sent; call backward() before step()"
+            )
         self.comm.step = self.steps
         x, rate = read(self.parameters), rates_of(optimizer, self.parameters)
         gradient = read(self.parameters, gradients=True)
