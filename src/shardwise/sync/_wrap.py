@@ -33,9 +33,7 @@ class Synced:
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if kwargs.get("closure") is not None or any(callable(a) and a is not optimizer for a in args):
-            raise ValueError(
-                "step: a closure computes gradients after they would be sent; call backward() before step()"
-            )
+            raise ValueError("step: a closure computes gradients after they would be sent; call backward() before it")
         self.comm.step = self.steps
         x, rate = read(self.parameters), rates_of(optimizer, self.parameters)
         gradient = read(self.parameters, gradients=True)

@@ -18,6 +18,7 @@ class AsyncSGD(Strategy):
     name: ClassVar[str] = "async_sgd"
     summary: ClassVar[str] = "a server applies steps as they arrive"
     source: ClassVar[str] = "Recht et al. 2011, arXiv:1106.5730; Mishchenko et al. 2022, arXiv:2206.07638"
+    optimizer: ClassVar[str] = "sgd"  # a step that is not done yet must leave no trace in an optimizer's state
 
     periods: tuple[int, ...] = (1,)
     """ticks each worker needs for a step, repeated as needed"""

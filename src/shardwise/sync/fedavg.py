@@ -1,6 +1,7 @@
 """FedAvg: of all workers some are drawn for each round; they train alone and a server averages them by their samples.
 
-Who is not drawn stands still. After a round the workers drawn for the next one hold the server's model.
+Who is not drawn stands still (the state of its optimizer does not). After a round the workers drawn for the next one
+hold the server's model.
 """
 
 import random
