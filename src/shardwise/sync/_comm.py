@@ -45,6 +45,8 @@ class Packets:
     draws: list[list[Draw]] = field(default_factory=list)
     parted: bool = False
     """encoded from (m, parts, length), so decoded to it"""
+    decoded: Array | None = None
+    """kept once known: a simulation would decode every message at its sender and again at its receiver"""
 
 
 class Comm(ABC):

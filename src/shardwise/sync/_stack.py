@@ -80,11 +80,14 @@ class StackComm(TensorComm):
     def _exchange(self, packets: Packets) -> Packets:
         payloads: list[list[object]] = [[] for _ in self.workers]
         draws = [[packets.draws[0][0]] for _ in self.workers]
+        decoded = None if packets.decoded is None else torch.empty_like(packets.decoded)
         for group in self.groups:
             for place, row in enumerate(group):
                 payloads[row] = [packets.payloads[source][place] for source in group]
                 draws[row] = [packets.draws[source][place] for source in group]
-        return Packets(payloads, packets.length, draws, parted=True)
+            if decoded is not None and packets.decoded is not None:
+                decoded[group] = packets.decoded[group].transpose(0, 1)
+        return Packets(payloads, packets.length, draws, parted=True, decoded=decoded)
 
     def _publish(self, codec: Compressor, packets: Packets, d: int) -> Tensor:
         return self._collect(self.decode(codec, packets), d)

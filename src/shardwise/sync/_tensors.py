@@ -34,12 +34,13 @@ class TensorComm(Comm):
         return Packets(payloads, rows.shape[2], draws, parted=x.dim() == 3)
 
     def decode(self, codec: Compressor, packets: Packets) -> Tensor:
-        length = packets.length
-        out = torch.stack([
-            torch.stack([codec.decode(payload, length, draw) for payload, draw in zip(row, draws, strict=True)])
-            for row, draws in zip(packets.payloads, packets.draws, strict=True)
-        ])  # fmt: skip
-        return out if packets.parted else out[:, 0]
+        if packets.decoded is None:
+            out = torch.stack([
+                torch.stack([codec.decode(one, packets.length, draw) for one, draw in zip(row, draws, strict=True)])
+                for row, draws in zip(packets.payloads, packets.draws, strict=True)
+            ])  # fmt: skip
+            packets.decoded = out if packets.parted else out[:, 0]
+        return packets.decoded
 
     def parts(self, x: Tensor) -> Tensor:
         length = part_length(x.shape[1], self.n)
