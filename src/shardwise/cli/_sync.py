@@ -82,26 +82,9 @@ def cost(
 ) -> int:  # fmt: skip
     if (model is None) == (parameters is None):
         raise ValueError("sync cost: write either --model NAME or --parameters NUMBER")
-    if (on is None) == (bandwidth is None):
-        raise ValueError("sync cost: write either --on CLUSTER or --bandwidth RATE (with --latency TIME)")
-    if on is not None and latency is not None:
-        raise ValueError("latency: the cluster states its own; leave it out, or write --bandwidth instead of --on")
     shapes = _shapes(model) if model is not None else Layout.flat(count_of(str(parameters), "parameters"))
     count = shapes.d
-    network: PricesMessages
-    if on is not None:
-        cluster = cluster_of(on)
-        network, where = network_of(cluster), cluster.name
-        many = cluster.gpus if workers is None else workers
-        if many > cluster.gpus:
-            raise ValueError(f"workers: {many} on {cluster.gpus} GPUs; write at most {cluster.gpus}")
-    else:
-        wire = latency or DEFAULT_LATENCY
-        network = Flat(seconds_of(wire, "latency"), rate_of(str(bandwidth), "bandwidth"))
-        where = f"{bandwidth} each, {wire} a message"
-        many = DEFAULT_WORKERS if workers is None else workers
-    if not 1 <= many <= MOST_WORKERS:
-        raise ValueError(f"workers: {many} is out of range; write 1 to {MOST_WORKERS:,}")
+    network, many, where = _network(on, bandwidth, latency, workers)
     strategy = strategy_from(name, setting)
     found = strategy.cost(shapes, network, many)
     dense = strategy_from("psgd", []).cost(shapes, network, many)
@@ -122,6 +105,31 @@ def cost(
     ])  # fmt: skip
     print_notes(notes)
     return 0
+
+
+def _network(
+    on: str | None, bandwidth: str | None, latency: str | None, workers: int | None
+) -> tuple[PricesMessages, int, str]:
+    """(the network, how many workers, its name)."""
+    if (on is None) == (bandwidth is None):
+        raise ValueError("sync cost: write either --on CLUSTER or --bandwidth RATE (with --latency TIME)")
+    if on is not None and latency is not None:
+        raise ValueError("latency: the cluster states its own; leave it out, or write --bandwidth instead of --on")
+    network: PricesMessages
+    if on is not None:
+        cluster = cluster_of(on)
+        network, where = network_of(cluster), cluster.name
+        many = cluster.gpus if workers is None else workers
+        if many > cluster.gpus:
+            raise ValueError(f"workers: {many} on {cluster.gpus} GPUs; write at most {cluster.gpus}")
+    else:
+        wire = latency or DEFAULT_LATENCY
+        network = Flat(seconds_of(wire, "latency"), rate_of(str(bandwidth), "bandwidth"))
+        where = f"{bandwidth} each, {wire} a message"
+        many = DEFAULT_WORKERS if workers is None else workers
+    if not 1 <= many <= MOST_WORKERS:
+        raise ValueError(f"workers: {many} is out of range; write 1 to {MOST_WORKERS:,}")
+    return network, many, where
 
 
 def _shapes(name: str) -> Layout:
