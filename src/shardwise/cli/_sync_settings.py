@@ -1,0 +1,64 @@
+"""`--set name=value` -> a strategy: numbers, lists of them, graphs, compressors and other strategies by name."""
+
+from typing import Any
+
+from shardwise.compressors import compressor, compressors
+from shardwise.registry import closest
+from shardwise.sync import Strategy, strategies, strategy
+from shardwise.topologies import topology
+
+
+def strategy_from(name: str, settings: list[str]) -> Strategy:
+    """compressor.ratio=0.01 sets a compressor's; outer.every=100 an outer strategy's."""
+    if name not in strategies():
+        raise ValueError(f"strategy: {name!r} is unknown; {closest(name, list(strategies()))}")
+    own: dict[str, str] = {}
+    parts: dict[str, list[str]] = {}
+    for text in settings:
+        key, sign, value = text.partition("=")
+        if not sign or not key or not value:
+            raise ValueError(f"set: {text!r}; write name=value, such as every=16 or compressor=top_k")
+        head, dot, rest = key.partition(".")
+        if dot:
+            parts.setdefault(head, []).append(f"{rest}={value}")
+        else:
+            own[key] = value
+    made = strategies()[name]()
+    for head in parts:
+        own.setdefault(head, getattr(getattr(made, head, None), "name", ""))
+    known = {key: _value(key, value, getattr(made, key, None), parts.get(key, [])) for key, value in own.items()}
+    return strategy(name, **known)
+
+
+def _value(key: str, text: str, default: Any, parts: list[str]) -> Any:
+    """Of the kind the default has."""
+    if key in ("inner", "outer"):
+        return strategy_from(text, parts)
+    if key == "compressor":
+        made = compressors().get(text)
+        numbers = {}
+        for part in parts:
+            name, _, value = part.partition("=")
+            numbers[name] = _number(name, value, getattr(made() if made else None, name, 0.0))
+        return compressor(text, **numbers)
+    if parts:
+        raise ValueError(f"set: {key} has no settings of its own; write {key}=value")
+    if key == "topology":
+        return topology(text)
+    if isinstance(default, tuple):
+        return tuple(int(_number(key, word, 0)) for word in text.split(","))
+    if isinstance(default, str):
+        return text
+    return _number(key, text, default)
+
+
+def _number(key: str, text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            raise ValueError(f"{key}: {text!r}; write true or false")
+        return text == "true"
+    try:
+        return int(text) if isinstance(default, int) else float(text)
+    except ValueError:
+        kind = "a whole number" if isinstance(default, int) else "a number"
+        raise ValueError(f"{key}: {text!r} is not {kind}") from None

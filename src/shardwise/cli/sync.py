@@ -1,0 +1,53 @@
+"""`shardwise sync`: data parallelism that communicates less - listed, costed, simulated, published results redone."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from shardwise.cli import _sync
+from shardwise.cli._options import Json
+from shardwise.registry import closest
+
+ACTIONS = ("list", "cost", "simulate", "reproduce")
+Settings = Annotated[
+    list[str] | None, Parameter(name="--set", negative=(), help="A setting as name=value; may repeat: --set every=16.")
+]
+
+
+def sync(
+    action: Annotated[str, Parameter(help="list, cost, simulate or reproduce.")],
+    name: Annotated[str | None, Parameter(help="A strategy; of reproduce: a result, or all.")] = None,
+    /,
+    *,
+    setting: Settings = None,
+    model: Annotated[str | None, Parameter(help="cost: whose parameters, by name or config.json.")] = None,
+    parameters: Annotated[str | None, Parameter(help="cost: their number instead, such as 25.5M.")] = None,
+    workers: Annotated[int | None, Parameter(help="How many; default 64, or the cluster's GPUs.")] = None,
+    on: Annotated[str | None, Parameter(help="cost: a cluster whose network carries it.")] = None,
+    bandwidth: Annotated[str | None, Parameter(help="cost: of each worker, such as 25 Gbps.")] = None,
+    latency: Annotated[str | None, Parameter(help="cost: of a message; default 20 us.")] = None,
+    steps: Annotated[int, Parameter(help="simulate: how many.")] = 1000,
+    lr: Annotated[float, Parameter(help="simulate: learning rate.")] = 0.05,
+    spread: Annotated[float, Parameter(help="simulate: how unequal the workers' data are.")] = 1.0,
+    noise: Annotated[float, Parameter(help="simulate: of the gradients.")] = 1.0,
+    seed: Annotated[int, Parameter(help="simulate: of everything random.")] = 0,
+    figure: Annotated[Path | None, Parameter(help="reproduce: draw it, FILE.svg.")] = None,
+    quick: Annotated[bool, Parameter(help="reproduce: a smaller problem that shows the same.")] = False,
+    json: Json = False,
+) -> int:
+    """Strategies of data parallelism: what there is, bytes and seconds of a step, n workers in one process, and
+    published results redone."""
+    if action not in ACTIONS:
+        raise ValueError(f"sync: {action!r} is no action; {closest(action, list(ACTIONS))}")
+    if action == "list":
+        return _sync.show_list(json)
+    if name is None:
+        raise ValueError(f"sync {action}: of what? `shardwise sync list` has the names")
+    if action == "reproduce":
+        return _sync.reproduce(name, figure, quick, json)
+    settings: dict[str, Any] = {"setting": setting or [], "workers": workers}
+    if action == "cost":
+        return _sync.cost(name, model=model, parameters=parameters, on=on, bandwidth=bandwidth, latency=latency,
+                          json=json, **settings)  # fmt: skip
+    return _sync.simulate(name, steps=steps, lr=lr, spread=spread, noise=noise, seed=seed, json=json, **settings)

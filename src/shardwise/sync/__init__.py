@@ -1,0 +1,60 @@
+"""Data parallelism that communicates less: one definition to cost, to simulate and to run.
+
+    strategy = sync.strategy("dsgd", topology=sync.topology("ring"))
+    strategy.cost(parameters, network, workers=64)        # no torch needed
+    sync.simulate(model_fn, optimizer_fn, strategy, ...)  # n workers in one process
+    sync.wrap(model, optimizer, strategy)                 # on any process group of torch
+
+One file in this folder is one strategy; the registry finds it and the conformance suite runs it.
+"""
+
+import importlib
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from shardwise.compressors import compressor
+from shardwise.registry import closest, plugins
+from shardwise.sync._cost import Cost, Flat, seconds_of, trace_of
+from shardwise.sync._events import Event
+from shardwise.sync._layout import Layout
+from shardwise.sync._strategy import Strategy
+from shardwise.topologies import topology
+
+if TYPE_CHECKING:
+    from shardwise.sync._adapters import ddp_hook, fsdp_hook
+    from shardwise.sync._simulate import descend, simulate
+    from shardwise.sync._wrap import wrap
+
+__all__ = [
+    "Cost", "Event", "Flat", "Layout", "Strategy", "compressor", "ddp_hook", "descend", "fsdp_hook", "seconds_of",
+    "simulate", "strategies", "strategy", "topology", "trace_of", "wrap",
+]  # fmt: skip
+
+_NEED_TORCH = {
+    "ddp_hook": "_adapters", "descend": "_simulate", "fsdp_hook": "_adapters", "simulate": "_simulate", "wrap": "_wrap",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_NEED_TORCH[name]}"), name)
+
+
+@cache
+def strategies() -> dict[str, type[Strategy]]:
+    """Every known strategy by name."""
+    found: dict[str, type[Strategy]] = {}
+    for name, plugin in plugins("shardwise.sync", "STRATEGY").items():
+        if not (isinstance(plugin, type) and issubclass(plugin, Strategy)):
+            raise TypeError(f"sync/{name}.py: STRATEGY is {plugin!r}, not a kind of Strategy")
+        found[name] = plugin
+    return found
+
+
+def strategy(name: str, **settings: Any) -> Strategy:
+    """A strategy by name: strategy('local_sgd', every=16)."""
+    known = strategies()
+    if name not in known:
+        raise ValueError(f"strategy: {name!r} is unknown; {closest(name, list(known))}")
+    return known[name].of(settings)

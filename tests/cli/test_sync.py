@@ -1,0 +1,114 @@
+"""`shardwise sync` as a user meets it."""
+
+import json
+
+import pytest
+
+from shardwise.cli import main
+from shardwise.compressors import compressors
+from shardwise.sync import strategies
+from shardwise.topologies import topologies
+
+COST = ["sync", "cost", "mem_sgd", "--parameters", "25.5M", "--bandwidth", "25 Gbps"]
+
+
+def told(capsys, *words: str):
+    code = main(list(words))
+    return code, capsys.readouterr()
+
+
+def test_list_names_everything(capsys):
+    code, out = told(capsys, "sync", "list")
+    assert code == 0
+    for name in [*strategies(), *topologies(), *compressors()]:
+        assert name in out.out
+    code, out = told(capsys, "sync", "list", "--json")
+    data = json.loads(out.out)
+    assert {entry["name"] for entry in data["strategies"]} == set(strategies())
+    assert set(data) == {"strategies", "topologies", "compressors", "reproductions"}
+
+
+def test_cost_and_its_settings(capsys):
+    code, out = told(capsys, *COST, "--workers", "8", "--set", "compressor=top_k", "--set", "compressor.ratio=0.05",
+                     "--json")  # fmt: skip
+    assert code == 0
+    data = json.loads(out.out)
+    assert data["sent_bytes"] == 7 * 8 * 25.5e6 * 0.05
+    assert data["state_bytes"] == 4 * 25.5e6
+    assert data["psgd_sent_bytes"] == 2 * 7 / 8 * 4 * 25.5e6
+    assert data["events"][0]["op"] == "all_gather"
+
+
+def test_cost_says_when_compression_loses(capsys):
+    _, many = told(capsys, *COST, "--workers", "1000")
+    assert "slower than the dense all-reduce" in many.out
+    _, few = told(capsys, *COST, "--workers", "8")
+    assert "slower than the dense" not in few.out
+
+
+def test_cost_of_a_model_on_a_cluster(capsys):
+    words = ["sync", "cost", "hierarchical", "--model", "llama-3-8b", "--on", "dgx-h100:64"]
+    code, out = told(capsys, *words, "--set", "outer=diloco", "--set", "outer.every=100", "--json")
+    assert code == 0
+    data = json.loads(out.out)
+    assert data["workers"] == 64
+    assert data["period_steps"] == 100
+    assert data["parameters"] == 8_030_261_248
+
+
+def test_simulate(capsys):
+    pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated")
+    words = ["sync", "simulate", "dsgd", "--workers", "8", "--steps", "200", "--set", "topology=ring"]
+    code, out = told(capsys, *words, "--json")
+    assert code == 0
+    data = json.loads(out.out)
+    assert data["error"] > data["psgd_error"] > 0
+    code, out = told(capsys, *words, "--lr", "50")
+    assert code == 1
+    assert "diverged" in out.out
+
+
+def test_reproduce_writes_a_figure(capsys, tmp_path):
+    figure = tmp_path / "times.svg"
+    code, out = told(capsys, "sync", "reproduce", "talk_times", "--figure", str(figure))
+    assert code == 0
+    assert "holds:" in out.out
+    assert "FAILS" not in out.out
+    assert figure.read_text().startswith("<svg")
+    code, out = told(capsys, "sync", "reproduce", "talk_times", "--json")
+    assert json.loads(out.out)["holds"] is True
+
+
+BAD = [
+    (["sync"], "ACTION"),
+    (["sync", "lst"], "did you mean 'list'?"),
+    (["sync", "cost"], "of what?"),
+    (["sync", "cost", "psgd"], "--model NAME or --parameters"),
+    (["sync", "cost", "psgd", "--parameters", "1M"], "--on CLUSTER or --bandwidth"),
+    (["sync", "cost", "psgd", "--parameters", "1M", "--bandwidth", "5"], "bandwidth"),
+    (["sync", "cost", "psdg", "--parameters", "1M", "--bandwidth", "1 Gbps"], "did you mean 'psgd'?"),
+    ([*COST, "--set", "ratio"], "name=value"),
+    ([*COST, "--set", "warmup=soon"], "warmup: 'soon' is not a whole number"),
+    ([*COST, "--set", "fold_lr=maybe"], "true or false"),
+    ([*COST, "--set", "compressor.rate=1"], "did you mean 'ratio'"),
+    ([*COST, "--set", "warmup.x=1"], "has no settings of its own"),
+    ([*COST, "--set", "nothing=1"], "no setting 'nothing'"),
+    ([*COST, "--workers", "0"], "workers"),
+    ([*COST, "--on", "8xh100"], "--on CLUSTER or --bandwidth"),
+    (["sync", "cost", "decentlam", "--set", "topology=static_exp", "--parameters", "1M", "--bandwidth", "1 Gbps"],
+     "it diverges"),
+    (["sync", "cost", "psgd", "--parameters", "1M", "--on", "8xh100", "--workers", "9"], "at most 8"),
+    (["sync", "simulate", "psgd", "--steps", "0"], "steps"),
+    (["sync", "simulate", "psgd", "--lr", "-1"], "lr"),
+    (["sync", "reproduce", "nothing"], "reproduce: 'nothing'"),
+    (["sync", "reproduce", "talk_times", "--figure", "a.png"], ".svg"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "clue"), BAD, ids=[" ".join(words[1:4]) + clue for words, clue in BAD])
+def test_bad_input_ends_with_2_and_one_line(capsys, words, clue):
+    code, out = told(capsys, *words)
+    assert code == 2
+    assert out.out == ""
+    assert clue in out.err
+    assert out.err.count("\n") == 1
