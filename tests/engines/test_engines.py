@@ -126,6 +126,15 @@ def test_a_sweep_is_the_same_on_every_engine(name):
     assert found == expected
 
 
+@pytest.fixture
+def ctrl_c_interrupts():
+    """A shell starts its background jobs with Ctrl-C ignored; here it is to be heard."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_prints_the_points_that_were_done(jobs, capsys, monkeypatch):
     def stop_at(count):

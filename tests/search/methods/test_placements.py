@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from search.problems.placements import DEEPSEEK, SMALL, experts, fabric, ranks
+from placements import DEEPSEEK, SMALL, experts, fabric, ranks
 from shardwise.search.methods import compare, method_of, methods
 from shardwise.spec.policy import Policy
 

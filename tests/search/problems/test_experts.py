@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from search.problems.placements import CORE, LLAMA, MIXTRAL, experts
+from placements import CORE, LLAMA, MIXTRAL, experts
 from shardwise.estimate.closed_form import estimate, network_for
 from shardwise.search.methods import method_of
 from shardwise.search.problems import Drawn, expert_problem, sample_of

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from search.problems.placements import CORE, DEEPSEEK, LLAMA, fabric, ranks
+from placements import CORE, DEEPSEEK, LLAMA, fabric, ranks
 from shardwise.estimate.closed_form import network_for
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
