@@ -87,5 +87,9 @@ def show_frontier(case: Case, corners: list[Corner]) -> None:
 
     print_gap()
     print_table(
-        "what nothing beats in time, memory, cost and GPUs at once", heads, map(cells, _thinned(corners)), words=2
+        "what nothing beats in time, memory, cost and GPUs at once",
+        heads,
+        map(cells, _thinned(corners)),
+        words=2,
+        breaks=1,
     )

@@ -28,14 +28,18 @@ def text_of(value: Cell) -> str:
     return f"{value:.3g}"
 
 
-def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, words: int = 1) -> None:
-    """A table; the first `words` columns are text and stand left, the others are numbers and stand right."""
+def print_table(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, words: int = 1, breaks: int = -1
+) -> None:
+    """A table; the first `words` columns are text and stand left, the others are numbers and stand right. On a page
+    too narrow for all, column `breaks` breaks at its spaces; without one, any but the first does."""
     table = Table(
         title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1),
         collapse_padding=True, show_edge=False,
     )  # fmt: skip
     for index, head in enumerate(heads):
-        table.add_column(head, justify="left" if index < words else "right", overflow="fold", no_wrap=index == 0)
+        whole = index != breaks if breaks >= 0 else index == 0
+        table.add_column(head, justify="left" if index < words else "right", overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*(text_of(cell) for cell in row))
     _console().print(table)

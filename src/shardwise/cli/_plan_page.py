@@ -73,7 +73,7 @@ def show_plan(planned: Planned) -> None:
         row += [*memory, f"{money.seconds / DAY:,.4g}"] if job.tokens else [f"{rate:,.0f}", *memory]
         return [*row, usd_text(money)]
 
-    print_table(f"{planned.case.model.name} on {cluster.name}", heads, map(cells, planned.shown))
+    print_table(f"{planned.case.model.name} on {cluster.name}", heads, map(cells, planned.shown), breaks=0)
     print_notes([f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in planned.ranked.losers],
                 title="why others lose (the best of their kind)")  # fmt: skip
 
