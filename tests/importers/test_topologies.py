@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from topologies import cube_xml, matrix, nccl_xml
+from topology_files import cube_xml, matrix, nccl_xml
 
 from shardwise.cli import main
 from shardwise.importers import nccl_topology, nvidia_smi

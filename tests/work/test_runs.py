@@ -15,15 +15,20 @@ from shardwise.work.runs import runs_of
 
 
 def test_runs_are_neighbours_that_agree():
-    policies = Policies.of(
-        [Policy(tp=2), Policy(tp=2, zero=3), Policy(tp=4), Policy(tp=2), Policy(tp=2, offload="both")]
-    )
+    two = Policy(tp=2)
+    policies = Policies.of([two, Policy(tp=2, zero=3), Policy(tp=4), two, two, Policy(tp=2, offload="both")])
     runs = runs_of(policies, FRAME)
     assert runs.first.tolist() == [0, 2, 3]
-    assert runs.of.tolist() == [0, 0, 1, 2, 2]
-    assert runs.spread(np.array([1.0, 2.0, 3.0])).tolist() == [1, 1, 2, 3, 3]
-    assert runs.spread(7.0).tolist() == [7] * 5
-    assert runs_of(policies.take(np.array([0, 2])), FRAME).of is None
+    assert runs.of.tolist() == [0, 0, 1, 2, 2, 2]
+    assert runs.spread(np.array([1.0, 2.0, 3.0])).tolist() == [1, 1, 2, 3, 3, 3]
+    assert runs.spread(7.0).tolist() == [7] * 6
+
+
+def test_short_runs_are_not_worth_it():
+    policies = Policies.of([Policy(tp=2), Policy(tp=2, zero=3), Policy(tp=4)])
+    runs = runs_of(policies, FRAME)
+    assert runs.of is None
+    assert runs.first.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

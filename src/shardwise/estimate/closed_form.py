@@ -71,7 +71,7 @@ def _memory(work: Work, every_stage: bool) -> Memory:
     """What waits for what does not change what is held, so policies that differ in overlap only are looked at once."""
     policies = work.layout.policies
     runs = runs_of(policies, HELD_BY)
-    if 2 * len(runs.first) > len(policies):
+    if runs.of is None:
         return memory_of(work)
     few = work_of(work.model, work.job, policies.take(runs.first), work.stack, every_stage=every_stage)
     return memory_of(few).spread(runs)

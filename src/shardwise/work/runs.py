@@ -9,6 +9,9 @@ import numpy as np
 from shardwise.spec.policy import Ints, Policies
 from shardwise.work.layout import Numbers
 
+SHORT = 0.5
+"""runs for each policy, above which spreading them out costs more than it saves"""
+
 
 @dataclass(frozen=True)
 class Runs:
@@ -34,4 +37,6 @@ def runs_of(policies: Policies, fields: Sequence[str]) -> Runs:
             column = getattr(policies, name)
             begins[1:] |= column[1:] != column[:-1]
     first = np.flatnonzero(begins)
-    return Runs(first, None if len(first) == len(policies) else np.cumsum(begins) - 1)
+    if len(first) > SHORT * len(policies):
+        return Runs(np.arange(len(policies)), None)
+    return Runs(first, np.cumsum(begins) - 1)
