@@ -45,8 +45,8 @@ class Flat:
         if ranks <= 1:
             return 0.0
         found = collective(algorithm or _PLAIN.get(op, "ring"))
-        sent = float(np.max(found.sent(op, ranks, ranks))) * float(np.asarray(bytes_))
-        return found.rounds(op, ranks, ranks) * self.latency_s + sent / self.bytes_per_s
+        sent = float(np.max(found.sent(op, ranks, 1))) * float(np.asarray(bytes_))
+        return found.rounds(op, ranks, 1) * self.latency_s + sent / self.bytes_per_s
 
 
 @dataclass(frozen=True)
