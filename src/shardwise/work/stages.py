@@ -66,12 +66,17 @@ def stage_columns(model: Model, layout: Layout, stack: Stack, *, every: bool) ->
         columns = np.arange(int(layout.pp.max()), dtype=np.float64)[None, :]
         return np.asarray(np.minimum(columns, layout.pp[:, None] - 1))
     # only with extra prediction layers do the chunks of a stage decide what it holds
-    chunks = layout.vpp if model.mtp_layers else np.ones_like(layout.vpp)
-    degrees, row = np.unique(np.stack([layout.pp, chunks], axis=1), axis=0, return_inverse=True)
-    chosen = [_unlike(model, stack.stage_split, int(pp), int(vpp)) for pp, vpp in degrees]
+    chunks = layout.vpp.astype(np.int64) if model.mtp_layers else np.ones(len(layout.vpp), dtype=np.int64)
+    most = int(chunks.max()) + 1
+    codes = layout.pp.astype(np.int64) * most + chunks
+    # a table look-up: a sort of a large batch would take longer than the rest of this
+    present = np.bincount(codes) > 0
+    row = (np.cumsum(present) - 1)[codes]
+    degrees = [divmod(int(code), most) for code in np.flatnonzero(present)]
+    chosen = [_unlike(model, stack.stage_split, pp, vpp) for pp, vpp in degrees]
     width = max(map(len, chosen))
     table = np.array([[*stages, *[stages[-1]] * (width - len(stages))] for stages in chosen], dtype=np.float64)
-    return np.asarray(table[row.reshape(-1)])
+    return np.asarray(table[row])
 
 
 @lru_cache(maxsize=4096)
