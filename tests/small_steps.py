@@ -42,6 +42,7 @@ def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs
             saved=np.ones(shape),
             once=np.zeros(program.pp),
             logits=np.zeros(program.pp),
+            piles_up=False,
             fragmentation=0.0,
         ),
     )

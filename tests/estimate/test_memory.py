@@ -85,3 +85,13 @@ def test_interleaving_holds_more() -> None:
     plain = of(Policy(dp=8, pp=8), job=job).memory.kinds["activations"][0, 0]
     chunked = of(Policy(dp=8, pp=8, vpp=6, schedule="interleaved"), job=job).memory.kinds["activations"][0, 0]
     assert plain < chunked < 2 * plain
+
+
+@pytest.mark.parametrize(("schedule", "vpp"), [("gpipe", 1), ("looped_bfs", 2)])
+def test_logits_of_every_micro_batch_wait_where_all_forwards_come_first(schedule: str, vpp: int) -> None:
+    piled = of(Policy(dp=8, tp=2, pp=4, vpp=vpp, schedule=schedule))
+    alone = of(Policy(dp=8, tp=2, pp=4))
+    micro_batches = piled.work.layout.micro_batches[0]
+    assert micro_batches == 8
+    assert piled.memory.kinds["logits"][0, -1] == pytest.approx(8 * alone.memory.kinds["logits"][0, -1])
+    assert piled.memory.kinds["logits"][0, :-1].sum() == 0

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.schedules import used
 from shardwise.work import Work
@@ -133,8 +134,14 @@ def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
     if work.model.mtp_layers:
         extra = work.runs.spread(work.kinds[work.model.pattern[-1]].saved_bytes()[0])
         held = held + stages.last * (work.model.mtp_layers * extra)[:, None]
-    logits = stages.last * (depth * head)[:, None]
-    return held * in_flight + stages.last * (depth * rest)[:, None], logits
+    heads = stages.last * np.where(_piles_up(work)[:, None], in_flight, 1.0)
+    logits = heads * (depth * head)[:, None]
+    return held * in_flight + heads * (depth * rest)[:, None], logits
+
+
+def _piles_up(work: Work) -> NDArray[np.bool_]:
+    codes = work.layout.policies.schedule
+    return np.isin(codes, [code for code, schedule in used(codes) if schedule.piles_up])
 
 
 def _gathered(work: Work, parameters: Grid) -> Grid:

@@ -43,6 +43,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """(rank, chunk, pp, vpp) -> which of the model's pp x vpp stages that chunk is"""
     splits_backward: bool = False
     """some or all backwards are two pieces, I and W"""
+    piles_up: bool = False
+    """every forward comes before the first backward, so what the head keeps is there for each micro-batch"""
     tight: bool = False
     """the order leaves no room beside compute: every transfer is waited for"""
     both_ends: bool = False

@@ -10,6 +10,7 @@ def _order(pp: int, _vpp: int, micro_batches: int) -> Orders:
 
 SCHEDULE = Schedule(
     name="gpipe",
+    piles_up=True,
     summary="all forwards, then all backwards; holds every micro-batch",
     in_flight=lambda stage, _pp, _vpp, micro_batches: micro_batches + 0 * stage,
     idle=lambda pp, _vpp, _micro_batches: pp - 1.0,

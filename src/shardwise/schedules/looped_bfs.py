@@ -19,6 +19,7 @@ def _order(pp: int, vpp: int, micro_batches: int) -> Orders:
 
 SCHEDULE = Schedule(
     name="looped_bfs",
+    piles_up=True,
     summary="all micro-batches through one chunk after another; idle time divided by vpp, holds every micro-batch",
     in_flight=lambda stage, _pp, _vpp, micro_batches: micro_batches + 0 * stage,
     idle=lambda pp, vpp, micro_batches: (pp - 1.0 + (vpp - 1) * np.maximum(pp - micro_batches, 0)) / vpp,

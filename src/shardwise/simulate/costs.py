@@ -9,6 +9,7 @@ from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
 from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_seconds
+from shardwise.schedules import schedules
 from shardwise.simulate.engine import Floats
 from shardwise.simulate.placed import Pieces
 from shardwise.simulate.program import Program
@@ -44,6 +45,8 @@ class Held:
     """while a backward runs: the whole set of one recomputed layer, the head's input"""
     logits: Floats
     """while the head runs"""
+    piles_up: bool
+    """the head's are there from its forward to its backward"""
     fragmentation: float
 
 
@@ -206,5 +209,6 @@ def _held(work: Work, policy: Policy, program: Program, pieces: Pieces) -> Held:
         ),
         once=once,
         logits=logits,
+        piles_up=schedules()[policy.schedule].piles_up,
         fragmentation=work.stack.fragmentation,
     )

@@ -2,7 +2,7 @@
 
 A forward allocates everything it saves when it starts; a whole backward frees it when it ends. Where the backward is
 split, the input gradient frees what only it needed and the weight gradient the rest. The head's logits are there while
-the head runs: the loss turns them into their gradient at once.
+the head runs: the loss turns them into their gradient at once. Where all forwards come first they wait for it.
 """
 
 import numpy as np
@@ -47,9 +47,14 @@ def _activations(program: Program, run: Run, held: Held, ranks: Ints) -> list[St
         (named[~forward], run.end[~forward], activations, -freed[~forward]),
     ]
     running = whole | back
-    head = (program.stage == program.stages - 1) & (forward | running)
-    for chosen, kind_, size in ((running, activations, held.once[rank]), (head, logits, held.logits[rank])):
-        if size[chosen].any():
-            steps.append((named[chosen], run.start[chosen], kind_, size[chosen]))
-            steps.append((named[chosen], run.end[chosen], kind_, -size[chosen]))
+    last = program.stage == program.stages - 1
+    # (begins with, ends with, kind, bytes)
+    spells = [(running, running, activations, held.once[rank])]
+    head = last & (forward | running)
+    spells.append((last & forward, last & running, logits, held.logits[rank]) if held.piles_up
+                  else (head, head, logits, held.logits[rank]))  # fmt: skip
+    for begins, ends, kind_, size in spells:
+        if size[begins].any():
+            steps.append((named[begins], run.start[begins], kind_, size[begins]))
+            steps.append((named[ends], run.end[ends], kind_, -size[ends]))
     return steps
