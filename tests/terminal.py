@@ -15,3 +15,13 @@ def shown(capsys, arguments, code=0):
     found = capsys.readouterr()
     assert found.err == ""
     return found.out
+
+
+def refused(capsys, arguments, cure):
+    """Bad input: exit code 2, nothing on stdout, one line that says what to write."""
+    assert main(arguments) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("error: ")
+    assert found.err.count("\n") == 1
+    assert cure in found.err

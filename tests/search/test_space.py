@@ -112,7 +112,7 @@ def test_overlaps_the_stack_has_may_be_off():
 
 
 def test_an_impossible_constraint_says_so():
-    with pytest.raises(ValueError, match="nothing in the space has zero=7; write"):
+    with pytest.raises(ValueError, match="nothing in the space has zero=7; write one of 0, 1, 2, 3"):
         space(*GIVEN, STACK, FEW, constraints_of(["zero=7"]))
 
 

@@ -39,7 +39,7 @@ def expect(
     Without FILE and --pairs: the pairs of nodes to measure. Exit code 1 when something is low.
     """
     cluster = target_of(on)
-    run = None if file is None else nccl_tests.parse(read_bytes(file))
+    run = None if file is None else nccl_tests.parse(read_bytes(file, "file"))
     found = None if run is None else expectation_of(run.points, cluster)
     names = _hosts(hosts)
     measured = pairs_of(pairs) if pairs else []
@@ -61,7 +61,7 @@ def expect(
 def _hosts(path: Path | None) -> list[str]:
     if path is None:
         return []
-    text = read_bytes(path).decode("utf-8", errors="replace")
+    text = read_bytes(path, "hosts").decode("utf-8", errors="replace")
     names = [line.split()[0] for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not names or len(names) > MOST_HOSTS or len(set(names)) < len(names):
         raise ValueError(

@@ -42,8 +42,14 @@ def run(
     policy = found.policy
     if nproc is not None and nproc != policy.gpus:
         raise ValueError(f"nproc: {nproc}, but the policy has {policy.gpus} ranks; write --nproc {policy.gpus}")
-    if steps < 1 or rate <= 0 or warmup < 0 or decay not in ("constant", "cosine"):
-        raise ValueError("steps, rate, warmup or decay is out of range; write --steps 10 --rate 1e-3 --decay cosine")
+    for name, value, wrong, cure in (
+        ("steps", steps, steps < 1, "a whole number of 1 or more"),
+        ("rate", rate, rate <= 0, "a number above 0 such as 1e-3"),
+        ("warmup", warmup, warmup < 0, "a whole number of 0 or more"),
+        ("decay", decay, decay not in ("constant", "cosine"), "constant or cosine"),
+    ):
+        if wrong:
+            raise ValueError(f"{name}: {value} is out of range; write {cure}")
     from shardwise.runtime.launch import device_for, launch
     from shardwise.runtime.train.optimizer import OptimizerSettings
     from shardwise.runtime.train.task import Order, Settings, Task

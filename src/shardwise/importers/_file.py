@@ -8,22 +8,22 @@ from pathlib import Path
 MOST_BYTES = 256 * 2**20
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content, unpacked where it is gzip."""
+def read_bytes(path: Path, field: str = "from") -> bytes:
+    """The content, unpacked where it is gzip. `field`: what the user named the file by."""
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
-        raise ValueError(f"from: {str(path)!r} cannot be read ({reason}); write the path of a file") from None
+        raise ValueError(f"{field}: {str(path)!r} cannot be read ({reason}); write the path of a file") from None
     if raw[:2] == b"\x1f\x8b":
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(raw)) as packed:
                 raw = packed.read(MOST_BYTES + 1)
         except (OSError, EOFError, zlib.error):
-            raise ValueError(f"from: {path.name} begins like gzip but cannot be unpacked; is it complete?") from None
+            raise ValueError(f"{field}: {path.name} begins like gzip but cannot be unpacked; is it complete?") from None
     if len(raw) > MOST_BYTES:
-        raise ValueError(f"from: {path.name} holds more than {MOST_BYTES // 2**20} MiB; cut it")
+        raise ValueError(f"{field}: {path.name} holds more than {MOST_BYTES // 2**20} MiB; cut it")
     return raw
 
 

@@ -34,7 +34,7 @@ def pairs_of(paths: list[Path]) -> list[Pair]:
 
 
 def _pairs(path: Path) -> list[Pair]:
-    raw = read_bytes(path)
+    raw = read_bytes(path, "pairs")
     text = raw.decode("utf-8", errors="replace")
     if raw.lstrip()[:1] in (b"[", b"{"):
         try:

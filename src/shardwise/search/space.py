@@ -22,7 +22,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import NEEDS
-from shardwise.spec.policy import FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, SCHEDULES, ZERO, Ints, Policies
+from shardwise.spec.policy import CHOICES, FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, SCHEDULES, ZERO, Ints, Policies
 from shardwise.spec.rules import divisors, legal
 from shardwise.spec.stack import Stack
 
@@ -149,9 +149,13 @@ def space(
 def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Settings:
     def kept(field: str, values: Iterable[int]) -> tuple[int, ...]:
         mine = [c for c in asked if c.field == field]
-        found = tuple(v for v in values if all(c.accepts(v) for c in mine))
+        tried = tuple(values)
+        found = tuple(v for v in tried if all(c.accepts(v) for c in mine))
         if not found:
-            raise ValueError(f"policy: nothing in the space has {', '.join(c.text for c in mine)}; write another value")
+            names = ", ".join(CHOICES[field][v] if field in CHOICES else str(v) for v in tried)
+            raise ValueError(
+                f"policy: nothing in the space has {', '.join(c.text for c in mine)}; write one of {names}"
+            )
         return found
 
     named = {c.field for c in asked}
