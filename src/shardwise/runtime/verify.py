@@ -1,17 +1,16 @@
 """A run held against its prediction: messages of a step, memory by kind, time."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from time import perf_counter
 
 import torch
-import torch.distributed as dist
 from msgspec import Struct
 
 from shardwise.estimate.memory import memory_of
 from shardwise.estimate.messages import Piece, messages, piecewise
 from shardwise.runtime.parallel.comm import CONTROL
+from shardwise.runtime.pretend import fake_world
 from shardwise.runtime.tracked import Tracker
 from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.loop import Trainer
@@ -182,18 +181,6 @@ def fake_verify(order: Order) -> tuple[Verified, list[Recording]]:
         with fake_world(stage * ranks, task.policy.gpus):
             recordings += recorded_step(order, torch.device("cpu"), alone=True)[0]
     return verified(task, recordings, float("nan")), recordings
-
-
-@contextmanager
-def fake_world(rank: int, ranks: int) -> Iterator[None]:
-    """torch's process group that pretends: this process is one of so many ranks."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
 
 
 def verify(order: Order) -> tuple[Verified, list[Recording]]:

@@ -74,7 +74,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pads_vocab: bool = True
     """the embedding table is padded to a multiple of 128 rows for each tensor-parallel rank"""
     loss_logit_bytes: float = 10.0
-    """bytes per logit alive at the fullest moment of the loss"""
+    """bytes per logit alive at the fullest moment of the loss; 0: the logits alone, their gradient takes their place"""
     loss_passes: float = 6.0
     """bytes moved per logit byte of compute dtype, forward and backward of the loss"""
 

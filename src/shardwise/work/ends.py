@@ -60,7 +60,7 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
         ),
         saved=(
             Saved("final norm", shard * (stream * model.final_norm + precision.act_bytes), "never"),
-            Saved("logits and loss", logits * stack.loss_logit_bytes, "never"),
+            Saved("logits and loss", logits * (stack.loss_logit_bytes or element_bytes(precision)), "never"),
         ),
         collectives=(
             Collective("head all-gather", "all_gather", "tp", full, sharded, "forward"),

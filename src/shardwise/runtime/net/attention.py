@@ -105,6 +105,41 @@ class FlashAttention(Op):
         return by_q, by_k, by_v, None, None
 
 
+class DeviceFlashAttention(Op):
+    """The GPU's own kernel, for 16-bit numbers in the order of the sequence."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, lse, *rest = torch.ops.aten._scaled_dot_product_flash_attention(*map(_heads_first, (q, k, v)), 0.0, True)
+        # the kernel's output lies batch by batch: its copy in our order is kept, not both
+        y: Tensor = out.permute(2, 0, 1, 3).contiguous()
+        ctx.seeds, ctx.lengths = rest[4:6], rest[:4]
+        ctx.save_for_backward(q, k, v, y, lse)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        q, k, v, out, lse = ctx.saved_tensors
+        found = torch.ops.aten._scaled_dot_product_flash_attention_backward(
+            *map(_heads_first, (grad, q, k, v, out)), lse, *ctx.lengths, 0.0, True, *ctx.seeds
+        )
+        return tuple(part.permute(2, 0, 1, 3).contiguous() for part in found)
+
+
+def _heads_first(x: Tensor) -> Tensor:
+    """[sequence, batch, heads, width] -> [batch, heads, sequence, width]"""
+    return x.permute(1, 2, 0, 3)
+
+
+def flash(q: Tensor, k: Tensor, v: Tensor, at: Tensor) -> Tensor:
+    """Of whole sequences; `at`: their places, 0 to the end."""
+    if q.is_cuda and q.element_size() == 2:
+        y: Tensor = DeviceFlashAttention.apply(q, k, v)
+    else:
+        y = FlashAttention.apply(q, k, v, at, at)
+    return y
+
+
 class PlainAttention(Op):
     """Keeps the softmax as well, as attention in separate operations does: what selective recompute drops."""
 

@@ -25,6 +25,8 @@ class Context:
     """how attention reaches over context-parallel ranks: ring, ulysses or gather"""
     capacity: float = 0.0
     """copies an expert takes from one rank, over an even share; 0: all of them"""
+    drawn_here: bool = False
+    """every rank draws its weights on its own device: quick, but other layouts start from others"""
 
     @property
     def positions(self) -> Tensor:
@@ -42,7 +44,8 @@ def positions_of(index: int, parts: int, seq: int, device: torch.device) -> Tens
 
 
 def context_of(
-    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, across: str = "ring"
-) -> Context:
+    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, across: str = "ring",
+    drawn_here: bool = False,
+) -> Context:  # fmt: skip
     cut = Cut(world.comm, world.tp, policy.sp and policy.tp > 1)
-    return Context(model, policy, world, cut, seq, seed, capacity=capacity, across=across)
+    return Context(model, policy, world, cut, seq, seed, capacity=capacity, across=across, drawn_here=drawn_here)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
 from shardwise.runtime.net.across import across
-from shardwise.runtime.net.attention import FlashAttention, PlainAttention
+from shardwise.runtime.net.attention import PlainAttention, flash
 from shardwise.runtime.net.context import Context
 from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated
@@ -97,7 +97,7 @@ class Block(Part):
             y = across(context, q, k, v)
         elif context.policy.attention == "flash" or self.recompute == "selective":
             # the fused form keeps what plain attention keeps when its scores are computed again
-            y = FlashAttention.apply(q, k, v, at, at)
+            y = flash(q, k, v, at)
         else:
             y = PlainAttention.apply(q, k, v, at)
         return y

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shardwise.runtime.fused import fused
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.parallel.op import Op
@@ -14,22 +15,55 @@ from shardwise.runtime.parallel.op import Op
 EPSILON = 1e-5
 
 
+@fused()
+def _normed(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    wide = x.float()
+    inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON)
+    return (wide * inverse * weight).to(x.dtype), inverse
+
+
+@fused()
+def _norm_gradients(grad: Tensor, x: Tensor, weight: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    scaled, unit = grad.float() * weight, x.float() * inverse
+    into = inverse * (scaled - unit * (scaled * unit).mean(-1, keepdim=True))
+    return into.to(x.dtype), (grad * unit).flatten(0, -2).sum(0).to(weight.dtype)
+
+
 class RmsNorm(Op):
     """Keeps its input and one number per token."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        wide = x.float()
-        inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON)
+        y, inverse = _normed(x, weight)
         ctx.save_for_backward(x, weight, inverse)
-        return (wide * inverse * weight).to(x.dtype)
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        x, weight, inverse = ctx.saved_tensors
-        scaled, unit = grad.float() * weight, x.float() * inverse
-        into = inverse * (scaled - unit * (scaled * unit).mean(-1, keepdim=True))
-        return into.to(x.dtype), (grad * unit).flatten(0, -2).sum(0).to(weight.dtype)
+        return _norm_gradients(grad, *ctx.saved_tensors)
+
+
+@fused()
+def _gated(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
+
+
+@fused()
+def _gated_gradients(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    sigmoid = torch.sigmoid(gate)
+    return grad * up * sigmoid * (1 + gate * (1 - sigmoid)), grad * gate * sigmoid
+
+
+@fused(varies=True)
+def _gated_rows(gate: Tensor, up: Tensor, scale: Tensor) -> Tensor:
+    return (F.silu(gate) * up * scale).to(gate.dtype)
+
+
+@fused(varies=True)
+def _gated_rows_gradients(grad: Tensor, gate: Tensor, up: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    sigmoid, inner = torch.sigmoid(gate), (grad * scale).to(grad.dtype)
+    by_scale = (grad * gate * sigmoid * up).sum(-1, keepdim=True).to(scale.dtype)
+    return inner * up * sigmoid * (1 + gate * (1 - sigmoid)), inner * gate * sigmoid, by_scale
 
 
 class Gated(Op):
@@ -38,16 +72,14 @@ class Gated(Op):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor, scale: Tensor | None) -> Tensor:
         ctx.save_for_backward(gate, up, scale)
-        y = F.silu(gate) * up
-        return y if scale is None else (y * scale).to(gate.dtype)
+        return _gated(gate, up) if scale is None else _gated_rows(gate, up, scale)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         gate, up, scale = ctx.saved_tensors
-        sigmoid = torch.sigmoid(gate)
-        inner = grad if scale is None else (grad * scale).to(grad.dtype)
-        by_scale = None if scale is None else (grad * gate * sigmoid * up).sum(-1, keepdim=True).to(scale.dtype)
-        return inner * up * sigmoid * (1 + gate * (1 - sigmoid)), inner * gate * sigmoid, by_scale
+        if scale is None:
+            return *_gated_gradients(grad, gate, up), None
+        return _gated_rows_gradients(grad, gate, up, scale)
 
 
 class Recompute(Op):
@@ -105,6 +137,7 @@ class Rotated(Op):
         return _turned(grad, positions, -1.0), None
 
 
+@fused()
 def _turned(x: Tensor, positions: Tensor, way: float) -> Tensor:
     width = x.shape[-1]
     rates = 10000 ** (torch.arange(0, width, 2, device=x.device).float() / width)

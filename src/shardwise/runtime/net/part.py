@@ -77,6 +77,8 @@ def initial(piece: Piece, role: str, context: Context) -> Tensor:
         whole = torch.ones(piece.shape)
     elif role.endswith("bias"):
         whole = torch.zeros(piece.shape)
+    elif context.drawn_here:
+        return torch.randn(piece.local_shape, device=context.world.device) * STD
     else:
         generator = torch.Generator().manual_seed(crc32(f"{context.seed} {piece.name}".encode()))
         whole = torch.randn(piece.shape, generator=generator) * STD

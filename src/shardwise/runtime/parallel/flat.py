@@ -4,9 +4,9 @@ A message leaves as soon as the backward pass has produced all of its gradients,
 ZeRO 0 reduces whole gradients, 1 keeps only the own share of the sum, 2 never holds more than that between
 micro-batches and so reduces in each of them. Gradients that must first be summed over tensor-parallel ranks or over the
 two ends of the pipeline lie at the end of the buffer.
+16-bit parameters have gradients summed in fp32 and a copy of the own share in fp32 that the optimizer updates, unless
+the precision says that all of it has 16 bits.
 """
-
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import Tensor
 from shardwise.runtime.parallel.comm import Comm, Group, Pending
 from shardwise.runtime.parallel.held import Held, Local, Span, overlap
 from shardwise.runtime.parallel.world import World
+from shardwise.spec.job import Precision
 
 
 class Message:
@@ -29,47 +30,87 @@ class Flat:
 
     def __init__(
         self, held: list[Held], world: World, shard: Group, replica: Group, zero: int, message_bytes: float,
-        overlap_backward: bool = True,
+        precision: Precision, overlap_backward: bool = True,
     ) -> None:  # fmt: skip
         self.world, self.shard, self.replica, self.zero = world, shard, replica, zero
+        narrow, wide = torch.bfloat16, torch.float32
+        self.dtype = wide if precision.param_bytes == 4 else narrow
+        self.grad_dtype = wide if precision.grad_bytes == 4 else narrow
         self.armed, self.overlap_backward = False, overlap_backward
         ordered = [h for h in reversed(held) if not h.late] + [h for h in held if h.late]
         self.held = ordered
         sizes = [h.parameter.numel() for h in ordered]
         ranks = shard.size if zero else 1
         total = -(-sum(sizes) // ranks) * ranks
-        like = ordered[0].parameter
-        self.parameters = like.new_zeros(total)
-        self.spans = self._moved_in(ordered)
-        step = max(int(message_bytes / like.element_size()) // ranks, 1) * ranks
+        self.spans = _spans(ordered)
+        step = max(int(message_bytes / self.grad_dtype.itemsize) // ranks, 1) * ranks
         # no other rank holds these parameters: nothing is sent
         alone = shard.size * replica.size == 1
         self.messages = [
             Message(at, min(at + step, total), overlap(self.spans, at, min(at + step, total)))
             for at in range(0, 0 if alone else total, step)
         ]
-        self.gradients = like.new_zeros(total if zero < 2 else total // ranks)
+        device = ordered[0].parameter.device
+        self.parameters = torch.zeros(total, dtype=self.dtype, device=device)
+        self.masters = self._masters(total) if precision.master_bytes else []
+        self._move_in()
+        self.gradients = torch.zeros(total if zero < 2 else total // ranks, dtype=self.grad_dtype, device=device)
+        self.sums: dict[Held, Tensor] = {}
+        """gradients summed in another precision than they arrive in"""
+        self.fresh: set[Held] = set()
+        """those of them that hold nothing of this step yet"""
         self._attach()
         self.by_parameter = {id(h.parameter): h for h in ordered}
         for h in ordered:
-            h.parameter.register_post_accumulate_grad_hook(lambda p: self._arrived([self.by_parameter[id(p)]]))  # type: ignore[no-untyped-call]
+            h.parameter.register_post_accumulate_grad_hook(lambda p: self._arrived(self.by_parameter[id(p)]))  # type: ignore[no-untyped-call]
 
-    def _moved_in(self, ordered: list[Held]) -> list[Span]:
-        spans, at = [], 0
-        for h in ordered:
-            p = h.parameter
-            view = self.parameters[at : at + p.numel()].view_as(p)
+    @property
+    def widens(self) -> bool:
+        return self.grad_dtype != self.dtype
+
+    def _masters(self, total: int) -> list[Tensor]:
+        """The own shares in fp32, before the parameters are rounded."""
+        whole = torch.zeros(total, device=self.spans[0].held.parameter.device)
+        for span in self.spans:
+            whole[span.at : span.at + span.length] = span.held.parameter.detach().flatten()
+        return [self._own(whole, m).clone() for m in self.messages] if self.zero else [whole]
+
+    def _move_in(self) -> None:
+        for span in self.spans:
+            p = span.held.parameter
+            view = self.parameters[span.at : span.at + span.length].view_as(p)
             view.copy_(p.detach())
             p.data = view
-            spans.append(Span(h, 0, at, p.numel()))
-            at += p.numel()
-        return spans
 
     def _attach(self) -> None:
-        if self.zero < 2:
-            for span in self.spans:
-                p = span.held.parameter
-                p.grad = self.gradients[span.at : span.at + span.length].view_as(p)
+        if self.zero == 2:
+            self.sums.clear()
+            return
+        for span in self.spans:
+            p = span.held.parameter
+            view = self.gradients[span.at : span.at + span.length].view_as(p)
+            if self.widens:
+                self.sums[span.held] = view
+            else:
+                p.grad = view
+        self.fresh = set(self.sums)
+
+    def _grad(self, held: Held) -> Tensor | None:
+        return self.sums.get(held) if self.widens else held.parameter.grad
+
+    def _widen(self, held: Held) -> None:
+        """Adds what has arrived to the sum."""
+        grad = held.parameter.grad
+        if grad is None:
+            return
+        if held not in self.sums:
+            self.sums[held] = grad.to(self.grad_dtype)
+        elif held in self.fresh:
+            self.sums[held].copy_(grad)
+            self.fresh.discard(held)
+        else:
+            self.sums[held] += grad
+        held.parameter.grad = None
 
     def begin(self, *, sync: bool) -> None:
         """Before a backward pass; `sync`: its gradients complete the sum, so messages may leave."""
@@ -78,19 +119,26 @@ class Flat:
             for message in self.messages:
                 message.missing, message.sent = len(message.spans), None
 
-    def _arrived(self, held: Iterable[Held]) -> None:
+    def _arrived(self, held: Held) -> None:
+        if self.widens:
+            self._widen(held)
         if not self.armed:
             return
-        for h in held:
-            for message in self.messages:
-                message.missing -= sum(span.held is h for span in message.spans)
-                if self.overlap_backward and message.missing == 0 and not message.late and message.sent is None:
-                    message.sent = self._send(message)
+        for message in self.messages:
+            message.missing -= sum(span.held is held for span in message.spans)
+            if self.overlap_backward and message.missing == 0 and not message.late and message.sent is None:
+                message.sent = self._send(message)
 
     def finish(self) -> None:
         """After the backward pass: sums over other axes, then whatever has not left yet, then waits for all of it."""
+        if self.widens:
+            for h in self.held:
+                self._widen(h)
         if not self.armed:
             return
+        for h in self.fresh:
+            self.sums[h].zero_()
+        self.fresh.clear()
         self._sum_late()
         for message in self.messages:
             if message.sent is None:
@@ -103,6 +151,7 @@ class Flat:
                 self._keep(message, own)
             message.sent = None
         if self.zero == 2:
+            self.sums.clear()
             for h in self.held:
                 h.parameter.grad = None
         self.armed = False
@@ -110,8 +159,8 @@ class Flat:
     def _sum_late(self) -> None:
         comm, world = self.world.comm, self.world
         with comm.during("step"):
-            sum_over(comm, world.tp, [h.parameter.grad for h in self.held if h.piece.partial])
-            sum_over(comm, world.ends, [h.parameter.grad for h in self.held if h.piece.tied])
+            sum_over(comm, world.tp, [self._grad(h) for h in self.held if h.piece.partial])
+            sum_over(comm, world.ends, [self._grad(h) for h in self.held if h.piece.tied])
 
     def _send(self, message: Message) -> tuple[Pending, Tensor | None]:
         comm = self.world.comm
@@ -120,7 +169,7 @@ class Flat:
         else:
             data = self.gradients.new_zeros(message.end - message.first)
             for span in message.spans:
-                grad = span.held.parameter.grad
+                grad = self._grad(span.held)
                 # with a split backward an earlier flush may have taken what this one would bring
                 if grad is not None:
                     data[span.at : span.at + span.length] = grad.flatten()[span.first : span.first + span.length]
@@ -145,10 +194,11 @@ class Flat:
 
     def locals(self) -> list[Local]:
         if not self.zero:
-            return [Local(self.parameters, tuple(self.spans), self.shard.size, self.gradients)]
+            tensor = self.masters[0] if self.masters else self.parameters
+            return [Local(tensor, tuple(self.spans), self.shard.size, self.gradients)]
         found = []
-        for message in self.messages:
-            own = self._own(self.parameters, message)
+        for index, message in enumerate(self.messages):
+            own = self.masters[index] if self.masters else self._own(self.parameters, message)
             first = message.first + self.shard.index * len(own)
             grad = self._own(self.gradients, message)
             if self.zero == 2:
@@ -159,9 +209,13 @@ class Flat:
         return found
 
     def gather(self) -> None:
-        """After the optimizer: every rank gets the others' updated shares."""
+        """After the optimizer: parameters are rounded, and every rank gets the others' updated shares."""
         if not self.zero:
+            if self.masters:
+                self.parameters.copy_(self.masters[0])
             return
+        for message, master in zip(self.messages, self.masters, strict=False):
+            self._own(self.parameters, message).copy_(master)
         waits = [
             self.world.comm.start_gather(
                 self.parameters[m.first : m.end], self._own(self.parameters, m).clone(), self.shard
@@ -172,8 +226,17 @@ class Flat:
             pending.wait()
 
     def clear(self) -> None:
-        self.gradients.zero_()
+        if not (self.widens and self.zero < 2):
+            self.gradients.zero_()
         self._attach()
+
+
+def _spans(ordered: list[Held]) -> list[Span]:
+    spans, at = [], 0
+    for h in ordered:
+        spans.append(Span(h, 0, at, h.parameter.numel()))
+        at += h.parameter.numel()
+    return spans
 
 
 def sum_over(comm: Comm, group: Group, grads: list[Tensor | None]) -> None:

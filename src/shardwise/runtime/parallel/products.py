@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shardwise.runtime.fused import fused
 from shardwise.runtime.parallel.comm import Comm, Group
 from shardwise.runtime.parallel.op import Op
 
@@ -76,10 +77,10 @@ class Entering(Op):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         cut: Cut = ctx.cut
         (x,) = ctx.saved_tensors
-        into = grads[0] @ ctx.weights[0]
+        into = grads[0].flatten(0, -2) @ ctx.weights[0]
         for grad, weight in zip(grads[1:], ctx.weights[1:], strict=True):
-            into = into + grad @ weight
-        into = cut.summed(into)
+            into.addmm_(grad.flatten(0, -2), weight)
+        into = cut.summed(into.view(*grads[0].shape[:-1], -1))
         weights: tuple[nn.Parameter, ...] = ctx.weights
         if cut.later.owed is None:
             whole = cut.whole(x)
@@ -144,27 +145,43 @@ class VocabularyLookup(Op):
         return None, by_table.index_add_(0, local.flatten(), whole.flatten(0, 1)), None
 
 
+@fused()
+def _largest(logits: Tensor) -> Tensor:
+    return logits.max(dim=-1).values.float()
+
+
+@fused()
+def _exponentials(logits: Tensor, most: Tensor) -> Tensor:
+    return torch.exp(logits.float() - most.unsqueeze(-1)).sum(dim=-1)
+
+
+@fused()
+def _into_gradient(logits: Tensor, lse: Tensor, local: Tensor, inside: Tensor, grad: Tensor) -> None:
+    """The softmax less one at the target, times the gradient of the loss, in the place of the logits."""
+    columns = torch.arange(logits.shape[-1], device=logits.device)
+    target = (columns == local.unsqueeze(-1)) & inside.unsqueeze(-1)
+    logits.copy_((torch.exp(logits.float() - lse.unsqueeze(-1)) - target.float()) * grad)
+
+
 class VocabularyLoss(Op):
     """Cross entropy, summed over tokens, of logits cut by vocabulary: ranks join their maxima, target logits and sums
-    of exponentials. The logits are turned into their softmax, and that into their gradient, in place."""
+    of exponentials. The backward turns the logits into their gradient in place."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
         comm, tp = cut.comm, cut.tp
-        scores = logits.float()
-        most = comm.all_reduce(scores.max(dim=-1).values, tp, torch.distributed.ReduceOp.MAX)
-        scores.sub_(most.unsqueeze(-1))
-        local = targets - tp.index * scores.shape[-1]
-        inside = (local >= 0) & (local < scores.shape[-1])
-        local = local.clamp(0, scores.shape[-1] - 1)
-        found = comm.all_reduce(scores.gather(-1, local.unsqueeze(-1)).squeeze(-1) * inside, tp)
-        total = comm.all_reduce(scores.exp_().sum(dim=-1), tp)
-        ctx.save_for_backward(scores.div_(total.unsqueeze(-1)), local, inside)
-        ctx.dtype = logits.dtype
-        return (total.log() - found).sum()
+        most = comm.all_reduce(_largest(logits), tp, torch.distributed.ReduceOp.MAX)
+        local = targets - tp.index * logits.shape[-1]
+        inside = (local >= 0) & (local < logits.shape[-1])
+        local = local.clamp(0, logits.shape[-1] - 1)
+        own = logits.gather(-1, local.unsqueeze(-1)).squeeze(-1).float() - most
+        found = comm.all_reduce(own * inside, tp)
+        total = comm.all_reduce(_exponentials(logits, most), tp).log()
+        ctx.save_for_backward(logits, most + total, local, inside)
+        return (total - found).sum()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        softmax, local, inside = ctx.saved_tensors
-        softmax.scatter_add_(-1, local.unsqueeze(-1), -inside.unsqueeze(-1).to(softmax.dtype))
-        return softmax.mul_(grad).to(ctx.dtype), None, None
+        logits, lse, local, inside = ctx.saved_tensors
+        _into_gradient(logits, lse, local, inside, grad)
+        return logits, None, None

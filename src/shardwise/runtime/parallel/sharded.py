@@ -172,3 +172,7 @@ class Sharded:
     def gradient_bytes(self) -> int:
         """A shard's gradient has the shard's size and dtype."""
         return self.parameter_bytes()
+
+    def master_bytes(self) -> int:
+        """The shards themselves are in fp32."""
+        return 0

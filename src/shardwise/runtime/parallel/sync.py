@@ -34,6 +34,9 @@ class Sync(Protocol):
     def gradient_bytes(self) -> int:
         """Held between micro-batches."""
 
+    def master_bytes(self) -> int:
+        """Copies in fp32 that the optimizer updates."""
+
 
 class Flats:
     """ZeRO 0, 1 or 2: one buffer for dense parameters, one for experts."""
@@ -66,6 +69,9 @@ class Flats:
     def gradient_bytes(self) -> int:
         return sum(flat.gradients.numel() * flat.gradients.element_size() for flat in self.flats)
 
+    def master_bytes(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for flat in self.flats for tensor in flat.masters)
+
 
 def sync_of(chunk: Chunk, world: World, precision: Precision, stack: Stack) -> Sync:
     zero = world.policy.zero
@@ -76,11 +82,11 @@ def sync_of(chunk: Chunk, world: World, precision: Precision, stack: Stack) -> S
     for expert in (False, True):
         kind = [h for h in held if h.piece.expert == expert]
         if kind:
-            flats.append(_flat(kind, world, stack, expert=expert))
+            flats.append(_flat(kind, world, precision, stack, expert=expert))
     return Flats(flats)
 
 
-def _flat(held: list[Held], world: World, stack: Stack, *, expert: bool) -> Flat:
+def _flat(held: list[Held], world: World, precision: Precision, stack: Stack, *, expert: bool) -> Flat:
     policy = world.policy
     everyone = world.edp if expert else world.dp
     shard, replica = (everyone, Group("dp", (world.rank,), 0)) if expert else (world.shard, world.replica)
@@ -88,4 +94,4 @@ def _flat(held: list[Held], world: World, stack: Stack, *, expert: bool) -> Flat
     if zero == 0 or shard.size == 1:
         zero, shard, replica = 0, everyone, Group("dp", (world.rank,), 0)
     bytes_ = max(stack.bucket_bytes, stack.bucket_bytes_per_rank * shard.size)
-    return Flat(held, world, shard, replica, zero, bytes_, policy.overlap_grad)
+    return Flat(held, world, shard, replica, zero, bytes_, precision, policy.overlap_grad)

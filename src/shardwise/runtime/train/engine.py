@@ -27,6 +27,7 @@ class Engine:
             seed=task.seed,
             capacity=task.capacity,
             across=task.across,
+            drawn_here=task.drawn_here,
         )
         self.chunks = self._chunks()
         self.syncs: list[Sync] = [sync_of(c, self.world, task.job.precision, task.stack) for c in self.chunks]

@@ -32,23 +32,30 @@ class LocalOptimizer:
     def __init__(self, locals_: Sequence[Local], world: World, settings: OptimizerSettings) -> None:
         self.world, self.settings = world, settings
         self.tensors = [local.tensor for local in locals_]
-        self.inner = _optimizer(self.tensors, settings)
+        self.fused = world.device.type == "cuda" and settings.name in ("adamw", "adam")
+        self.inner = _optimizer(self.tensors, settings, self.fused)
 
     def step(self, locals_: Sequence[Local], rate: float) -> float:
         norm = self._norm(locals_)
         most = self.settings.clip
-        factor = min(most / (norm + 1e-6), 1.0) if most else 1.0
+        shrink = torch.clamp((norm + 1e-6) / most, min=1.0).float() if most else torch.ones_like(norm).float()
         for tensor, local in zip(self.tensors, locals_, strict=True):
-            if local.grad is not None:
-                tensor.grad = local.grad.mul_(factor) if factor < 1 else local.grad
+            tensor.grad = local.grad
         for group in self.inner.param_groups:
             group["lr"] = rate
+        if self.fused:
+            # the kernel divides the gradients itself: no pass of its own for clipping
+            self.inner.grad_scale, self.inner.found_inf = shrink, torch.zeros_like(shrink)  # type: ignore[attr-defined]
+        elif (factor := 1.0 / float(shrink)) < 1:
+            for tensor in self.tensors:
+                if tensor.grad is not None:
+                    tensor.grad.mul_(factor)
         self.inner.step()
         for tensor in self.tensors:
             tensor.grad = None
-        return norm
+        return float(norm)
 
-    def _norm(self, locals_: Sequence[Local]) -> float:
+    def _norm(self, locals_: Sequence[Local]) -> Tensor:
         """Every element counts once, however many ranks hold it."""
         total = torch.zeros((), dtype=torch.float64, device=self.world.device)
         for local in locals_:
@@ -59,9 +66,9 @@ class LocalOptimizer:
                 copies = local.copies * (self.world.tp.size if not piece.cuts and not piece.expert else 1)
                 copies *= 2 if piece.tied else 1
                 part = local.grad[span.at : span.at + span.length]
-                total += part.double().square().sum() / copies
+                total += torch.linalg.vector_norm(part, dtype=torch.float32).double().square() / copies
         self.world.comm.all_reduce(total, self.world.everyone)
-        return float(total.sqrt())
+        return total.sqrt()
 
     def ensure_states(self) -> None:
         """Moments exist, zero where no step was made yet: a step of rate 0 on zero gradients."""
@@ -92,8 +99,8 @@ class LocalOptimizer:
         ]
 
 
-def _optimizer(tensors: list[Tensor], settings: OptimizerSettings) -> torch.optim.Optimizer:
-    options: dict[str, Any] = {"lr": 0.0, "weight_decay": settings.weight_decay, "foreach": True}
+def _optimizer(tensors: list[Tensor], settings: OptimizerSettings, fused: bool) -> torch.optim.Optimizer:
+    options: dict[str, Any] = {"lr": 0.0, "weight_decay": settings.weight_decay, "fused" if fused else "foreach": True}
     if settings.name in ("adamw", "adam"):
         build = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
         return build(tensors, betas=settings.betas, **options)

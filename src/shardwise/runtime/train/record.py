@@ -29,7 +29,8 @@ def memory_by_kind(engine: Engine, tracker: Tracker) -> dict[str, int]:
     return {
         "parameters": sum(sync.parameter_bytes() for sync in engine.syncs),
         "gradients": sum(sync.gradient_bytes() for sync in engine.syncs),
-        "optimizer": sum(t.numel() * t.element_size() for state in states for t in state.values()),
+        "optimizer": sum(t.numel() * t.element_size() for state in states for t in state.values())
+        + sum(sync.master_bytes() for sync in engine.syncs),
         "activations": tracker.peak["activations"],
         "logits": tracker.peak["logits"],
     }

@@ -17,7 +17,7 @@ from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
 
 ACROSS = ("ring", "ulysses", "gather")
-PRECISIONS = ("fp32", "fsdp-mixed", "fsdp-mixed-reduce32")
+PRECISIONS = ("fp32", "bf16", "bf16-pure", "fsdp-mixed", "fsdp-mixed-reduce32")
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -32,6 +32,8 @@ class Task(Struct, frozen=True, kw_only=True):
     """copies an expert takes from one rank, over an even share; 0: all of them"""
     across: str = "ring"
     """how attention reaches over context-parallel ranks; the planner prices the ring"""
+    drawn_here: bool = False
+    """weights are drawn on the device, other ones in every layout: for measurements of large models"""
 
     @property
     def micro_batches(self) -> int:
@@ -106,8 +108,11 @@ def checked(task: Task) -> Task:
     policy, precision, schedule = task.policy, task.job.precision, schedules()[task.policy.schedule]
     if precision.name not in PRECISIONS:
         raise ValueError(f"precision: {precision.name} cannot be run; write {', '.join(PRECISIONS)}")
-    if precision.name != "fp32" and not (policy.zero == 3 and policy.dp * policy.cp > 1):
-        raise ValueError(f"precision: {precision.name} is FSDP's; write --zero 3 with dp above 1, or --precision fp32")
+    sharded = policy.zero == 3 and policy.dp * policy.cp > 1
+    if precision.name.startswith("fsdp") and not sharded:
+        raise ValueError(f"precision: {precision.name} is FSDP's; write --zero 3 with dp above 1, or --precision bf16")
+    if precision.name.startswith("bf16") and sharded:
+        raise ValueError(f"precision: {precision.name} with zero 3 cannot be run; write fsdp-mixed-reduce32")
     if policy.offload != "none":
         raise ValueError(f"offload: {policy.offload} cannot be run; write --offload none")
     if schedule.both_ends:
