@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from shardwise.arch import model_from_shape, model_of
 from shardwise.runtime.train.task import Task
 from shardwise.spec.job import Job, precision_of
@@ -39,7 +41,7 @@ llama-70b-cut 2 8192 64 8 28672 1 32000 4096 1 1 none bf16
 gpt-1.3b 24 2048 16 16 8192 0 50304 2048 4 1 none bf16
 gpt-2.7b-half 16 2560 32 32 10240 0 50304 2048 4 2 none bf16-pure
 gpt-6.7b-cut-recompute 6 4096 32 32 16384 0 50304 2048 4 1 full bf16
-""".split("\n")[1:-1]
+""".strip()
 
 MANY = """
 model tp pp dp vpp zero schedule recompute seq micro batches precision
@@ -52,13 +54,13 @@ qwen2.5-32b 4 4 16 1 1 1f1b full 4096 1 8 bf16
 llama-3-70b 8 4 8 1 1 1f1b full 4096 1 8 bf16
 llama-3-70b 8 8 16 2 1 interleaved none 4096 1 16 bf16
 llama-3-70b 8 1 64 1 3 1f1b full 4096 1 1 fsdp-mixed-reduce32
-gpt-3-13b 8 1 32 1 1 1f1b none 2048 2 4 bf16
-""".split("\n")[1:-1]
+llama-2-70b 4 8 16 1 1 1f1b full 4096 1 16 bf16
+""".strip()
 
 
-def rows(table: list[str]) -> list[dict[str, str]]:
-    names = table[0].split()
-    return [dict(zip(names, line.split(), strict=True)) for line in table[1:]]
+def rows(table: str) -> list[dict[str, str]]:
+    names, *lines = (line.split() for line in table.splitlines())
+    return [dict(zip(names, line, strict=True)) for line in lines]
 
 
 def one_gpu() -> list[Case]:
@@ -92,6 +94,4 @@ def ranks_of_many() -> list[Case]:
 
 
 def _without_dropout(model: Model) -> Model:
-    from msgspec.structs import replace
-
     return replace(model, dropout=False)

@@ -15,7 +15,6 @@ import numpy as np
 
 from _runtime_gpu_cases import Case, one_gpu, ranks_of_many
 from _step_configs import Config
-
 from shardwise.cost.profile import Profile, profile_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.spec.load import cluster_of
@@ -80,7 +79,10 @@ def told(row: dict[str, Any]) -> str:
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     found = {}
-    for label, chosen in (("one_gpu", [r for r in rows if r["gpus"] == 1]), ("many", [r for r in rows if r["gpus"] > 1])):
+    for label, chosen in (
+        ("one_gpu", [r for r in rows if r["gpus"] == 1]),
+        ("many", [r for r in rows if r["gpus"] > 1]),
+    ):
         if chosen:
             found[label] = {
                 "cases": len(chosen),

@@ -1,6 +1,7 @@
 """What all parts of one rank's model share."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ class Context:
     drawn_here: bool = False
     """every rank draws its weights on its own device: quick, but other layouts start from others"""
 
-    @property
+    @cached_property
     def positions(self) -> Tensor:
         return positions_of(self.world.cp.index, self.policy.cp, self.seq, self.world.device)
 

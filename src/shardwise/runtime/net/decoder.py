@@ -12,7 +12,7 @@ from shardwise.runtime.net.across import across
 from shardwise.runtime.net.attention import PlainAttention, flash
 from shardwise.runtime.net.context import Context
 from shardwise.runtime.net.experts import ExpertWeights, routed
-from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated
+from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated, turns_at
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
 from shardwise.runtime.parallel.products import VocabularyLookup, VocabularyLoss, entering, leaving
@@ -85,8 +85,8 @@ class Block(Part):
             q = norm(q, *self.pair("q_norm"), self.context.model.norm)
             k = norm(k, *self.pair("k_norm"), self.context.model.norm)
         if self.context.model.rotary:
-            at = self.context.positions
-            q, k = rotated(q, at), rotated(k, at)
+            turns = turns_at(self.context.positions, a.head_dim)
+            q, k = rotated(q, turns), rotated(k, turns)
         y = self._core(q, k, v)
         return leaving(y.flatten(2), cut, *self.pair("o"))
 

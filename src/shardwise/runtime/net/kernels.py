@@ -1,6 +1,7 @@
 """Operations that keep for the backward pass what a fused kernel keeps, and no more."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.parallel.op import Op
 
 EPSILON = 1e-5
+Turns = tuple[Tensor, Tensor]
 
 
 @fused()
@@ -127,25 +129,31 @@ class Rotated(Op):
     """Rotary positions on [sequence, batch, heads, width]; the backward turns the other way."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, positions: Tensor) -> Tensor:
-        ctx.save_for_backward(positions)
-        return _turned(x, positions, 1.0)
+    def forward(ctx: Any, x: Tensor, turns: Turns) -> Tensor:
+        ctx.turns = turns
+        return _turned(x, *turns)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (positions,) = ctx.saved_tensors
-        return _turned(grad, positions, -1.0), None
+        cos, sin = ctx.turns
+        return _turned(grad, cos, -sin), None
 
 
 @fused()
-def _turned(x: Tensor, positions: Tensor, way: float) -> Tensor:
-    width = x.shape[-1]
-    rates = 10000 ** (torch.arange(0, width, 2, device=x.device).float() / width)
-    angles = (positions.float().unsqueeze(1) / rates).repeat(1, 2).view(len(positions), 1, 1, width) * way
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.chunk(2, dim=-1)
-    return x * angles.cos().to(x.dtype) + torch.cat([-second, first], dim=-1) * angles.sin().to(x.dtype)
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-def rotated(x: Tensor, positions: Tensor) -> Tensor:
-    y: Tensor = Rotated.apply(x, positions)
+@lru_cache(maxsize=8)
+def turns_at(positions: Tensor, width: int) -> Turns:
+    """(cosines, sines) by place and half the width of a head."""
+    rates = 10000 ** (torch.arange(0, width, 2, device=positions.device).float() / width)
+    angles = (positions.float().unsqueeze(1) / rates).view(len(positions), 1, 1, width // 2)
+    return angles.cos(), angles.sin()
+
+
+def rotated(x: Tensor, turns: Turns) -> Tensor:
+    y: Tensor = Rotated.apply(x, turns)
     return y

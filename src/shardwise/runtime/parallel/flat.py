@@ -8,6 +8,8 @@ two ends of the pipeline lie at the end of the buffer.
 the precision says that all of it has 16 bits.
 """
 
+import weakref
+
 import torch
 from torch import Tensor
 
@@ -61,8 +63,15 @@ class Flat:
         """those of them that hold nothing of this step yet"""
         self._attach()
         self.by_parameter = {id(h.parameter): h for h in ordered}
+        # the parameter keeps the hook where the collector of cycles cannot see it
+        me = weakref.ref(self)
+
+        def arrived(p: Tensor) -> None:
+            if (flat := me()) is not None:
+                flat._arrived(flat.by_parameter[id(p)])
+
         for h in ordered:
-            h.parameter.register_post_accumulate_grad_hook(lambda p: self._arrived(self.by_parameter[id(p)]))  # type: ignore[no-untyped-call]
+            h.parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
 
     @property
     def widens(self) -> bool:
@@ -86,13 +95,14 @@ class Flat:
         if self.zero == 2:
             self.sums.clear()
             return
-        for span in self.spans:
-            p = span.held.parameter
-            view = self.gradients[span.at : span.at + span.length].view_as(p)
-            if self.widens:
-                self.sums[span.held] = view
-            else:
-                p.grad = view
+        if not (self.widens and self.sums):
+            for span in self.spans:
+                p = span.held.parameter
+                view = self.gradients[span.at : span.at + span.length].view_as(p)
+                if self.widens:
+                    self.sums[span.held] = view
+                else:
+                    p.grad = view
         self.fresh = set(self.sums)
 
     def _grad(self, held: Held) -> Tensor | None:

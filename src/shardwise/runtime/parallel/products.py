@@ -135,19 +135,20 @@ class VocabularyLookup(Op):
         local = (tokens - first).clamp(0, len(table) - 1)
         ctx.save_for_backward(local, inside)
         ctx.cut, ctx.rows = cut, len(table)
-        return cut.summed(F.embedding(local, table) * inside.unsqueeze(-1).to(table.dtype))
+        rows = F.embedding(local, table)
+        return cut.summed(rows * inside.unsqueeze(-1).to(table.dtype)) if cut.tp.size > 1 else rows
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
         local, inside = ctx.saved_tensors
-        whole = ctx.cut.whole(grad) * inside.unsqueeze(-1).to(grad.dtype)
-        by_table = whole.new_zeros(ctx.rows, whole.shape[-1])
-        return None, by_table.index_add_(0, local.flatten(), whole.flatten(0, 1)), None
+        whole = ctx.cut.whole(grad)
+        whole = whole * inside.unsqueeze(-1).to(grad.dtype) if ctx.cut.tp.size > 1 else whole
+        return None, torch.ops.aten.embedding_dense_backward(whole, local, ctx.rows, -1, False), None
 
 
 @fused()
 def _largest(logits: Tensor) -> Tensor:
-    return logits.max(dim=-1).values.float()
+    return logits.amax(dim=-1).float()
 
 
 @fused()

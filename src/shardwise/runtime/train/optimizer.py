@@ -57,16 +57,19 @@ class LocalOptimizer:
 
     def _norm(self, locals_: Sequence[Local]) -> Tensor:
         """Every element counts once, however many ranks hold it."""
-        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        parts, copies = [], []
         for local in locals_:
             if local.grad is None:
                 continue
             for span in local.spans:
                 piece = span.held.piece
-                copies = local.copies * (self.world.tp.size if not piece.cuts and not piece.expert else 1)
-                copies *= 2 if piece.tied else 1
-                part = local.grad[span.at : span.at + span.length]
-                total += torch.linalg.vector_norm(part, dtype=torch.float32).double().square() / copies
+                over_tp = self.world.tp.size if not piece.cuts and not piece.expert else 1
+                parts.append(local.grad[span.at : span.at + span.length])
+                copies.append(local.copies * over_tp * (2 if piece.tied else 1))
+        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        if parts:
+            norms = torch.stack(torch._foreach_norm(parts, dtype=torch.float32)).double()
+            total = (norms.square() / torch.tensor(copies, dtype=torch.float64, device=norms.device)).sum()
         self.world.comm.all_reduce(total, self.world.everyone)
         return total.sqrt()
 
