@@ -70,6 +70,32 @@ def test_run_learns_in_this_process(tiny, tmp_path, capsys) -> None:
     assert [json.loads(line)["loss"] for line in log.read_text().splitlines()] == losses
 
 
+def test_run_evaluates_and_writes_scalars(tiny, tmp_path, capsys) -> None:
+    common = ("run", tiny, "--on", "1xh100", *JOB, "--steps", "5", "--eval-every", "2", "--eval-steps", "3")
+    code, found = answer(capsys, *common, "--tensorboard", str(tmp_path / "tb"), "--peak-tflops", "1")
+    assert code == 0
+    evaluated = {step["step"]: step for step in found["steps"] if "eval_loss" in step}
+    assert sorted(evaluated) == [2, 4, 5]
+    assert evaluated[5]["perplexity"] == pytest.approx(2.718281828 ** evaluated[5]["eval_loss"], rel=1e-6)
+    assert all(0 < step["mfu"] < 1 for step in found["steps"])
+    assert len(list((tmp_path / "tb").iterdir())) == 1
+    text = tmp_path / "text.txt"
+    text.write_text("another text altogether. " * 40)
+    code, other = answer(capsys, *common, "--eval-data", str(text))
+    assert code == 0
+    assert other["steps"][-1]["eval_loss"] != evaluated[5]["eval_loss"]
+
+
+def test_steps_are_told_on_stderr_at_80_columns(tiny, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["run", tiny, "--on", "1xh100", *JOB, "--steps", "2", "--eval-every", "2"]) == 0
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.err.splitlines()] == ["step:", "step:", "eval:"]
+    assert "\x1b" not in told.out + told.err
+    assert "perplexity" in told.out
+    assert max(map(len, told.out.splitlines())) <= 80
+
+
 def test_a_plan_file_is_run(tiny, tmp_path, capsys) -> None:
     assert main(["estimate", tiny, "--on", "1xh100", *JOB, "--json"]) == 0
     plan = tmp_path / "plan.json"
@@ -86,7 +112,16 @@ def test_a_plan_file_is_run(tiny, tmp_path, capsys) -> None:
         (("--on", "2xh100", "--tp", "2", "--precision", "bf16"), "precision"),
         (("--on", "1xh100", "--steps", "0"), "steps"),
         (("--on", "1xh100", "--data", "nowhere.txt"), "data"),
-        (("--on", "3xh100", "--tp", "3"), "tp"),
+        (("--on", "1xh100", "--decay", "cubic"), "wsd"),
+        (("--on", "1xh100", "--beta2", "1"), "beta2"),
+        (("--on", "1xh100", "--tokenizer", "nowhere.json"), "tokenizer"),
+        (("--on", "1xh100", "--eval-data", "x.txt"), "--eval-every"),
+        (("--on", "1xh100", "--eval-every", "1", "--eval-data", "x.txt"), "eval-data"),
+        (("--on", "2xh100", "--tp", "2", "--data", "nowhere.txt"), "data"),
+        (("--on", "1xh100", "--max-restarts", "-1"), "max-restarts"),
+        (("--on", "1xh100", "--seed", "-1"), "seed"),
+        (("--on", "1xh100", "--capacity", "-1"), "capacity"),
+        (("--on", "1xh100", "--peak-tflops", "-1"), "peak-tflops"),
         ((), "--on"),
     ],
 )
@@ -95,6 +130,19 @@ def test_mistakes_are_one_line(tiny, capsys, words, word: str) -> None:
     told = capsys.readouterr().err.strip().splitlines()
     assert len(told) == 1
     assert word in told[0]
+
+
+@pytest.mark.parametrize("verb", ["run", "verify"])
+def test_an_illegal_policy_is_a_verdict(verb: str, tiny, capsys) -> None:
+    """As everywhere: exit code 1, the rule, its numbers and the nearest policy that can."""
+    words = [verb, tiny, *JOB, "--on", "3xh100", "--tp", "3"]
+    assert main(words) == 1
+    told = capsys.readouterr()
+    assert "tp divides heads" in told.out
+    assert f"shardwise {verb} " in told.out
+    code, found = answer(capsys, *words)
+    assert (code, found["legal"], found["rule"]) == (1, False, "tp divides heads")
+    assert found["cure"].startswith(f"shardwise {verb} ")
 
 
 def test_torch_is_asked_for(tiny, capsys, monkeypatch) -> None:

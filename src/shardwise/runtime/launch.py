@@ -10,8 +10,9 @@ import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from shardwise.runtime.train.loop import StepLine
-from shardwise.runtime.train.rank import train
+from shardwise.runtime.train.feed import evaluated_on, trained_on
+from shardwise.runtime.train.lines import StepLine
+from shardwise.runtime.train.rank import give_up, train
 from shardwise.runtime.train.task import Order, checked, write_order
 
 
@@ -25,11 +26,24 @@ def device_for(asked: str, ranks: int) -> str:
     return "cuda" if found >= ranks and asked != "cpu" else "cpu"
 
 
+def prepare(order: Order) -> None:
+    """Once, before ranks start: what they would all refuse is refused here, and texts are tokenized."""
+    trained_on(order)
+    if order.settings.eval_every:
+        evaluated_on(order)
+
+
 def launch(order: Order, *, max_restarts: int = 0) -> list[StepLine]:
     """One rank runs here; more are started by torchrun. Under torchrun this is one of them."""
     checked(order.task)
     ranks = order.task.policy.gpus
-    if "TORCHELASTIC_RUN_ID" in os.environ or (ranks == 1 and not max_restarts):
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        try:
+            return train(order)
+        except ConnectionError as error:
+            give_up(error)
+    prepare(order)
+    if ranks == 1 and not max_restarts:
         return train(order)
     from torch.distributed.run import main as torchrun
 
