@@ -14,6 +14,8 @@ from shardwise.runtime.train.feed import evaluated_on, trained_on
 from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.rank import give_up, train
 from shardwise.runtime.train.task import Order, checked, write_order
+from shardwise.runtime.weights.export import check_export
+from shardwise.runtime.weights.load import opened
 
 
 def device_for(asked: str, ranks: int) -> str:
@@ -28,9 +30,14 @@ def device_for(asked: str, ranks: int) -> str:
 
 def prepare(order: Order) -> None:
     """Once, before ranks start: what they would all refuse is refused here, and texts are tokenized."""
+    settings, model = order.settings, order.task.model
     trained_on(order)
-    if order.settings.eval_every:
+    if settings.eval_every:
         evaluated_on(order)
+    if settings.init:
+        opened(model, Path(settings.init))
+    if settings.export:
+        check_export(model, Path(settings.export))
 
 
 def launch(order: Order, *, max_restarts: int = 0) -> list[StepLine]:

@@ -1,9 +1,9 @@
 """A text to train on when none is given."""
 
-import os
 import random
-import tempfile
 from pathlib import Path
+
+from shardwise.runtime.whole_file import moved_to
 
 _NAMES = "the miner, the pilot, a nurse, the baker, an old clerk, the diver, my sister, the judge, a sailor, the twins"
 _DEEDS = "counts, carries, loses, mends, paints, weighs, hides, sells, measures, repairs"
@@ -34,8 +34,6 @@ def built_in_corpus(folder: Path, size: int = 1 << 20) -> Path:
     path = folder / f"corpus-{size}.txt"
     if not path.exists() or path.stat().st_size != size:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "wb") as file:
+        with moved_to(path) as file:
             file.write(built_in_text(size))
-        os.replace(name, path)
     return path

@@ -1,14 +1,11 @@
 """Tokenized text on disk: NAME.bin holds the tokens, NAME.json says what they are. Both are written beside and moved,
 the header last, so that a header always has its tokens."""
 
-import contextlib
 import hashlib
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from shardwise.runtime.data.tokenizer import Tokenizer
+from shardwise.runtime.whole_file import moved_to
 
 FORM = "shardwise tokens 1"
 PIECE = 1 << 20
@@ -66,7 +64,7 @@ def _header(stem: Path) -> Header | None:
 
 def _written(files: Sequence[Path], tokenizer: Tokenizer, stem: Path) -> Header:
     tokens, largest, size = 0, 0, sum(file.stat().st_size for file in files)
-    with _moved_to(stem.with_suffix(".bin")) as out:
+    with moved_to(stem.with_suffix(".bin")) as out:
         for number, file in enumerate(files):
             if sys.stderr.isatty():
                 print(f"tokenizing {number + 1} of {len(files)} files, {size:,} bytes in all", file=sys.stderr)
@@ -78,7 +76,7 @@ def _written(files: Sequence[Path], tokenizer: Tokenizer, stem: Path) -> Header:
         form=FORM, dtype=np.dtype(tokenizer.dtype).name, tokens=tokens, largest=largest,
         files=tuple(str(file) for file in files),
     )  # fmt: skip
-    with _moved_to(stem.with_suffix(".json")) as out:
+    with moved_to(stem.with_suffix(".json")) as out:
         out.write(msgspec.json.encode(header))
     return header
 
@@ -90,16 +88,3 @@ def _encoded(file: Path, tokenizer: Tokenizer) -> Iterator[NDArray[Any]]:
     end = tokenizer.end()
     if end is not None:
         yield np.asarray([end], dtype=tokenizer.dtype)
-
-
-@contextlib.contextmanager
-def _moved_to(path: Path) -> Iterator[BinaryIO]:
-    """A file that is there when it is whole."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

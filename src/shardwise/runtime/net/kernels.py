@@ -10,26 +10,25 @@ from torch import Tensor
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.parallel.op import Op
-
-EPSILON = 1e-5
+from shardwise.spec.model import Model
 
 
 class RmsNorm(Op):
     """Keeps its input and one number per token."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         wide = x.float()
-        inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON)
+        inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
         ctx.save_for_backward(x, weight, inverse)
         return (wide * inverse * weight).to(x.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, inverse = ctx.saved_tensors
         scaled, unit = grad.float() * weight, x.float() * inverse
         into = inverse * (scaled - unit * (scaled * unit).mean(-1, keepdim=True))
-        return into.to(x.dtype), (grad * unit).flatten(0, -2).sum(0).to(weight.dtype)
+        return into.to(x.dtype), (grad * unit).flatten(0, -2).sum(0).to(weight.dtype), None
 
 
 class Gated(Op):
@@ -84,35 +83,37 @@ class Attached(Op):
         return grad, torch.ones_like(loss)
 
 
-def norm(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str) -> Tensor:
-    if kind == "rms":
-        y: Tensor = RmsNorm.apply(x, weight)
+def norm(x: Tensor, weight: Tensor, bias: Tensor | None, model: Model) -> Tensor:
+    if model.norm == "rms":
+        y: Tensor = RmsNorm.apply(x, weight, model.norm_epsilon)
         return y
-    return F.layer_norm(x, weight.shape, weight, bias, EPSILON)
+    return F.layer_norm(x, weight.shape, weight, bias, model.norm_epsilon)
 
 
 class Rotated(Op):
     """Rotary positions on [sequence, batch, heads, width]; the backward turns the other way."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, positions: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, positions: Tensor, theta: float) -> Tensor:
+        ctx.theta = theta
         ctx.save_for_backward(positions)
-        return _turned(x, positions, 1.0)
+        return _turned(x, positions, 1.0, theta)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (positions,) = ctx.saved_tensors
-        return _turned(grad, positions, -1.0), None
+        return _turned(grad, positions, -1.0, ctx.theta), None, None
 
 
-def _turned(x: Tensor, positions: Tensor, way: float) -> Tensor:
+def _turned(x: Tensor, positions: Tensor, way: float, theta: float) -> Tensor:
     width = x.shape[-1]
-    rates = 10000 ** (torch.arange(0, width, 2, device=x.device).float() / width)
+    rates = theta ** (torch.arange(0, width, 2, device=x.device).float() / width)
     angles = (positions.float().unsqueeze(1) / rates).repeat(1, 2).view(len(positions), 1, 1, width) * way
     first, second = x.chunk(2, dim=-1)
     return x * angles.cos().to(x.dtype) + torch.cat([-second, first], dim=-1) * angles.sin().to(x.dtype)
 
 
-def rotated(x: Tensor, positions: Tensor) -> Tensor:
-    y: Tensor = Rotated.apply(x, positions)
+def rotated(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """The two halves of a head turn against each other, as Hugging Face's Llama has it."""
+    y: Tensor = Rotated.apply(x, positions, theta)
     return y

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoi
 
 from shardwise.runtime.train.engine import Engine
 from shardwise.runtime.train.parts import LoadsParts, Parts, SavesParts
+from shardwise.runtime.train.quiet import quiet
 
 _FOLDER = re.compile(r"step-(\d{8})")
 
@@ -109,7 +110,8 @@ def save(engine: Engine, folder: Path, step: int) -> Path:
         shutil.rmtree(_beside(folder, step), ignore_errors=True)
     _meet()
     state = _plain(state_of(engine), step)
-    write_checkpoint(state, checkpoint_id=str(_beside(folder, step)), planner=SavesParts(), no_dist=_alone())
+    with quiet():
+        write_checkpoint(state, checkpoint_id=str(_beside(folder, step)), planner=SavesParts(), no_dist=_alone())
     _meet()
     if engine.world.rank == 0:
         _moved(folder, step)
@@ -133,7 +135,8 @@ def _moved(folder: Path, step: int) -> None:
 def load(engine: Engine, path: Path) -> int:
     """The step it was taken after. The layout may be another than the one that wrote it."""
     wanted = _plain(state_of(engine), 0)
-    read_checkpoint(wanted, checkpoint_id=str(path), planner=LoadsParts(flatten_state_dict=False), no_dist=_alone())
+    with quiet():
+        read_checkpoint(wanted, checkpoint_id=str(path), planner=LoadsParts(flatten_state_dict=False), no_dist=_alone())
     step = int(wanted["step"])
     engine.optimizer.set_steps(step)
     for sync in engine.syncs:

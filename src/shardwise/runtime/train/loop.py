@@ -3,6 +3,7 @@
 import math
 import os
 import resource
+import shutil
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,6 +19,7 @@ from shardwise.runtime.train.engine import Engine
 from shardwise.runtime.train.evaluate import evaluate
 from shardwise.runtime.train.feed import batch_of, evaluated_on, trained_on
 from shardwise.runtime.train.lines import StepLine
+from shardwise.runtime.train.quiet import quiet
 from shardwise.runtime.train.rates import rate_at
 from shardwise.runtime.train.task import Order
 
@@ -43,19 +45,25 @@ class Trainer:
         settings, lines = self.settings, []
         saved = Checkpoints(self.engine, Path(settings.checkpoints), in_background=settings.async_checkpoints) \
             if settings.checkpoints else None  # fmt: skip
-        while self.step < settings.steps:
-            line = self._evaluated(self.one_step())
-            # nobody reads them here, and a long run would keep them all
-            self.engine.world.comm.events.clear()
-            self.engine.pipeline.done.clear()
-            lines.append(line)
-            if self.leads and told is not None:
-                told(line)
-            if saved is not None and self._due(settings.every):
-                saved.save(self.step)
-        if saved is not None:
-            saved.wait()
+        with quiet():
+            while self.step < settings.steps:
+                lines.append(self._whole_step(told))
+                if saved is not None and self._due(settings.every):
+                    saved.save(self.step)
+            if saved is not None:
+                saved.wait()
+        if settings.export:
+            self.export()
         return lines
+
+    def _whole_step(self, told: Callable[[StepLine], None] | None) -> StepLine:
+        line = self._evaluated(self.one_step())
+        # nobody reads them here, and a long run would keep them all
+        self.engine.world.comm.events.clear()
+        self.engine.pipeline.done.clear()
+        if self.leads and told is not None:
+            told(line)
+        return line
 
     def _due(self, every: int) -> bool:
         return self.step == self.settings.steps or (every > 0 and self.step % every == 0)
@@ -86,12 +94,30 @@ class Trainer:
         )  # fmt: skip
 
     def resume(self) -> int:
-        """Goes on from the newest whole checkpoint; the step it was taken after, 0 where there is none."""
+        """Goes on from the newest whole checkpoint; the step it was taken after, 0 where there is none: then weights
+        that were given are read."""
         if self.settings.checkpoints:
             from shardwise.runtime.train.checkpoint import load_newest
 
             self.step = load_newest(self.engine, Path(self.settings.checkpoints))
+        if not self.step and self.settings.init:
+            from shardwise.runtime.weights.load import load_weights
+
+            load_weights(self.engine, Path(self.settings.init))
         return self.step
+
+    def export(self) -> None:
+        """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads."""
+        from shardwise.runtime.train.checkpoint import newest, save
+        from shardwise.runtime.weights.export import export
+
+        out, task = Path(self.settings.export), self.order.task
+        beside = out.with_name(f".{out.name}.checkpoint")
+        kept = newest(Path(self.settings.checkpoints)) if self.settings.checkpoints else None
+        found = kept or save(self.engine, beside, self.step)
+        if self.leads:
+            export(task.model, found, out, task.job.seq)
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def _memory(device: torch.device) -> tuple[int, int]:
