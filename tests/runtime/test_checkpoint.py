@@ -8,10 +8,11 @@ import pytest
 torch = pytest.importorskip("torch")
 from training import GPT, RATE, batch_for, task_of  # noqa: E402
 
-from shardwise.runtime.train.checkpoint import load, newest, rectangles, save  # noqa: E402
+from shardwise.runtime.train.checkpoint import load, newest, save  # noqa: E402
 from shardwise.runtime.train.engine import Engine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.runtime.train.parts import rectangles  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 BEFORE, AFTER = 2, 4

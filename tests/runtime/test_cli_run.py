@@ -70,6 +70,52 @@ def test_run_learns_in_this_process(tiny, tmp_path, capsys) -> None:
     assert [json.loads(line)["loss"] for line in log.read_text().splitlines()] == losses
 
 
+def test_run_evaluates_and_writes_scalars(tiny, tmp_path, capsys) -> None:
+    common = ("run", tiny, "--on", "1xh100", *JOB, "--steps", "5", "--eval-every", "2", "--eval-steps", "3")
+    code, found = answer(capsys, *common, "--tensorboard", str(tmp_path / "tb"), "--peak-tflops", "1")
+    assert code == 0
+    evaluated = {step["step"]: step for step in found["steps"] if "eval_loss" in step}
+    assert sorted(evaluated) == [2, 4, 5]
+    assert evaluated[5]["perplexity"] == pytest.approx(2.718281828 ** evaluated[5]["eval_loss"], rel=1e-6)
+    assert all(0 < step["mfu"] < 1 for step in found["steps"])
+    assert len(list((tmp_path / "tb").iterdir())) == 1
+    text = tmp_path / "text.txt"
+    text.write_text("another text altogether. " * 40)
+    code, other = answer(capsys, *common, "--eval-data", str(text))
+    assert code == 0
+    assert other["steps"][-1]["eval_loss"] != evaluated[5]["eval_loss"]
+
+
+def test_steps_are_told_on_stderr_at_80_columns(tiny, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["run", tiny, "--on", "1xh100", *JOB, "--steps", "2", "--eval-every", "2"]) == 0
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.err.splitlines()] == ["step:", "step:", "eval:"]
+    assert "\x1b" not in told.out + told.err
+    assert "perplexity" in told.out
+    assert max(map(len, told.out.splitlines())) <= 80
+
+
+def test_weights_out_and_in(tiny, tmp_path, capsys) -> None:
+    """A run in two halves, with the weights as safetensors between them; a checkpoint is exported without training."""
+    common = ("run", tiny, "--on", "1xh100", *JOB, "--optimizer", "sgd")
+    code, whole = answer(
+        capsys, *common, "--rate", "0.1", "--steps", "1", "--eval-every", "1", "--export", str(tmp_path / "one")
+    )
+    assert (code, whole["exported"]) == (0, str(tmp_path / "one"))
+    assert sorted(p.name for p in tmp_path.glob("one/*")) == ["config.json", "model.safetensors"]
+    model = str(tmp_path / "one" / "config.json")
+    words = ("run", model, *common[2:], "--init", str(tmp_path / "one"), "--steps", "1", "--rate", "1e-9",
+             "--eval-every", "1", "--checkpoints", str(tmp_path / "kept"))  # fmt: skip
+    code, read = answer(capsys, *words)
+    assert code == 0
+    assert read["steps"][0]["eval_loss"] == pytest.approx(whole["steps"][0]["eval_loss"], abs=1e-6)
+    code, done = answer(capsys, *words, "--export", str(tmp_path / "two"))
+    assert (code, done["steps"]) == (0, [])
+    assert (tmp_path / "two" / "model.safetensors").stat().st_size > 10_000
+    assert not [p.name for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
 def test_a_plan_file_is_run(tiny, tmp_path, capsys) -> None:
     assert main(["estimate", tiny, "--on", "1xh100", *JOB, "--json"]) == 0
     plan = tmp_path / "plan.json"
@@ -86,7 +132,18 @@ def test_a_plan_file_is_run(tiny, tmp_path, capsys) -> None:
         (("--on", "2xh100", "--tp", "2", "--precision", "bf16"), "precision"),
         (("--on", "1xh100", "--steps", "0"), "steps"),
         (("--on", "1xh100", "--data", "nowhere.txt"), "data"),
-        (("--on", "3xh100", "--tp", "3"), "tp"),
+        (("--on", "1xh100", "--decay", "cubic"), "wsd"),
+        (("--on", "1xh100", "--beta2", "1"), "beta2"),
+        (("--on", "1xh100", "--tokenizer", "nowhere.json"), "tokenizer"),
+        (("--on", "1xh100", "--eval-data", "x.txt"), "--eval-every"),
+        (("--on", "1xh100", "--eval-every", "1", "--eval-data", "x.txt"), "eval-data"),
+        (("--on", "2xh100", "--tp", "2", "--data", "nowhere.txt"), "data"),
+        (("--on", "1xh100", "--max-restarts", "-1"), "max-restarts"),
+        (("--on", "1xh100", "--seed", "-1"), "seed"),
+        (("--on", "1xh100", "--capacity", "-1"), "capacity"),
+        (("--on", "1xh100", "--peak-tflops", "-1"), "peak-tflops"),
+        (("--on", "1xh100", "--init", "nowhere"), "init"),
+        (("--on", "2xh100", "--tp", "2", "--export", "."), "export"),
         ((), "--on"),
     ],
 )
@@ -95,6 +152,19 @@ def test_mistakes_are_one_line(tiny, capsys, words, word: str) -> None:
     told = capsys.readouterr().err.strip().splitlines()
     assert len(told) == 1
     assert word in told[0]
+
+
+@pytest.mark.parametrize("verb", ["run", "verify"])
+def test_an_illegal_policy_is_a_verdict(verb: str, tiny, capsys) -> None:
+    """As everywhere: exit code 1, the rule, its numbers and the nearest policy that can."""
+    words = [verb, tiny, *JOB, "--on", "3xh100", "--tp", "3"]
+    assert main(words) == 1
+    told = capsys.readouterr()
+    assert "tp divides heads" in told.out
+    assert f"shardwise {verb} " in told.out
+    code, found = answer(capsys, *words)
+    assert (code, found["legal"], found["rule"]) == (1, False, "tp divides heads")
+    assert found["cure"].startswith(f"shardwise {verb} ")
 
 
 def test_torch_is_asked_for(tiny, capsys, monkeypatch) -> None:
@@ -144,10 +214,18 @@ def checkpoint_half_written(_: Path, folder: Path) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", [some_steps_done, checkpoint_half_written])
-def test_a_killed_rank_changes_nothing(moment, tiny, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("moment", "victim", "more"),
+    [
+        (some_steps_done, -1, ()),
+        (checkpoint_half_written, -1, ()),
+        (checkpoint_half_written, 0, ()),
+        (checkpoint_half_written, -1, ("--no-async-checkpoints",)),
+    ],
+)
+def test_a_killed_rank_changes_nothing(moment, victim: int, more: tuple, tiny, tmp_path) -> None:
     """The run goes on from the last whole checkpoint, and its losses are those of a run that was not disturbed."""
-    common = ("--dp", "2", "--steps", "30", "--every", "2")
+    common = ("--dp", "2", "--steps", "30", "--every", "2", *more)
     quiet = start(tiny, *common, "--log", str(tmp_path / "quiet"), "--checkpoints", str(tmp_path / "a"))
     quiet.communicate(timeout=120)
     assert quiet.returncode == 0
@@ -156,7 +234,7 @@ def test_a_killed_rank_changes_nothing(moment, tiny, tmp_path) -> None:
     deadline = time.monotonic() + 100
     while not moment(log, folder) and time.monotonic() < deadline:
         time.sleep(0.002)
-    os.kill(ranks_under(run.pid)[-1], signal.SIGKILL)
+    os.kill(ranks_under(run.pid)[victim], signal.SIGKILL)
     _, told = run.communicate(timeout=200)
     assert run.returncode == 0, told
     assert "resumed after step" in told
@@ -167,7 +245,8 @@ def test_a_killed_rank_changes_nothing(moment, tiny, tmp_path) -> None:
 @pytest.mark.slow
 def test_a_hung_rank_is_named(tiny, tmp_path) -> None:
     log = tmp_path / "log"
-    run = start(tiny, "--dp", "2", "--steps", "100000", "--log", str(log), "--timeout", "5")
+    saved = ("--checkpoints", str(tmp_path / "a"), "--every", "1")
+    run = start(tiny, "--dp", "2", "--steps", "100000", "--log", str(log), "--timeout", "5", *saved)
     deadline = time.monotonic() + 100
     while len(losses_in(log)) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)

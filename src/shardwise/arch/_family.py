@@ -55,11 +55,16 @@ def experts(fields: Fields, count: str, width: str, **more: Any) -> Experts:
 def assemble(fields: Fields, name: str, family: str, layers: Sequence[Layer], **more: Any) -> Model:
     """A Model from its layers, first to last; equal layers become one kind."""
     kinds = list(dict.fromkeys(layers))
+    epsilons = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps")
+    small = 1e-5 if more.get("norm") == "layer" or family == "mixtral" else 1e-6
+    turned = fields if fields.has("rope_theta") else fields.section("rope_parameters")
     place = {kind: index for index, kind in enumerate(kinds)}
     given: dict[str, Any] = {
         "hidden": fields.whole("hidden_size") if "hidden" not in more else 0,
         "vocab": fields.whole("vocab_size") if "vocab" not in more else 0,
         "tied": fields.flag("tie_word_embeddings", False) if "tied" not in more else False,
+        "norm_epsilon": next((fields.number(name, small) for name in epsilons if fields.has(name)), small),
+        "rope_theta": turned.number("rope_theta", 1e6 if family == "mixtral" else 1e4),
     }
     return Model(
         name=name,

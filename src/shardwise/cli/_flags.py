@@ -104,12 +104,12 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
     return Asked(shape, cluster, job, policy, stack, profile, notes)
 
 
-def refused(model: str, flags: Flags, ask: Asked, json: bool) -> bool:
+def refused(model: str, flags: Flags, ask: Asked, json: bool, verb: str = "estimate") -> bool:
     """Whether the policy cannot run; then the rule, the numbers and the nearest one that can are printed."""
     verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
     if verdict.legal:
         return False
-    cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name) if verdict.cure else None
+    cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name, verb) if verdict.cure else None
     if json:
         print_json({"legal": False, "fits": False, "verdict": f"illegal: {verdict.rule}", "rule": verdict.rule,
                     "why": verdict.why, "cure": cure, "notes": ask.notes})  # fmt: skip

@@ -11,13 +11,12 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
-from shardwise.cli._flags import Asked, Flags, asked
+from shardwise.cli._flags import Asked, Flags, asked, refused
 from shardwise.cost.profile import Profile
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.rules import verdict_of
 from shardwise.spec.stack import stack_of
 
 STACK = "shardwise"
@@ -41,7 +40,7 @@ NO_FLAGS = RunFlags()
 
 
 def plan_of(name: str, flags: RunFlags) -> Asked:
-    """Legal, and with the stack that describes the runtime; bad input is a ValueError."""
+    """With the stack that describes the runtime; bad input is a ValueError."""
     document = _document(name)
     if document is not None:
         found = _from_document(name, document, flags)
@@ -49,11 +48,14 @@ def plan_of(name: str, flags: RunFlags) -> Asked:
         if not flags.on:
             raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 4xh100")
         found = asked(name, dataclass_replace(flags, stack=STACK))
-    found = _as_run(found)
-    verdict = verdict_of(found.model, found.cluster, found.job, found.policy, cure=False)
-    if not verdict.legal:
-        raise ValueError(f"policy: {verdict.rule}: {verdict.why}")
-    return found
+    return _as_run(found)
+
+
+def cannot_run(name: str, flags: RunFlags, found: Asked, json: bool, verb: str) -> bool:
+    """Whether the policy is illegal; then the rule, the numbers and the nearest legal one are printed."""
+    planned = _document(name) is not None
+    model = flags.model or found.model.name if planned else name
+    return refused(model, dataclass_replace(flags, on=flags.on or found.cluster.name), found, json, verb)
 
 
 def _as_run(found: Asked) -> Asked:

@@ -15,10 +15,10 @@ WORDS = (
 ALWAYS = ("tp", "pp", "dp", "zero")
 
 
-def command_of(model: str, on: str, job: Job, policy: Policy, stack: str) -> str:
-    """`shardwise estimate ...` for this policy, ready to run."""
+def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: str = "estimate") -> str:
+    """`shardwise VERB ...` for this policy, ready to run."""
     default = Policy()
-    words = ["shardwise", "estimate", model, "--on", on, *job_words(job)]
+    words = ["shardwise", verb, model, "--on", on, *job_words(job)]
     if stack != DEFAULT_STACK:
         words += ["--stack", stack]
     for field, flag in WORDS:

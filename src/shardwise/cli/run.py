@@ -1,16 +1,22 @@
 """`shardwise run`: trains with the policy that was planned, on this machine's ranks."""
 
 import os
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Sequence
+from math import inf
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json, print_notes
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, needs_torch, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
+from shardwise.cli._training import DEFAULTS, Training, settings_of
 from shardwise.report.terminal import policy_text
 from shardwise.units import time_text
+
+if TYPE_CHECKING:
+    from shardwise.runtime.train.lines import StepLine
 
 
 def run(
@@ -18,70 +24,62 @@ def run(
     /,
     flags: RunFlags = NO_FLAGS,
     *,
+    training: Training = DEFAULTS,
     nproc: Annotated[int | None, Parameter(help="Ranks to start here; default: as many as the policy has.")] = None,
-    steps: Annotated[int, Parameter(help="Optimizer steps.")] = 10,
-    rate: Annotated[float, Parameter(help="Learning rate.")] = 1e-3,
-    warmup: Annotated[int, Parameter(help="Steps over which the rate rises.")] = 0,
-    decay: Annotated[str, Parameter(help="constant or cosine.")] = "constant",
-    clip: Annotated[float, Parameter(help="Largest gradient norm; 0: none.")] = 1.0,
     seed: Annotated[int, Parameter(help="Of weights and data order.")] = 0,
     capacity: Annotated[float, Parameter(help="Copies an expert takes, over an even share; 0: all.")] = 0.0,
     across: Annotated[str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")] = "ring",
-    data: Annotated[Path | None, Parameter(help="A text file, read byte by byte; default: a built-in corpus.")] = None,
-    log: Annotated[Path | None, Parameter(help="Append one JSON object per step to this file.")] = None,
-    checkpoints: Annotated[Path | None, Parameter(help="Folder of checkpoints; a run resumes from the last.")] = None,
-    every: Annotated[int, Parameter(help="Steps between checkpoints; 0: only after the last step.")] = 0,
     max_restarts: Annotated[int, Parameter(help="Restarts of all ranks when one dies.")] = 0,
-    timeout: Annotated[float, Parameter(help="Seconds a rank waits for the others.")] = 600.0,
     device: Annotated[str, Parameter(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     json: Json = False,
 ) -> int:
     """Trains with the planned policy: torchrun starts the ranks, log lines go to stderr."""
     found = plan_of(plan, flags)
+    if cannot_run(plan, flags, found, json, "run"):
+        return DOES_NOT_FIT
     needs_torch()
     policy = found.policy
     if nproc is not None and nproc != policy.gpus:
         raise ValueError(f"nproc: {nproc}, but the policy has {policy.gpus} ranks; write --nproc {policy.gpus}")
-    for name, value, wrong, cure in (
-        ("steps", steps, steps < 1, "a whole number of 1 or more"),
-        ("rate", rate, rate <= 0, "a number above 0 such as 1e-3"),
-        ("warmup", warmup, warmup < 0, "a whole number of 0 or more"),
-        ("decay", decay, decay not in ("constant", "cosine"), "constant or cosine"),
-    ):
-        if wrong:
-            raise ValueError(f"{name}: {value} is out of range; write {cure}")
+    if max_restarts < 0:
+        raise ValueError(f"max-restarts: {max_restarts} is out of range; write a whole number of 0 or more")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed: {seed} is out of range; write a whole number of 0 or more")
+    if not 0 <= capacity < inf:
+        raise ValueError(f"capacity: {capacity} is out of range; write 0 (all copies) or a factor such as 1.25")
     from shardwise.runtime.launch import device_for, launch
-    from shardwise.runtime.train.optimizer import OptimizerSettings
-    from shardwise.runtime.train.task import Order, Settings, Task
+    from shardwise.runtime.train.task import Order, Task
 
     task = Task(
         model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity, across=across
     )
-    settings = Settings(
-        steps=steps, rate=rate, warmup=warmup, decay=decay, every=every, timeout_s=timeout,
-        optimizer=OptimizerSettings(name=found.job.optimizer.name, clip=clip),
-        data=_text(data), log=_text(log), checkpoints=_text(checkpoints),
-        device=device_for(device, policy.gpus),
-    )  # fmt: skip
+    settings = settings_of(training, found, device_for(device, policy.gpus))
     lines = launch(Order(task=task, settings=settings), max_restarts=max_restarts)
     if os.environ.get("RANK", "0") != "0":
         return 0  # under torchrun every rank comes here; the first one tells
     if json:
         print_json({
             "model": found.model.name, "policy": policy, "ranks": policy.gpus, "device": settings.device,
-            "steps": lines, "notes": found.notes,
+            "steps": [line.fields() for line in lines], "exported": settings.export or None, "notes": found.notes,
         })  # fmt: skip
         return 0
     seconds = sorted(line.step_s for line in lines)
     facts: list[tuple[str, str | int | float | None]] = [
         ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {policy.gpus} ranks on {settings.device}"),
         ("loss", f"{lines[0].loss:.4f} -> {lines[-1].loss:.4f} over {len(lines)} steps" if lines else "nothing to do"),
+        *_evaluated(lines),
         ("step", f"median {time_text(seconds[len(seconds) // 2])}" if seconds else "-"),
     ]
+    if settings.export:
+        facts.append(("weights", settings.export))
     print_facts(f"{found.model.name}: trained", facts)
     print_notes(found.notes)
     return 0
 
 
-def _text(path: Path | None) -> str:
-    return "" if path is None else str(path.resolve())
+def _evaluated(lines: Sequence["StepLine"]) -> list[tuple[str, str]]:
+    found = [line for line in lines if line.eval_loss is not None]
+    if not found:
+        return []
+    last = found[-1]
+    return [("held out", f"loss {last.eval_loss:.4f}, perplexity {last.perplexity:,.3f} after step {last.step}")]

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from msgspec.structs import asdict
 
-from shardwise.cli._flags import Asked
+from shardwise.cli._flags import DOES_NOT_FIT, Asked
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, needs_torch, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
 from shardwise.exporters.chrome_trace import write_overlay
 from shardwise.report import report_of
 from shardwise.report.terminal import policy_text
@@ -38,6 +38,8 @@ def verify(
 ) -> int:
     """Runs the plan on gloo ranks of this machine: messages equal? memory by kind within 2 %?"""
     found = plan_of(plan, flags)
+    if cannot_run(plan, flags, found, json, "verify"):
+        return DOES_NOT_FIT
     needs_torch()
     if steps < 1:
         raise ValueError(f"steps: {steps} is out of range; write a whole number of 1 or more")

@@ -10,9 +10,12 @@ import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from shardwise.runtime.train.loop import StepLine
-from shardwise.runtime.train.rank import train
+from shardwise.runtime.train.feed import evaluated_on, trained_on
+from shardwise.runtime.train.lines import StepLine
+from shardwise.runtime.train.rank import give_up, train
 from shardwise.runtime.train.task import Order, checked, write_order
+from shardwise.runtime.weights.export import check_export
+from shardwise.runtime.weights.load import opened
 
 
 def device_for(asked: str, ranks: int) -> str:
@@ -25,11 +28,29 @@ def device_for(asked: str, ranks: int) -> str:
     return "cuda" if found >= ranks and asked != "cpu" else "cpu"
 
 
+def prepare(order: Order) -> None:
+    """Once, before ranks start: what they would all refuse is refused here, and texts are tokenized."""
+    settings, model = order.settings, order.task.model
+    trained_on(order)
+    if settings.eval_every:
+        evaluated_on(order)
+    if settings.init:
+        opened(model, Path(settings.init))
+    if settings.export:
+        check_export(model, Path(settings.export))
+
+
 def launch(order: Order, *, max_restarts: int = 0) -> list[StepLine]:
     """One rank runs here; more are started by torchrun. Under torchrun this is one of them."""
     checked(order.task)
     ranks = order.task.policy.gpus
-    if "TORCHELASTIC_RUN_ID" in os.environ or (ranks == 1 and not max_restarts):
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        try:
+            return train(order)
+        except ConnectionError as error:
+            give_up(error)
+    prepare(order)
+    if ranks == 1 and not max_restarts:
         return train(order)
     from torch.distributed.run import main as torchrun
 

@@ -97,6 +97,10 @@ class Model(Struct, frozen=True, kw_only=True):
     positions: int = 0
     """rows of a learned position table; 0 for rotary, ALiBi or none"""
     rotary: bool = True
+    rope_theta: float = 10_000.0
+    """base of the rotary angles"""
+    norm_epsilon: float = 1e-5
+    """added under the root of a norm"""
     dropout: bool = False
     """trained with dropout, so masks are kept (GPT-2/3, BERT)"""
     token_types: int = 0

@@ -32,7 +32,7 @@ class Embedding(Part):
             at = at.chunk(cut.tp.size)[cut.tp.index] if cut.sp else at
             x = x + F.embedding(at, self.weight("position")).unsqueeze(1)
         if self.w("embedding_norm.weight") is not None:
-            x = norm(x, *self.pair("embedding_norm"), self.context.model.norm)
+            x = norm(x, *self.pair("embedding_norm"), self.context.model)
         return x
 
 
@@ -65,11 +65,11 @@ class Block(Part):
         return x + self._after(y, 1)
 
     def _before(self, x: Tensor, block: int) -> Tensor:
-        return norm(x, *self.pair(f"norm.{block}"), self.context.model.norm)
+        return norm(x, *self.pair(f"norm.{block}"), self.context.model)
 
     def _after(self, y: Tensor, block: int) -> Tensor:
         """Gemma-2's second pair of norms stands behind the blocks."""
-        return norm(y, *self.pair(f"norm.{block + 2}"), self.context.model.norm) if self.layer.norms == 4 else y
+        return norm(y, *self.pair(f"norm.{block + 2}"), self.context.model) if self.layer.norms == 4 else y
 
     def _attention(self, a: Attention, x: Tensor) -> Tensor:
         cut = self.context.cut
@@ -82,10 +82,10 @@ class Block(Part):
             )
         )
         if a.qk_norm == "head":
-            q = norm(q, *self.pair("q_norm"), self.context.model.norm)
-            k = norm(k, *self.pair("k_norm"), self.context.model.norm)
+            q = norm(q, *self.pair("q_norm"), self.context.model)
+            k = norm(k, *self.pair("k_norm"), self.context.model)
         if self.context.model.rotary:
-            turns = turns_at(self.context.positions, a.head_dim)
+            turns = turns_at(self.context.positions, a.head_dim, self.context.model.rope_theta)
             q, k = rotated(q, turns), rotated(k, turns)
         y = self._core(q, k, v)
         return leaving(y.flatten(2), cut, *self.pair("o"))
@@ -134,7 +134,7 @@ class Head(Part):
         """The sum of the tokens' losses over the tokens of the whole batch."""
         context = self.context
         if self.w("final_norm.weight") is not None:
-            x = norm(x, *self.pair("final_norm"), context.model.norm)
+            x = norm(x, *self.pair("final_norm"), context.model)
         weight = table if table is not None else self.weight("token" if context.model.tied else "head")
         (logits,) = entering(x, context.cut, (weight, self.w("head.bias")))
         with kept_as("logits"):

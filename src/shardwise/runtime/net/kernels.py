@@ -12,15 +12,15 @@ from shardwise.runtime.fused import fused
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.parallel.op import Op
+from shardwise.spec.model import Model
 
-EPSILON = 1e-5
 Turns = tuple[Tensor, Tensor]
 
 
 @fused()
-def _normed(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def _normed(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     wide = x.float()
-    inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPSILON)
+    inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
     return (wide * inverse * weight).to(x.dtype), inverse
 
 
@@ -35,14 +35,14 @@ class RmsNorm(Op):
     """Keeps its input and one number per token."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        y, inverse = _normed(x, weight)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        y, inverse = _normed(x, weight, epsilon)
         ctx.save_for_backward(x, weight, inverse)
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        return _norm_gradients(grad, *ctx.saved_tensors)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        return *_norm_gradients(grad, *ctx.saved_tensors), None
 
 
 @fused()
@@ -118,11 +118,11 @@ class Attached(Op):
         return grad, torch.ones_like(loss)
 
 
-def norm(x: Tensor, weight: Tensor, bias: Tensor | None, kind: str) -> Tensor:
-    if kind == "rms":
-        y: Tensor = RmsNorm.apply(x, weight)
+def norm(x: Tensor, weight: Tensor, bias: Tensor | None, model: Model) -> Tensor:
+    if model.norm == "rms":
+        y: Tensor = RmsNorm.apply(x, weight, model.norm_epsilon)
         return y
-    return F.layer_norm(x, weight.shape, weight, bias, EPSILON)
+    return F.layer_norm(x, weight.shape, weight, bias, model.norm_epsilon)
 
 
 class Rotated(Op):
@@ -147,13 +147,14 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def turns_at(positions: Tensor, width: int) -> Turns:
+def turns_at(positions: Tensor, width: int, theta: float) -> Turns:
     """(cosines, sines) by place and half the width of a head."""
-    rates = 10000 ** (torch.arange(0, width, 2, device=positions.device).float() / width)
+    rates = theta ** (torch.arange(0, width, 2, device=positions.device).float() / width)
     angles = (positions.float().unsqueeze(1) / rates).view(len(positions), 1, 1, width // 2)
     return angles.cos(), angles.sin()
 
 
 def rotated(x: Tensor, turns: Turns) -> Tensor:
+    """The two halves of a head turn against each other, as Hugging Face's Llama has it."""
     y: Tensor = Rotated.apply(x, turns)
     return y

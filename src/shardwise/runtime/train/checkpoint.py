@@ -1,119 +1,94 @@
 """Checkpoints by torch's DCP: every rank writes its own parts, any other layout reads what it needs of them.
 
-A parameter and its moments are stored under the parameter's name and whole shape. A rank's part of it is a run of
-elements of its tensor-parallel piece, which is at most a few rectangles of the whole. A checkpoint is whole when its
-folder has its final name: it is written beside it and moved.
+A parameter and its moments are stored under the parameter's name and whole shape. A checkpoint is whole when its folder
+has its final name: it is written beside it and moved. Training may go on meanwhile: the values are copied first, and
+the ranks agree over a process group of their own.
 """
 
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties
-from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoint
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
 
-from shardwise.runtime.parallel.held import Span
 from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.parts import LoadsParts, Parts, SavesParts
+from shardwise.runtime.train.quiet import quiet
 
 _FOLDER = re.compile(r"step-(\d{8})")
 
 
-@dataclass(frozen=True)
-class Rectangle:
-    """A block of the whole tensor, and the local elements it is kept in."""
+class Copied(AsyncStager):
+    """What is written in the background: copies of the values, made before the next step changes them."""
 
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    values: Tensor
+    _synchronize_after_execute = False
 
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        return {name: v.copied() if isinstance(v, Parts) else v.clone() for name, v in state_dict.items()}
 
-def rectangles(shape: tuple[int, ...], first: int, count: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(offsets, sizes) of the fewest blocks that are elements [first, first + count) of a tensor of this shape."""
-    if count <= 0:
-        return
-    if len(shape) <= 1:
-        yield (first,) if shape else (), (count,) if shape else ()
-        return
-    width = 1
-    for n in shape[1:]:
-        width *= n
-    row, inside = divmod(first, width)
-    if inside or count < width:
-        part = min(count, width - inside)
-        for offsets, sizes in rectangles(shape[1:], inside, part):
-            yield (row, *offsets), (1, *sizes)
-        yield from rectangles(shape, first + part, count - part)
-        return
-    rows = count // width
-    yield (row, *(0 for _ in shape[1:])), (rows, *shape[1:])
-    yield from rectangles(shape, first + rows * width, count - rows * width)
+    def synchronize_staging(self) -> None:
+        """The copies are there when `stage` returns."""
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
-class Parts:
-    """This rank's blocks of one whole tensor, in the form DCP asks of things that are not tensors."""
+class Checkpoints:
+    """Those of one run; every rank makes one before the first step."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        self.shape, self.dtype = torch.Size(shape), dtype
-        self.blocks: list[Rectangle] = []
+    def __init__(self, engine: Engine, folder: Path, *, in_background: bool) -> None:
+        self.engine, self.folder, self.in_background = engine, folder, in_background
+        self.leads = engine.world.rank == 0
+        if self.leads:
+            for half in folder.glob(".step-*"):
+                shutil.rmtree(half, ignore_errors=True)
+        # messages of a checkpoint under way must not get between those of a step; they are in the host's memory
+        spread = in_background and dist.is_initialized()
+        self.group = dist.new_group(backend="gloo", timeout=engine.world.wait) if spread else None
+        _meet()
+        self._done = threading.Event()
+        self._done.set()
+        self._failed: BaseException | None = None
 
-    def add(self, span: Span, local: Tensor) -> None:
-        piece, at = span.held.piece, span.at
-        for offsets, sizes in rectangles(piece.local_shape, span.first, span.length):
-            count = int(torch.Size(sizes).numel())
-            inside = tuple(a + b for a, b in zip(piece.offsets, offsets, strict=True))
-            self.blocks.append(Rectangle(inside, sizes, local[at : at + count].view(sizes)))
-            at += count
+    def save(self, step: int) -> None:
+        """Waits for the one before, if it is still under way."""
+        self.wait()
+        if not self.in_background:
+            save(self.engine, self.folder, step)
+            return
+        state = _plain(state_of(self.engine), step)
+        self._done.clear()
+        writing = async_save(
+            state, checkpoint_id=str(_beside(self.folder, step)), planner=SavesParts(), process_group=self.group,
+            async_stager=Copied(), no_dist=_alone(),
+        )  # fmt: skip
+        assert isinstance(writing, Future)
+        writing.add_done_callback(lambda written: self._finish(written, step))
 
-    def size(self) -> torch.Size:
-        return self.shape
+    def _finish(self, written: Future[Any], step: int) -> None:
+        """In the thread that wrote: the first rank ends last, when everyone's parts are there."""
+        try:
+            written.result()
+            if self.leads:
+                _moved(self.folder, step)
+        except BaseException as error:
+            self._failed = error
+        finally:
+            self._done.set()
 
-    def __create_write_items__(self, fqn: str, object: Any) -> list[WriteItem]:
-        return [
-            WriteItem(
-                index=MetadataIndex(fqn, torch.Size(b.offsets)),
-                type=WriteItemType.SHARD,
-                tensor_data=TensorWriteData(
-                    chunk=ChunkStorageMetadata(offsets=torch.Size(b.offsets), sizes=torch.Size(b.sizes)),
-                    properties=TensorProperties(dtype=self.dtype),
-                    size=self.shape,
-                ),
-            )
-            for b in self.blocks
-        ]
-
-    def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
-        return [ChunkStorageMetadata(offsets=torch.Size(b.offsets), sizes=torch.Size(b.sizes)) for b in self.blocks]
-
-    def __get_tensor_shard__(self, index: MetadataIndex) -> Tensor:
-        return next(b.values for b in self.blocks if torch.Size(b.offsets) == index.offset)
-
-
-class SavesParts(DefaultSavePlanner):
-    def lookup_object(self, index: MetadataIndex) -> Any:
-        found = self.state_dict[index.fqn]
-        return found.__get_tensor_shard__(index) if isinstance(found, Parts) else super().lookup_object(index)
-
-
-class LoadsParts(DefaultLoadPlanner):
-    def set_up_planner(
-        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
-    ) -> None:
-        """As it is: the default would copy what is no tensor, and values have to arrive in place."""
-        self.state_dict = self.original_state_dict = state_dict
-        self.metadata, self.is_coordinator = metadata, is_coordinator
-
-    def lookup_tensor(self, index: MetadataIndex) -> Tensor:
-        found = self.state_dict[index.fqn]
-        return found.__get_tensor_shard__(index) if isinstance(found, Parts) else super().lookup_tensor(index)
+    def wait(self) -> None:
+        """Until the last one is whole."""
+        self._done.wait()
+        if self._failed is not None:
+            raise RuntimeError(f"checkpoint: {self._failed}") from self._failed
 
 
 def state_of(engine: Engine) -> dict[str, Parts]:
@@ -131,24 +106,37 @@ def state_of(engine: Engine) -> dict[str, Parts]:
 
 def save(engine: Engine, folder: Path, step: int) -> Path:
     """Whole or not there: a run that dies while it writes leaves a folder that no one reads."""
-    final, beside = folder / f"step-{step:08}", folder / f".step-{step:08}"
     if engine.world.rank == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(_beside(folder, step), ignore_errors=True)
     _meet()
-    write_checkpoint(_plain(state_of(engine), step), checkpoint_id=str(beside), planner=SavesParts())
+    state = _plain(state_of(engine), step)
+    with quiet():
+        write_checkpoint(state, checkpoint_id=str(_beside(folder, step)), planner=SavesParts(), no_dist=_alone())
     _meet()
     if engine.world.rank == 0:
-        shutil.rmtree(final, ignore_errors=True)
-        beside.rename(final)
+        _moved(folder, step)
     _meet()
-    return final
+    return _final(folder, step)
+
+
+def _final(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08}"
+
+
+def _beside(folder: Path, step: int) -> Path:
+    return folder / f".step-{step:08}"
+
+
+def _moved(folder: Path, step: int) -> None:
+    shutil.rmtree(_final(folder, step), ignore_errors=True)
+    _beside(folder, step).rename(_final(folder, step))
 
 
 def load(engine: Engine, path: Path) -> int:
     """The step it was taken after. The layout may be another than the one that wrote it."""
     wanted = _plain(state_of(engine), 0)
-    read_checkpoint(wanted, checkpoint_id=str(path), planner=LoadsParts(flatten_state_dict=False))
+    with quiet():
+        read_checkpoint(wanted, checkpoint_id=str(path), planner=LoadsParts(flatten_state_dict=False), no_dist=_alone())
     step = int(wanted["step"])
     engine.optimizer.set_steps(step)
     for sync in engine.syncs:
@@ -172,5 +160,9 @@ def _plain(state: dict[str, Parts], step: int) -> dict[str, Any]:
 
 
 def _meet() -> None:
-    if dist.is_initialized():
+    if not _alone():
         dist.barrier()
+
+
+def _alone() -> bool:
+    return not dist.is_initialized()

@@ -1,23 +1,45 @@
-"""A rank's share of each batch: its sequences by data-parallel rank, its places in them by context-parallel rank."""
+"""A rank's share of each batch: its samples by data-parallel rank, its places in them by context-parallel rank."""
 
-import torch
 from torch import Tensor
 
+from shardwise.runtime.data.digits import examples_of
+from shardwise.runtime.data.source import Source
+from shardwise.runtime.data.texts import tokens_of
+from shardwise.runtime.data.windows import Windows
 from shardwise.runtime.parallel.pipeline import Batch
-from shardwise.runtime.train.corpus import ByteWindows
 from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.task import Order
 
 
-def batch_of(engine: Engine, source: ByteWindows, step: int) -> Batch:
+def trained_on(order: Order) -> Source:
+    """All of the data, or what is left when a part is held out for evaluation."""
+    settings = order.settings
+    held_out = settings.eval_every > 0 and not settings.eval_data
+    return _source(order, settings.data, "trained" if held_out else "all", "data")
+
+
+def evaluated_on(order: Order) -> Source:
+    if order.settings.eval_data:
+        return _source(order, order.settings.eval_data, "all", "eval-data")
+    return _source(order, order.settings.data, "held out", "data")
+
+
+def _source(order: Order, data: tuple[str, ...], part: str, field: str) -> Source:
+    task, settings = order.task, order.settings
+    if task.model.inputs == "features":
+        return examples_of(task.model, data, task.seed, part=part, field=field)
+    tokens = tokens_of(data, settings.tokenizer, settings.token_cache, task.model.vocab, field)
+    return Windows(tokens, task.job.seq, task.seed, name=", ".join(data) or "the built-in corpus", part=part)
+
+
+def batch_of(engine: Engine, source: Source, step: int) -> Batch:
     """The micro-batches of a step; sample numbers follow from the step alone, so any step can be resumed at."""
-    task, at = engine.task, engine.context.positions
+    task, at, device = engine.task, engine.context.positions, engine.world.device
     share = task.job.global_batch // task.policy.dp
     first = step * task.job.global_batch + engine.world.data_index * share
 
     def micro_batch(index: int) -> tuple[Tensor, Tensor]:
-        begin = first + index * task.policy.micro_batch
-        windows = [torch.from_numpy(source.sample(begin + i)) for i in range(task.policy.micro_batch)]
-        rows = torch.stack(windows, dim=1).to(engine.world.device)
-        return rows[at], rows[at + 1]
+        inputs, targets = source.batch(first + index * task.policy.micro_batch, task.policy.micro_batch)
+        return inputs.to(device)[at], targets.to(device)[at]
 
     return micro_batch

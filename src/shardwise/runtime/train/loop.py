@@ -1,68 +1,35 @@
-"""The training loop of one rank: steps, learning rate, logs, checkpoints."""
+"""The training loop of one rank: steps, learning rate, evaluation, checkpoints."""
 
-import json
 import math
+import os
+import resource
+import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 
 import torch
-from msgspec import Struct
+from msgspec.structs import replace
 
 from shardwise.estimate.mfu import conventions
-from shardwise.runtime.train.corpus import ByteWindows, built_in_corpus
+from shardwise.runtime.data.source import Source
 from shardwise.runtime.train.engine import Engine
-from shardwise.runtime.train.feed import batch_of
-from shardwise.runtime.train.task import Order, Settings
-
-
-class StepLine(Struct, frozen=True, kw_only=True):
-    step: int
-    loss: float
-    grad_norm: float
-    rate: float
-    step_s: float
-    tokens_per_s: float
-    """of all ranks"""
-    tflops_per_rank: float
-    mfu: float | None
-    peak_bytes: int
-    """allocated on a CUDA device; 0 on the CPU"""
-
-    def text(self) -> str:
-        """As torchtitan prints it."""
-        memory = f"{self.peak_bytes / 2**30:5.2f}GiB"
-        mfu = "" if self.mfu is None else f"  mfu: {self.mfu:.2%}"
-        return (
-            f"step: {self.step:2}  loss: {self.loss:7.4f}  grad_norm: {self.grad_norm:7.4f}  memory: {memory}  "
-            f"tps: {self.tokens_per_s:,.0f}  tflops: {self.tflops_per_rank:,.2f}{mfu}"
-        )
-
-
-def rate_at(settings: Settings, step: int) -> float:
-    """Linear warm-up, then constant or a cosine down to a tenth."""
-    if step < settings.warmup:
-        return settings.rate * (step + 1) / settings.warmup
-    if settings.decay == "constant":
-        return settings.rate
-    done = (step - settings.warmup) / max(settings.steps - settings.warmup, 1)
-    return settings.rate * (0.1 + 0.45 * (1.0 + math.cos(math.pi * done)))
-
-
-def source_of(order: Order) -> ByteWindows:
-    settings, task = order.settings, order.task
-    path = Path(settings.data) if settings.data else built_in_corpus(Path(tempfile.gettempdir()) / "shardwise")
-    return ByteWindows(path, task.job.seq, task.model.vocab, task.seed)
+from shardwise.runtime.train.evaluate import evaluate
+from shardwise.runtime.train.feed import batch_of, evaluated_on, trained_on
+from shardwise.runtime.train.lines import StepLine
+from shardwise.runtime.train.quiet import quiet
+from shardwise.runtime.train.rates import rate_at
+from shardwise.runtime.train.task import Order
 
 
 class Trainer:
     def __init__(self, order: Order, device: torch.device) -> None:
         self.order, self.settings = order, order.settings
         self.engine = Engine(order.task, device, order.settings.optimizer, timedelta(seconds=order.settings.timeout_s))
-        self.source = source_of(order)
+        self.source = trained_on(order)
+        self.held_out: Source | None = evaluated_on(order) if order.settings.eval_every else None
         self.step = 0
         flops = {c.key: c for c in conventions(order.task.model, order.task.job.seq)}["full_square"]
         self.step_flops = flops.flops_per_token * order.task.job.step_tokens
@@ -72,17 +39,34 @@ class Trainer:
         return self.engine.world.rank == 0
 
     def run(self, told: Callable[[StepLine], None] | None = None) -> list[StepLine]:
-        """Trains to the last step; checkpoints where asked for."""
-        lines = []
-        while self.step < self.settings.steps:
-            line = self.one_step()
-            lines.append(line)
-            if self.leads:
-                self._log(line)
-                if told is not None:
-                    told(line)
-            self._checkpoint()
+        """Trains to the last step; evaluates and checkpoints where asked for."""
+        from shardwise.runtime.train.checkpoint import Checkpoints
+
+        settings, lines = self.settings, []
+        saved = Checkpoints(self.engine, Path(settings.checkpoints), in_background=settings.async_checkpoints) \
+            if settings.checkpoints else None  # fmt: skip
+        with quiet():
+            while self.step < settings.steps:
+                lines.append(self._whole_step(told))
+                if saved is not None and self._due(settings.every):
+                    saved.save(self.step)
+            if saved is not None:
+                saved.wait()
+        if settings.export:
+            self.export()
         return lines
+
+    def _whole_step(self, told: Callable[[StepLine], None] | None) -> StepLine:
+        line = self._evaluated(self.one_step())
+        # nobody reads them here, and a long run would keep them all
+        self.engine.world.comm.events.clear()
+        self.engine.pipeline.done.clear()
+        if self.leads and told is not None:
+            told(line)
+        return line
+
+    def _due(self, every: int) -> bool:
+        return self.step == self.settings.steps or (every > 0 and self.step % every == 0)
 
     def one_step(self) -> StepLine:
         engine, start, rate = self.engine, perf_counter(), rate_at(self.settings, self.step)
@@ -93,38 +77,54 @@ class Trainer:
         self.step += 1
         return self._line(loss, norm, rate, perf_counter() - start)
 
+    def _evaluated(self, line: StepLine) -> StepLine:
+        if self.held_out is None or not self._due(self.settings.eval_every):
+            return line
+        loss = evaluate(self.engine, self.held_out, self.settings.eval_steps)
+        return replace(line, eval_loss=loss, perplexity=math.exp(min(loss, 700.0)))
+
     def _line(self, loss: float, norm: float, rate: float, seconds: float) -> StepLine:
         ranks, peak = self.engine.world.size, self.settings.peak_flops_per_s
         per_rank = self.step_flops / seconds / ranks
-        cuda = self.engine.world.device.type == "cuda"
+        used, there = _memory(self.engine.world.device)
         return StepLine(
             step=self.step, loss=loss, grad_norm=norm, rate=rate, step_s=seconds,
             tokens_per_s=self.order.task.job.step_tokens / seconds, tflops_per_rank=per_rank / 1e12,
-            mfu=per_rank / peak if peak else None,
-            peak_bytes=torch.cuda.max_memory_allocated() if cuda else 0,
+            mfu=per_rank / peak if peak else None, peak_bytes=used, memory_share=used / there, ranks=ranks,
         )  # fmt: skip
 
-    def _log(self, line: StepLine) -> None:
-        if self.settings.log:
-            with open(self.settings.log, "a", encoding="utf-8") as file:
-                file.write(json.dumps({name: getattr(line, name) for name in line.__struct_fields__}) + "\n")
-
-    def _checkpoint(self) -> None:
-        settings = self.settings
-        due = self.step == settings.steps or (settings.every and self.step % settings.every == 0)
-        if settings.checkpoints and due:
-            from shardwise.runtime.train.checkpoint import save
-
-            save(self.engine, Path(settings.checkpoints), self.step)
-
     def resume(self) -> int:
-        """Goes on from the newest whole checkpoint; the step it was taken after, 0 where there is none."""
+        """Goes on from the newest whole checkpoint; the step it was taken after, 0 where there is none: then weights
+        that were given are read."""
         if self.settings.checkpoints:
             from shardwise.runtime.train.checkpoint import load_newest
 
             self.step = load_newest(self.engine, Path(self.settings.checkpoints))
+        if not self.step and self.settings.init:
+            from shardwise.runtime.weights.load import load_weights
+
+            load_weights(self.engine, Path(self.settings.init))
         return self.step
 
+    def export(self) -> None:
+        """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads."""
+        from shardwise.runtime.train.checkpoint import newest, save
+        from shardwise.runtime.weights.export import export
 
-def to_stderr(line: StepLine) -> None:
-    print(line.text(), file=sys.stderr, flush=True)
+        out, task = Path(self.settings.export), self.order.task
+        beside = out.with_name(f".{out.name}.checkpoint")
+        kept = newest(Path(self.settings.checkpoints)) if self.settings.checkpoints else None
+        found = kept or save(self.engine, beside, self.step)
+        if self.leads:
+            export(task.model, found, out, task.job.seq)
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _memory(device: torch.device) -> tuple[int, int]:
+    """The most bytes this rank has held, and those the device or the machine has."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(), torch.cuda.get_device_properties(device).total_memory
+    # Linux counts in KiB, macOS in bytes
+    unit = 1 if sys.platform == "darwin" else 1024
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return used, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,6 +1,7 @@
 """AdamW or SGD on the flat local tensors of a rank, with the gradient clipped by its norm over all ranks."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from shardwise.registry import closest
 from shardwise.runtime.parallel.held import Local
 from shardwise.runtime.parallel.world import World
+from shardwise.runtime.train.limits import one_of, require
 
 NAMES = ("adamw", "adam", "sgd", "sgd-m")
 
@@ -17,15 +19,29 @@ NAMES = ("adamw", "adam", "sgd", "sgd-m")
 class OptimizerSettings(Struct, frozen=True, kw_only=True):
     name: str = "adamw"
     betas: tuple[float, float] = (0.9, 0.95)
+    epsilon: float = 1e-8
     weight_decay: float = 0.1
-    """on every parameter"""
+    decay_on: str = "all"
+    """parameters that decay: all, or matrices (norms and biases do not)"""
     momentum: float = 0.9
+    nesterov: bool = False
     clip: float = 1.0
     """largest gradient norm; 0: not clipped"""
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
             raise ValueError(f"optimizer: {self.name!r} cannot be run; {closest(self.name, list(NAMES))}")
+        one_of("decay-on", self.decay_on, ("all", "matrices"))
+        require((
+            ("beta1", self.betas[0], 0 <= self.betas[0] < 1, "a number from 0 to below 1, such as 0.9"),
+            ("beta2", self.betas[1], 0 <= self.betas[1] < 1, "a number from 0 to below 1, such as 0.95"),
+            ("epsilon", self.epsilon, 0 < self.epsilon < inf, "a number above 0 such as 1e-8"),
+            ("weight-decay", self.weight_decay, 0 <= self.weight_decay < inf, "0 or more, such as 0.1"),
+            ("momentum", self.momentum, 0 <= self.momentum < 1, "a number from 0 to below 1, such as 0.9"),
+            ("clip", self.clip, 0 <= self.clip < inf, "a number above 0 such as 1, or 0 for none"),
+        ))  # fmt: skip
+        if self.nesterov and (self.name != "sgd-m" or not self.momentum):
+            raise ValueError(f"nesterov: {self.name} has no momentum to look ahead with; write --optimizer sgd-m")
 
 
 class LocalOptimizer:
@@ -50,10 +66,25 @@ class LocalOptimizer:
             for tensor in self.tensors:
                 if tensor.grad is not None:
                     tensor.grad.mul_(factor)
+        if self.settings.decay_on == "matrices":
+            self._decay_matrices(locals_, rate)
         self.inner.step()
         for tensor in self.tensors:
             tensor.grad = None
         return float(norm)
+
+    def _decay_matrices(self, locals_: Sequence[Local], rate: float) -> None:
+        """A flat tensor holds parameters of both kinds, so decay is made here, run by run."""
+        decay = self.settings.weight_decay
+        for tensor, local in zip(self.tensors, locals_, strict=True):
+            if tensor.grad is None:
+                continue
+            for span in (s for s in local.spans if len(s.held.piece.shape) > 1):
+                part = slice(span.at, span.at + span.length)
+                if self.settings.name == "adamw":
+                    tensor[part].mul_(1.0 - rate * decay)
+                else:
+                    tensor.grad[part].add_(tensor[part], alpha=decay)
 
     def _norm(self, locals_: Sequence[Local]) -> Tensor:
         """Every element counts once, however many ranks hold it."""
@@ -103,8 +134,10 @@ class LocalOptimizer:
 
 
 def _optimizer(tensors: list[Tensor], settings: OptimizerSettings, fused: bool) -> torch.optim.Optimizer:
-    options: dict[str, Any] = {"lr": 0.0, "weight_decay": settings.weight_decay, "fused" if fused else "foreach": True}
+    decay = settings.weight_decay if settings.decay_on == "all" else 0.0
+    options: dict[str, Any] = {"lr": 0.0, "weight_decay": decay, "fused" if fused else "foreach": True}
     if settings.name in ("adamw", "adam"):
         build = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
-        return build(tensors, betas=settings.betas, **options)
-    return torch.optim.SGD(tensors, momentum=settings.momentum if settings.name == "sgd-m" else 0.0, **options)
+        return build(tensors, betas=settings.betas, eps=settings.epsilon, **options)
+    momentum = settings.momentum if settings.name == "sgd-m" else 0.0
+    return torch.optim.SGD(tensors, momentum=momentum, nesterov=settings.nesterov, **options)

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import torch
@@ -13,10 +14,13 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.train.fork import die_with_parent
-from shardwise.runtime.train.loop import StepLine, Trainer, to_stderr
+from shardwise.runtime.train.lines import StepLine
+from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.task import Order, read_order
+from shardwise.runtime.train.told import teller
 
 INTERRUPTED = 130
+BAD_INPUT = 2
 FAILED = 3
 """exit code of a rank whose peers are gone or silent"""
 
@@ -31,19 +35,26 @@ def train(order: Order) -> list[StepLine]:
         torch.cuda.set_device(device)
     if ranks > 1:
         _join("nccl" if device.type == "cuda" else "gloo", datetime.timedelta(seconds=order.settings.timeout_s))
+    trainer = Trainer(order, device)
     try:
-        trainer = Trainer(order, device)
-        try:
-            if (done := trainer.resume()) and trainer.leads:
-                print(f"resumed after step {done}", file=sys.stderr, flush=True)
-            return trainer.run(to_stderr)
-        except RuntimeError as error:
-            if ranks == 1:
-                raise
-            raise ConnectionError(_explained(trainer, error)) from None
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        done = trainer.resume()
+        if done and trainer.leads:
+            print(f"resumed after step {done}", file=sys.stderr, flush=True)
+        lines = _told(trainer, done)
+    except RuntimeError as error:
+        if ranks == 1:
+            raise
+        raise ConnectionError(_explained(trainer, error)) from None
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return lines
+
+
+def _told(trainer: Trainer, done: int) -> list[StepLine]:
+    if not trainer.leads:
+        return trainer.run()
+    with teller(trainer.settings, done) as tell:
+        return trainer.run(tell)
 
 
 def _join(backend: str, wait: datetime.timedelta) -> None:
@@ -82,6 +93,12 @@ def told(comm: Comm) -> str:
     return f"{now['op']} over {now['axis']} (ranks {ranks}) of {now['bytes']:,} bytes in the {now['phase']}"
 
 
+def give_up(error: ConnectionError) -> NoReturn:
+    """At once: the thread of a checkpoint under way would wait for ranks that do not answer."""
+    print(error, file=sys.stderr, flush=True)
+    os._exit(FAILED)
+
+
 def main(path: str) -> None:
     die_with_parent()
     order = read_order(Path(path))
@@ -90,8 +107,10 @@ def main(path: str) -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except ConnectionError as error:
-        print(error, file=sys.stderr, flush=True)
-        sys.exit(FAILED)
+        give_up(error)
+    except ValueError as error:
+        print(f"rank {os.environ.get('RANK', '0')}: {error}", file=sys.stderr, flush=True)
+        sys.exit(BAD_INPUT)
     if os.environ.get("RANK", "0") == "0":
         Path(path).with_name("result.json").write_bytes(msgspec.json.encode(lines))
 

@@ -1,5 +1,6 @@
 """What is run: a plan's model, job, policy and stack, and the settings of the training loop. One JSON file."""
 
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -7,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.registry import closest
+from shardwise.runtime.train.limits import one_of, require
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.schedules import schedules
 from shardwise.spec.job import Job
@@ -17,6 +19,7 @@ from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
 
 ACROSS = ("ring", "ulysses", "gather")
+DECAYS = ("constant", "cosine", "linear", "wsd")
 PRECISIONS = ("fp32", "bf16", "bf16-pure", "fsdp-mixed", "fsdp-mixed-reduce32")
 
 
@@ -71,21 +74,57 @@ class Settings(Struct, frozen=True, kw_only=True):
     warmup: int = 0
     """steps over which the rate rises to its value"""
     decay: str = "constant"
-    """constant, or cosine: down to a tenth over all steps"""
+    """constant; cosine or linear over all steps; wsd: linear over the last `decay_steps`"""
+    floor: float = 0.1
+    """what a decay leaves of the rate"""
+    decay_steps: int = 0
+    """of wsd; 0: a tenth of all steps"""
     optimizer: OptimizerSettings = OptimizerSettings()
-    data: str = ""
-    """a text file read byte by byte; empty: the built-in corpus"""
+    data: tuple[str, ...] = ()
+    """text files, folders of them or patterns; empty: the built-in corpus"""
+    tokenizer: str = "byte"
+    """byte, a tokenizer.json, or a name the tokenizers package finds"""
+    token_cache: str = ""
+    """folder of tokenized texts; empty: the user's cache folder"""
+    eval_every: int = 0
+    """steps between evaluations; 0: none"""
+    eval_steps: int = 4
+    """batches of an evaluation"""
+    eval_data: tuple[str, ...] = ()
+    """what is evaluated on; empty: a part of the data that is not trained on"""
     log: str = ""
     """JSONL, one object per step"""
+    tensorboard: str = ""
+    """folder of TensorBoard's event files; empty: none are written"""
+    init: str = ""
+    """safetensors file or folder the weights are read from; empty: seeded by name"""
+    export: str = ""
+    """folder the weights are written to after the last step, in Hugging Face's layout"""
     checkpoints: str = ""
     """folder of checkpoints; empty: none are written"""
     every: int = 0
     """steps between checkpoints; 0: only after the last"""
+    async_checkpoints: bool = True
+    """training goes on while a checkpoint is written"""
     device: str = "cpu"
     timeout_s: float = 600.0
     """how long a rank waits for the others"""
     peak_flops_per_s: float = 0.0
     """of one device, for mfu; 0: not told"""
+
+    def __post_init__(self) -> None:
+        one_of("decay", self.decay, DECAYS)
+        require((
+            ("steps", self.steps, self.steps >= 1, "a whole number of 1 or more"),
+            ("rate", self.rate, 0 < self.rate < inf, "a number above 0 such as 1e-3"),
+            ("warmup", self.warmup, self.warmup >= 0, "a whole number of 0 or more"),
+            ("floor", self.floor, 0 <= self.floor <= 1, "a share of the rate from 0 to 1, such as 0.1"),
+            ("decay-steps", self.decay_steps, 0 <= self.decay_steps <= self.steps, f"0 to {self.steps} (all steps)"),
+            ("eval-every", self.eval_every, self.eval_every >= 0, "a whole number of 0 or more (0: no evaluation)"),
+            ("eval-steps", self.eval_steps, self.eval_steps >= 1, "a whole number of 1 or more"),
+            ("every", self.every, self.every >= 0, "a whole number of 0 or more (0: only after the last step)"),
+            ("timeout", self.timeout_s, 0 < self.timeout_s < inf, "seconds above 0, such as 600"),
+        ))  # fmt: skip
 
 
 class Order(Struct, frozen=True, kw_only=True):

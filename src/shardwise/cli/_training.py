@@ -1,0 +1,90 @@
+"""The flags of the training loop, as `run` takes them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from shardwise.cli._flags import Asked
+
+if TYPE_CHECKING:
+    from shardwise.runtime.train.task import Settings
+
+Files = tuple[str, ...]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    steps: Annotated[int, Parameter(help="Optimizer steps.")] = 10
+    rate: Annotated[float, Parameter(help="Learning rate.")] = 1e-3
+    warmup: Annotated[int, Parameter(help="Steps over which the rate rises.")] = 0
+    decay: Annotated[str, Parameter(help="constant, cosine, linear or wsd.")] = "constant"
+    floor: Annotated[float, Parameter(help="What a decay leaves of the rate.")] = 0.1
+    decay_steps: Annotated[int, Parameter(help="Last steps over which wsd decays; 0: a tenth of all.")] = 0
+    beta1: Annotated[float, Parameter(help="Of Adam's first moment.")] = 0.9
+    beta2: Annotated[float, Parameter(help="Of Adam's second moment.")] = 0.95
+    epsilon: Annotated[float, Parameter(help="Added to Adam's denominator.")] = 1e-8
+    weight_decay: Annotated[float, Parameter(help="0: none.")] = 0.1
+    decay_on: Annotated[str, Parameter(help="Weights that decay: all, or matrices (no norms, no biases).")] = "all"
+    momentum: Annotated[float, Parameter(help="Of sgd-m.")] = 0.9
+    nesterov: Annotated[bool, Parameter(negative=(), help="sgd-m looks ahead.")] = False
+    clip: Annotated[float, Parameter(help="Largest gradient norm; 0: none.")] = 1.0
+    data: Annotated[
+        Files, Parameter(help="Text files, folders or patterns; default: a built-in corpus. A perceptron: a .npz.")
+    ] = ()
+    tokenizer: Annotated[str, Parameter(help="byte, a tokenizer.json, or a name `tokenizers` finds.")] = "byte"
+    token_cache: Annotated[Path | None, Parameter(help="Folder of tokenized texts; default: ~/.cache.")] = None
+    eval_every: Annotated[int, Parameter(help="Steps between evaluations; 0: none.")] = 0
+    eval_steps: Annotated[int, Parameter(help="Batches of an evaluation.")] = 4
+    eval_data: Annotated[Files, Parameter(help="Files to evaluate on; default: a twentieth of the data.")] = ()
+    log: Annotated[Path | None, Parameter(help="Append one JSON object per step to this file.")] = None
+    tensorboard: Annotated[Path | None, Parameter(help="Folder for TensorBoard's event files.")] = None
+    init: Annotated[
+        Path | None, Parameter(help="Weights to begin with: a safetensors file, or a folder with an index.")
+    ] = None
+    export: Annotated[Path | None, Parameter(help="New folder for the trained weights, in Hugging Face's layout.")] = (
+        None
+    )
+    checkpoints: Annotated[Path | None, Parameter(help="Folder of checkpoints; a run resumes from the last.")] = None
+    every: Annotated[int, Parameter(help="Steps between checkpoints; 0: only after the last step.")] = 0
+    async_checkpoints: Annotated[
+        bool, Parameter(negative="--no-async-checkpoints", help="Train on while a checkpoint is written.")
+    ] = True
+    timeout: Annotated[float, Parameter(help="Seconds a rank waits for the others.")] = 600.0
+    peak_tflops: Annotated[float, Parameter(help="Of one device, for mfu; default: the planned GPU's on CUDA.")] = 0.0
+
+
+DEFAULTS = Training()
+
+
+def settings_of(training: Training, found: Asked, device: str) -> "Settings":
+    """Bad values are a ValueError that names the flag."""
+    from shardwise.runtime.train.optimizer import OptimizerSettings
+    from shardwise.runtime.train.task import Settings
+
+    t = training
+    if not 0 <= t.peak_tflops < 1e9:
+        raise ValueError(f"peak-tflops: {t.peak_tflops} is out of range; write TFLOP/s of one device, such as 989")
+    if t.eval_data and not t.eval_every:
+        raise ValueError(f"eval-data: {t.eval_data[0]!r} is given but never evaluated; write --eval-every 100")
+    peak = t.peak_tflops * 1e12
+    if not peak and device == "cuda":
+        peak = found.cluster.gpu.peak(found.job.precision.compute)
+    return Settings(
+        steps=t.steps, rate=t.rate, warmup=t.warmup, decay=t.decay, floor=t.floor, decay_steps=t.decay_steps,
+        optimizer=OptimizerSettings(
+            name=found.job.optimizer.name, betas=(t.beta1, t.beta2), epsilon=t.epsilon, weight_decay=t.weight_decay,
+            decay_on=t.decay_on, momentum=t.momentum, nesterov=t.nesterov, clip=t.clip,
+        ),
+        data=t.data, tokenizer=t.tokenizer, token_cache=_text(t.token_cache),
+        eval_every=t.eval_every, eval_steps=t.eval_steps, eval_data=t.eval_data,
+        log=_text(t.log), tensorboard=_text(t.tensorboard), init=_text(t.init), export=_text(t.export),
+        checkpoints=_text(t.checkpoints), every=t.every, async_checkpoints=t.async_checkpoints,
+        device=device, timeout_s=t.timeout, peak_flops_per_s=peak,
+    )  # fmt: skip
+
+
+def _text(path: Path | None) -> str:
+    return "" if path is None else str(path.resolve())

@@ -1,0 +1,90 @@
+"""Tokenized text on disk: NAME.bin holds the tokens, NAME.json says what they are. Both are written beside and moved,
+the header last, so that a header always has its tokens."""
+
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from shardwise.runtime.data.tokenizer import Tokenizer
+from shardwise.runtime.whole_file import moved_to
+
+FORM = "shardwise tokens 1"
+PIECE = 1 << 20
+"""characters tokenized at once, up to the end of a line"""
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    form: str
+    dtype: str
+    tokens: int
+    largest: int
+    """the highest token there is"""
+    files: tuple[str, ...]
+
+
+def key_of(files: Sequence[Path], tokenizer: Tokenizer) -> str:
+    """Changes with the tokenizer and with the name, size or time of any file."""
+    known = hashlib.sha256(f"{FORM}\n{tokenizer.key}\n".encode())
+    for file in files:
+        state = file.stat()
+        known.update(f"{file.resolve()}\n{state.st_size}\n{state.st_mtime_ns}\n".encode())
+    return known.hexdigest()[:32]
+
+
+def cached(files: Sequence[Path], tokenizer: Tokenizer, folder: Path) -> tuple[NDArray[Any], int]:
+    """The tokens of all files, one after another, memory-mapped, and the highest of them; written once."""
+    try:
+        stem = folder / f"tokens-{key_of(files, tokenizer)}"
+        header = _header(stem)
+        if header is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            header = _written(files, tokenizer, stem)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"data: {error}; write UTF-8 text files, and --token-cache with a folder of yours") from None
+    return np.memmap(stem.with_suffix(".bin"), dtype=header.dtype, mode="r"), header.largest
+
+
+def _header(stem: Path) -> Header | None:
+    """None where there is none, or its tokens are not all there."""
+    try:
+        found = msgspec.json.decode(stem.with_suffix(".json").read_bytes(), type=Header)
+        size = stem.with_suffix(".bin").stat().st_size
+    except (OSError, msgspec.DecodeError):
+        return None
+    known = found.form == FORM and found.dtype in ("uint16", "uint32")
+    return found if known and size == found.tokens * np.dtype(found.dtype).itemsize else None
+
+
+def _written(files: Sequence[Path], tokenizer: Tokenizer, stem: Path) -> Header:
+    tokens, largest, size = 0, 0, sum(file.stat().st_size for file in files)
+    with moved_to(stem.with_suffix(".bin")) as out:
+        for number, file in enumerate(files):
+            if sys.stderr.isatty():
+                print(f"tokenizing {number + 1} of {len(files)} files, {size:,} bytes in all", file=sys.stderr)
+            for ids in _encoded(file, tokenizer):
+                out.write(ids.tobytes())
+                tokens += len(ids)
+                largest = max(largest, int(ids.max(initial=0)))
+    header = Header(
+        form=FORM, dtype=np.dtype(tokenizer.dtype).name, tokens=tokens, largest=largest,
+        files=tuple(str(file) for file in files),
+    )  # fmt: skip
+    with moved_to(stem.with_suffix(".json")) as out:
+        out.write(msgspec.json.encode(header))
+    return header
+
+
+def _encoded(file: Path, tokenizer: Tokenizer) -> Iterator[NDArray[Any]]:
+    with file.open(encoding="utf-8", newline="") as text:
+        while lines := text.readlines(PIECE):
+            yield from tokenizer.encode(["".join(lines)])
+    end = tokenizer.end()
+    if end is not None:
+        yield np.asarray([end], dtype=tokenizer.dtype)

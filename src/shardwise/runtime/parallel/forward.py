@@ -1,0 +1,51 @@
+"""Forward passes alone, through all pipeline stages: what an evaluation runs.
+
+Micro-batch by micro-batch and stage by stage, the same order on every rank, so nothing waits in a circle.
+"""
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from shardwise.runtime.parallel.comm import Pending
+from shardwise.runtime.parallel.pipeline import Batch, Pipeline
+
+
+def forward_only(pipeline: Pipeline, batch: Batch, micro_batches: int) -> Tensor:
+    """The sum of the losses seen here."""
+    world = pipeline.world
+    comm, here = world.comm, world.stage
+    mine = sorted((stage, chunk) for (rank, chunk), stage in pipeline.stage_of.items() if rank == here)
+    loss, sent = torch.zeros((), device=pipeline.like.device), list[Pending]()
+    kept: dict[int, Tensor] = {}
+    with torch.no_grad(), comm.during("forward"):
+        for index in range(micro_batches):
+            for stage, chunk in mine:
+                x, targets = batch(index)
+                if stage:
+                    x = kept.pop(stage) if stage in kept else _taken(pipeline, stage)
+                y = pipeline.chunks[chunk](x, targets)
+                if stage == pipeline.last:
+                    loss += y
+                elif pipeline.place[stage + 1][0] == here:
+                    kept[stage + 1] = y
+                else:
+                    channel = pipeline.channels["forward", here, pipeline.place[stage + 1][0]]
+                    sent.append(comm.start_send(y.contiguous(), channel.peer, channel.group))
+    for pending in sent:
+        pending.wait()
+    _let_go(pipeline)
+    return loss
+
+
+def _taken(pipeline: Pipeline, stage: int) -> Tensor:
+    channel = pipeline.channels["forward", pipeline.place[stage - 1][0], pipeline.world.stage]
+    return pipeline.world.comm.received(pipeline.like, channel.peer, channel.group)
+
+
+def _let_go(pipeline: Pipeline) -> None:
+    """With stages FSDP keeps what it gathered until a backward pass, which does not come."""
+    for chunk in pipeline.chunks:
+        for module in chunk.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()

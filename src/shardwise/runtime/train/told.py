@@ -1,0 +1,63 @@
+"""Where the steps are told: JSON lines, TensorBoard, stderr - with a bar below the lines on a terminal."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from shardwise.runtime.train.lines import StepLine
+from shardwise.runtime.train.task import Settings
+from shardwise.runtime.train.tensorboard import EventFile
+
+
+class Told(Protocol):
+    def __call__(self, line: StepLine, /) -> None: ...
+
+
+@contextmanager
+def teller(settings: Settings, done: int) -> Iterator[Told]:
+    """For the rank that leads; `done`: steps that were made before."""
+    events = EventFile(Path(settings.tensorboard)) if settings.tensorboard else None
+    with _stderr(settings.steps, done) as shown:
+
+        def tell(line: StepLine) -> None:
+            if settings.log:
+                with open(settings.log, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(line.fields()) + "\n")
+            if events is not None:
+                events.add(line.step, line.scalars())
+            shown(line)
+
+        yield tell
+
+
+@contextmanager
+def _stderr(steps: int, done: int) -> Iterator[Told]:
+    if not sys.stderr.isatty():
+        yield _printed
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("training", total=steps, completed=done)
+
+        def show(line: StepLine) -> None:
+            for text in _texts(line):
+                console.print(text, soft_wrap=True)
+            bar.update(task, completed=line.step)
+
+        yield show
+
+
+def _printed(line: StepLine) -> None:
+    for text in _texts(line):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _texts(line: StepLine) -> list[str]:
+    return [text for text in (line.text(), line.eval_text()) if text]
