@@ -22,11 +22,11 @@ class Kernels(ABC):
 
     @abstractmethod
     def feed_back(self, row: "Tensor", rest: "Tensor", left: "Tensor") -> Payload:
-        """The message of rest + row; what it leaves out of that goes to `left`, which may be `rest`."""
+        """The message of rest + row; what it leaves out of that goes to `left`, another tensor."""
 
     @abstractmethod
     def track(self, row: "Tensor", estimate: "Tensor", moved: "Tensor") -> Payload:
-        """The message of row - estimate; the estimate plus what it says goes to `moved`, which may be `estimate`."""
+        """The message of row - estimate; the estimate plus what it says goes to `moved`, another tensor."""
 
     @abstractmethod
     def mean(self, payloads: Sequence[Payload], d: int) -> "Tensor":

@@ -9,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from shardwise.compressors._fused import Kernels, Payload, launches
+from shardwise.compressors._fused._by import by
 
 
 @triton.jit
@@ -63,7 +64,7 @@ def _mean(
         word, step = tl.load(words, mask=known, other=0), tl.load(steps, mask=known, other=0.0)
         total += ((word[:, None] << shift) >> 28).to(tl.float32) * step[:, None]
     place = four[:, None] * 4 + tl.arange(0, 4)[None, :]
-    tl.store(out + start + place, tl.div_rn(total, tl.zeros_like(total) + N), mask=place < here)
+    tl.store(out + start + place, by(total, N), mask=place < here)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from shardwise.compressors._fused import Kernels, Payload, launches
+from shardwise.compressors._fused._by import by
 
 
 @triton.jit
@@ -64,7 +65,7 @@ def _mean(
         word, scale = tl.load(words, mask=known, other=0), tl.load(scales)
         total += tl.where(((word[:, None] >> bit) & 1) == 1, scale, -scale)
     place = four[:, None] * 4 + tl.arange(0, 4)[None, :]
-    tl.store(out + start + place, tl.div_rn(total, tl.zeros_like(total) + N), mask=place < here)
+    tl.store(out + start + place, by(total, N), mask=place < here)
 
 
 @dataclass(frozen=True)
