@@ -11,14 +11,13 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from shardwise.compressors._draw import Draw
+from shardwise.compressors._fused import Kernels, Payload
 from shardwise.registry import closest
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from torch import Tensor
-
-Payload = tuple["Tensor", ...]
+    from torch import Tensor, device
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,10 @@ class Compressor(ABC):
     def repeated(self, rounds: int) -> "Compressor | None":
         """One compressor that equals compressing the remainder `rounds` times, if there is one."""
         return self if rounds == 1 else None
+
+    def kernels(self, device: "device") -> Kernels | None:  # noqa: ARG002
+        """What does the work of `encode` and `decode` in one pass on this device, bit for bit, if there is such."""
+        return None
 
     @classmethod
     def of(cls, **settings: float | int | bool) -> "Self":

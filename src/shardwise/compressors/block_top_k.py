@@ -1,16 +1,31 @@
-"""Top-K of every block: fixed message, short places. bf16 values and 16-bit places: 4 bytes for each number kept."""
+"""Top-K of every block: fixed message, short places. A bf16 value and a 16-bit place make one word of 4 bytes.
+
+The largest are those whose bf16 sizes are; of equal ones the first. Words are in the order of their places. NaN counts
+as larger than infinity, and both travel; zeros travel as plus zero.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from shardwise.compressors._contract import Compressor, Payload, blocks, check_count, check_ratio, in_blocks, kept
 from shardwise.compressors._draw import Draw
+from shardwise.compressors._fused import Kernels, fits
+from shardwise.compressors._sizes import size_bits
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, device
 
-_BF16_LOSS = 2.0**-16
-"""square of bf16's rounding, 2^-9, with room: what is lost of the numbers kept"""
+_BF16_LOSS = 2.0**-6
+"""bf16 rounds by at most 2^-8, so squares of numbers it takes for equal differ by at most four times that"""
+PLACES = 2**15
+NAN = 0x7FC00000
+"""every NaN is this one"""
+
+
+def bf16_sizes(sizes: "Tensor") -> "Tensor":
+    """The bits of |x| in fp32 -> in bf16, to the nearest, ties to even."""
+    sizes = sizes.clamp_max(NAN)
+    return (sizes + 0x7FFF + ((sizes >> 16) & 1)) >> 16
 
 
 @dataclass(frozen=True)
@@ -22,7 +37,7 @@ class BlockTopK(Compressor):
 
     def __post_init__(self) -> None:
         check_ratio(self.ratio)
-        check_count("block", self.block, 2**15)
+        check_count("block", self.block, PLACES)
 
     def wire_bytes(self, d: int) -> int:
         count, length = blocks(d, self.block)
@@ -33,20 +48,33 @@ class BlockTopK(Compressor):
 
         count, length = blocks(row.numel(), self.block)
         split = in_blocks(row, count, length)
-        places = split.abs().topk(kept(self.ratio, length), dim=1, sorted=False).indices
-        return split.gather(1, places).to(torch.bfloat16), places.to(torch.int16)
+        sizes = bf16_sizes(size_bits(split))
+        order = PLACES - 1 - torch.arange(length, dtype=torch.int32, device=row.device)
+        largest = (sizes * PLACES + order).topk(kept(self.ratio, length), dim=1, sorted=False).values
+        places = (PLACES - 1 - largest % PLACES).sort(dim=1).values
+        size, negative = sizes.gather(1, places.long()), split.gather(1, places.long()) < 0
+        value = torch.where(negative & (size > 0), size - 0x8000, size)
+        return (value * 0x10000 + places,)
 
     def decode(self, payload: Payload, d: int, draw: Draw) -> "Tensor":  # noqa: ARG002
         import torch
 
-        values, places = payload
-        split = torch.zeros(blocks(d, self.block), device=values.device)
-        return split.scatter_(1, places.long(), values.float()).view(-1)[:d]
+        (words,) = payload
+        split = torch.zeros(blocks(d, self.block), device=words.device)
+        values = (words & -0x10000).view(torch.float32)
+        return split.scatter_(1, (words & 0xFFFF).long(), values).view(-1)[:d]
 
     def delta(self, d: int) -> float | None:
         """Each block keeps its share; the last may be shorter than its length, which keeps more of it."""
         _, length = blocks(d, self.block)
         return kept(self.ratio, length) / length * (1.0 - _BF16_LOSS)
+
+    def kernels(self, device: "device") -> Kernels | None:
+        if not fits(device, self.block, least=128, most=8192):
+            return None
+        from shardwise.compressors._fused.block_top_k import BlockTopKKernels
+
+        return BlockTopKKernels(self.block, self.ratio)
 
 
 COMPRESSOR = BlockTopK

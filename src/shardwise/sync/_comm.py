@@ -127,6 +127,21 @@ class Comm(ABC):
 
     # -- local work --------------------------------------------------------------------------------------------
 
+    def feed_back(self, codec: Compressor, x: Array, rest: Array, purpose: int = 0) -> tuple[Packets, Array]:
+        """x with what earlier messages left out, encoded; and what these leave out."""
+        row = rest + x
+        packets = self.encode(codec, row, purpose)
+        return packets, row - self.decode(codec, packets)
+
+    def track(self, codec: Compressor, x: Array, estimate: Array, purpose: int = 0) -> tuple[Packets, Array]:
+        """What the receivers' estimate lacks of x, encoded; and the estimate they have then."""
+        packets = self.encode(codec, x - estimate, purpose)
+        return packets, estimate + self.decode(codec, packets)
+
+    def joined(self, codec: Compressor, packets: Packets) -> Array:
+        """The mean of the decoded parts that arrived, in the order of their senders: (m, part)."""
+        return self.fold(self.decode(codec, packets))
+
     @abstractmethod
     def encode(self, codec: Compressor, x: Array, purpose: int = 0) -> Packets:
         """(m, d) -> one part per worker; (m, parts, length) -> that many."""

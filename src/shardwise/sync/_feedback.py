@@ -14,27 +14,25 @@ def need_contractive(what: str, codec: Compressor) -> None:
 
 
 def squeeze(
-    c: Comm, codec: Compressor, rounds: int, row: Array, server_rest: Array
+    c: Comm, codec: Compressor, rounds: int, row: Array, error: Array, server_error: Array
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """The mean of rows through compressed messages both ways, the server spread over all workers by parts.
+    """The mean of row + error through compressed messages both ways, the server spread over all workers by parts.
 
     Returns (mean at everyone, what is left of the own row, what is left at the own part of the server). Each round
     compresses what the rounds before left over.
     """
     d = row.shape[1]
-    rest, arrived = c.parts(row), server_rest
-    for turn in range(rounds):
-        packets = c.encode(codec, rest, purpose=2 * turn)
-        rest = rest - c.decode(codec, packets)
-        arrived = arrived + c.fold(c.decode(codec, c.exchange(codec, packets)))
-    mean: Array | None = None
-    for turn in range(rounds):
-        packets = c.encode(codec, arrived, purpose=2 * turn + 1)
-        arrived = arrived - c.decode(codec, packets)
-        piece = c.publish(codec, packets, d)
-        mean = piece if mean is None else mean + piece
-    assert mean is not None  # rounds is 1 or more
-    return mean, c.whole(rest, d), arrived
+    packets, rest = c.feed_back(codec, c.parts(row), c.parts(error))
+    arrived = c.joined(codec, c.exchange(codec, packets))
+    for turn in range(1, rounds):
+        packets, rest = c.feed_back(codec, rest * 0.0, rest, purpose=2 * turn)
+        arrived = arrived + c.joined(codec, c.exchange(codec, packets))
+    packets, server_rest = c.feed_back(codec, arrived, server_error, purpose=1)
+    mean = c.publish(codec, packets, d)
+    for turn in range(1, rounds):
+        packets, server_rest = c.feed_back(codec, arrived * 0.0, server_rest, purpose=2 * turn + 1)
+        mean = mean + c.publish(codec, packets, d)
+    return mean, c.whole(rest, d), server_rest
 
 
 def server_part(c: Comm, x: Array) -> Array:

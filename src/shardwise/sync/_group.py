@@ -12,7 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shardwise.collectives._trees import double_tree
-from shardwise.compressors import Compressor
+from shardwise.compressors import Compressor, Draw
+from shardwise.compressors._fused import Payload
 from shardwise.sync._comm import Handle, Packets, Ready
 from shardwise.sync._events import SERVER, Event, halves, part_bounds, part_length, upwards
 from shardwise.sync._layout import Layout
@@ -184,16 +185,16 @@ class GroupComm(TensorComm):
         return torch.cat(self._all_gather(part[0, : stop - start].contiguous(), [b - a for a, b in bounds]))[None]
 
     def _average(self, codec: Compressor, packets: Packets) -> Tensor:
-        return (fold(torch.stack(self._decoded(codec, packets))) / self.n)[None]
+        return self._mean_of(codec, *self._gathered(packets))[None]
 
-    def _decoded(self, codec: Compressor, packets: Packets) -> list[Tensor]:
-        """Everyone's row, in order."""
-        own, length = packets.payloads[0][0], packets.length
+    def _gathered(self, packets: Packets) -> tuple[list[Payload], int, list[Draw]]:
+        """Everyone's message, in order."""
+        own = packets.payloads[0][0]
         message = _flat(own)
         got = self._all_gather(message, [message.numel()] * self.n)
-        return [codec.decode(_cut(data, own), length, self._sender(packets, p)) for p, data in enumerate(got)]
+        return [_cut(data, own) for data in got], packets.length, [self._sender(packets, p) for p in range(self.n)]
 
-    def _sender(self, packets: Packets, place: int, part: int = 0) -> Any:
+    def _sender(self, packets: Packets, place: int, part: int = 0) -> Draw:
         """The draw of another member for the same purpose."""
         return self._draw(self.ranks[place], part, packets.draws[0][0].purpose >> 16)
 
@@ -207,7 +208,9 @@ class GroupComm(TensorComm):
         return Packets([[_cut(data, own[0]) for data in got]], packets.length, [draws], parted=True)
 
     def _publish(self, codec: Compressor, packets: Packets, d: int) -> Tensor:
-        return torch.cat(self._decoded(codec, packets))[None, :d]
+        payloads, length, draws = self._gathered(packets)
+        pairs = zip(payloads, draws, strict=True)
+        return torch.cat([self._row_of(codec, payload, length, draw) for payload, draw in pairs])[None, :d]
 
     def _push(self, x: Tensor, members: tuple[int, ...]) -> Tensor:
         if self.place != SERVER:

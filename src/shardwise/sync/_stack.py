@@ -74,7 +74,13 @@ class StackComm(TensorComm):
         return self._per_group([part[group].reshape(-1)[:d] for group in self.groups])
 
     def _average(self, codec: Compressor, packets: Packets) -> Tensor:
-        rows = self.decode(codec, packets)
+        if packets.decoded is None:
+            return self._per_group([
+                self._mean_of(codec, [packets.payloads[row][0] for row in group], packets.length,
+                              [packets.draws[row][0] for row in group])
+                for group in self.groups
+            ])  # fmt: skip
+        rows = packets.decoded
         return self._per_group([fold(rows[group]) / self.n for group in self.groups])
 
     def _exchange(self, packets: Packets) -> Packets:

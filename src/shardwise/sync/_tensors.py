@@ -1,14 +1,19 @@
 """What the simulation and the run share: encoding row by row, cutting into parts, adding in order.
 
+Where a compressor has kernels for the device they do the same in one pass, with the same bits.
+
 Rows are encoded one by one, never as a batch: a reduction over a batch may add in another order, and then a simulation
 would not end with the bits of a run.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from shardwise.compressors import Compressor, Draw
+from shardwise.compressors._fused import Payload
 from shardwise.sync._comm import Comm, Packets
 from shardwise.sync._events import part_length
 from shardwise.sync._ordered import fold
@@ -24,20 +29,65 @@ class TensorComm(Comm):
     def _draw(self, worker: int, part: int, purpose: int) -> Draw:
         return Draw(self.seed, self.step, worker, (purpose << 16) + part)
 
+    def _draws(self, parts: int, purpose: int) -> list[list[Draw]]:
+        return [[self._draw(worker, part, purpose) for part in range(parts)] for worker in self.workers]
+
     def encode(self, codec: Compressor, x: Tensor, purpose: int = 0) -> Packets:
         rows = x[:, None] if x.dim() == 2 else x
-        draws = [[self._draw(w, part, purpose) for part in range(rows.shape[1])] for w in self.workers]
+        draws = self._draws(rows.shape[1], purpose)
         payloads = [
             [codec.encode(rows[i, part].clone(), draws[i][part]) for part in range(rows.shape[1])]
             for i in range(len(self.workers))
         ]
         return Packets(payloads, rows.shape[2], draws, parted=x.dim() == 3)
 
+    def feed_back(self, codec: Compressor, x: Tensor, rest: Tensor, purpose: int = 0) -> tuple[Packets, Tensor]:
+        kernels = codec.kernels(x.device)
+        if kernels is None:
+            return super().feed_back(codec, x, rest, purpose)
+        return self._in_one_pass(kernels.feed_back, x, rest, purpose)
+
+    def track(self, codec: Compressor, x: Tensor, estimate: Tensor, purpose: int = 0) -> tuple[Packets, Tensor]:
+        kernels = codec.kernels(x.device)
+        if kernels is None:
+            return super().track(codec, x, estimate, purpose)
+        return self._in_one_pass(kernels.track, x, estimate, purpose)
+
+    def _in_one_pass(
+        self, encode: Callable[[Tensor, Tensor, Tensor], Payload], x: Tensor, held: Tensor, purpose: int
+    ) -> tuple[Packets, Tensor]:
+        rows, kept = ((a[:, None] if a.dim() == 2 else a).contiguous() for a in (x, held))
+        out = torch.empty_like(rows)
+        payloads = [
+            [encode(*parts) for parts in zip(*worker, strict=True)] for worker in zip(rows, kept, out, strict=True)
+        ]
+        packets = Packets(payloads, rows.shape[2], self._draws(rows.shape[1], purpose), parted=x.dim() == 3)
+        return packets, out if packets.parted else out[:, 0]
+
+    def joined(self, codec: Compressor, packets: Packets) -> Tensor:
+        if packets.decoded is not None:
+            return super().joined(codec, packets)
+        pairs = zip(packets.payloads, packets.draws, strict=True)
+        return torch.stack([self._mean_of(codec, row, packets.length, draws) for row, draws in pairs])
+
+    def _mean_of(self, codec: Compressor, payloads: list[Payload], length: int, draws: list[Draw]) -> Tensor:
+        """What the messages say, added in their order, by their number."""
+        kernels = codec.kernels(self.device)
+        if kernels is not None:
+            return kernels.mean(payloads, length)
+        rows = [codec.decode(payload, length, draw) for payload, draw in zip(payloads, draws, strict=True)]
+        return fold(torch.stack(rows)) / len(rows)
+
+    def _row_of(self, codec: Compressor, payload: Payload, length: int, draw: Draw) -> Tensor:
+        kernels = codec.kernels(self.device)
+        return codec.decode(payload, length, draw) if kernels is None else kernels.mean([payload], length)
+
     def decode(self, codec: Compressor, packets: Packets) -> Tensor:
         if packets.decoded is None:
+            pairs = [zip(*both, strict=True) for both in zip(packets.payloads, packets.draws, strict=True)]
             out = torch.stack([
-                torch.stack([codec.decode(one, packets.length, draw) for one, draw in zip(row, draws, strict=True)])
-                for row, draws in zip(packets.payloads, packets.draws, strict=True)
+                torch.stack([self._row_of(codec, payload, packets.length, draw) for payload, draw in row])
+                for row in pairs
             ])  # fmt: skip
             packets.decoded = out if packets.parted else out[:, 0]
         return packets.decoded

@@ -30,13 +30,13 @@ class DoubleSqueeze(Strategy):
 
     def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         mean, state["error"], state["server_error"] = squeeze(
-            c, self.compressor, 1, state["error"] + g, state["server_error"]
+            c, self.compressor, 1, g, state["error"], state["server_error"]
         )
         return mean
 
     @classmethod
     def examples(cls) -> tuple[Strategy, ...]:
-        return cls(), cls(compressor("sign")), cls(compressor("top_k", ratio=0.05))
+        return cls(), cls(compressor("sign")), cls(compressor("top_k", ratio=0.05)), cls(compressor("int4"))
 
 
 STRATEGY = DoubleSqueeze

@@ -29,8 +29,7 @@ class EF21SGD(Strategy):
         return {"estimate": x * 0.0, "mean": x * 0.0}
 
     def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
-        packets = c.encode(self.compressor, g - state["estimate"])
-        state["estimate"] = state["estimate"] + c.decode(self.compressor, packets)
+        packets, state["estimate"] = c.track(self.compressor, g, state["estimate"])
         mean: Array = state["mean"] + c.average(self.compressor, packets)
         state["mean"] = mean
         return mean

@@ -36,11 +36,10 @@ class MemSGD(Strategy):
     def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         if t < self.warmup:
             return c.mean(g)
-        codec, unit = contracted(self.compressor), lr if self.fold_lr else 1.0
-        row: Array = state["error"] + unit * g
-        packets = c.encode(codec, row)
-        state["error"] = row - c.decode(codec, packets)
-        return c.average(codec, packets) / unit
+        codec = contracted(self.compressor)
+        packets, state["error"] = c.feed_back(codec, lr * g if self.fold_lr else g, state["error"])
+        mean = c.average(codec, packets)
+        return mean / lr if self.fold_lr else mean
 
     @classmethod
     def examples(cls) -> tuple[Strategy, ...]:
@@ -48,6 +47,7 @@ class MemSGD(Strategy):
         return (
             *(cls(compressor(name)) for name in names),
             cls(compressor("top_k", ratio=0.05), warmup=2, fold_lr=True),
+            cls(compressor("int4")),
         )
 
 

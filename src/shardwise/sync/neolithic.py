@@ -35,7 +35,7 @@ class Neolithic(Strategy):
         codec = contracted(self.compressor)
         once = codec.repeated(self.rounds)
         mean, state["error"], state["server_error"] = squeeze(
-            c, once or codec, 1 if once else self.rounds, state["error"] + g, state["server_error"]
+            c, once or codec, 1 if once else self.rounds, g, state["error"], state["server_error"]
         )
         return mean
 

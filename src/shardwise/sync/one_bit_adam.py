@@ -51,7 +51,7 @@ class OneBitAdam(Strategy):
         else:
             own = self.beta1 * state["momentum"] + (1.0 - self.beta1) * g
             state["momentum"], state["error"], state["server_error"] = squeeze(
-                c, self.compressor, 1, own + state["error"], state["server_error"]
+                c, self.compressor, 1, own, state["error"], state["server_error"]
             )
         return local(self._direction, state["momentum"], state["variance"])
 
