@@ -27,6 +27,8 @@ class Case:
 ONE = """
 name layers hidden heads kv ffn glu vocab seq micro accum recompute precision
 llama-160m 12 768 12 4 2048 1 32000 2048 8 1 none bf16
+llama-160m-short 12 768 12 4 2048 1 32000 512 2 1 none bf16
+llama-deep 48 1024 16 16 2816 1 32000 1024 4 1 none bf16
 llama-1b 16 2048 32 8 8192 1 128256 2048 4 1 none bf16
 llama-1b-accumulated 16 2048 32 8 8192 1 128256 2048 4 4 none bf16
 llama-1b-recompute 16 2048 32 8 8192 1 128256 2048 8 1 full bf16

@@ -1,7 +1,8 @@
 """One rank's steps on a GPU, by the GPU's own clock and allocator; also one rank of a world that is only pretended.
 
-In a pretended world nothing is sent: what torch copies in place of a message is timed apart and left out, and what
-would have arrived is filled with numbers of an ordinary size, since kernels run at another pace on nothing but zeros.
+In a pretended world nothing is sent. What would have arrived is filled with numbers of an ordinary size, since kernels
+run at another pace on zeros, and the time is the sum of the rank's own kernels: copies that torch makes in place of
+messages are left out, and the host, which works for one rank of many here, does not count.
 """
 
 import gc
@@ -13,6 +14,8 @@ from typing import Any
 
 import torch
 from msgspec import Struct
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.pretend import fake_world
@@ -20,20 +23,19 @@ from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.task import Order
 
 WARM_UP = 3
-MESSAGES = (
-    "all_reduce", "gathered", "scattered", "exchanged", "start_all_reduce", "start_gather", "start_scatter",
-    "start_send", "received", "passed_on",
-)  # fmt: skip
-Marks = list[tuple[torch.cuda.Event, torch.cuda.Event]]
+ARRIVES = ("received", "passed_on", "scattered", "start_scatter")
+"""messages whose pretended form leaves its target as it was"""
+STAND_INS = ("Memcpy", "distribution_elementwise")
+"""kernels that stand for messages: copies, and the numbers below"""
 
 
 class OnDevice(Struct, frozen=True, kw_only=True):
     step_s: float
-    """median, messages of a pretended world left out"""
+    """median, by the clock"""
     spread: float
     """(longest - shortest) / median"""
-    messages_s: float
-    """what was left out of each step"""
+    kernels_s: float
+    """sum over the kernels of one step, stand-ins for messages left out"""
     peak_bytes: int
     """most that was allocated at once"""
     reserved_bytes: int
@@ -41,71 +43,70 @@ class OnDevice(Struct, frozen=True, kw_only=True):
 
 def measured_on_device(order: Order, steps: int, *, rank: int | None = None) -> OnDevice:
     """`rank`: of the pretended world that the policy asks for; None: the whole world is this process."""
-    forget()
+    _forget()
     device = torch.device("cuda", torch.cuda.current_device())
     with nullcontext() if rank is None else fake_world(rank, order.task.policy.gpus):
         trainer = Trainer(order, device)
-        marks: Marks = []
         if rank is not None:
-            time_apart(trainer.engine.world.comm, marks)
+            fill_what_arrives(trainer.engine.world.comm)
         for _ in range(WARM_UP):
-            trainer.one_step()
+            _step(trainer)
         torch.cuda.reset_peak_memory_stats()
-        seconds, left_out = [], []
-        for _ in range(steps):
-            marks.clear()
-            torch.cuda.synchronize()
-            start = perf_counter()
-            trainer.one_step()
-            torch.cuda.synchronize()
-            messages = sum(a.elapsed_time(b) for a, b in marks) * 1e-3
-            left_out.append(messages)
-            seconds.append(perf_counter() - start - messages)
-            trainer.engine.world.comm.events.clear()
-            trainer.engine.pipeline.done.clear()
+        seconds = [_step(trainer) for _ in range(steps)]
         peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+        kernels = _kernels_s(trainer)
         del trainer
-    forget()
+    _forget()
     middle = statistics.median(seconds)
     return OnDevice(
-        step_s=middle, spread=(max(seconds) - min(seconds)) / middle, messages_s=statistics.median(left_out),
-        peak_bytes=peaks[0], reserved_bytes=peaks[1],
+        step_s=middle, spread=(max(seconds) - min(seconds)) / middle, kernels_s=kernels, peak_bytes=peaks[0],
+        reserved_bytes=peaks[1],
     )  # fmt: skip
 
 
-def forget() -> None:
+def _step(trainer: Trainer) -> float:
+    torch.cuda.synchronize()
+    start = perf_counter()
+    trainer.one_step()
+    torch.cuda.synchronize()
+    trainer.engine.world.comm.events.clear()
+    trainer.engine.pipeline.done.clear()
+    return perf_counter() - start
+
+
+def _kernels_s(trainer: Trainer) -> float:
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        _step(trainer)
+    return 1e-6 * sum(
+        event.device_time_total
+        for event in found.events()
+        if event.device_type == DeviceType.CUDA
+        and not event.is_user_annotation
+        and not any(name in event.name for name in STAND_INS)
+    )
+
+
+def _forget() -> None:
     gc.collect()
     torch.cuda.empty_cache()
 
 
-def time_apart(comm: Comm, marks: Marks) -> None:
-    for name in MESSAGES:
-        setattr(comm, name, _between_marks(name, getattr(comm, name), marks))
+def fill_what_arrives(comm: Comm) -> None:
+    for name in ARRIVES:
+        setattr(comm, name, _filled(name, getattr(comm, name)))
 
 
-def _between_marks(name: str, send: Callable[..., Any], marks: Marks) -> Callable[..., Any]:
+def _filled(name: str, send: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
         found = send(*args, **kwargs)
-        _fill(name, found, args)
-        end.record()
-        marks.append((begin, end))
+        if name == "scattered":
+            found.copy_(args[0][: len(found)])
+        elif name == "start_scatter":
+            target, source = args[0], args[1].flatten()
+            if target.data_ptr() != source.data_ptr():
+                target.copy_(source[: target.numel()].view_as(target))
+        else:
+            found.normal_()
         return found
 
     return call
-
-
-def _fill(name: str, found: Any, args: tuple[Any, ...]) -> None:
-    """torch's pretended reductions and receipts leave their target as it was."""
-    if name in ("received", "passed_on"):
-        found.normal_()
-    elif name == "scattered":
-        found.copy_(args[0][: len(found)])
-    elif name == "start_scatter":
-        target, source = args[0], args[1]
-        target.copy_(source.flatten()[: target.numel()].view_as(target))
-
-
-def device_name() -> str:
-    return str(torch.cuda.get_device_name())

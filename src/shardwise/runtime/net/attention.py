@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
 from shardwise.runtime.parallel.op import Op
 
@@ -106,23 +107,35 @@ class FlashAttention(Op):
 
 
 class DeviceFlashAttention(Op):
-    """The GPU's own kernel, for 16-bit numbers in the order of the sequence."""
+    """The GPU's own kernel, for 16-bit numbers in the order of the sequence: the one torch would choose itself."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out, lse, *rest = torch.ops.aten._scaled_dot_product_flash_attention(*map(_heads_first, (q, k, v)), 0.0, True)
-        # the kernel's output lies batch by batch: its copy in our order is kept, not both
+        views = tuple(map(_heads_first, (q, k, v)))
+        choice = torch._fused_sdp_choice(*views, is_causal=True, enable_gqa=True)
+        ctx.cudnn = choice == SDPBackend.CUDNN_ATTENTION.value
+        aten = torch.ops.aten
+        if ctx.cudnn:
+            found = aten._scaled_dot_product_cudnn_attention(*views, None, True, 0.0, True)
+        else:
+            found = aten._scaled_dot_product_flash_attention(*views, 0.0, True)
+        out, lse, *lengths, seed, offset, _ = found
+        # the kernel's output may lie batch by batch: its copy in our order is kept, not both
         y: Tensor = out.permute(2, 0, 1, 3).contiguous()
-        ctx.seeds, ctx.lengths = rest[4:6], rest[:4]
+        ctx.lengths, ctx.seeds = lengths, (seed, offset)
         ctx.save_for_backward(q, k, v, y, lse)
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        q, k, v, out, lse = ctx.saved_tensors
-        found = torch.ops.aten._scaled_dot_product_flash_attention_backward(
-            *map(_heads_first, (grad, q, k, v, out)), lse, *ctx.lengths, 0.0, True, *ctx.seeds
-        )
+        *tensors, lse = ctx.saved_tensors
+        views, aten = tuple(map(_heads_first, (grad, *tensors))), torch.ops.aten
+        if ctx.cudnn:
+            found = aten._scaled_dot_product_cudnn_attention_backward(
+                *views, lse, *ctx.seeds, torch.empty(0), *ctx.lengths, 0.0, True
+            )
+        else:
+            found = aten._scaled_dot_product_flash_attention_backward(*views, lse, *ctx.lengths, 0.0, True, *ctx.seeds)
         return tuple(part.permute(2, 0, 1, 3).contiguous() for part in found)
 
 

@@ -9,12 +9,14 @@ the precision says that all of it has 16 bits.
 """
 
 import weakref
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from shardwise.runtime.parallel.comm import Comm, Group, Pending
 from shardwise.runtime.parallel.held import Held, Local, Span, overlap
+from shardwise.runtime.parallel.products import TAKES_PRODUCTS
 from shardwise.runtime.parallel.world import World
 from shardwise.spec.job import Precision
 
@@ -70,8 +72,15 @@ class Flat:
             if (flat := me()) is not None:
                 flat._arrived(flat.by_parameter[id(p)])
 
+        def take(held: Held, left: Tensor, right: Tensor) -> None:
+            if (flat := me()) is not None:
+                flat._take(held, left, right)
+
         for h in ordered:
             h.parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
+            # a table that is looked up has gradients that are no products, tied or not
+            if device.type == "cuda" and not h.piece.name.endswith("token.weight"):
+                setattr(h.parameter, TAKES_PRODUCTS, partial(take, h))
 
     @property
     def widens(self) -> bool:
@@ -121,6 +130,20 @@ class Flat:
         else:
             self.sums[held] += grad
         held.parameter.grad = None
+
+    def _take(self, held: Held, left: Tensor, right: Tensor) -> None:
+        """Adds a weight gradient as the product it is: one kernel writes the sum in its own precision."""
+        target, dtype = self._grad(held), self.grad_dtype
+        if not self.widens:
+            held.parameter.grad = left @ right if target is None else target.addmm_(left, right)
+        elif target is None:
+            self.sums[held] = torch.mm(left, right, out_dtype=dtype)
+        elif held in self.fresh:
+            torch.ops.aten.mm.dtype_out(left, right, dtype, out=target)
+            self.fresh.discard(held)
+        else:
+            torch.ops.aten.addmm.dtype_out(target, left, right, dtype, out=target)
+        self._arrived(held)
 
     def begin(self, *, sync: bool) -> None:
         """Before a backward pass; `sync`: its gradients complete the sum, so messages may leave."""
@@ -185,14 +208,18 @@ class Flat:
                     data[span.at : span.at + span.length] = grad.flatten()[span.first : span.first + span.length]
         if not self.zero:
             return comm.start_all_reduce(data, self.shard), None
-        own = data.new_empty(len(data) // self.shard.size)
+        # NCCL reduces into the own part of the buffer itself; gloo needs another
+        in_place = self.zero == 1 and data.is_cuda
+        own = self._own(self.gradients, message) if in_place else data.new_empty(len(data) // self.shard.size)
         return comm.start_scatter(own, data, self.shard), own
 
     def _keep(self, message: Message, own: Tensor) -> None:
         if self.replica.size > 1:
             self.world.comm.all_reduce(own, self.replica)
         if self.zero == 1:
-            self._own(self.gradients, message).copy_(own)
+            kept = self._own(self.gradients, message)
+            if kept.data_ptr() != own.data_ptr():
+                kept.copy_(own)
         else:
             first = message.first // self.shard.size
             self.gradients[first : first + len(own)] += own
@@ -204,28 +231,29 @@ class Flat:
 
     def locals(self) -> list[Local]:
         if not self.zero:
-            tensor = self.masters[0] if self.masters else self.parameters
-            return [Local(tensor, tuple(self.spans), self.shard.size, self.gradients)]
+            tensor, rounded = (self.masters[0], self.parameters) if self.masters else (self.parameters, None)
+            return [Local(tensor, tuple(self.spans), self.shard.size, self.gradients, rounded)]
         found = []
         for index, message in enumerate(self.messages):
-            own = self.masters[index] if self.masters else self._own(self.parameters, message)
+            rounded = self._own(self.parameters, message)
+            own = self.masters[index] if self.masters else rounded
             first = message.first + self.shard.index * len(own)
             grad = self._own(self.gradients, message)
             if self.zero == 2:
                 at = message.first // self.shard.size
                 grad = self.gradients[at : at + len(own)]
             spans = tuple(overlap(self.spans, first, first + len(own)))
-            found.append(Local(own, spans, self.replica.size, grad))
+            found.append(Local(own, spans, self.replica.size, grad, rounded if self.masters else None))
         return found
 
-    def gather(self) -> None:
-        """After the optimizer: parameters are rounded, and every rank gets the others' updated shares."""
+    def gather(self, *, rounded: bool = False) -> None:
+        """After the optimizer: parameters are rounded, unless it did that, and every rank gets the others' shares."""
+        if not rounded:
+            for local in self.locals():
+                if local.rounded is not None:
+                    local.rounded.copy_(local.tensor)
         if not self.zero:
-            if self.masters:
-                self.parameters.copy_(self.masters[0])
             return
-        for message, master in zip(self.messages, self.masters, strict=False):
-            self._own(self.parameters, message).copy_(master)
         waits = [
             self.world.comm.start_gather(
                 self.parameters[m.first : m.end], self._own(self.parameters, m).clone(), self.shard

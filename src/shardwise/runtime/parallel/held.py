@@ -50,6 +50,8 @@ class Local:
     copies: int
     """ranks of the data-parallel group that hold the same"""
     grad: Tensor | None = None
+    rounded: Tensor | None = None
+    """the parameters themselves, where the tensor is their copy in fp32"""
 
 
 def held_by(chunk: Chunk) -> list[Held]:

@@ -54,24 +54,39 @@ class Cut:
         return self.comm.scattered(x, self.tp) if self.sp else self.comm.all_reduce(x, self.tp)
 
 
-def add_to_grad(weight: Tensor, grad: Tensor) -> None:
-    if weight.grad is None:
-        weight.grad = grad
-    else:
-        weight.grad += grad
+TAKES_PRODUCTS = "takes_products"
+"""attribute of a weight whose owner adds its gradients itself, given the two factors"""
 
 
-def _by_weight(grad: Tensor, x: Tensor) -> Tensor:
-    return grad.flatten(0, -2).t() @ x.flatten(0, -2)
+def _by_weight(weight: Tensor, grad: Tensor, x: Tensor) -> Tensor | None:
+    """The weight's gradient, or None where its owner has taken it."""
+    left, right = grad.flatten(0, -2).t(), x.flatten(0, -2)
+    take = getattr(weight, TAKES_PRODUCTS, None)
+    if take is None:
+        return left @ right
+    take(left, right)
+    return None
+
+
+def _add_to_grad(weight: Tensor, grad: Tensor, x: Tensor) -> None:
+    found = _by_weight(weight, grad, x)
+    if found is not None:
+        weight.grad = found if weight.grad is None else weight.grad.add_(found)
+
+
+def _by_bias(bias: Tensor | None, grad: Tensor) -> Tensor | None:
+    return None if bias is None else grad.flatten(0, -2).sum(0)
 
 
 class Entering(Op):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cut: Cut, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.cut, ctx.weights = cut, weights
+    def forward(ctx: Any, x: Tensor, cut: Cut, *parameters: Tensor | None) -> tuple[Tensor, ...]:
+        """`parameters`: the weights, then as many biases."""
+        count = len(parameters) // 2
+        ctx.cut, ctx.weights, ctx.biases = cut, parameters[:count], parameters[count:]
         ctx.save_for_backward(x)
         whole = cut.whole(x)
-        return tuple(F.linear(whole, weight) for weight in weights)
+        return tuple(F.linear(whole, w, b) for w, b in zip(ctx.weights, ctx.biases, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -82,46 +97,55 @@ class Entering(Op):
             into.addmm_(grad.flatten(0, -2), weight)
         into = cut.summed(into.view(*grads[0].shape[:-1], -1))
         weights: tuple[nn.Parameter, ...] = ctx.weights
+        by_biases = [_by_bias(bias, grad) for bias, grad in zip(ctx.biases, grads, strict=True)]
         if cut.later.owed is None:
             whole = cut.whole(x)
-            return into, None, *(_by_weight(grad, whole) for grad in grads)
+            pairs = zip(weights, grads, strict=True)
+            return into, None, *(_by_weight(weight, grad, whole) for weight, grad in pairs), *by_biases
 
         def pay() -> None:
             whole = cut.whole(x)
             for weight, grad in zip(weights, grads, strict=True):
-                add_to_grad(weight, _by_weight(grad, whole))
+                _add_to_grad(weight, grad, whole)
 
         cut.later.add(pay, x, *grads)
-        return into, None, *(None for _ in grads)
+        return into, None, *(None for _ in grads), *by_biases
 
 
 class Leaving(Op):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, cut: Cut) -> Tensor:
-        ctx.cut, ctx.weight = cut, weight
-        ctx.save_for_backward(x)
-        return cut.summed(F.linear(x, weight))
+    """`bias`: only where nothing is summed after it."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, cut: Cut) -> Tensor:
+        ctx.cut, ctx.weight, ctx.bias = cut, weight, bias
+        ctx.save_for_backward(x)
+        return cut.summed(F.linear(x, weight, bias))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
         cut: Cut = ctx.cut
         (x,) = ctx.saved_tensors
         weight, whole = ctx.weight, cut.whole(grad)
-        into = whole @ weight
+        into, by_bias = whole @ weight, _by_bias(ctx.bias, whole)
         if cut.later.owed is None:
-            return into, _by_weight(whole, x), None
-        cut.later.add(lambda: add_to_grad(weight, _by_weight(whole, x)), x, whole)
-        return into, None, None
+            return into, _by_weight(weight, whole, x), by_bias, None
+        cut.later.add(lambda: _add_to_grad(weight, whole, x), x, whole)
+        return into, None, by_bias, None
 
 
 def entering(x: Tensor, cut: Cut, *products: tuple[Tensor, Tensor | None]) -> tuple[Tensor, ...]:
     """Several products (weight, bias) of one input; the biases are cut as the weights are."""
-    found: tuple[Tensor, ...] = Entering.apply(x, cut, *(weight for weight, _ in products))
-    return tuple(y if bias is None else y + bias for y, (_, bias) in zip(found, products, strict=True))
+    found: tuple[Tensor, ...] = Entering.apply(
+        x, cut, *(weight for weight, _ in products), *(bias for _, bias in products)
+    )
+    return found
 
 
 def leaving(x: Tensor, cut: Cut, weight: Tensor, bias: Tensor | None) -> Tensor:
-    y: Tensor = Leaving.apply(x, weight, cut)
+    if cut.tp.size == 1:
+        y: Tensor = Leaving.apply(x, weight, bias, cut)
+        return y
+    y = Leaving.apply(x, weight, None, cut)
     return y if bias is None else y + bias
 
 

@@ -159,7 +159,7 @@ class Sharded:
             found.append(Local(local, (Span(held, first, 0, local.numel()),), copies, grad))
         return found
 
-    def gather(self) -> None:
+    def gather(self, *, rounded: bool = False) -> None:
         """The next forward gathers."""
 
     def clear(self) -> None:

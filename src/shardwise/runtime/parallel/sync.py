@@ -22,8 +22,8 @@ class Sync(Protocol):
     def locals(self) -> list[Local]:
         """What the optimizer updates; gradients are there after the last `finish`."""
 
-    def gather(self) -> None:
-        """After the optimizer."""
+    def gather(self, *, rounded: bool = False) -> None:
+        """After the optimizer; `rounded`: it wrote the 16-bit parameters as well."""
 
     def clear(self) -> None:
         """Gradients are zero again."""
@@ -55,9 +55,9 @@ class Flats:
     def locals(self) -> list[Local]:
         return [local for flat in self.flats for local in flat.locals()]
 
-    def gather(self) -> None:
+    def gather(self, *, rounded: bool = False) -> None:
         for flat in self.flats:
-            flat.gather()
+            flat.gather(rounded=rounded)
 
     def clear(self) -> None:
         for flat in self.flats:

@@ -64,6 +64,6 @@ class Engine:
         with self.world.comm.during("step"):
             norm = self.optimizer.step(self.locals(), rate)
             for sync in self.syncs:
-                sync.gather()
+                sync.gather(rounded=self.optimizer.rounds)
                 sync.clear()
         return norm

@@ -72,10 +72,11 @@ class Trainer:
         engine, start, rate = self.engine, perf_counter(), rate_at(self.settings, self.step)
         part = engine.accumulate(batch_of(engine, self.source, self.step)).double() / engine.world.tp.size
         with engine.world.comm.during("step"):
-            loss = float(engine.world.comm.all_reduce(part, engine.world.everyone))
+            loss = engine.world.comm.all_reduce(part, engine.world.everyone)
         norm = engine.update(rate)
         self.step += 1
-        return self._line(loss, norm, rate, perf_counter() - start)
+        # read last: the device has work while the host prepares the optimizer's
+        return self._line(float(loss), norm, rate, perf_counter() - start)
 
     def _evaluated(self, line: StepLine) -> StepLine:
         if self.held_out is None or not self._due(self.settings.eval_every):

@@ -11,6 +11,7 @@ from torch import Tensor
 from shardwise.registry import closest
 from shardwise.runtime.parallel.held import Local
 from shardwise.runtime.parallel.world import World
+from shardwise.runtime.train.adam import FEW, FlatAdam
 from shardwise.runtime.train.limits import one_of, require
 
 NAMES = ("adamw", "adam", "sgd", "sgd-m")
@@ -49,7 +50,11 @@ class LocalOptimizer:
         self.world, self.settings = world, settings
         self.tensors = [local.tensor for local in locals_]
         self.fused = world.device.type == "cuda" and settings.name in ("adamw", "adam")
-        self.inner = _optimizer(self.tensors, settings, self.fused)
+        copies = {local.tensor: local.rounded for local in locals_ if local.rounded is not None}
+        flat = self.fused and len(self.tensors) <= FEW
+        self.inner = _flat(self.tensors, copies, settings) if flat else _optimizer(self.tensors, settings, self.fused)
+        self.rounds = flat
+        """the parameters' 16-bit copies are written by the step itself"""
 
     def step(self, locals_: Sequence[Local], rate: float) -> float:
         norm = self._norm(locals_)
@@ -59,7 +64,9 @@ class LocalOptimizer:
             tensor.grad = local.grad
         for group in self.inner.param_groups:
             group["lr"] = rate
-        if self.fused:
+        if isinstance(self.inner, FlatAdam):
+            self.inner.shrink = shrink
+        elif self.fused:
             # the kernel divides the gradients itself: no pass of its own for clipping
             self.inner.grad_scale, self.inner.found_inf = shrink, torch.zeros_like(shrink)  # type: ignore[attr-defined]
         elif (factor := 1.0 / float(shrink)) < 1:
@@ -131,6 +138,14 @@ class LocalOptimizer:
             {name: value for name, value in self.inner.state[t].items() if value is not None and value.shape == t.shape}
             for t in self.tensors
         ]
+
+
+def _flat(tensors: list[Tensor], copies: dict[Tensor, Tensor], settings: OptimizerSettings) -> FlatAdam:
+    decay = settings.weight_decay if settings.decay_on == "all" else 0.0
+    return FlatAdam(
+        tensors, copies, decoupled=settings.name == "adamw", lr=0.0, betas=settings.betas, eps=settings.epsilon,
+        weight_decay=decay,
+    )  # fmt: skip
 
 
 def _optimizer(tensors: list[Tensor], settings: OptimizerSettings, fused: bool) -> torch.optim.Optimizer:
