@@ -132,7 +132,7 @@ class DeviceFlashAttention(Op):
         views, aten = tuple(map(_heads_first, (grad, *tensors))), torch.ops.aten
         if ctx.cudnn:
             found = aten._scaled_dot_product_cudnn_attention_backward(
-                *views, lse, *ctx.seeds, torch.empty(0), *ctx.lengths, 0.0, True
+                *views, lse, *ctx.seeds, None, *ctx.lengths, 0.0, True
             )
         else:
             found = aten._scaled_dot_product_flash_attention_backward(*views, lse, *ctx.lengths, 0.0, True, *ctx.seeds)
