@@ -27,6 +27,7 @@ class Engine:
             seed=task.seed,
             capacity=task.capacity,
             across=task.across,
+            even_routing=task.even_routing,
         )
         self.chunks = self._chunks()
         self.syncs: list[Sync] = [sync_of(c, self.world, task.job.precision, task.stack) for c in self.chunks]
