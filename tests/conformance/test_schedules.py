@@ -37,6 +37,7 @@ def test_contract(name: str) -> None:
     for pp, vpp, micro_batches in sizes:
         held = schedule.in_flight(np.arange(pp), pp, vpp, micro_batches)
         assert (held > 0).all()
+        assert (schedule.corners is not None) == schedule.splits_backward
         assert (held <= micro_batches).all()
         falls, rises = (np.diff(held) <= 0).all(), (np.diff(held) >= 0).all()
         assert falls or rises, "the closed form looks at the first and the last of equal stages only"
@@ -65,6 +66,29 @@ def check_order(schedule: Schedule, pp: int, vpp: int, micro_batches: int) -> No
     assert (done.length - work) / (3 * vpp) == pytest.approx(float(schedule.idle(pp, vpp, micro_batches)))
     for rank, order in enumerate(done.orders):
         assert most_held(order) / vpp == pytest.approx(float(schedule.in_flight(rank, pp, vpp, micro_batches)))
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULES if schedules()[name].splits_backward])
+@pytest.mark.parametrize("waiting", [0.0, 0.9, 1.0, 1.5, 16.0])
+def test_corners_are_the_fullest_moments(name: str, waiting: float) -> None:
+    """`waiting`: what a micro-batch keeps while only its weight gradient is missing, over what it kept before."""
+    schedule = schedules()[name]
+    for pp, vpp, micro_batches in legal_sizes(schedule, (1, 2, 3, 4, 6, 8), (1, 2, 3, 4, 6, 8, 12, 16)):
+        for rank, order in enumerate(schedule.order(pp, vpp, micro_batches)):
+            moments = [float(a + waiting * b) for a, b in schedule.corners(rank, pp, vpp, micro_batches)]
+            seen = fullest(order, waiting) / vpp
+            if schedule.both_ends and waiting > 1:
+                assert max(moments) >= seen - 1e-9, "every rank is taken for the one in the middle"
+            else:
+                assert max(moments) == pytest.approx(seen), (pp, vpp, micro_batches, rank)
+
+
+def fullest(order, waiting: float) -> float:
+    held = most = 0.0
+    for action in order:
+        held += {"F": 1.0, "B": -1.0, "I": waiting - 1.0, "W": -waiting}[action.kind]
+        most = max(most, held)
+    return most
 
 
 def check_pieces(schedule: Schedule, pp: int, vpp: int, micro_batches: int, orders) -> None:

@@ -23,7 +23,14 @@ POLICIES = {
         ("llama", Policy(tp=2)),
         ("gpt", Policy(pp=2)),
         ("llama", Policy(pp=2, vpp=2, schedule="interleaved")),
+        ("llama", Policy(pp=2, schedule="gpipe")),
+        ("llama", Policy(pp=2, schedule="overlapped")),
+        ("llama", Policy(pp=2, vpp=2, schedule="looped_bfs")),
         ("llama", Policy(pp=2, schedule="zero_bubble_h1")),
+        ("gpt", Policy(pp=2, schedule="zero_bubble_h1", recompute="full")),
+        ("llama", Policy(pp=2, vpp=2, schedule="interleaved_zero_bubble")),
+        ("llama", Policy(pp=2, vpp=2, schedule="zb_v")),
+        ("llama", Policy(pp=2, vpp=2, schedule="zb_v", recompute="full")),
         ("llama", Policy(pp=2, vpp=2, schedule="dualpipe_v")),
         ("llama", Policy(cp=2)),
         ("llama", Policy(tp=2, recompute="full")),
@@ -36,6 +43,7 @@ POLICIES = {
         ("gpt", Policy(dp=2, tp=2, zero=3)),
         ("llama", Policy(pp=2, dp=2, zero=3)),
         ("gpt", Policy(pp=2, tp=2)),
+        ("llama", Policy(pp=2, tp=2, schedule="zero_bubble_h1")),
         ("llama", Policy(cp=2, tp=2, recompute="full", recompute_layers=1)),
         ("moe", Policy(dp=2, tp=2, ep=4)),
         ("moe", Policy(pp=2, dp=2, ep=2, zero=1)),
@@ -65,12 +73,7 @@ def test_memory_by_kind(recorded) -> None:
     for order, recordings, loss in recorded:
         result = verified(order.task, recordings, loss)
         routed = any(kind.experts for kind in order.task.model.kinds)
-        split = order.task.policy.schedule == "zero_bubble_h1"
         for row in result.memory:
-            if split and row.kind == "activations":
-                # put-off weight gradients need the products' inputs and output gradients; the closed form keeps all
-                assert -0.5 <= row.error <= 0.2
-                continue
             # how many tokens an expert gets is up to the router; everything else is up to the shapes
             most = 0.15 if routed and row.kind == "activations" else 0.02
             assert abs(row.error) <= most, (order.task.policy, row)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from shardwise.schedules import used
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
+from shardwise.work.ops import element_bytes
 from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
 
@@ -105,38 +106,84 @@ def _in_flight(work: Work) -> Grid:
     return np.maximum(in_flight, 1.0 / vpp)
 
 
-def activation_pieces(work: Work) -> tuple[Grid, Grid, Grid]:
-    """Saved bytes each micro-batch in flight adds, those held once while a backward runs, and the logits: what memory
-    over time is built from. The closed form is `in flight x first + second`."""
-    one, logits = _activations(work, np.ones_like(work.stages.index))
-    two, _ = _activations(work, np.full_like(work.stages.index, 2.0))
-    overhead = work.stack.act_overhead
-    return (two - one) * overhead, (2.0 * one - two) * overhead, logits
+@dataclass(frozen=True)
+class Pieces:
+    """What memory over time is built from. Where no backward is split the closed form is `in flight x saved + once`."""
+
+    saved: Grid
+    """each micro-batch adds this"""
+    put_off: Grid
+    """and keeps this while only its weight gradient is missing"""
+    once: Grid
+    """while a backward runs"""
+    logits: Grid
+
+
+def activation_pieces(work: Work) -> Pieces:
+    overhead, one = work.stack.act_overhead, np.ones_like(work.stages.index)
+    saved, put_off = _saved(work)
+    once, logits = _head_held(work, one)
+    piled = np.where(_piles_up(work)[:, None], once, 0.0)
+    return Pieces((saved + piled) * overhead, put_off * overhead, (once - piled) * overhead, logits)
 
 
 def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
+    saved, put_off = _saved(work)
+    rest, logits = _head_held(work, in_flight)
+    return _fullest(work, saved, put_off, saved * in_flight + rest, rest), logits
+
+
+def _fullest(work: Work, saved: Grid, put_off: Grid, held: Grid, rest: Grid) -> Grid:
+    """Of the moments a schedule that splits the backward may be fullest at; `held` for the others."""
+    layout, index = work.layout, work.stages.index
+    pp, vpp, micro = (a[:, None] for a in (layout.pp, layout.vpp, layout.micro_batches))
+    tensor = (element_bytes(work.job.precision) * layout.tokens * work.model.hidden)[:, None]
+    for code, schedule in used(layout.policies.schedule):
+        if schedule.corners is not None:
+            (whole, late), *after = schedule.corners(index, pp, vpp, micro)
+            moments = [saved * whole + put_off * late + rest]
+            for whole, late in after:
+                # an input gradient keeps an output gradient before it frees anything, and a layer's input is freed last
+                begun = saved * (whole + 1 / vpp) + put_off * (late - 1 / vpp) + tensor
+                done = saved * whole + put_off * late + tensor / layout.sp[:, None]
+                moments.append((late > 0) * np.maximum(begun, done))
+            chosen = (layout.policies.schedule == code)[:, None]
+            held = np.where(chosen, np.maximum.reduce(moments), held)
+    return held
+
+
+def _saved(work: Work) -> tuple[Grid, Grid]:
+    """Of the layers, for each micro-batch: whole, and where only weight gradients are missing."""
     layout, stages = work.layout, work.stages
     policies = layout.policies
     asked = np.where(policies.recompute_layers < 0, 1e9, policies.recompute_layers)[:, None]
     repeated = np.where((policies.recompute > 0)[:, None], np.minimum(asked, stages.layers), 0.0)
     share = repeated / np.maximum(stages.layers, 1.0)
-    held = np.zeros_like(stages.index)
+    held, put_off = np.zeros_like(stages.index), np.zeros_like(stages.index)
     for layer, count in zip(work.kinds, stages.kinds, strict=True):
         none, selective, full = map(work.runs.spread, layer.saved_bytes())
         selective = full + work.stack.selective_kept * (selective - full)
         short = np.where(policies.recompute == 2, full, selective)
         held = held + count * (none[:, None] - share * (none - short)[:, None])
+        put_off = put_off + count * work.runs.spread(layer.put_off_bytes)[:, None]
     embedding = work.runs.spread(work.embedding.saved_bytes()[0])
     held = held + stages.first * embedding[:, None]
+    if work.model.mtp_layers:
+        extra = work.kinds[work.model.pattern[-1]]
+        times = stages.last * work.model.mtp_layers
+        held = held + times * work.runs.spread(extra.saved_bytes()[0])[:, None]
+        put_off = put_off + times * work.runs.spread(extra.put_off_bytes)[:, None]
+    return held, put_off
+
+
+def _head_held(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
+    """What the head keeps besides its logits, and those. Its weight gradient is never put off: the logits' gradient
+    would have to stay."""
     head = work.runs.spread(next(t.bytes for t in work.head.saved if t.name == "logits and loss"))
     rest = work.runs.spread(work.head.saved_bytes()[0]) - head
     depth = 1 + work.model.mtp_layers
-    if work.model.mtp_layers:
-        extra = work.runs.spread(work.kinds[work.model.pattern[-1]].saved_bytes()[0])
-        held = held + stages.last * (work.model.mtp_layers * extra)[:, None]
-    heads = stages.last * np.where(_piles_up(work)[:, None], in_flight, 1.0)
-    logits = heads * (depth * head)[:, None]
-    return held * in_flight + heads * (depth * rest)[:, None], logits
+    heads = work.stages.last * np.where(_piles_up(work)[:, None], in_flight, 1.0)
+    return heads * (depth * rest)[:, None], heads * (depth * head)[:, None]
 
 
 def _piles_up(work: Work) -> NDArray[np.bool_]:

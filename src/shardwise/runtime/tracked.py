@@ -6,6 +6,7 @@ Each storage counts once, however many operations keep it; parameters and intege
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +27,19 @@ class Kept:
         self._free()
 
 
+@dataclass
+class Storage:
+    size: int
+    kind: str = ""
+    """what it counts as now"""
+    holders: int = 0
+
+
 class Tracker:
     def __init__(self) -> None:
         self.now: Counter[str] = Counter()
         self.peak: Counter[str] = Counter()
-        self._holders: Counter[int] = Counter()
+        self._held: dict[int, Storage] = {}
 
     @contextmanager
     def watching(self, later: Later) -> Iterator[None]:
@@ -46,17 +55,27 @@ class Tracker:
         base = tensor._base if tensor._base is not None else tensor
         if isinstance(base, nn.Parameter) or not tensor.is_floating_point():
             return Kept(tensor, lambda: None)
-        storage, kind = tensor.untyped_storage(), kind_now()
-        key, size = storage.data_ptr(), storage.nbytes()
-        if not self._holders[key]:
-            self.now[kind] += size
-            self.peak[kind] = max(self.peak[kind], self.now[kind])
-        self._holders[key] += 1
+        storage = tensor.untyped_storage()
+        # not its address: a tensor without values has none
+        key = storage._cdata
+        held = self._held.setdefault(key, Storage(storage.nbytes()))
+        held.holders += 1
+        if held.kind in ("", "working"):
+            # what a repeated forward made counts as kept once a put-off weight gradient waits for it
+            self._move(held, kind_now())
 
         def free() -> None:
-            self._holders[key] -= 1
-            if not self._holders[key]:
-                del self._holders[key]
-                self.now[kind] -= size
+            held.holders -= 1
+            if not held.holders:
+                del self._held[key]
+                self._move(held, "")
 
         return Kept(tensor, free)
+
+    def _move(self, held: Storage, kind: str) -> None:
+        if held.kind:
+            self.now[held.kind] -= held.size
+        held.kind = kind
+        if kind:
+            self.now[kind] += held.size
+            self.peak[kind] = max(self.peak[kind], self.now[kind])

@@ -26,6 +26,7 @@ class Action(NamedTuple):
 
 
 Orders = list[list[Action]]
+Corners = tuple[tuple[Any, Any], ...]
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -43,6 +44,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """(rank, chunk, pp, vpp) -> which of the model's pp x vpp stages that chunk is"""
     splits_backward: bool = False
     """some or all backwards are two pieces, I and W"""
+    corners: Callable[[Any, Any, Any, Any], Corners] | None = None
+    """as `in_flight`, where the backward is split: the moments of which one is the fullest, each as micro-batches whose
+    activations are all there, and micro-batches that only wait for their weight gradient. The first is reached by a
+    forward, the others by an input gradient. Which one it is depends on how much the two keep: about the same, but the
+    second far more where layers are recomputed"""
     piles_up: bool = False
     """every forward comes before the first backward, so what the head keeps is there for each micro-batch"""
     tight: bool = False

@@ -7,7 +7,9 @@ Were the pairs run as two pieces, each result sent when it is there, it would be
 Peak memory: PP+1 chunks on every rank.
 """
 
-from shardwise.schedules._contract import Action, Orders, Schedule, folded
+from typing import Any
+
+from shardwise.schedules._contract import Action, Corners, Orders, Schedule, folded
 from shardwise.schedules._orders import B1, F0, F1, I0, I1, Tape
 
 
@@ -49,6 +51,13 @@ def _drain(tape: Tape, rank: int, pp: int) -> None:
         tape.pay_weight()
 
 
+def corners(rank: Any, pp: Any, chunks: Any) -> Corners:
+    """Full; while the V fills; while it drains, where every rank puts off one more than the one before."""
+    full = 2 * pp + 1.0 + 0 * rank
+    filling = (full - 2) * (rank < pp - 1), 1.0 + 0 * rank
+    return tuple((a / chunks, b / chunks) for a, b in ((full, 0 * full), filling, (pp - 1.0 - rank, rank + 1.0)))
+
+
 SCHEDULE = Schedule(
     name="dualpipe_v",
     summary="two chunks in a V, forwards paired with backwards; a third of 1F1B's idle time",
@@ -57,4 +66,5 @@ SCHEDULE = Schedule(
     order=_order,
     stage=folded,
     splits_backward=True,
+    corners=lambda stage, pp, vpp, _micro_batches: corners(stage, pp, vpp),
 )

@@ -5,9 +5,11 @@ weight gradients, so every stage holds the same. Idle time (pp-1)(F+I-W) of a ch
 schedule's when F = I = W.
 """
 
+from typing import Any
+
 import numpy as np
 
-from shardwise.schedules._contract import Orders, Schedule, looped
+from shardwise.schedules._contract import Corners, Orders, Schedule, looped
 from shardwise.schedules._orders import alternate, rounds, with_weights
 
 
@@ -15,6 +17,11 @@ def _order(pp: int, vpp: int, micro_batches: int) -> Orders:
     forwards = rounds("F", pp, micro_batches, range(vpp))
     inputs = rounds("I", pp, micro_batches, range(vpp - 1, -1, -1))
     return [with_weights(alternate(forwards, inputs, pp - 1 - rank + (vpp - 1) * pp), delay=rank) for rank in range(pp)]
+
+
+def _corners(stage: Any, pp: Any, vpp: Any, micro_batches: Any) -> Corners:
+    held = np.minimum(micro_batches, pp)
+    return (held - stage / vpp, stage / vpp), (held - (stage + 1) / vpp, (stage + 1) / vpp)
 
 
 SCHEDULE = Schedule(
@@ -25,4 +32,5 @@ SCHEDULE = Schedule(
     order=_order,
     stage=looped,
     splits_backward=True,
+    corners=_corners,
 )

@@ -8,9 +8,11 @@ pieces. With few micro-batches the V is not full: 4(pp-1) - 2(m-1) pieces.
 Peak memory: 2pp chunks, which is pp whole stages as in 1F1B, on every rank.
 """
 
+from typing import Any
+
 import numpy as np
 
-from shardwise.schedules._contract import Action, Orders, Schedule, folded
+from shardwise.schedules._contract import Action, Corners, Orders, Schedule, folded
 from shardwise.schedules._orders import F0, F1, I0, I1, W0, W1, Tape
 
 
@@ -37,14 +39,26 @@ def _rank_order(rank: int, pp: int, micro_batches: int) -> list[Action]:
     return [action for action in tape.actions if action.micro_batch < micro_batches]
 
 
+def _in_flight(stage: Any, pp: Any, _vpp: Any, micro_batches: Any) -> Any:
+    return np.minimum(np.minimum(micro_batches + 1 + stage, 2 * micro_batches), 2 * pp) / 2.0
+
+
+def _corners(stage: Any, pp: Any, vpp: Any, micro_batches: Any) -> Corners:
+    """The third is where the last forwards are through: `stage` input gradients of both chunks wait, and one more."""
+    held = _in_flight(stage, pp, vpp, micro_batches)
+    missing = np.maximum(2 * pp - 1 - micro_batches, 0)
+    left = pp - missing - stage
+    put_off = np.clip(stage - missing, 0, None) + np.clip(pp - missing, 0, stage) + (left > 0)
+    return (held, 0 * held), (held - 0.5, 0 * held + 0.5), (np.maximum(left - 1, 0) / 2.0, put_off / 2.0)
+
+
 SCHEDULE = Schedule(
     name="zb_v",
     summary="two chunks in a V; no idle time but the staggered start, memory of 1F1B",
-    in_flight=lambda stage, pp, _vpp, micro_batches: (
-        np.minimum(np.minimum(micro_batches + 1 + stage, 2 * micro_batches), 2 * pp) / 2.0
-    ),
+    in_flight=_in_flight,
     idle=lambda pp, _vpp, micro_batches: np.maximum(pp - 1.0, 4 * (pp - 1) - 2 * (micro_batches - 1)) / 6.0,
     order=_order,
     stage=folded,
     splits_backward=True,
+    corners=_corners,
 )

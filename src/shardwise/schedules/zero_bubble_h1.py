@@ -5,9 +5,11 @@ Only the input gradient is on the way up the pipeline. Idle time (pp-1)(F+I-W), 
 pp-m pieces more without weight gradients to fill them. Peak memory is that of 1F1B's first stage, on every stage.
 """
 
+from typing import Any
+
 import numpy as np
 
-from shardwise.schedules._contract import Orders, Schedule, looped
+from shardwise.schedules._contract import Corners, Orders, Schedule, looped
 from shardwise.schedules._orders import alternate, pieces, with_weights
 
 
@@ -15,6 +17,12 @@ def _order(pp: int, _vpp: int, micro_batches: int) -> Orders:
     """Rank r puts off r weight gradients, which brings every rank to the activations rank 0 holds anyway."""
     forwards, inputs = pieces("F", micro_batches), pieces("I", micro_batches)
     return [with_weights(alternate(forwards, inputs, pp - 1 - rank), delay=rank) for rank in range(pp)]
+
+
+def _corners(stage: Any, pp: Any, _vpp: Any, micro_batches: Any) -> Corners:
+    held = np.minimum(micro_batches, pp)
+    whole, put_off = np.minimum(micro_batches, pp - stage), np.minimum(micro_batches, stage + 1)
+    return (whole, held - whole), (held - put_off, put_off)
 
 
 SCHEDULE = Schedule(
@@ -25,4 +33,5 @@ SCHEDULE = Schedule(
     order=_order,
     stage=looped,
     splits_backward=True,
+    corners=_corners,
 )

@@ -20,9 +20,6 @@ from shardwise.work.ops import LayerWork
 from shardwise.work.transfer import transfer_bytes
 
 STREAMS = ("tp", "cp", "ep", "fsdp")
-KEPT_FOR_WEIGHTS = 32.0 / 34.0
-"""share of the saved tensors that the weight gradients still need once the input gradient is done (arXiv:2401.10241,
-table 1, without attention scores: 32 of 34 bytes per token and hidden unit)"""
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,8 @@ class Held:
     """bytes by kind that do not change in a step"""
     saved: Floats
     """ranks x chunks: what one micro-batch in flight keeps"""
+    put_off: Floats
+    """and what of it, with the gradients that came, waits for a put-off weight gradient"""
     once: Floats
     """while a backward runs: the whole set of one recomputed layer, the head's input"""
     logits: Floats
@@ -191,22 +190,23 @@ def _sent(layer: LayerWork, axis: str) -> tuple[float, float]:
 def _held(work: Work, policy: Policy, program: Program, pieces: Pieces) -> Held:
     memory = memory_of(work)
     static = {kind: np.broadcast_to(grid, memory.total.shape)[:, 0].copy() for kind, grid in memory.kinds.items()}
-    saved, once, logits = (grid[:, 0] for grid in activation_pieces(work))
+    kept = activation_pieces(work)
+    saved, put_off, once, logits = (grid[:, 0] for grid in (kept.saved, kept.put_off, kept.once, kept.logits))
     static["logits"] = np.zeros(program.pp)
     if policy.offload in ("activations", "both"):
-        saved, once = np.zeros(program.pp), np.zeros(program.pp)
+        saved, put_off, once = (np.zeros(program.pp) for _ in range(3))
     else:
         static["activations"] = np.zeros(program.pp)
     tensors = sum((size for kind, size in static.items() if kind != "overhead"), start=np.zeros(program.pp))
     static["overhead"] = tensors * work.stack.fragmentation + work.stack.base_bytes
     layers = pieces.layers[program.held]
     # where the model is there twice each direction keeps the layers of its own piece
-    per_layer = saved / np.maximum(layers.sum(axis=1), 1.0)
+    some = layers.sum(axis=1, keepdims=True)
+    share = np.where(some > 0, layers / np.maximum(some, 1.0), 1.0 / layers.shape[1])
     return Held(
         static=static,
-        saved=np.where(
-            layers.sum(axis=1, keepdims=True) > 0, per_layer[:, None] * layers, saved[:, None] / layers.shape[1]
-        ),
+        saved=saved[:, None] * share,
+        put_off=put_off[:, None] * share,
         once=once,
         logits=logits,
         piles_up=schedules()[policy.schedule].piles_up,

@@ -1,13 +1,13 @@
 """Memory over time: what each forward adds and each backward frees.
 
 A forward allocates everything it saves when it starts; a whole backward frees it when it ends. Where the backward is
-split, the input gradient frees what only it needed and the weight gradient the rest. The head's logits are there while
+split, the input gradient leaves the products' inputs and output gradients, which the weight gradient frees. The head's logits are there while
 the head runs: the loss turns them into their gradient at once. Where all forwards come first they wait for it.
 """
 
 import numpy as np
 
-from shardwise.simulate.costs import KEPT_FOR_WEIGHTS, Held
+from shardwise.simulate.costs import Held
 from shardwise.simulate.engine import Floats, Ints, Run
 from shardwise.simulate.program import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
 from shardwise.simulate.timeline import MEMORY, MemorySteps
@@ -37,10 +37,10 @@ def _static(held: Held, ranks: Ints) -> list[Step]:
 
 def _activations(program: Program, run: Run, held: Held, ranks: Ints) -> list[Step]:
     kind, rank = program.kind, program.rank
-    saved = held.saved[rank, program.chunk]
+    saved, put_off = held.saved[rank, program.chunk], held.put_off[rank, program.chunk]
     activations, logits = MEMORY.index("activations"), MEMORY.index("logits")
     forward, whole, back, weight = (kind == k for k in (FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT))
-    freed = np.select([whole, back, weight], [saved, saved * (1 - KEPT_FOR_WEIGHTS), saved * KEPT_FOR_WEIGHTS], 0.0)
+    freed = np.select([whole, back, weight], [saved, saved - put_off, put_off], 0.0)
     named = ranks[rank]
     steps: list[Step] = [
         (named[forward], run.start[forward], activations, saved[forward]),

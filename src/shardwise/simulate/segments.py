@@ -7,7 +7,7 @@ from msgspec.structs import replace as changed
 
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.memory import activation_pieces, memory_of
+from shardwise.estimate.memory import memory_of
 from shardwise.simulate.engine import Floats, Ints
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -47,19 +47,18 @@ def segments_of(
     plain, full = (_works(model, job, changed(policy, recompute=r), stack, stages, held) for r in ("none", "full"))
     layers = held.sum(axis=1)
     memory = memory_of(plain)
-    in_flight, total = memory.in_flight[:, 0], memory.total[:, 0]
-    kept, short = (activation_pieces(work) for work in (plain, full))
-    grows = 1.0 + stack.fragmentation
-    saves = in_flight * (kept[0] - short[0])[:, 0] / np.maximum(layers, 1) * grows
-    extra = (short[1] - kept[1])[:, 0] * grows
+    total, grows = memory.total[:, 0], 1.0 + stack.fragmentation
+    kept, short = (found.kinds["activations"][:, 0] for found in (memory, memory_of(full)))
+    # a chord: with put-off weight gradients the first layers may free less than the last, never more
+    saves = (kept - short) / np.maximum(layers, 1) * grows
     over = total - limit
     # with offloaded activations there is nothing to gain
     worth = (saves > 0) & (policy.offload not in ("activations", "both"))
-    needed = np.where(worth, np.ceil((over + extra) / np.where(worth, saves, 1.0)), np.inf)
+    needed = np.where(worth, np.ceil(over / np.where(worth, saves, 1.0)), np.inf)
     repeated = np.where(over <= 0, 0.0, needed)
     possible = repeated <= layers
     repeated = np.where(possible, repeated, np.where(worth, layers, 0))
-    bytes_ = total - np.where(repeated > 0, repeated * saves - extra, 0.0)
+    bytes_ = total - np.where(repeated > 0, repeated * saves, 0.0)
     seconds = _seconds(model, cluster, job, policy, stack, held, stages, repeated, profile)
     empty = (layers == 0) & (stages > 0) & (stages < policy.pp - 1)
     return Segments(

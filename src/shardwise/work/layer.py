@@ -46,6 +46,7 @@ def merge(parts: list[LayerWork]) -> LayerWork:
         collectives=tuple(x for p in parts for x in p.collectives),
         extra_ops=sum(p.extra_ops for p in parts),
         working_bytes=_largest([p.working_bytes for p in parts]),
+        put_off_bytes=sum((p.put_off_bytes for p in parts), start=0.0),
     )
 
 
@@ -101,6 +102,7 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
             *unnormed,
         ),
         working_bytes=element * tokens * (query + key + value),
+        put_off_bytes=element * tokens * (model.hidden / layout.sp + query + key + value + out + model.hidden),
     )
 
 
@@ -243,6 +245,7 @@ def _feed_forward(
         pointwise=(Pointwise(f"{name} activation", moved, element * tokens * (2 * up + width)),),
         saved=tuple(saved),
         working_bytes=element * tokens * (up + width),
+        put_off_bytes=element * tokens * (model.hidden / layout.sp + up + width + model.hidden),
     )
 
 

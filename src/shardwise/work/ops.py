@@ -98,6 +98,8 @@ class LayerWork:
     """launches beyond those of a dense layer (routing, permutation, experts)"""
     working_bytes: Value = field(default=0.0)
     """largest short-lived tensors of the layer's backward, not saved"""
+    put_off_bytes: Value = field(default=0.0)
+    """what waits for weight gradients that are put off: inputs and output gradients of the dense products"""
 
     def saved_bytes(self) -> tuple[Value, Value, Value]:
         """Bytes kept for the backward with no recompute, with selective, and with full recompute."""

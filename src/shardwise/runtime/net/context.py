@@ -28,6 +28,8 @@ class Context:
     """copies an expert takes from one rank, over an even share; 0: all of them"""
     drawn_here: bool = False
     """every rank draws its weights on its own device: quick, but other layouts start from others"""
+    even_routing: bool = False
+    """every expert gets as many copies, whatever the router says"""
 
     @cached_property
     def positions(self) -> Tensor:
@@ -46,7 +48,10 @@ def positions_of(index: int, parts: int, seq: int, device: torch.device) -> Tens
 
 def context_of(
     model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, across: str = "ring",
-    drawn_here: bool = False,
+    even_routing: bool = False, drawn_here: bool = False,
 ) -> Context:  # fmt: skip
     cut = Cut(world.comm, world.tp, policy.sp and policy.tp > 1)
-    return Context(model, policy, world, cut, seq, seed, capacity=capacity, across=across, drawn_here=drawn_here)
+    return Context(
+        model, policy, world, cut, seq, seed, capacity=capacity, across=across, even_routing=even_routing,
+        drawn_here=drawn_here,
+    )  # fmt: skip

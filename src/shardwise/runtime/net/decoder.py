@@ -3,6 +3,8 @@
 Activations are [sequence, batch, width], so that shards of the sequence are contiguous.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated, turns_at
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
-from shardwise.runtime.parallel.products import VocabularyLookup, VocabularyLoss, entering, leaving
+from shardwise.runtime.parallel.products import Later, VocabularyLookup, VocabularyLoss, entering, leaving
 from shardwise.spec.model import Attention, Experts, FeedForward
 
 
@@ -125,6 +127,8 @@ class Block(Part):
 class Head(Part):
     def __init__(self, context: Context, *, own_table: bool) -> None:
         super().__init__(head_tensors(context.model), "head.", context)
+        # its weight gradient is never put off: that would keep the logits' gradient
+        self.cut = replace(context.cut, later=Later())
         if own_table:
             (table,) = [t for t in embedding_tensors(context.model) if t.role == "token.weight"]
             self.add(table, "embedding.")
@@ -136,7 +140,7 @@ class Head(Part):
         if self.w("final_norm.weight") is not None:
             x = norm(x, *self.pair("final_norm"), context.model)
         weight = table if table is not None else self.weight("token" if context.model.tied else "head")
-        (logits,) = entering(x, context.cut, (weight, self.w("head.bias")))
+        (logits,) = entering(x, self.cut, (weight, self.w("head.bias")))
         with kept_as("logits"):
             loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)
         return loss / context.world.loss_tokens

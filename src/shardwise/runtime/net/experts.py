@@ -1,7 +1,8 @@
 """Routed experts: each token visits its `top_k`; copies travel to the ranks that own the experts and back.
 
 Copies are sorted by expert. With expert parallelism blocks of different length are exchanged; with experts cut by
-tensor parallelism the copies of all ranks are gathered and the partial outputs scattered.
+tensor parallelism the copies of all ranks are gathered and the partial outputs scattered. Routing can be forced to be
+even, as it is predicted: then every expert gets as many copies, whatever the router says.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,24 +37,24 @@ class Exchange(Op):
 
 class Gathered(Op):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Comm, group: Group) -> Tensor:
-        ctx.comm, ctx.group = comm, group
-        return comm.gathered(x, group)
+    def forward(ctx: Any, x: Tensor, comm: Comm, group: Group, lengths: list[int] | None = None) -> Tensor:
+        ctx.comm, ctx.group, ctx.lengths = comm, group, lengths
+        return comm.gathered(x, group, lengths)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.comm.scattered(grad, ctx.group), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.comm.scattered(grad, ctx.group, ctx.lengths), None, None, None
 
 
 class Scattered(Op):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Comm, group: Group) -> Tensor:
-        ctx.comm, ctx.group = comm, group
-        return comm.scattered(x, group)
+    def forward(ctx: Any, x: Tensor, comm: Comm, group: Group, lengths: list[int] | None = None) -> Tensor:
+        ctx.comm, ctx.group, ctx.lengths = comm, group, lengths
+        return comm.scattered(x, group, lengths)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.comm.gathered(grad, ctx.group), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.comm.gathered(grad, ctx.group, ctx.lengths), None, None, None
 
 
 class ExpertWeights(Part):
@@ -91,7 +92,12 @@ def routed(part: Part, weights: ExpertWeights, experts: Experts, x: Tensor) -> T
     """[sequence, batch, width] through each token's experts."""
     context = part.context
     logits = F.linear(x.flatten(0, 1), *part.pair("router")).float()
-    best, chosen = logits.topk(experts.top_k, dim=-1)
+    if context.even_routing:
+        copies = torch.arange(len(logits) * experts.top_k, device=logits.device)
+        chosen = (copies % experts.count).view(-1, experts.top_k)
+        best = logits.gather(-1, chosen)
+    else:
+        best, chosen = logits.topk(experts.top_k, dim=-1)
     shares = torch.softmax(best, dim=-1)
     x = _balanced(context, experts, x, logits, chosen)
     flat = x.flatten(0, 1)
@@ -99,7 +105,12 @@ def routed(part: Part, weights: ExpertWeights, experts: Experts, x: Tensor) -> T
     if context.capacity:
         order = order[_within_capacity(chosen.flatten()[order], context.capacity * len(order) / experts.count)]
     token = order // experts.top_k
-    counts = torch.bincount(chosen.flatten()[order], minlength=experts.count)
+    counts: Tensor | list[int]
+    if context.even_routing:
+        each, more = divmod(len(order), experts.count)
+        counts = [each + (e < more) for e in range(experts.count)]
+    else:
+        counts = torch.bincount(chosen.flatten()[order], minlength=experts.count)
     out = _visited(context, weights, experts, flat[token], shares.flatten()[order].unsqueeze(-1), counts)
     return torch.zeros_like(flat).index_put((token,), out.to(flat.dtype), accumulate=True).view_as(x)
 
@@ -124,24 +135,40 @@ def _balanced(context: Context, experts: Experts, x: Tensor, logits: Tensor, cho
 
 
 def _visited(
-    context: Context, weights: ExpertWeights, experts: Experts, sent: Tensor, shares: Tensor, counts: Tensor
+    context: Context, weights: ExpertWeights, experts: Experts, sent: Tensor, shares: Tensor, counts: Tensor | list[int]
 ) -> Tensor:
-    """Copies sorted by expert -> the experts' outputs, in the same order."""
-    world = context.world
-    comm, ep, etp = world.comm, world.ep, world.etp
+    """Copies sorted by expert -> the experts' outputs, in the same order. They cross to the expert's ranks first and
+    are gathered there over those that hold a part of it each."""
+    comm, ep, etp = context.world.comm, context.world.ep, context.world.etp
+    there, everyones = _flow(context, experts, counts)
+    lengths = [sum(map(sum, rows)) for rows in everyones]
+    here = [sum(row) for row in everyones[etp.index]]
+
+    def across(x: Tensor, exchange: Group, gather: Group) -> Tensor:
+        if ep.size > 1:
+            x = Exchange.apply(x, comm, exchange, there, here)
+        return Gathered.apply(x, comm, gather, lengths) if etp.size > 1 else x
+
+    scale = across(shares, replace(ep, axis=CONTROL), replace(etp, axis=CONTROL))
+    out = weights(across(sent, ep, etp), scale, [row for rows in everyones for row in rows])
     if etp.size > 1:
-        everyone = comm.gathered(counts.view(1, -1), replace(etp, axis=CONTROL)).tolist()
-        gathered = Gathered.apply(sent, comm, etp)
-        scale = Gathered.apply(shares, comm, replace(etp, axis=CONTROL))
-        out: Tensor = Scattered.apply(weights(gathered, scale, everyone), comm, etp)
-        return out
-    if ep.size == 1:
-        found: Tensor = weights(sent, shares, [counts.tolist()])
-        return found
-    steer, own = replace(ep, axis=CONTROL), experts.count // ep.size
-    arriving = comm.exchanged(counts, steer).view(ep.size, own)
-    there, here = counts.view(ep.size, own).sum(1).tolist(), arriving.sum(1).tolist()
-    tokens = Exchange.apply(sent, comm, ep, there, here)
-    scale = Exchange.apply(shares, comm, steer, there, here)
-    back: Tensor = Exchange.apply(weights(tokens, scale, arriving.tolist()), comm, ep, here, there)
-    return back
+        out = Scattered.apply(out, comm, etp, lengths)
+    return Exchange.apply(out, comm, ep, here, there) if ep.size > 1 else out
+
+
+def _flow(context: Context, experts: Experts, counts: Tensor | list[int]) -> tuple[list[int], list[list[list[int]]]]:
+    """Copies that go to each expert-parallel rank; and for each rank with a part of the experts that are here, the
+    copies it takes from each expert-parallel rank for each expert."""
+    comm, ep, etp = context.world.comm, context.world.ep, context.world.etp
+    own = experts.count // ep.size
+    if isinstance(counts, list):
+        mine = counts[ep.index * own :][:own]
+        return [sum(counts[i * own :][:own]) for i in range(ep.size)], [[mine] * ep.size] * etp.size
+    arriving = counts.view(ep.size, own)
+    there = arriving.sum(1).tolist()
+    if ep.size > 1:
+        arriving = comm.exchanged(counts, replace(ep, axis=CONTROL)).view(ep.size, own)
+    if etp.size > 1:
+        everyones = comm.gathered(arriving.unsqueeze(0), replace(etp, axis=CONTROL))
+        return there, everyones.tolist()
+    return there, [arriving.tolist()]

@@ -47,6 +47,7 @@ class Event(Struct, frozen=True, kw_only=True):
     phase: str
     """forward, backward, recompute or step (once, after the last backward)"""
     bytes: int
+    dtype: str
     ranks: tuple[int, ...]
     start_s: float
     end_s: float
@@ -89,19 +90,30 @@ class Comm:
                 dist.all_reduce(x, op=op, group=group.handle)
         return x
 
-    def gathered(self, x: Tensor, group: Group) -> Tensor:
-        """Shards of the first axis joined."""
-        out = x.new_empty((x.shape[0] * group.size, *x.shape[1:]))
+    def gathered(self, x: Tensor, group: Group, lengths: Sequence[int] | None = None) -> Tensor:
+        """Shards of the first axis joined; shards of different `lengths` are sent to every rank, since backends gather
+        equal ones only."""
+        rows = x.shape[0] * group.size if lengths is None else sum(lengths)
+        out = x.new_empty((rows, *x.shape[1:]))
         with self._recorded(group, "all_gather", out):
-            _gather_into(out, x.contiguous(), group=group.handle)
+            if lengths is None or len(set(lengths)) == 1:
+                _gather_into(out, x.contiguous(), group=group.handle)
+            else:
+                copies = x.repeat(group.size, *(1 for _ in x.shape[1:]))
+                dist.all_to_all_single(out, copies, list(lengths), [len(x)] * group.size, group=group.handle)
         return out
 
-    def scattered(self, x: Tensor, group: Group) -> Tensor:
-        """The own share of the first axis of the sum over the group."""
-        out = x.new_empty((x.shape[0] // group.size, *x.shape[1:]))
+    def scattered(self, x: Tensor, group: Group, lengths: Sequence[int] | None = None) -> Tensor:
+        """The own share of the first axis of the sum over the group; of given `lengths`, or equal ones."""
+        own = x.shape[0] // group.size if lengths is None else lengths[group.index]
         with self._recorded(group, "reduce_scatter", x):
-            _reduce_scatter(out, x.contiguous(), group=group.handle)
-        return out
+            if lengths is None or len(set(lengths)) == 1:
+                out = x.new_empty((own, *x.shape[1:]))
+                _reduce_scatter(out, x.contiguous(), group=group.handle)
+                return out
+            parts = x.new_empty((own * group.size, *x.shape[1:]))
+            dist.all_to_all_single(parts, x.contiguous(), [own] * group.size, list(lengths), group=group.handle)
+            return parts.view(group.size, own, *x.shape[1:]).sum(0)
 
     def exchanged(
         self, x: Tensor, group: Group, sent: Sequence[int] | None = None, received: Sequence[int] | None = None
@@ -158,7 +170,7 @@ class Comm:
     def _note(self, group: Group, op: str, x: Tensor) -> dict[str, Any]:
         self.current = {
             "axis": group.axis, "op": op, "phase": self.phase, "bytes": x.numel() * x.element_size(),
-            "ranks": group.ranks, "start_s": perf_counter(),
+            "dtype": str(x.dtype).removeprefix("torch."), "ranks": group.ranks, "start_s": perf_counter(),
         }  # fmt: skip
         return self.current
 

@@ -89,7 +89,7 @@ class Sharded:
         self._unit(chunk, world.shard, meshes)
 
     def _group(self, part: nn.Module) -> Group:
-        return self.world.edp if isinstance(part, ExpertWeights) else self.world.shard
+        return self.world.expert_shard if isinstance(part, ExpertWeights) else self.world.shard
 
     def _unit(self, module: nn.Module, group: Group, meshes: dict[tuple[int, ...], DeviceMesh]) -> None:
         if group.ranks not in meshes:
@@ -128,6 +128,7 @@ class Sharded:
             sum_over(comm, world.tp, [self._grad(h) for h in self.held if h.piece.partial])
             sum_over(comm, world.ends, [self._grad(h) for h in self.held if h.piece.tied])
             sum_over(comm, world.replica, [self._grad(h) for h in self.held if not h.piece.expert])
+            sum_over(comm, world.expert_replica, [self._grad(h) for h in self.held if h.piece.expert])
 
     def _reduce_now(self) -> None:
         """As torch's own pipeline runtime does it after the last micro-batch."""
@@ -153,7 +154,7 @@ class Sharded:
             group = self._group(held.part)
             width = p.numel() // p.shape[0]
             first = min(group.index * -(-p.shape[0] // group.size), p.shape[0]) * width
-            copies = 1 if held.piece.expert else self.world.replica.size
+            copies = (self.world.expert_replica if held.piece.expert else self.world.replica).size
             grad = self._grad(held)
             grad = None if grad is None else grad.reshape(-1)
             found.append(Local(local, (Span(held, first, 0, local.numel()),), copies, grad))

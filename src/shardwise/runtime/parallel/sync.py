@@ -89,7 +89,7 @@ def sync_of(chunk: Chunk, world: World, precision: Precision, stack: Stack) -> S
 def _flat(held: list[Held], world: World, precision: Precision, stack: Stack, *, expert: bool) -> Flat:
     policy = world.policy
     everyone = world.edp if expert else world.dp
-    shard, replica = (everyone, Group("dp", (world.rank,), 0)) if expert else (world.shard, world.replica)
+    shard, replica = (world.expert_shard, world.expert_replica) if expert else (world.shard, world.replica)
     zero = policy.zero
     if zero == 0 or shard.size == 1:
         zero, shard, replica = 0, everyone, Group("dp", (world.rank,), 0)

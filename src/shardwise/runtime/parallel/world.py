@@ -38,6 +38,9 @@ class World:
     etp: Group
     edp: Group
     """ranks with the same experts"""
+    expert_shard: Group
+    """those of them over which ZeRO shards"""
+    expert_replica: Group
     ends: Group
     """first and last stage, which both hold a tied vocabulary table"""
     everyone: Group
@@ -70,9 +73,14 @@ def world_of(policy: Policy, device: torch.device, loss_tokens: int, wait: timed
     data = table.reshape(policy.pp, -1, shard, policy.tp)
     etp = etp_of(policy)
     inner = policy.ep * etp
-    experts = table.reshape(policy.pp, -1, policy.ep, etp) if (policy.dp * policy.cp * policy.tp) % inner == 0 else None
+    expert_ranks, rest = divmod(policy.dp * policy.cp * policy.tp, inner)
+    if rest:
+        # a model without experts does not mind; ranks of one would not find each other
+        expert_ranks, etp, inner = policy.dp * policy.cp * policy.tp, 1, 1
+    few = min(shard, expert_ranks)
+    experts = table.reshape(policy.pp, expert_ranks // few, few, inner // etp, etp)
+    owners = table.reshape(policy.pp, expert_ranks, inner // etp, etp)
     whole = table.reshape(policy.pp, policy.dp * policy.cp, policy.tp)
-    alone = table.reshape(-1, 1)
     place = [int(i[0]) for i in np.nonzero(table == rank)]
 
     def lines(axis: str, cut: Table, along: int) -> Group:
@@ -82,9 +90,8 @@ def world_of(policy: Policy, device: torch.device, loss_tokens: int, wait: timed
         policy=policy, comm=Comm(), rank=rank, device=device,
         tp=lines("tp", table, 3), cp=lines("cp", table, 2), dp=lines("dp", whole, 1),
         shard=lines("dp", data, 2), replica=lines("dp", data, 1),
-        ep=_group("ep", alone, rank, wait) if experts is None else lines("ep", experts, 2),
-        etp=_group("etp", alone, rank, wait) if experts is None else lines("etp", experts, 3),
-        edp=_group("dp", alone, rank, wait) if experts is None else lines("dp", experts, 1),
+        ep=lines("ep", owners, 2), etp=lines("etp", owners, 3), edp=lines("dp", owners, 1),
+        expert_shard=lines("dp", experts, 2), expert_replica=lines("dp", experts, 1),
         ends=_ends(table, rank, wait), everyone=_group(CONTROL, table.reshape(1, -1), rank, wait),
         stage=place[0], data_index=place[1], loss_tokens=loss_tokens, wait=wait,
     )  # fmt: skip

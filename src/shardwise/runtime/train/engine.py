@@ -28,6 +28,7 @@ class Engine:
             capacity=task.capacity,
             across=task.across,
             drawn_here=task.drawn_here,
+            even_routing=task.even_routing,
         )
         self.chunks = self._chunks()
         self.syncs: list[Sync] = [sync_of(c, self.world, task.job.precision, task.stack) for c in self.chunks]

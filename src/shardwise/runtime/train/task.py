@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.registry import closest
+from shardwise.runtime.parallel.world import etp_of
 from shardwise.runtime.train.limits import one_of, require
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.schedules import schedules
@@ -33,6 +34,8 @@ class Task(Struct, frozen=True, kw_only=True):
     seed: int = 0
     capacity: float = 0.0
     """copies an expert takes from one rank, over an even share; 0: all of them"""
+    even_routing: bool = False
+    """every expert gets as many copies, whatever the router says: what is predicted"""
     across: str = "ring"
     """how attention reaches over context-parallel ranks; the planner prices the ring"""
     drawn_here: bool = False
@@ -165,10 +168,10 @@ def checked(task: Task) -> Task:
             "write 1f1b or interleaved, and a zero other than 2"
         )
     experts = any(kind.experts for kind in task.model.kinds)
+    if task.even_routing and task.capacity:
+        raise ValueError(f"capacity: {task.capacity:g} with even routing means nothing; write --capacity 0")
     if experts and policy.shard_group:
-        raise ValueError(f"shard-group: {policy.shard_group} with experts cannot be run; write --shard-group 0")
-    if policy.ep > 1 and policy.etp > 1:
-        raise ValueError(f"etp: {policy.etp} with ep {policy.ep} cannot be run; write --etp 1")
+        _expert_shards(policy)
     if any(layer.attention and 0 < layer.attention.window < task.job.seq for layer in task.model.kinds):
         raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
     if task.across not in ACROSS:
@@ -180,6 +183,14 @@ def checked(task: Task) -> Task:
             f"across: ulysses needs cp {policy.cp} to divide {heads // policy.tp} key/value heads of a rank"
         )
     return task
+
+
+def _expert_shards(policy: Policy) -> None:
+    ranks = policy.dp * policy.cp * policy.tp // (policy.ep * etp_of(policy))
+    if ranks % min(policy.shard_group, ranks):
+        raise ValueError(
+            f"shard-group: {policy.shard_group} does not divide the {ranks} ranks that hold an expert; write a divisor"
+        )
 
 
 def _decoder(task: Task) -> None:
