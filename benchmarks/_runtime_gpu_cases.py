@@ -47,15 +47,15 @@ gpt-6.7b-cut-recompute 6 4096 32 32 16384 0 50304 2048 4 1 full bf16
 
 MANY = """
 model tp pp dp vpp zero schedule recompute seq micro batches precision
-llama-3-8b 4 1 16 1 1 1f1b none 8192 1 2 bf16
-llama-3-8b 8 1 128 1 1 1f1b none 8192 1 4 bf16
+llama-3-8b 4 1 16 1 1 1f1b none 8192 2 2 bf16
+llama-3-8b 8 1 128 1 1 1f1b none 8192 4 2 bf16
 llama-3-8b 1 1 128 1 3 1f1b full 8192 1 1 fsdp-mixed-reduce32
 llama-3-8b 2 2 32 1 1 1f1b full 8192 1 4 bf16
 llama-2-13b 2 4 16 1 0 1f1b none 4096 1 8 bf16
-qwen2.5-32b 4 4 16 1 1 1f1b full 4096 1 8 bf16
-llama-3-70b 8 4 8 1 1 1f1b full 4096 1 8 bf16
-llama-3-70b 8 8 16 2 1 interleaved none 4096 1 16 bf16
-llama-3-70b 8 1 64 1 3 1f1b full 4096 1 1 fsdp-mixed-reduce32
+qwen2.5-32b 4 4 16 1 1 1f1b full 4096 2 4 bf16
+llama-3-70b 8 4 8 1 1 1f1b full 8192 2 4 bf16
+llama-3-70b 8 8 16 2 1 interleaved none 8192 1 8 bf16
+llama-3-70b 8 1 64 1 3 1f1b full 8192 1 1 fsdp-mixed-reduce32
 llama-2-70b 4 8 16 1 1 1f1b full 4096 1 16 bf16
 """.strip()
 

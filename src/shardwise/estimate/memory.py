@@ -45,7 +45,8 @@ def memory_of(work: Work) -> Memory:
     in_flight = _in_flight(work)
     activations, logits = _activations(work, in_flight)
     # the loss is over before the first layer's backward begins: the two never stand together
-    working = np.maximum(_working(work), logits) - logits
+    layers_need = _working(work)
+    working = np.maximum(layers_need, logits) - logits
     off_activations = (policies.offload >= 2)[:, None]
     off_optimizer = ((policies.offload == 1) | (policies.offload == 3))[:, None]
     kept = np.where(off_activations, activations / np.maximum(stages.layers * in_flight, 1.0), activations)
@@ -56,7 +57,7 @@ def memory_of(work: Work) -> Memory:
         "optimizer": np.where(off_optimizer, 0.0, optimizer),
         "activations": kept * stack.act_overhead,
         "logits": logits,
-        "gathered": _gathered(work, dense + expert),
+        "gathered": _gathered(work, dense + expert, logits, layers_need),
         "working": working,
         "buffers": _buffers(work, dense + expert) + _kept_gathered(work, in_flight),
     }
@@ -191,18 +192,24 @@ def _piles_up(work: Work) -> NDArray[np.bool_]:
     return np.isin(codes, [code for code, schedule in used(codes) if schedule.piles_up])
 
 
-def _gathered(work: Work, parameters: Grid) -> Grid:
-    """ZeRO-3 holds the gathered weights and full gradients of the running layer and the prefetched one."""
-    layout, precision = work.layout, work.job.precision
+def _gathered(work: Work, parameters: Grid, logits: Grid, working: Grid) -> Grid:
+    """What ZeRO-3 holds of gathered weights and whole gradients, beside the loss or the working layer.
+
+    Two units are gathered at a time, the running and the prefetched one. At the loss the head's gradient arrives in
+    compute precision; later a buffer of gradients is reduced, or a layer works, but not both at their fullest (FSDP2 on
+    one H200, docs/benchmarks/runtime-gpu.md)."""
+    layout, precision, stages = work.layout, work.job.precision, work.stages
     casts = parameters * precision.cast_bytes
     sharded = (layout.policies.zero == 3)[:, None]
     if not sharded.any():
         return casts
-    blocks = np.maximum(work.stages.layers + work.stages.first + work.stages.last, 1.0)
-    layer = parameters / blocks
-    ends = work.counts.embedding.dense_per_rank(layout)[:, None] * np.maximum(work.stages.first, work.stages.last)
-    two = np.maximum(2.0 * layer, layer + ends)
-    gathered = two * precision.param_comm_bytes + np.maximum(layer, ends) * precision.grad_comm_bytes
+    table = work.counts.embedding.dense_per_rank(layout)[:, None]
+    layer = np.maximum(parameters - table * (stages.first + stages.last), 0.0) / np.maximum(stages.layers, 1.0)
+    ends = table * np.maximum(stages.first, stages.last)
+    weight, reduced, arrives = precision.param_comm_bytes, precision.grad_comm_bytes, element_bytes(precision)
+    at_loss = logits + (ends + layer) * weight + ends * arrives
+    later = 2.0 * layer * weight + np.maximum(working, np.maximum(layer, ends) * reduced)
+    gathered = np.maximum(at_loss, later) - np.maximum(working, logits)
     # with pipeline stages the gathered weights and whole gradients stay until the step's last micro-batch
     held = parameters * (precision.param_comm_bytes + precision.grad_bytes)
     staged = (layout.pp > 1)[:, None] & (not work.stack.regather_with_pp)

@@ -13,8 +13,9 @@ from time import perf_counter
 from typing import Any
 
 import torch
+import torch._dynamo
 from msgspec import Struct
-from torch.autograd import DeviceType
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from shardwise.runtime.parallel.comm import Comm
@@ -78,7 +79,7 @@ def _kernels_s(trainer: Trainer) -> float:
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         _step(trainer)
     return 1e-6 * sum(
-        event.device_time_total
+        float(event.device_time_total)
         for event in found.events()
         if event.device_type == DeviceType.CUDA
         and not event.is_user_annotation
@@ -87,7 +88,9 @@ def _kernels_s(trainer: Trainer) -> float:
 
 
 def _forget() -> None:
+    """Also what was compiled: every call looks through all shapes there are kernels for."""
     gc.collect()
+    torch._dynamo.reset()
     torch.cuda.empty_cache()
 
 

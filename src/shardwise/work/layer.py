@@ -101,7 +101,7 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
             Saved("attention output", element * tokens * out),
             *unnormed,
         ),
-        working_bytes=element * tokens * (query + key + value),
+        working_bytes=element * tokens * (query + key + value) + _gathered_working(model, layout, element),
         put_off_bytes=element * tokens * (model.hidden / layout.sp + query + key + value + out + model.hidden),
     )
 
@@ -170,6 +170,12 @@ def _core(model: Model, attention: Attention, layout: Layout, seq: int, element:
     dropout = (Saved("attention dropout", masked, "selective"),) if model.dropout else ()
     lse = Saved("log-sum-exp", np.where(plain, 0.0, 4.0 * layout.tokens * heads))
     return LayerWork(attention=attend, saved=(softmax, *dropout, lse))
+
+
+def _gathered_working(model: Model, layout: Layout, element: float) -> Value:
+    """Sequence parallelism gathers a product's output gradient and input, and scatters its input gradient: three whole
+    tensors while a backward runs, where they would be there anyway without it."""
+    return np.where(layout.sp > 1, 3.0 * element * layout.tokens * model.hidden, 0.0)
 
 
 def _latent_inputs(model: Model, attention: Attention) -> tuple[tuple[float, bool], ...]:
@@ -244,7 +250,7 @@ def _feed_forward(
         gemms=(Gemm(f"{name} up", tokens, up, model.hidden), Gemm(f"{name} down", tokens, model.hidden, width)),
         pointwise=(Pointwise(f"{name} activation", moved, element * tokens * (2 * up + width)),),
         saved=tuple(saved),
-        working_bytes=element * tokens * (up + width),
+        working_bytes=element * tokens * (up + width) + _gathered_working(model, layout, element),
         put_off_bytes=element * tokens * (model.hidden / layout.sp + up + width + model.hidden),
     )
 

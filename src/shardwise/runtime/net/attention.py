@@ -111,7 +111,7 @@ class DeviceFlashAttention(Op):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        views = tuple(map(_heads_first, (q, k, v)))
+        views = _heads_first(q), _heads_first(k), _heads_first(v)
         choice = torch._fused_sdp_choice(*views, is_causal=True, enable_gqa=True)
         ctx.cudnn = choice == SDPBackend.CUDNN_ATTENTION.value
         aten = torch.ops.aten

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shardwise.runtime.fused import fused
+from shardwise.runtime.moved import moved
 
 PIECE = 1 << 26
 """elements of one kernel: its indices stay within 32 bits"""
@@ -61,10 +62,13 @@ class FlatAdam(torch.optim.Optimizer):
         state["step"] += 1
         done, (beta1, beta2) = float(state["step"]), group["betas"]
         facts = [group["lr"], group["weight_decay"], beta1, beta2, 1 - beta1**done, 1 - beta2**done, group["eps"]]
-        numbers = torch.cat([self.shrink.view(1).to(tensor.device), torch.tensor(facts).to(tensor.device)])
+        numbers = torch.cat([self.shrink.view(1).to(tensor.device), moved(torch.tensor(facts), tensor.device)])
         copy = self.copies.get(tensor)
         columns = (tensor, copy, tensor.grad, state["exp_avg"], state["exp_avg_sq"])
         for first in range(0, len(tensor), PIECE):
-            parts = [None if column is None else column[first : first + PIECE] for column in columns]
+            value, copied, grad, mean, square = (
+                None if column is None else column[first : first + PIECE] for column in columns
+            )
+            assert value is not None and grad is not None and mean is not None and square is not None
             run = _piece if first + PIECE <= len(tensor) else _rest
-            run(*parts, numbers, self.decoupled)  # type: ignore[arg-type]
+            run(value, copied, grad, mean, square, numbers, self.decoupled)

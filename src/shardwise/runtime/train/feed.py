@@ -6,6 +6,7 @@ from shardwise.runtime.data.digits import examples_of
 from shardwise.runtime.data.source import Source
 from shardwise.runtime.data.texts import tokens_of
 from shardwise.runtime.data.windows import Windows
+from shardwise.runtime.moved import moved
 from shardwise.runtime.parallel.pipeline import Batch
 from shardwise.runtime.train.engine import Engine
 from shardwise.runtime.train.task import Order
@@ -40,6 +41,6 @@ def batch_of(engine: Engine, source: Source, step: int) -> Batch:
 
     def micro_batch(index: int) -> tuple[Tensor, Tensor]:
         inputs, targets = source.batch(first + index * task.policy.micro_batch, task.policy.micro_batch)
-        return inputs.to(device)[at], targets.to(device)[at]
+        return moved(inputs, device)[at], moved(targets, device)[at]
 
     return micro_batch

@@ -9,6 +9,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from shardwise.registry import closest
+from shardwise.runtime.moved import moved
 from shardwise.runtime.parallel.held import Local
 from shardwise.runtime.parallel.world import World
 from shardwise.runtime.train.adam import FEW, FlatAdam
@@ -107,7 +108,7 @@ class LocalOptimizer:
         total = torch.zeros((), dtype=torch.float64, device=self.world.device)
         if parts:
             norms = torch.stack(torch._foreach_norm(parts, dtype=torch.float32)).double()
-            total = (norms.square() / torch.tensor(copies, dtype=torch.float64, device=norms.device)).sum()
+            total = (norms.square() / moved(torch.tensor(copies, dtype=torch.float64), norms.device)).sum()
         self.world.comm.all_reduce(total, self.world.everyone)
         return total.sqrt()
 
