@@ -21,7 +21,7 @@ def across(context: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values = (Gathered.apply(x, comm, cp) for x in (k, v))
         y: Tensor = FlashAttention.apply(q, keys, values, context.positions, _everyones(context))
         return y
-    around: Tensor = RingAttention.apply(q, k, v, context.seq, comm, cp)
+    around: Tensor = RingAttention.apply(q, k, v, comm, cp)
     return around
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend
 
+from shardwise.runtime.net.device_attention import has_kernel, kernel_backward, kernel_forward
 from shardwise.runtime.parallel.op import Op
 
 BLOCK = 1024
@@ -107,46 +107,23 @@ class FlashAttention(Op):
 
 
 class DeviceFlashAttention(Op):
-    """The GPU's own kernel, for 16-bit numbers in the order of the sequence: the one torch would choose itself."""
+    """The GPU's own kernel, for 16-bit numbers in the order of the sequence."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        views = _heads_first(q), _heads_first(k), _heads_first(v)
-        choice = torch._fused_sdp_choice(*views, is_causal=True, enable_gqa=True)
-        ctx.cudnn = choice == SDPBackend.CUDNN_ATTENTION.value
-        aten = torch.ops.aten
-        if ctx.cudnn:
-            found = aten._scaled_dot_product_cudnn_attention(*views, None, True, 0.0, True)
-        else:
-            found = aten._scaled_dot_product_flash_attention(*views, 0.0, True)
-        out, lse, *lengths, seed, offset, _ = found
-        # the kernel's output may lie batch by batch: its copy in our order is kept, not both
-        y: Tensor = out.permute(2, 0, 1, 3).contiguous()
-        ctx.lengths, ctx.seeds = lengths, (seed, offset)
+        y, lse, ctx.how = kernel_forward(q, k, v, causal=True)
         ctx.save_for_backward(q, k, v, y, lse)
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        *tensors, lse = ctx.saved_tensors
-        views, aten = tuple(map(_heads_first, (grad, *tensors))), torch.ops.aten
-        if ctx.cudnn:
-            found = aten._scaled_dot_product_cudnn_attention_backward(
-                *views, lse, *ctx.seeds, None, *ctx.lengths, 0.0, True
-            )
-        else:
-            found = aten._scaled_dot_product_flash_attention_backward(*views, lse, *ctx.lengths, 0.0, True, *ctx.seeds)
-        return tuple(part.permute(2, 0, 1, 3).contiguous() for part in found)
-
-
-def _heads_first(x: Tensor) -> Tensor:
-    """[sequence, batch, heads, width] -> [batch, heads, sequence, width]"""
-    return x.permute(1, 2, 0, 3)
+        q, k, v, out, lse = ctx.saved_tensors
+        return kernel_backward(grad, q, k, v, out, lse, ctx.how)
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, at: Tensor) -> Tensor:
     """Of whole sequences; `at`: their places, 0 to the end."""
-    if q.is_cuda and q.element_size() == 2:
+    if has_kernel(q):
         y: Tensor = DeviceFlashAttention.apply(q, k, v)
     else:
         y = FlashAttention.apply(q, k, v, at, at)
