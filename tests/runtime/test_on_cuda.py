@@ -1,0 +1,53 @@
+"""On a GPU: kernels against the arithmetic they stand for, and losses against the CPU's."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("no CUDA device", allow_module_level=True)
+from training import GPT, LLAMA, task_of  # noqa: E402
+
+from shardwise.runtime.device import measured_on_device  # noqa: E402
+from shardwise.runtime.net.attention import FlashAttention  # noqa: E402
+from shardwise.runtime.net.device_attention import kernel_backward, kernel_forward  # noqa: E402
+from shardwise.runtime.train.loop import Trainer  # noqa: E402
+from shardwise.runtime.train.task import Order, Settings  # noqa: E402
+from shardwise.spec.policy import Policy  # noqa: E402
+
+
+def apart(a, b) -> float:
+    return float((a.float() - b.float()).norm() / b.float().norm())
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_attention_kernel_computes_attention(batch: int) -> None:
+    q = torch.randn(256, batch, 8, 64, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(256, batch, 2, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    at = torch.arange(256, device="cuda")
+    wide = [x.float().requires_grad_() for x in (q, k, v)]
+    reference = FlashAttention.apply(*wide, at, at)
+    grad = torch.randn_like(reference)
+    reference.backward(grad)
+    out, lse, how = kernel_forward(q, k, v, causal=True)
+    found = kernel_backward(grad.to(q.dtype), q, k, v, out, lse, how)
+    assert apart(out, reference.detach()) < 1e-2
+    for mine, theirs in zip(found, wide, strict=True):
+        assert apart(mine, theirs.grad) < 1e-2
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16-pure"])
+@pytest.mark.parametrize("model", [LLAMA, GPT], ids=lambda m: m.name)
+def test_losses_are_the_cpus(model, precision: str) -> None:
+    def losses(device: str, precision: str) -> list[float]:
+        order = Order(task=task_of(model, Policy(), precision), settings=Settings(steps=5, device=device))
+        return [line.loss for line in Trainer(order, torch.device(device)).run()]
+
+    assert losses("cuda", precision) == pytest.approx(losses("cpu", "fp32"), rel=1e-5 if precision == "fp32" else 1e-2)
+
+
+def test_a_rank_of_a_pretended_world_runs_its_kernels() -> None:
+    policy = Policy(tp=2, cp=2, pp=2, dp=2, zero=1)
+    order = Order(task=task_of(LLAMA, policy, "bf16"), settings=Settings(steps=100, device="cuda"))
+    found = measured_on_device(order, 2, rank=8)
+    assert found.kernels_s > 0
+    assert found.peak_bytes > 0
