@@ -27,7 +27,12 @@ def shaped(name: str, **more) -> Model:
 LLAMA = shaped("llama")
 GPT = replace(shaped("gpt", kv_heads=8, glu=False, tied=True, positions=SEQ), dropout=False)
 MOE = shaped("moe", layers=2, experts=8, top_k=2, expert_ffn=32, shared_ffn=64)
-MODELS = {"llama": LLAMA, "gpt": GPT, "moe": MOE}
+MODELS = {
+    "llama": LLAMA, "gpt": GPT, "moe": MOE,
+    "mqa": shaped("mqa", kv_heads=1),
+    "few heads": shaped("few heads", kv_heads=2),
+    "odd": shaped("odd", hidden=48, ffn=90, vocab=130),
+}  # fmt: skip
 
 
 @dataclass

@@ -26,6 +26,7 @@ def run(
     clip: Annotated[float, Parameter(help="Largest gradient norm; 0: none.")] = 1.0,
     seed: Annotated[int, Parameter(help="Of weights and data order.")] = 0,
     capacity: Annotated[float, Parameter(help="Copies an expert takes, over an even share; 0: all.")] = 0.0,
+    even_routing: Annotated[bool, Parameter(negative=(), help="Every expert gets as many tokens.")] = False,
     across: Annotated[str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")] = "ring",
     data: Annotated[Path | None, Parameter(help="A text file, read byte by byte; default: a built-in corpus.")] = None,
     log: Annotated[Path | None, Parameter(help="Append one JSON object per step to this file.")] = None,
@@ -55,8 +56,9 @@ def run(
     from shardwise.runtime.train.task import Order, Settings, Task
 
     task = Task(
-        model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity, across=across
-    )
+        model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity, across=across,
+        even_routing=even_routing,
+    )  # fmt: skip
     settings = Settings(
         steps=steps, rate=rate, warmup=warmup, decay=decay, every=every, timeout_s=timeout,
         optimizer=OptimizerSettings(name=found.job.optimizer.name, clip=clip),

@@ -66,18 +66,27 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
 
 
 def _ends_together(policies: Policies, stages: Stages) -> Stages:
-    """A folded schedule goes down the ranks and up again, so the first one holds the head too."""
+    """A folded schedule goes down the ranks and up again, so the first one holds the head too. One that runs from both
+    ends has both on the first and on the last rank, each for half of the micro-batches."""
     for code, schedule in used(policies.schedule):
+        here = (policies.schedule == code)[:, None]
         if schedule.stage is folded:
-            here = (policies.schedule == code)[:, None]
             stages = replace(stages, last=np.where(here, stages.first, stages.last))
+        if schedule.both_ends:
+            half = np.where(here, (stages.first + stages.last) / 2, 0.0)
+            stages = replace(stages, first=np.where(here, half, stages.first), last=np.where(here, half, stages.last))
     return stages
 
 
 def _held(policies: Policies, parameters: tuple[Grid, Grid]) -> tuple[Grid, Grid]:
+    copies = copies_held(policies)
+    return parameters[0] * copies, parameters[1] * copies
+
+
+def copies_held(policies: Policies) -> Grid:
     """A schedule that runs from both ends keeps every stage twice."""
+    copies = np.ones((len(policies), 1))
     for code, schedule in used(policies.schedule):
         if schedule.both_ends:
-            copies = 1.0 + (policies.schedule == code)[:, None]
-            parameters = (parameters[0] * copies, parameters[1] * copies)
-    return parameters
+            copies = copies + (policies.schedule == code)[:, None]
+    return copies

@@ -25,6 +25,8 @@ class Context:
     """how attention reaches over context-parallel ranks: ring, ulysses or gather"""
     capacity: float = 0.0
     """copies an expert takes from one rank, over an even share; 0: all of them"""
+    ends_together: bool = False
+    """the embedding and the head are in two chunks of one rank"""
     even_routing: bool = False
     """every expert gets as many copies, whatever the router says"""
 
@@ -45,9 +47,10 @@ def positions_of(index: int, parts: int, seq: int, device: torch.device) -> Tens
 
 def context_of(
     model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, across: str = "ring",
-    even_routing: bool = False,
+    even_routing: bool = False, ends_together: bool = False,
 ) -> Context:  # fmt: skip
     cut = Cut(world.comm, world.tp, policy.sp and policy.tp > 1)
     return Context(
-        model, policy, world, cut, seq, seed, capacity=capacity, across=across, even_routing=even_routing
-    )
+        model, policy, world, cut, seq, seed, capacity=capacity, across=across, even_routing=even_routing,
+        ends_together=ends_together,
+    )  # fmt: skip

@@ -129,17 +129,25 @@ class Head(Part):
         super().__init__(head_tensors(context.model), "head.", context)
         # its weight gradient is never put off: that would keep the logits' gradient
         self.cut = replace(context.cut, later=Later())
+        self.lender: tuple[Embedding, ...] = ()
         if own_table:
             (table,) = [t for t in embedding_tensors(context.model) if t.role == "token.weight"]
             self.add(table, "embedding.")
             self.mark_tied()
 
-    def forward(self, x: Tensor, targets: Tensor, table: Tensor | None = None) -> Tensor:
+    def borrow(self, embedding: Embedding) -> None:
+        """Uses the table of an embedding on the same rank; not as a module of its own, which would hold it twice."""
+        self.lender = (embedding,)
+
+    def _table(self) -> Tensor:
+        return self.lender[0].weight("token") if self.lender else self.weight("token")
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
         """The sum of the tokens' losses over the tokens of the whole batch."""
         context = self.context
         if self.w("final_norm.weight") is not None:
             x = norm(x, *self.pair("final_norm"), context.model.norm)
-        weight = table if table is not None else self.weight("token" if context.model.tied else "head")
+        weight = self._table() if context.model.tied else self.weight("head")
         (logits,) = entering(x, self.cut, (weight, self.w("head.bias")))
         with kept_as("logits"):
             loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)
@@ -162,9 +170,11 @@ class Chunk(nn.Module):
                 for index in range(first, end)
             }
         )
-        tied = context.model.tied
-        self.head = Head(context, own_table=tied and not is_first) if is_last else None
-        if self.embedding is not None and tied and not is_last:
+        apart = context.model.tied and is_first != is_last and not context.ends_together
+        self.head = Head(context, own_table=apart) if is_last else None
+        if self.embedding is not None and self.head is not None:
+            self.head.borrow(self.embedding)
+        if self.embedding is not None and apart:
             self.embedding.mark_tied()
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
@@ -174,8 +184,7 @@ class Chunk(nn.Module):
             x = layer(x)
         if self.head is None:
             return x
-        table = self.embedding.weight("token") if self.embedding is not None and self.context.model.tied else None
-        loss: Tensor = self.head(x, targets, table)
+        loss: Tensor = self.head(x, targets)
         return loss
 
     @property

@@ -87,7 +87,7 @@ class Flat:
                 if self.overlap_backward and message.missing == 0 and not message.late and message.sent is None:
                     message.sent = self._send(message)
 
-    def finish(self) -> None:
+    def finish(self, *, last: bool) -> None:
         """After the backward pass: sums over other axes, then whatever has not left yet, then waits for all of it."""
         if not self.armed:
             return
@@ -105,13 +105,19 @@ class Flat:
         if self.zero == 2:
             for h in self.held:
                 h.parameter.grad = None
+            if last and self.held[0].piece.tied:
+                # the other end reduces other micro-batches meanwhile: only the step's sums can be added up
+                with self.world.comm.during("step"):
+                    sum_over(self.world.comm, self.world.ends, [self.gradients])
         self.armed = False
 
     def _sum_late(self) -> None:
         comm, world = self.world.comm, self.world
         with comm.during("step"):
             sum_over(comm, world.tp, [h.parameter.grad for h in self.held if h.piece.partial])
-            sum_over(comm, world.ends, [h.parameter.grad for h in self.held if h.piece.tied])
+            sum_over(comm, world.kv, [h.parameter.grad for h in self.held if h.piece.copied])
+            if self.zero < 2:
+                sum_over(comm, world.ends, [h.parameter.grad for h in self.held if h.piece.tied])
 
     def _send(self, message: Message) -> tuple[Pending, Tensor | None]:
         comm = self.world.comm
@@ -179,7 +185,7 @@ class Flat:
 def sum_over(comm: Comm, group: Group, grads: list[Tensor | None]) -> None:
     """One message for all of them; in place."""
     tensors = [g for g in grads if g is not None]
-    if group.size == 1 or not tensors:
+    if group.size == 1 or not sum(t.numel() for t in tensors):
         return
     joined = comm.all_reduce(torch.cat([t.flatten() for t in tensors]), group)
     for tensor, part in zip(tensors, torch.split(joined, [t.numel() for t in tensors]), strict=True):

@@ -56,8 +56,7 @@ class LocalOptimizer:
                 continue
             for span in local.spans:
                 piece = span.held.piece
-                copies = local.copies * (self.world.tp.size if not piece.cuts and not piece.expert else 1)
-                copies *= 2 if piece.tied else 1
+                copies = local.copies * piece.copies * (2 if piece.tied else 1) * self.world.mirror.size
                 part = local.grad[span.at : span.at + span.length]
                 total += part.double().square().sum() / copies
         self.world.comm.all_reduce(total, self.world.everyone)
@@ -90,6 +89,15 @@ class LocalOptimizer:
             {name: value for name, value in self.inner.state[t].items() if value is not None and value.shape == t.shape}
             for t in self.tensors
         ]
+
+
+def moment_names(settings: OptimizerSettings) -> list[str]:
+    """Of what an optimizer keeps for each parameter, in its shape: asked of a step on two numbers."""
+    values = torch.zeros(2)
+    values.grad = torch.ones(2)
+    optimizer = _optimizer([values], settings)
+    optimizer.step()
+    return [name for name, value in optimizer.state[values].items() if value is not None and value.shape == (2,)]
 
 
 def _optimizer(tensors: list[Tensor], settings: OptimizerSettings) -> torch.optim.Optimizer:
