@@ -123,9 +123,19 @@ def test_gradients_in_many_messages(overlap: bool) -> None:
         hold_together("gpt", of_task, STEPS)
 
 
-def test_other_ways_over_context_parallel_ranks() -> None:
-    """Heads exchanged for sequence (Ulysses), and keys and values gathered."""
-    tasks = [task_of(MODELS["llama"], Policy(cp=2), across=across) for across in ("ulysses", "gather")]
+CUTS = [
+    (Policy(cp=2), {"across": "ulysses"}),
+    (Policy(cp=2), {"across": "gather"}),
+    (Policy(tp=2), {"embedding": "broadcast"}),
+    (Policy(tp=2, sp=False), {"embedding": "broadcast"}),
+    (Policy(tp=2), {"attention_split": "gather-qk"}),
+    (Policy(tp=2, sp=False, recompute="full"), {"attention_split": "gather-qk"}),
+]
+
+
+def test_other_cuts() -> None:
+    """Heads exchanged for sequence, keys and values gathered; a table on one rank; queries and keys gathered."""
+    tasks = [task_of(MODELS["llama"], policy, cuts=cuts) for policy, cuts in CUTS]
     for of_task in together(tasks, STEPS):
         hold_together("llama", of_task, STEPS)
 

@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from msgspec.structs import replace  # noqa: E402
+from test_equal_to_one_process import CUTS  # noqa: E402
 from training import MODELS, task_of  # noqa: E402
 
 from shardwise.runtime.train.fork import forked  # noqa: E402
@@ -63,16 +64,27 @@ POLICIES = {
 }
 
 
-def order_of(name: str, policy: Policy) -> Order:
+def order_of(name: str, policy: Policy, cuts: dict | None = None) -> Order:
     model = MODELS[name]
     # a router that learns gives some experts more than predicted; that is tried by one process' losses
-    task = task_of(model, policy, even_routing=any(kind.experts for kind in model.kinds))
+    task = task_of(model, policy, cuts=cuts, even_routing=any(kind.experts for kind in model.kinds))
     return Order(task=task, settings=Settings(steps=1))
+
+
+CUTS = {
+    2: CUTS,
+    4: [
+        (Policy(dp=2, tp=2, zero=3), {"embedding": "broadcast"}),
+        (Policy(pp=2, tp=2), {"embedding": "broadcast", "attention_split": "gather-qk"}),
+        (Policy(cp=2, tp=2, recompute="full"), {"across": "ulysses"}),
+    ],
+}
 
 
 @pytest.fixture(scope="module", params=POLICIES)
 def recorded(request):
     orders = [order_of(*case) for case in POLICIES[request.param]]
+    orders += [order_of("llama", policy, cuts) for policy, cuts in CUTS[request.param]]
     found = forked(request.param, lambda _: [recorded_step(order, torch.device("cpu")) for order in orders])[0]
     return [(order, *recording) for order, recording in zip(orders, found, strict=True)]
 

@@ -43,10 +43,11 @@ class Trained:
     """of the first step's gradient: name, whole shape, offsets, local shape, first element, values"""
 
 
-def task_of(model: Model, policy: Policy, precision: str = "fp32", **more) -> Task:
+def task_of(model: Model, policy: Policy, precision: str = "fp32", cuts: dict | None = None, **more) -> Task:
+    """`cuts`: other ways to cut embedding and attention than the stack's own."""
     policy = replace(policy, sp=policy.sp and policy.tp > 1)
     job = Job(seq=SEQ, global_batch=BATCH, precision=PRECISIONS[precision])
-    return Task(model=model, job=job, policy=policy, stack=stack_of("shardwise"), **more)
+    return Task(model=model, job=job, policy=policy, stack=replace(stack_of("shardwise"), **(cuts or {})), **more)
 
 
 def batch_for(engine: Engine, step: int):

@@ -27,7 +27,6 @@ def run(
     seed: Annotated[int, Parameter(help="Of weights and data order.")] = 0,
     capacity: Annotated[float, Parameter(help="Copies an expert takes, over an even share; 0: all.")] = 0.0,
     even_routing: Annotated[bool, Parameter(negative=(), help="Every expert gets as many tokens.")] = False,
-    across: Annotated[str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")] = "ring",
     data: Annotated[Path | None, Parameter(help="A text file, read byte by byte; default: a built-in corpus.")] = None,
     log: Annotated[Path | None, Parameter(help="Append one JSON object per step to this file.")] = None,
     checkpoints: Annotated[Path | None, Parameter(help="Folder of checkpoints; a run resumes from the last.")] = None,
@@ -56,7 +55,7 @@ def run(
     from shardwise.runtime.train.task import Order, Settings, Task
 
     task = Task(
-        model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity, across=across,
+        model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity,
         even_routing=even_routing,
     )  # fmt: skip
     settings = Settings(

@@ -6,6 +6,7 @@ work has one stage per piece (`piecewise`).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from dataclasses import replace as data_replace
 from math import ceil
 
 import numpy as np
@@ -18,7 +19,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
-from shardwise.work.parameters import filled_shards, rows_and_width
+from shardwise.work.parameters import filled_shards, on_first_rank, rows_and_width
 from shardwise.work.transfer import transfer_bytes
 
 
@@ -44,6 +45,8 @@ class Piece:
     sends_on: bool
     """the next piece is on another rank"""
     sends_back: bool
+    first_of_tp: bool = True
+    """the first tensor-parallel rank, which may hold a whole vocabulary table"""
     mirrored: bool = False
     """another rank has the piece too, and each takes half of the micro-batches"""
     ends_together: bool = False
@@ -179,6 +182,8 @@ def _units(work: Work, piece: Piece) -> list[tuple[tuple[Tensor, ...], float]]:
     model, stages, at = work.model, work.stages, piece.index
     found = [(layer_tensors(model, kind), float(number[0, at])) for kind, number in enumerate(stages.kinds)]
     embedding, head = embedding_tensors(model), head_tensors(model)
+    if work.stack.embedding == "broadcast":
+        embedding = tuple(t for t in on_first_rank(embedding) if t.split != "first" or piece.first_of_tp)
     first, last = _ends(work, piece)
     if first and last and model.tied:
         # a table that both ends use lies in one unit around them
@@ -250,12 +255,15 @@ def _own(work: Work, piece: Piece, tensor: Tensor) -> float:
 
 
 def filled_share(work: Work, pieces: Iterable[Piece]) -> float:
-    """With ZeRO 3, what a rank's shards hold over the longest shards: less than 1 on the last ranks."""
-    if _zero(work) < 3:
-        return 1.0
-    own = longest = 0.0
+    """What a rank holds over what the fullest rank of its stage does: less where ZeRO 3's last shards are shorter, and
+    without a table that only the first tensor-parallel rank has."""
+    own = most = 0.0
     for piece in pieces:
-        for tensors, number in _units(work, piece):
-            own += number * sum(_own(work, piece, tensor) for tensor in tensors)
-            longest += number * sum(map(_one, filled_shards(tensors, work.layout)))
-    return own / longest
+        fullest = data_replace(piece, first_of_tp=True, shard_index=0, expert_shard_index=0)
+        own += _held(work, piece)
+        most += _held(work, fullest)
+    return own / most
+
+
+def _held(work: Work, piece: Piece) -> float:
+    return sum(number * _own(work, piece, t) for tensors, number in _units(work, piece) for t in tensors)

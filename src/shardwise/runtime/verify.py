@@ -97,15 +97,21 @@ def predicted_messages(task: Task, ranks: Sequence[int]) -> dict[Key, tuple[floa
     return {key: (counts[key], sizes[key]) for key in counts}
 
 
-def _place(policy: Policy, rank: int) -> tuple[int, int, int]:
-    """Of a rank: its pipeline stage, and which of ZeRO's shards of dense parameters and of experts it has."""
+def _place(policy: Policy, rank: int) -> tuple[int, int, int, bool]:
+    """Of a rank: its pipeline stage, which of ZeRO's shards of dense parameters and of experts it has, and whether it
+    is the first of its tensor-parallel ranks."""
     stage, inside = divmod(rank, policy.gpus // policy.pp)
     shards, owners = policy.shard_group or policy.dp * policy.cp, policy.ep * etp_of(policy)
     expert_ranks = max(policy.gpus // policy.pp // owners, 1)
-    return stage, inside // policy.tp % shards, inside // owners % min(shards, expert_ranks)
+    return (
+        stage,
+        inside // policy.tp % shards,
+        inside // owners % min(shards, expert_ranks),
+        inside % policy.tp == 0,
+    )
 
 
-def _pieces(task: Task, stage: int, shard_index: int, expert_shard_index: int) -> list[Piece]:
+def _pieces(task: Task, stage: int, shard_index: int, expert_shard_index: int, first_of_tp: bool) -> list[Piece]:
     policy = task.policy
     found = []
     for chunk, recomputed in enumerate(task.recomputed(stage)):
@@ -116,7 +122,7 @@ def _pieces(task: Task, stage: int, shard_index: int, expert_shard_index: int) -
             Piece(
                 index, recomputed, sends_on=home.get(index + 1, stage) != stage,
                 sends_back=home.get(index - 1, stage) != stage, ends_together=task.ends_together,
-                mirrored=task.both_ends,
+                mirrored=task.both_ends, first_of_tp=first_of_tp,
                 shard_index=shard_index, expert_shard_index=expert_shard_index,
             )
         )  # fmt: skip

@@ -46,6 +46,9 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
     precision = job.precision
     counts = counts_of(model)
+    if stack.embedding == "broadcast":
+        table = counts.embedding
+        counts = replace(counts, embedding=replace(table, split=0.0, whole=table.whole + table.split))
     stages = _ends_together(frames.policies, stages_of(model, frames, stack, every=every_stage))
     parameters = _held(frames.policies, stage_parameters(counts, frames, stages))
     return Work(
@@ -56,7 +59,7 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
         runs=runs,
         frames=frames,
         kinds=tuple(layer_work(model, kind, frames, precision, stack, job.seq) for kind in model.kinds),
-        embedding=embedding_work(model, frames, precision),
+        embedding=embedding_work(model, frames, precision, stack),
         head=head_work(model, frames, precision, stack),
         mtp=mtp_work(model, frames) if model.mtp_layers else None,
         counts=counts,

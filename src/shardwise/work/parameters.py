@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import prod
 
 import numpy as np
+from msgspec.structs import replace
 
 from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
 from shardwise.spec.model import Model
@@ -48,9 +49,14 @@ def rows_and_width(tensor: Tensor, layout: Layout) -> tuple[Numbers, Numbers]:
         return rows / np.minimum(layout.ep, rows), width / layout.etp
     if tensor.split == "row":
         return rows, width / layout.tp
-    if tensor.split == "none":
+    if tensor.split in ("none", "first"):
         return rows, width
     return rows / (np.minimum(layout.tp, tensor.pieces) if tensor.pieces else layout.tp), width
+
+
+def on_first_rank(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The vocabulary table is not cut: the first tensor-parallel rank has it."""
+    return tuple(replace(t, split="first") if t.split == "vocab" else t for t in tensors)
 
 
 def filled_shards(tensors: Iterable[Tensor], layout: Layout) -> tuple[Numbers, Numbers]:
@@ -117,12 +123,13 @@ def counts_of(model: Model) -> ModelCounts:
     )
 
 
-def stage_shards(model: Model, layout: Layout, stages: Stages) -> tuple[Grid, Grid]:
+def stage_shards(model: Model, layout: Layout, stages: Stages, *, cut_table: bool) -> tuple[Grid, Grid]:
     """As `filled_shards`, on each evaluated stage."""
+    embedding = embedding_tensors(model) if cut_table else on_first_rank(embedding_tensors(model))
     alone = (stages.first > 0) & (stages.last > 0)
     table = embedding_tensors(model)[:1] if model.tied else ()
     parts = [
-        (embedding_tensors(model), stages.first),
+        (embedding, stages.first),
         (head_tensors(model), stages.last),
         (table, np.where(alone, 0.0, stages.last)),
         *((layer_tensors(model, kind), number) for kind, number in enumerate(stages.kinds)),

@@ -9,6 +9,7 @@ from shardwise.runtime.parallel.products import Cut
 from shardwise.runtime.parallel.world import World
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
+from shardwise.spec.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,11 @@ class Context:
     world: World
     cut: Cut
     seq: int
+    stack: Stack
+    """says how embedding and attention are cut"""
     seed: int = 0
     balance: float = 0.01
     """weight of the loss that keeps experts evenly used"""
-    across: str = "ring"
-    """how attention reaches over context-parallel ranks: ring, ulysses or gather"""
     capacity: float = 0.0
     """copies an expert takes from one rank, over an even share; 0: all of them"""
     ends_together: bool = False
@@ -46,11 +47,11 @@ def positions_of(index: int, parts: int, seq: int, device: torch.device) -> Tens
 
 
 def context_of(
-    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, across: str = "ring",
+    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, stack: Stack,
     even_routing: bool = False, ends_together: bool = False,
 ) -> Context:  # fmt: skip
     cut = Cut(world.comm, world.tp, policy.sp and policy.tp > 1)
     return Context(
-        model, policy, world, cut, seq, seed, capacity=capacity, across=across, even_routing=even_routing,
+        model, policy, world, cut, seq, stack, seed, capacity=capacity, even_routing=even_routing,
         ends_together=ends_together,
     )  # fmt: skip

@@ -17,18 +17,26 @@ from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
+from shardwise.runtime.net.variants import broadcast_rows, gathered_heads
 from shardwise.runtime.parallel.products import Later, VocabularyLookup, VocabularyLoss, entering, leaving
 from shardwise.spec.model import Attention, Experts, FeedForward
 
 
 class Embedding(Part):
     def __init__(self, context: Context) -> None:
-        super().__init__(embedding_tensors(context.model), "embedding.", context)
+        self.broadcasts = context.stack.embedding == "broadcast" and context.cut.tp.size > 1
+        shapes = embedding_tensors(context.model)
+        if self.broadcasts and context.cut.tp.index:
+            shapes = tuple(shape for shape in shapes if shape.split != "vocab")
+        super().__init__(shapes, "embedding.", context)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[sequence, batch] -> [sequence or its shard, batch, width]"""
         cut = self.context.cut
-        x: Tensor = VocabularyLookup.apply(tokens, self.weight("token"), cut)
+        if self.broadcasts:
+            x = broadcast_rows(self.context, tokens, self.w("token.weight"))
+        else:
+            x = VocabularyLookup.apply(tokens, self.weight("token"), cut)
         if self.w("position.weight") is not None:
             at = self.context.positions
             at = at.chunk(cut.tp.size)[cut.tp.index] if cut.sp else at
@@ -75,14 +83,12 @@ class Block(Part):
 
     def _attention(self, a: Attention, x: Tensor) -> Tensor:
         cut = self.context.cut
-        q, k, v = (
-            y.view(*y.shape[:-1], -1, width)
-            for y, width in zip(
-                entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v")),
-                (a.head_dim, a.head_dim, a.value_dim),
-                strict=True,
-            )
-        )
+        q, k, v = entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v"))
+        if self.context.stack.attention_split == "gather-qk" and cut.tp.size > 1:
+            q, k = (gathered_heads(self.context, y, a.head_dim) for y in (q, k))
+        else:
+            q, k = (y.unflatten(-1, (-1, a.head_dim)) for y in (q, k))
+        v = v.unflatten(-1, (-1, a.value_dim))
         if a.qk_norm == "head":
             q = norm(q, *self.pair("q_norm"), self.context.model.norm)
             k = norm(k, *self.pair("k_norm"), self.context.model.norm)

@@ -85,7 +85,7 @@ class Sharded:
         tied = chunk.embedding is not None and chunk.head is not None and chunk.context.model.tied
         for part in reversed(chunk.parts):
             # a table that embedding and head share has to lie in the unit around both
-            if not (tied and part in (chunk.embedding, chunk.head)):
+            if part.pieces and not (tied and part in (chunk.embedding, chunk.head)):
                 self._unit(part, self._group(part), meshes)
         self._unit(chunk, world.shard, meshes)
         if self.staged:

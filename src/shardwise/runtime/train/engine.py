@@ -26,7 +26,7 @@ class Engine:
             task.job.seq,
             seed=task.seed,
             capacity=task.capacity,
-            across=task.across,
+            stack=task.stack,
             even_routing=task.even_routing,
             ends_together=task.ends_together,
         )

@@ -6,7 +6,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwise.registry import closest
 from shardwise.runtime.parallel.world import etp_of
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.schedules import schedules
@@ -17,7 +16,6 @@ from shardwise.spec.stack import Stack
 from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
 
-ACROSS = ("ring", "ulysses", "gather")
 PRECISIONS = ("fp32", "fsdp-mixed", "fsdp-mixed-reduce32")
 
 
@@ -33,8 +31,6 @@ class Task(Struct, frozen=True, kw_only=True):
     """copies an expert takes from one rank, over an even share; 0: all of them"""
     even_routing: bool = False
     """every expert gets as many copies, whatever the router says: what is predicted"""
-    across: str = "ring"
-    """how attention reaches over context-parallel ranks; the planner prices the ring"""
 
     @property
     def micro_batches(self) -> int:
@@ -142,15 +138,24 @@ def checked(task: Task) -> Task:
         _expert_shards(policy)
     if any(layer.attention and 0 < layer.attention.window < task.job.seq for layer in task.model.kinds):
         raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
-    if task.across not in ACROSS:
-        raise ValueError(f"across: {task.across!r} is unknown; {closest(task.across, list(ACROSS))}")
     _decoder(task)
-    heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
-    if task.across == "ulysses" and heads // policy.tp % policy.cp:
-        raise ValueError(
-            f"across: ulysses needs cp {policy.cp} to divide {heads // policy.tp} key/value heads of a rank"
-        )
+    _variants(task)
     return task
+
+
+def _variants(task: Task) -> None:
+    policy, stack = task.policy, task.stack
+    heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
+    if stack.across == "ulysses" and policy.cp > 1 and max(heads // policy.tp, 1) % policy.cp:
+        raise ValueError(
+            f"across: ulysses needs cp {policy.cp} to divide {max(heads // policy.tp, 1)} key/value heads of a rank"
+        )
+    if stack.attention_split == "gather-qk" and heads % policy.tp:
+        raise ValueError(f"attention-split: gather-qk needs tp {policy.tp} to divide {heads} key/value heads")
+    if stack.embedding == "broadcast" and task.model.tied:
+        raise ValueError(f"embedding: {task.model.name}'s head needs its table cut; write --embedding vocab")
+    if stack.embedding == "broadcast" and task.job.precision.name != "fp32":
+        raise ValueError("embedding: broadcast runs in fp32 only; write --precision fp32")
 
 
 def _expert_shards(policy: Policy) -> None:
