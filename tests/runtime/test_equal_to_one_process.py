@@ -30,6 +30,10 @@ CASES = {
         "experts cut by tp": ("moe", Policy(tp=2)),
         "full recompute": ("llama", Policy(tp=2, recompute="full")),
         "some layers recompute": ("gpt", Policy(dp=2, recompute="full", recompute_layers=2)),
+        "more tp ranks than key/value heads": ("mqa", Policy(tp=2)),
+        "tied, folded stages": ("gpt", Policy(pp=2, vpp=2, schedule="zb_v")),
+        "dualpipe, tied": ("gpt", Policy(pp=2, schedule="dualpipe")),
+        "shards of unequal length": ("odd", Policy(dp=2, zero=3)),
         "plain attention": ("llama", Policy(dp=2, attention="plain")),
         "selective recompute": ("llama", Policy(dp=2, attention="plain", recompute="selective")),
     },
@@ -47,6 +51,17 @@ CASES = {
         "ep, zero 3": ("moe", Policy(dp=4, ep=2, zero=3)),
         "ep x cp": ("moe", Policy(dp=2, cp=2, ep=2)),
         "pp x ep": ("moe", Policy(pp=2, dp=2, ep=2)),
+        "ep x etp": ("moe", Policy(dp=2, tp=2, ep=2, etp=2)),
+        "ep x etp over dp": ("moe", Policy(dp=4, ep=2, etp=2)),
+        "experts, hsdp": ("moe", Policy(dp=4, zero=3, shard_group=2)),
+        "ep, zero 1 over half of dp": ("moe", Policy(dp=4, ep=2, zero=1, shard_group=2)),
+        "experts whole on every tp rank": ("moe", Policy(dp=2, tp=2, etp=1)),
+        "tied, zero 2 x pp": ("gpt", Policy(pp=2, dp=2, zero=2)),
+        "tied, folded stages x zero 2": ("gpt", Policy(pp=2, vpp=2, schedule="zb_v", dp=2, zero=2)),
+        "tied, folded stages x zero 3": ("gpt", Policy(pp=2, vpp=2, schedule="zb_v", dp=2, zero=3)),
+        "two key/value heads on four tp ranks": ("few heads", Policy(tp=4)),
+        "the same without sequence parallel": ("few heads", Policy(tp=4, sp=False)),
+        "copied key/value heads x zero 3": ("mqa", Policy(dp=2, tp=2, zero=3)),
         "pp 4": ("llama", Policy(pp=4)),
     },
 }
@@ -108,9 +123,19 @@ def test_gradients_in_many_messages(overlap: bool) -> None:
         hold_together("gpt", of_task, STEPS)
 
 
-def test_other_ways_over_context_parallel_ranks() -> None:
-    """Heads exchanged for sequence (Ulysses), and keys and values gathered."""
-    tasks = [task_of(MODELS["llama"], Policy(cp=2), across=across) for across in ("ulysses", "gather")]
+CUTS = [
+    (Policy(cp=2), {"across": "ulysses"}),
+    (Policy(cp=2), {"across": "gather"}),
+    (Policy(tp=2), {"embedding": "broadcast"}),
+    (Policy(tp=2, sp=False), {"embedding": "broadcast"}),
+    (Policy(tp=2), {"attention_split": "gather-qk"}),
+    (Policy(tp=2, sp=False, recompute="full"), {"attention_split": "gather-qk"}),
+]
+
+
+def test_other_cuts() -> None:
+    """Heads exchanged for sequence, keys and values gathered; a table on one rank; queries and keys gathered."""
+    tasks = [task_of(MODELS["llama"], policy, cuts=cuts) for policy, cuts in CUTS]
     for of_task in together(tasks, STEPS):
         hold_together("llama", of_task, STEPS)
 

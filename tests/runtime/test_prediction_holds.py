@@ -4,12 +4,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from msgspec.structs import replace  # noqa: E402
+from test_equal_to_one_process import CUTS  # noqa: E402
 from training import MODELS, task_of  # noqa: E402
 
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.record import timeline_of  # noqa: E402
 from shardwise.runtime.train.task import Order, Settings  # noqa: E402
-from shardwise.runtime.verify import fake_verify, recorded_step, verified  # noqa: E402
+from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 POLICIES = {
@@ -35,6 +36,11 @@ POLICIES = {
         ("llama", Policy(cp=2)),
         ("llama", Policy(tp=2, recompute="full")),
         ("llama", Policy(attention="plain", dp=2)),
+        ("gpt", Policy(pp=2, vpp=2, schedule="zb_v")),
+        ("llama", Policy(pp=2, schedule="dualpipe")),
+        ("gpt", Policy(pp=2, schedule="dualpipe", recompute="full")),
+        ("odd", Policy(dp=2, zero=3)),
+        ("mqa", Policy(tp=2)),
         ("moe", Policy(dp=2, ep=2)),
     ],
     4: [
@@ -46,18 +52,39 @@ POLICIES = {
         ("llama", Policy(pp=2, tp=2, schedule="zero_bubble_h1")),
         ("llama", Policy(cp=2, tp=2, recompute="full", recompute_layers=1)),
         ("moe", Policy(dp=2, tp=2, ep=4)),
+        ("moe", Policy(dp=2, tp=2, ep=2, etp=2)),
+        ("moe", Policy(dp=4, ep=2, zero=3, shard_group=2)),
+        ("moe", Policy(dp=2, tp=2, etp=1)),
+        ("gpt", Policy(pp=2, dp=2, zero=2)),
+        ("gpt", Policy(pp=2, vpp=2, schedule="zb_v", dp=2, zero=3)),
+        ("odd", Policy(dp=2, tp=2, zero=3)),
+        ("odd", Policy(dp=4, zero=3, shard_group=2)),
         ("moe", Policy(pp=2, dp=2, ep=2, zero=1)),
     ],
 }
 
 
-def order_of(name: str, policy: Policy) -> Order:
-    return Order(task=task_of(MODELS[name], policy), settings=Settings(steps=1))
+def order_of(name: str, policy: Policy, cuts: dict | None = None) -> Order:
+    model = MODELS[name]
+    # a router that learns gives some experts more than predicted; that is tried by one process' losses
+    task = task_of(model, policy, cuts=cuts, even_routing=any(kind.experts for kind in model.kinds))
+    return Order(task=task, settings=Settings(steps=1))
+
+
+CUTS = {
+    2: CUTS,
+    4: [
+        (Policy(dp=2, tp=2, zero=3), {"embedding": "broadcast"}),
+        (Policy(pp=2, tp=2), {"embedding": "broadcast", "attention_split": "gather-qk"}),
+        (Policy(cp=2, tp=2, recompute="full"), {"across": "ulysses"}),
+    ],
+}
 
 
 @pytest.fixture(scope="module", params=POLICIES)
 def recorded(request):
     orders = [order_of(*case) for case in POLICIES[request.param]]
+    orders += [order_of("llama", policy, cuts) for policy, cuts in CUTS[request.param]]
     found = forked(request.param, lambda _: [recorded_step(order, torch.device("cpu")) for order in orders])[0]
     return [(order, *recording) for order, recording in zip(orders, found, strict=True)]
 
@@ -72,11 +99,8 @@ def test_messages_are_equal(recorded) -> None:
 def test_memory_by_kind(recorded) -> None:
     for order, recordings, loss in recorded:
         result = verified(order.task, recordings, loss)
-        routed = any(kind.experts for kind in order.task.model.kinds)
         for row in result.memory:
-            # how many tokens an expert gets is up to the router; everything else is up to the shapes
-            most = 0.15 if routed and row.kind == "activations" else 0.02
-            assert abs(row.error) <= most, (order.task.policy, row)
+            assert abs(row.error) <= 0.02, (order.task.policy, row)
 
 
 def test_messages_leave_before_the_backward_ends() -> None:
@@ -105,29 +129,3 @@ def test_another_policy_does_not_match(recorded) -> None:
     order, recordings, loss = recorded[0]
     other = replace(order.task, policy=replace(order.task.policy, micro_batch=2, recompute="full"))
     assert not verified(other, recordings, loss).holds
-
-
-@pytest.mark.parametrize(
-    ("name", "policy"),
-    [
-        ("llama", Policy(dp=128, tp=4, pp=2, zero=1)),
-        ("gpt", Policy(dp=256, tp=4, zero=0)),
-        ("llama", Policy(dp=64, cp=4, tp=4, zero=2)),
-        ("gpt", Policy(dp=32, tp=4, pp=4, cp=2, zero=1)),
-    ],
-)
-def test_any_rank_of_a_thousand(name: str, policy: Policy) -> None:
-    """The same program on a fake process group: one rank of each stage of 1,024 sends what is predicted."""
-    assert policy.gpus == 1024
-    task = task_of(MODELS[name], policy)
-    task = replace(task, job=replace(task.job, global_batch=4 * policy.dp))
-    result, recordings = fake_verify(Order(task=task, settings=Settings(steps=1)))
-    assert [row for row in result.messages if not row.equal] == []
-    assert {r.stage for r in recordings} == set(range(policy.pp))
-    held = [row for row in result.memory if row.kind in ("parameters", "gradients", "activations")]
-    assert all(abs(row.error) <= 0.02 for row in held)
-
-
-def test_experts_need_values() -> None:
-    with pytest.raises(ValueError, match="fake"):
-        fake_verify(order_of("moe", Policy(dp=2, ep=2)))

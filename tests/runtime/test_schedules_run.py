@@ -6,11 +6,10 @@ torch = pytest.importorskip("torch")
 from test_equal_to_one_process import STEPS, hold_together  # noqa: E402
 from training import LLAMA, task_of, together  # noqa: E402
 
-from shardwise.runtime.train.task import checked  # noqa: E402
 from shardwise.schedules import schedules  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
-RUNS = [name for name, schedule in schedules().items() if not schedule.both_ends and name != "none"]
+RUNS = [name for name in schedules() if name != "none"]
 
 
 def policy_of(name: str) -> Policy:
@@ -25,8 +24,3 @@ def trained():
 @pytest.mark.parametrize("name", RUNS)
 def test_schedule(name: str, trained) -> None:
     hold_together("llama", trained[name], STEPS)
-
-
-def test_what_cannot_run_says_so() -> None:
-    with pytest.raises(ValueError, match="holds the model twice"):
-        checked(task_of(LLAMA, Policy(pp=2, schedule="dualpipe")))

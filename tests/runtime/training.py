@@ -27,7 +27,12 @@ def shaped(name: str, **more) -> Model:
 LLAMA = shaped("llama")
 GPT = replace(shaped("gpt", kv_heads=8, glu=False, tied=True, positions=SEQ), dropout=False)
 MOE = shaped("moe", layers=2, experts=8, top_k=2, expert_ffn=32, shared_ffn=64)
-MODELS = {"llama": LLAMA, "gpt": GPT, "moe": MOE}
+MODELS = {
+    "llama": LLAMA, "gpt": GPT, "moe": MOE,
+    "mqa": shaped("mqa", kv_heads=1),
+    "few heads": shaped("few heads", kv_heads=2),
+    "odd": shaped("odd", hidden=48, ffn=90, vocab=130),
+}  # fmt: skip
 
 
 @dataclass
@@ -38,10 +43,11 @@ class Trained:
     """of the first step's gradient: name, whole shape, offsets, local shape, first element, values"""
 
 
-def task_of(model: Model, policy: Policy, precision: str = "fp32", **more) -> Task:
+def task_of(model: Model, policy: Policy, precision: str = "fp32", cuts: dict | None = None, **more) -> Task:
+    """`cuts`: other ways to cut embedding and attention than the stack's own."""
     policy = replace(policy, sp=policy.sp and policy.tp > 1)
     job = Job(seq=SEQ, global_batch=BATCH, precision=PRECISIONS[precision])
-    return Task(model=model, job=job, policy=policy, stack=stack_of("shardwise"), **more)
+    return Task(model=model, job=job, policy=policy, stack=replace(stack_of("shardwise"), **(cuts or {})), **more)
 
 
 def batch_for(engine: Engine, step: int):

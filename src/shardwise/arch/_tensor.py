@@ -17,7 +17,7 @@ class Tensor(Struct, frozen=True, kw_only=True):
     part: str
     """embedding, layer, head or mtp"""
     split: str
-    """column, row and vocab are divided by tp, expert by ep x etp, none is whole on every tp rank"""
+    """column, row and vocab are divided by tp, expert by ep x etp, none is on every tp rank, first on the first one"""
     product: bool = False
     """every token's vector is multiplied with it"""
     pieces: int = 0

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from shardwise.arch import model_of
 from shardwise.cli._flags import Asked, Flags, asked, refused
 from shardwise.cost.profile import Profile
+from shardwise.registry import closest
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
@@ -20,6 +21,11 @@ from shardwise.spec.policy import Policy
 from shardwise.spec.stack import stack_of
 
 STACK = "shardwise"
+VARIANTS = {
+    "across": ("ring", "ulysses", "gather"), "embedding": ("vocab", "broadcast"),
+    "attention_split": ("heads", "gather-qk"),
+}  # fmt: skip
+"""how the runtime cuts embedding and attention: settings of the stack, not of a policy"""
 PlanName = Annotated[
     str, Parameter(help="JSON of `plan` or `estimate`; or a model (catalog name, config.json) with policy flags.")
 ]
@@ -33,6 +39,11 @@ class RunFlags(Flags):
     on: Annotated[str, Parameter(help="The cluster it is planned for: 4xh100; a plan file states its own.")] = ""
     precision: Annotated[str, Parameter(help="fp32, or with --zero 3 fsdp-mixed-reduce32, fsdp-mixed.")] = "fp32"
     model: Annotated[str | None, Parameter(help="The model of a plan file made for a config.json.")] = None
+    across: Annotated[str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")] = "ring"
+    embedding: Annotated[str, Parameter(help="vocab: cut by tp; broadcast: the first tp rank has it whole.")] = "vocab"
+    attention_split: Annotated[
+        str, Parameter(help="heads; gather-qk: queries and keys gathered over tp, values local.")
+    ] = "heads"
     choice: Annotated[int, Parameter(help="Which of a `plan --json` file's policies, from 1.")] = 1
 
 
@@ -48,7 +59,7 @@ def plan_of(name: str, flags: RunFlags) -> Asked:
         if not flags.on:
             raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 4xh100")
         found = asked(name, dataclass_replace(flags, stack=STACK))
-    return _as_run(found)
+    return _as_run(found, flags)
 
 
 def cannot_run(name: str, flags: RunFlags, found: Asked, json: bool, verb: str) -> bool:
@@ -58,12 +69,18 @@ def cannot_run(name: str, flags: RunFlags, found: Asked, json: bool, verb: str) 
     return refused(model, dataclass_replace(flags, on=flags.on or found.cluster.name), found, json, verb)
 
 
-def _as_run(found: Asked) -> Asked:
+def _as_run(found: Asked, flags: RunFlags) -> Asked:
     model, notes = found.model, list(found.notes)
+    chosen = {name: getattr(flags, name) for name in VARIANTS}
+    for name, value in chosen.items():
+        if value not in VARIANTS[name]:
+            raise ValueError(f"{name.replace('_', '-')}: {value!r} is unknown; {closest(value, list(VARIANTS[name]))}")
     if model.dropout:
         model = replace(model, dropout=False)
         notes.append("dropout is off: runs of different layouts could not be compared")
-    return Asked(model, found.cluster, found.job, found.policy, stack_of(STACK), found.profile, notes)
+    return Asked(
+        model, found.cluster, found.job, found.policy, replace(stack_of(STACK), **chosen), found.profile, notes
+    )
 
 
 def _document(name: str) -> dict[str, Any] | None:

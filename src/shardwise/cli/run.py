@@ -28,7 +28,7 @@ def run(
     nproc: Annotated[int | None, Parameter(help="Ranks to start here; default: as many as the policy has.")] = None,
     seed: Annotated[int, Parameter(help="Of weights and data order.")] = 0,
     capacity: Annotated[float, Parameter(help="Copies an expert takes, over an even share; 0: all.")] = 0.0,
-    across: Annotated[str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")] = "ring",
+    even_routing: Annotated[bool, Parameter(negative=(), help="Every expert gets as many tokens.")] = False,
     max_restarts: Annotated[int, Parameter(help="Restarts of all ranks when one dies.")] = 0,
     device: Annotated[str, Parameter(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     json: Json = False,
@@ -51,8 +51,9 @@ def run(
     from shardwise.runtime.train.task import Order, Task
 
     task = Task(
-        model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity, across=across
-    )
+        model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity,
+        even_routing=even_routing,
+    )  # fmt: skip
     settings = settings_of(training, found, device_for(device, policy.gpus))
     lines = launch(Order(task=task, settings=settings), max_restarts=max_restarts)
     if os.environ.get("RANK", "0") != "0":

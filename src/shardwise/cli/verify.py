@@ -1,11 +1,13 @@
 """`shardwise verify`: runs a plan and holds its messages, memory and time against the prediction."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from msgspec.structs import asdict
 
+from shardwise import catalog
 from shardwise.cli._flags import DOES_NOT_FIT, Asked
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
@@ -18,11 +20,13 @@ from shardwise.spec.policy import Policy
 from shardwise.units import time_text
 
 DIFFERS = 1
+MODEL, FABRIC = "llama-3-8b", "dgx-h100"
+"""what a world of so many ranks is taken to be where nothing is said"""
 NOT_MEASURED = "gathered, working, buffers and overhead are not measured: they are not tensors autograd keeps"
 
 
 def verify(
-    plan: PlanName,
+    plan: PlanName = MODEL,
     /,
     flags: RunFlags = NO_FLAGS,
     *,
@@ -31,15 +35,30 @@ def verify(
     trace: Annotated[
         Path | None, Parameter(help="Measured and predicted step for Perfetto: FILE.json or .json.gz.")
     ] = None,
-    fake: Annotated[
-        bool, Parameter(negative=(), help="One rank of each stage in a world of any size; nothing is really sent.")
+    even_routing: Annotated[
+        bool, Parameter(negative=(), help="Every expert gets as many tokens, as predicted; --fake always does that.")
     ] = False,
+    fake: Annotated[
+        bool, Parameter(negative=(), help="Ranks of a world of any size in this process; nothing is really sent.")
+    ] = False,
+    world: Annotated[
+        int | None, Parameter(help="Ranks of the world: the size of the cluster --on, or of a dgx-h100.")
+    ] = None,
+    rank: Annotated[
+        list[int] | None, Parameter(help="With --fake: this rank; several times for more. Default: one of each stage.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Runs the plan on gloo ranks of this machine: messages equal? memory by kind within 2 %?"""
+    if world is not None:
+        flags = replace(flags, on=_sized(flags.on, world))
     found = plan_of(plan, flags)
     if cannot_run(plan, flags, found, json, "verify"):
         return DOES_NOT_FIT
+    if world is not None and found.policy.gpus != world:
+        raise ValueError(f"world: {world} ranks, the policy has {found.policy.gpus}; write --world {found.policy.gpus}")
+    if rank and not fake:
+        raise ValueError("rank: without --fake every rank runs; leave --rank away")
     needs_torch()
     if steps < 1:
         raise ValueError(f"steps: {steps} is out of range; write a whole number of 1 or more")
@@ -49,9 +68,11 @@ def verify(
     from shardwise.runtime.verify import fake_verify
     from shardwise.runtime.verify import verify as verified
 
-    task = Task(model=found.model, job=found.job, policy=found.policy, stack=found.stack, seed=seed)
+    task = Task(model=found.model, job=found.job, policy=found.policy, stack=found.stack, seed=seed,
+                even_routing=even_routing)  # fmt: skip
     settings = Settings(steps=steps, optimizer=OptimizerSettings(name=found.job.optimizer.name))
-    result, recordings = (fake_verify if fake else verified)(Order(task=task, settings=settings))
+    order = Order(task=task, settings=settings)
+    result, recordings = fake_verify(order, rank) if fake else verified(order)
     predicted = report_of(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
     if trace is not None:
         expected = simulate(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
@@ -59,7 +80,7 @@ def verify(
     if json:
         print_json(_document(found, result, predicted.step_s))
     else:
-        _show(found, result, predicted.step_s, fake)
+        _show(found, result, predicted.step_s, len(recordings) if fake else 0)
         if trace is not None:
             print(f"trace: {trace} (open in ui.perfetto.dev)")
     return 0 if result.holds else DIFFERS
@@ -77,14 +98,21 @@ def _document(found: Asked, result: Any, predicted_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(found: Asked, result: Any, predicted_s: float, fake: bool) -> None:
+def _sized(on: str, world: int) -> str:
+    """The cluster with so many GPUs, where its size is not stated already."""
+    if world < 1:
+        raise ValueError(f"world: {world} is out of range; write a whole number of 1 or more")
+    return f"{on or FABRIC}:{world}" if on in ("", *catalog.names("fabrics")) else on
+
+
+def _show(found: Asked, result: Any, predicted_s: float, faked: int) -> None:
     policy = found.policy
     counts = sum(row.measured_count for row in result.messages)
     sent = sum(row.measured_bytes for row in result.messages)
     print_facts(
         f"{found.model.name}: prediction {'holds' if result.holds else 'does not hold'}",
         [
-            ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {_ranks(policy, fake)}"),
+            ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {_ranks(policy, faked)}"),
             ("messages", f"{counts:,.0f} of {sent:,.0f} bytes: {'equal' if result.messages_equal else 'DIFFERENT'}"),
             ("memory", f"largest error by kind {result.memory_error:.2%} (2 % allowed)"),
             ("step", f"{time_text(result.step_s)} here on the CPU; {time_text(predicted_s)} predicted for "
@@ -113,5 +141,5 @@ def _show(found: Asked, result: Any, predicted_s: float, fake: bool) -> None:
     print_notes([*found.notes, extra, NOT_MEASURED])
 
 
-def _ranks(policy: Policy, fake: bool) -> str:
-    return f"{policy.pp} of {policy.gpus:,} ranks, nothing really sent" if fake else f"{policy.gpus} gloo ranks"
+def _ranks(policy: Policy, faked: int) -> str:
+    return f"{faked} of {policy.gpus:,} ranks, nothing really sent" if faked else f"{policy.gpus} gloo ranks"

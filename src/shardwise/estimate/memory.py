@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.schedules import used
-from shardwise.work import Work
+from shardwise.work import Work, copies_held
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.ops import element_bytes
+from shardwise.work.parameters import stage_shards
 from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
 
@@ -83,10 +84,15 @@ def memory_of(work: Work) -> Memory:
 def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:
     layout = work.layout
     zero = layout.policies.zero
-    return (
+    divided = (
         dense / sharded_over(zero, stage, layout.shard)[:, None]
         + expert / sharded_over(zero, stage, layout.expert_shard)[:, None]
     )
+    by_tensor = (zero == 3)[:, None]
+    if not work.stack.fills_shards or not by_tensor.any():
+        return divided
+    filled = stage_shards(work.model, layout, work.stages, cut_table=work.stack.embedding == "vocab")
+    return np.where(by_tensor, (filled[0] + filled[1]) * copies_held(layout.policies), divided)
 
 
 def _state_bytes(work: Work) -> float:
@@ -183,7 +189,8 @@ def _head_held(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
     head = work.runs.spread(next(t.bytes for t in work.head.saved if t.name == "logits and loss"))
     rest = work.runs.spread(work.head.saved_bytes()[0]) - head
     depth = 1 + work.model.mtp_layers
-    heads = work.stages.last * np.where(_piles_up(work)[:, None], in_flight, 1.0)
+    # where the head is there for half of the micro-batches it still keeps one whole
+    heads = np.ceil(work.stages.last) * np.where(_piles_up(work)[:, None], in_flight, 1.0)
     return heads * (depth * rest)[:, None], heads * (depth * head)[:, None]
 
 

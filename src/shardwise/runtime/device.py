@@ -19,7 +19,7 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from shardwise.runtime.parallel.comm import Comm
-from shardwise.runtime.pretend import fake_world
+from shardwise.runtime.fake import fake_world
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.task import Order
 

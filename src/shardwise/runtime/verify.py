@@ -1,27 +1,30 @@
 """A run held against its prediction: messages of a step, memory by kind, time."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
+from statistics import mean
 from time import perf_counter
 
 import torch
 from msgspec import Struct
 
 from shardwise.estimate.memory import memory_of
-from shardwise.estimate.messages import Piece, messages, piecewise
+from shardwise.estimate.messages import Piece, filled_share, messages, piecewise
+from shardwise.runtime.fake import fake_recordings
 from shardwise.runtime.parallel.comm import CONTROL
-from shardwise.runtime.pretend import fake_world
+from shardwise.runtime.parallel.world import etp_of
 from shardwise.runtime.tracked import Tracker
 from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.record import Recording, collected, memory_by_kind
 from shardwise.runtime.train.task import Order, Task, checked
-from shardwise.spec.policy import Policies
+from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
 
 Key = tuple[int, str, str, str]
 """pipeline stage, axis, operation, phase"""
 MEMORY_TOLERANCE = 0.02
+SHARDED = ("parameters", "gradients", "optimizer")
 
 
 class Messages(Struct, frozen=True, kw_only=True):
@@ -42,7 +45,8 @@ class Messages(Struct, frozen=True, kw_only=True):
 
 
 class Held(Struct, frozen=True, kw_only=True):
-    """Bytes of one kind on a rank of a stage: the mean, since routing gives some ranks more tokens than others."""
+    """Bytes of one kind on a rank of a stage: the fullest, but of activations the mean, since routing gives some ranks
+    more tokens than others."""
 
     stage: int
     kind: str
@@ -78,25 +82,51 @@ class Verified(Struct, frozen=True, kw_only=True):
         return self.messages_equal and self.memory_error <= MEMORY_TOLERANCE
 
 
-def predicted_messages(task: Task, ranks_of: Mapping[int, int]) -> dict[Key, tuple[float, float]]:
-    """(count, bytes) of so many ranks of each stage; stages that are not named are left out."""
-    policy = task.policy
-    work = piecewise(task.model, task.job, policy, task.stack)
-    home = {task.stage(r, c): r for r in range(policy.pp) for c in range(policy.vpp)}
+def predicted_messages(task: Task, ranks: Sequence[int]) -> dict[Key, tuple[float, float]]:
+    """(count, bytes) of these ranks, by their stage."""
+    work = piecewise(task.model, task.job, task.policy, task.stack)
     counts: Counter[Key] = Counter()
     sizes: Counter[Key] = Counter()
-    for stage, ranks in ranks_of.items():
-        for chunk, recomputed in enumerate(task.recomputed(stage)):
-            index = task.stage(stage, chunk)
-            piece = Piece(
-                index, recomputed, sends_on=home.get(index + 1, stage) != stage,
-                sends_back=home.get(index - 1, stage) != stage,
-            )  # fmt: skip
-            for sent in messages(work, piece, staged=policy.pp > 1):
+    for place, number in Counter(_place(task.policy, rank) for rank in ranks).items():
+        stage = place[0]
+        for piece in _pieces(task, *place):
+            for sent in messages(work, piece, staged=task.policy.pp > 1):
                 key = (stage, sent.axis, sent.op, sent.phase)
-                counts[key] += sent.count * ranks  # type: ignore[assignment]
-                sizes[key] += sent.count * sent.bytes * ranks  # type: ignore[assignment]
+                counts[key] += sent.count * number  # type: ignore[assignment]
+                sizes[key] += sent.count * sent.bytes * number  # type: ignore[assignment]
     return {key: (counts[key], sizes[key]) for key in counts}
+
+
+def _place(policy: Policy, rank: int) -> tuple[int, int, int, bool]:
+    """Of a rank: its pipeline stage, which of ZeRO's shards of dense parameters and of experts it has, and whether it
+    is the first of its tensor-parallel ranks."""
+    stage, inside = divmod(rank, policy.gpus // policy.pp)
+    shards, owners = policy.shard_group or policy.dp * policy.cp, policy.ep * etp_of(policy)
+    expert_ranks = max(policy.gpus // policy.pp // owners, 1)
+    return (
+        stage,
+        inside // policy.tp % shards,
+        inside // owners % min(shards, expert_ranks),
+        inside % policy.tp == 0,
+    )
+
+
+def _pieces(task: Task, stage: int, shard_index: int, expert_shard_index: int, first_of_tp: bool) -> list[Piece]:
+    policy = task.policy
+    found = []
+    for chunk, recomputed in enumerate(task.recomputed(stage)):
+        index = task.stage(stage, chunk)
+        line = [chunk] if task.both_ends else range(task.chunks)
+        home = {task.stage(r, c): r for r in range(policy.pp) for c in line}
+        found.append(
+            Piece(
+                index, recomputed, sends_on=home.get(index + 1, stage) != stage,
+                sends_back=home.get(index - 1, stage) != stage, ends_together=task.ends_together,
+                mirrored=task.both_ends, first_of_tp=first_of_tp,
+                shard_index=shard_index, expert_shard_index=expert_shard_index,
+            )
+        )  # fmt: skip
+    return found
 
 
 def measured_messages(recordings: list[Recording]) -> dict[Key, tuple[float, float]]:
@@ -113,24 +143,29 @@ def measured_messages(recordings: list[Recording]) -> dict[Key, tuple[float, flo
 
 def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
     memory = memory_of(work_of(task.model, task.job, Policies.of([task.policy]), task.stack, every_stage=True))
+    work = piecewise(task.model, task.job, task.policy, task.stack)
     rows = []
     for stage in sorted({r.stage for r in recordings}):
         here = [r.memory_bytes for r in recordings if r.stage == stage]
+        places = {_place(task.policy, r.rank) for r in recordings if r.stage == stage}
+        fullest = max(filled_share(work, _pieces(task, *place)) for place in places)
         for kind in here[0]:
-            predicted = float(memory.kinds[kind][0, stage])
+            predicted = float(memory.kinds[kind][0, stage]) * (fullest if kind in SHARDED else 1.0)
             rows.append(
                 Held(
                     stage=stage,
                     kind=kind,
                     predicted_bytes=predicted,
-                    measured_bytes=sum(m[kind] for m in here) / len(here),
+                    measured_bytes=mean([m[kind] for m in here])
+                    if kind == "activations"
+                    else max(m[kind] for m in here),
                 )
             )
     return rows
 
 
 def verified(task: Task, recordings: list[Recording], loss: float) -> Verified:
-    predicted = predicted_messages(task, Counter(r.stage for r in recordings))
+    predicted = predicted_messages(task, [r.rank for r in recordings])
     measured = measured_messages(recordings)
     none = (0.0, 0.0)
     rows = []
@@ -149,8 +184,8 @@ def verified(task: Task, recordings: list[Recording], loss: float) -> Verified:
     )  # fmt: skip
 
 
-def recorded_step(order: Order, device: torch.device, *, alone: bool = False) -> tuple[list[Recording], float]:
-    """Trains all but the last step, then records that one; everyone's recordings, on every rank, or only the own."""
+def recorded_step(order: Order, device: torch.device) -> tuple[list[Recording], float]:
+    """Trains all but the last step, then records that one; everyone's recordings, on every rank."""
     trainer = Trainer(order, device)
     for _ in range(order.settings.steps - 1):
         trainer.one_step()
@@ -165,22 +200,13 @@ def recorded_step(order: Order, device: torch.device, *, alone: bool = False) ->
         events=list(engine.world.comm.events), done=list(engine.pipeline.done),
         memory_bytes=memory_by_kind(engine, tracker),
     )  # fmt: skip
-    return [mine] if alone else collected(mine), line.loss
+    return collected(mine), line.loss
 
 
-def fake_verify(order: Order) -> tuple[Verified, list[Recording]]:
-    """One rank of each pipeline stage of a world of any size, in this process: messages are recorded, not sent.
-
-    What arrives is arbitrary, so losses mean nothing, and routing, which follows from values, cannot be tried."""
-    task = checked(order.task)
-    if any(kind.experts for kind in task.model.kinds):
-        raise ValueError("fake: experts are chosen by values, which a fake world does not have; leave --fake away")
-    recordings = []
-    ranks = task.policy.gpus // task.policy.pp
-    for stage in range(task.policy.pp):
-        with fake_world(stage * ranks, task.policy.gpus):
-            recordings += recorded_step(order, torch.device("cpu"), alone=True)[0]
-    return verified(task, recordings, float("nan")), recordings
+def fake_verify(order: Order, ranks: Sequence[int] | None = None) -> tuple[Verified, list[Recording]]:
+    """Some ranks of a world of any size, in this process."""
+    recordings = fake_recordings(order, ranks)
+    return verified(order.task, recordings, float("nan")), recordings
 
 
 def verify(order: Order) -> tuple[Verified, list[Recording]]:

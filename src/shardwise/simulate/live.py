@@ -1,8 +1,9 @@
 """Memory over time: what each forward adds and each backward frees.
 
 A forward allocates everything it saves when it starts; a whole backward frees it when it ends. Where the backward is
-split, the input gradient leaves the products' inputs and output gradients, which the weight gradient frees. The head's logits are there while
-the head runs: the loss turns them into their gradient at once. Where all forwards come first they wait for it.
+split, the input gradient leaves the products' inputs and output gradients, which the weight gradient frees. The head's
+logits are there while the head runs: the loss turns them into their gradient at once. Where all forwards come first
+they wait for it.
 """
 
 import numpy as np

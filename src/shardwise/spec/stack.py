@@ -101,6 +101,15 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of an overlapped collective that can hide under compute at best"""
     overlap_slowdown: float = 0.06
     """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
+    across: Literal["ring", "ulysses", "gather"] = "ring"
+    """attention over context-parallel ranks: keys and values go round, heads are exchanged for the sequence, or keys
+    and values are gathered"""
+    embedding: Literal["vocab", "broadcast"] = "vocab"
+    """with tensor parallelism the vocabulary table is cut, or the first rank has it and sends what it looked up"""
+    attention_split: Literal["heads", "gather-qk"] = "heads"
+    """tensor parallelism cuts attention by heads; or queries and keys are gathered and only values stay local"""
+    fills_shards: bool = False
+    """ZeRO-3 fills every tensor up to a multiple of the ranks along its first dimension (FSDP2)"""
     regather_with_pp: bool = False
     """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
     bucket_bytes: float = 160e6

@@ -46,6 +46,9 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
     precision = job.precision
     counts = counts_of(model)
+    if stack.embedding == "broadcast":
+        table = counts.embedding
+        counts = replace(counts, embedding=replace(table, split=0.0, whole=table.whole + table.split))
     stages = _ends_together(frames.policies, stages_of(model, frames, stack, every=every_stage))
     parameters = _held(frames.policies, stage_parameters(counts, frames, stages))
     return Work(
@@ -56,7 +59,7 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
         runs=runs,
         frames=frames,
         kinds=tuple(layer_work(model, kind, frames, precision, stack, job.seq) for kind in model.kinds),
-        embedding=embedding_work(model, frames, precision),
+        embedding=embedding_work(model, frames, precision, stack),
         head=head_work(model, frames, precision, stack),
         mtp=mtp_work(model, frames) if model.mtp_layers else None,
         counts=counts,
@@ -66,18 +69,27 @@ def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_s
 
 
 def _ends_together(policies: Policies, stages: Stages) -> Stages:
-    """A folded schedule goes down the ranks and up again, so the first one holds the head too."""
+    """A folded schedule goes down the ranks and up again, so the first one holds the head too. One that runs from both
+    ends has both on the first and on the last rank, each for half of the micro-batches."""
     for code, schedule in used(policies.schedule):
+        here = (policies.schedule == code)[:, None]
         if schedule.stage is folded:
-            here = (policies.schedule == code)[:, None]
             stages = replace(stages, last=np.where(here, stages.first, stages.last))
+        if schedule.both_ends:
+            half = np.where(here, (stages.first + stages.last) / 2, 0.0)
+            stages = replace(stages, first=np.where(here, half, stages.first), last=np.where(here, half, stages.last))
     return stages
 
 
 def _held(policies: Policies, parameters: tuple[Grid, Grid]) -> tuple[Grid, Grid]:
+    copies = copies_held(policies)
+    return parameters[0] * copies, parameters[1] * copies
+
+
+def copies_held(policies: Policies) -> Grid:
     """A schedule that runs from both ends keeps every stage twice."""
+    copies = np.ones((len(policies), 1))
     for code, schedule in used(policies.schedule):
         if schedule.both_ends:
-            copies = 1.0 + (policies.schedule == code)[:, None]
-            parameters = (parameters[0] * copies, parameters[1] * copies)
-    return parameters
+            copies = copies + (policies.schedule == code)[:, None]
+    return copies

@@ -6,10 +6,10 @@ from shardwise.spec.job import Precision
 from shardwise.spec.model import Model
 from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, element_bytes
+from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
 
 
-def embedding_work(model: Model, layout: Layout, precision: Precision) -> LayerWork:
+def embedding_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
     tokens = layout.tokens
     if model.inputs == "features":
         gemm = Gemm("input", tokens, model.hidden, model.input_width)
@@ -27,10 +27,19 @@ def embedding_work(model: Model, layout: Layout, precision: Precision) -> LayerW
         pointwise=(Pointwise("embedding", moved, 2 * moved),),
         saved=masks,
         collectives=(
-            Collective("embedding all-reduce", "all_reduce", "tp", full, on - sharded, "forward"),
-            Collective("embedding reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
+            *_looked_up(stack, full, on, sharded),
             Collective("embedding all-gather", "all_gather", "tp", full, sharded, "backward"),
         ),
+    )
+
+
+def _looked_up(stack: Stack, full: Value, on: Value, sharded: Value) -> tuple[Collective, ...]:
+    """Every rank adds the rows it has; or the one that has all of them sends them."""
+    if stack.embedding == "broadcast":
+        return (Collective("embedding broadcast", "broadcast", "tp", full, on, "forward"),)
+    return (
+        Collective("embedding all-reduce", "all_reduce", "tp", full, on - sharded, "forward"),
+        Collective("embedding reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
     )
 
 

@@ -77,7 +77,7 @@ class Saved:
 @dataclass(frozen=True)
 class Collective:
     name: str
-    op: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+    op: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send"]
     axis: Axis
     bytes: Value
     count: Value

@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import prod
 
 import numpy as np
+from msgspec.structs import replace
 
 from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
 from shardwise.spec.model import Model
@@ -39,6 +40,36 @@ class Counts:
 
 
 NOTHING = Counts()
+
+
+def rows_and_width(tensor: Tensor, layout: Layout) -> tuple[Numbers, Numbers]:
+    """Of a rank's piece of a tensor: its first dimension, and the elements in each row."""
+    rows, width = tensor.shape[0] + 0.0 * layout.tp, prod(tensor.shape[1:]) + 0.0 * layout.tp
+    if tensor.split == "expert":
+        return rows / np.minimum(layout.ep, rows), width / layout.etp
+    if tensor.split == "row":
+        return rows, width / layout.tp
+    if tensor.split in ("none", "first"):
+        return rows, width
+    return rows / (np.minimum(layout.tp, tensor.pieces) if tensor.pieces else layout.tp), width
+
+
+def on_first_rank(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The vocabulary table is not cut: the first tensor-parallel rank has it."""
+    return tuple(replace(t, split="first") if t.split == "vocab" else t for t in tensors)
+
+
+def filled_shards(tensors: Iterable[Tensor], layout: Layout) -> tuple[Numbers, Numbers]:
+    """Elements of one rank's shard, dense and expert, where every tensor is filled up to a multiple of the ranks along
+    its first dimension (FSDP2)."""
+    dense, expert = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
+    for tensor in tensors:
+        rows, width = rows_and_width(tensor, layout)
+        if tensor.split == "expert":
+            expert = expert + np.ceil(rows / layout.expert_shard) * width
+        else:
+            dense = dense + np.ceil(rows / layout.shard) * width
+    return dense, expert
 
 
 @dataclass(frozen=True)
@@ -92,9 +123,28 @@ def counts_of(model: Model) -> ModelCounts:
     )
 
 
+def stage_shards(model: Model, layout: Layout, stages: Stages, *, cut_table: bool) -> tuple[Grid, Grid]:
+    """As `filled_shards`, on each evaluated stage."""
+    embedding = embedding_tensors(model) if cut_table else on_first_rank(embedding_tensors(model))
+    alone = (stages.first > 0) & (stages.last > 0)
+    table = embedding_tensors(model)[:1] if model.tied else ()
+    parts = [
+        (embedding, stages.first),
+        (head_tensors(model), stages.last),
+        (table, np.where(alone, 0.0, stages.last)),
+        *((layer_tensors(model, kind), number) for kind, number in enumerate(stages.kinds)),
+    ]
+    dense, expert = np.zeros_like(stages.index), np.zeros_like(stages.index)
+    for tensors, times in parts:
+        here = filled_shards(tensors, layout)
+        dense, expert = dense + times * here[0][:, None], expert + times * here[1][:, None]
+    return dense, expert
+
+
 def stage_parameters(counts: ModelCounts, layout: Layout, stages: Stages) -> tuple[Grid, Grid]:
     """Dense and expert parameters on one rank of each evaluated stage."""
-    alone = (layout.pp == 1)[:, None]
+    # a rank with both ends needs a tied table once
+    alone = (stages.first > 0) & (stages.last > 0)
     dense = stages.first * counts.embedding.dense_per_rank(layout)[:, None]
     dense = dense + stages.last * np.where(
         alone, counts.head_alone.dense_per_rank(layout)[:, None], counts.head.dense_per_rank(layout)[:, None]

@@ -10,6 +10,7 @@ from shardwise.runtime.parallel.products import Cut
 from shardwise.runtime.parallel.world import World
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
+from shardwise.spec.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -19,15 +20,17 @@ class Context:
     world: World
     cut: Cut
     seq: int
+    stack: Stack
+    """says how embedding and attention are cut"""
     seed: int = 0
     balance: float = 0.01
     """weight of the loss that keeps experts evenly used"""
-    across: str = "ring"
-    """how attention reaches over context-parallel ranks: ring, ulysses or gather"""
     capacity: float = 0.0
     """copies an expert takes from one rank, over an even share; 0: all of them"""
     drawn_here: bool = False
     """every rank draws its weights on its own device: quick, but other layouts start from others"""
+    ends_together: bool = False
+    """the embedding and the head are in two chunks of one rank"""
     even_routing: bool = False
     """every expert gets as many copies, whatever the router says"""
 
@@ -47,11 +50,11 @@ def positions_of(index: int, parts: int, seq: int, device: torch.device) -> Tens
 
 
 def context_of(
-    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, across: str = "ring",
-    even_routing: bool = False, drawn_here: bool = False,
+    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, stack: Stack,
+    even_routing: bool = False, ends_together: bool = False, drawn_here: bool = False,
 ) -> Context:  # fmt: skip
     cut = Cut(world.comm, world.tp, policy.sp and policy.tp > 1)
     return Context(
-        model, policy, world, cut, seq, seed, capacity=capacity, across=across, even_routing=even_routing,
-        drawn_here=drawn_here,
+        model, policy, world, cut, seq, stack, seed, capacity=capacity, even_routing=even_routing,
+        ends_together=ends_together, drawn_here=drawn_here,
     )  # fmt: skip

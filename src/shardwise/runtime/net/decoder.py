@@ -17,18 +17,26 @@ from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated, turns_at
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
+from shardwise.runtime.net.variants import broadcast_rows, gathered_heads
 from shardwise.runtime.parallel.products import Later, VocabularyLookup, VocabularyLoss, entering, leaving
 from shardwise.spec.model import Attention, Experts, FeedForward
 
 
 class Embedding(Part):
     def __init__(self, context: Context) -> None:
-        super().__init__(embedding_tensors(context.model), "embedding.", context)
+        self.broadcasts = context.stack.embedding == "broadcast" and context.cut.tp.size > 1
+        shapes = embedding_tensors(context.model)
+        if self.broadcasts and context.cut.tp.index:
+            shapes = tuple(shape for shape in shapes if shape.split != "vocab")
+        super().__init__(shapes, "embedding.", context)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[sequence, batch] -> [sequence or its shard, batch, width]"""
         cut = self.context.cut
-        x: Tensor = VocabularyLookup.apply(tokens, self.weight("token"), cut)
+        if self.broadcasts:
+            x = broadcast_rows(self.context, tokens, self.w("token.weight"))
+        else:
+            x = VocabularyLookup.apply(tokens, self.weight("token"), cut)
         if self.w("position.weight") is not None:
             at = self.context.positions
             at = at.chunk(cut.tp.size)[cut.tp.index] if cut.sp else at
@@ -75,14 +83,12 @@ class Block(Part):
 
     def _attention(self, a: Attention, x: Tensor) -> Tensor:
         cut = self.context.cut
-        q, k, v = (
-            y.view(*y.shape[:-1], -1, width)
-            for y, width in zip(
-                entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v")),
-                (a.head_dim, a.head_dim, a.value_dim),
-                strict=True,
-            )
-        )
+        q, k, v = entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v"))
+        if self.context.stack.attention_split == "gather-qk" and cut.tp.size > 1:
+            q, k = (gathered_heads(self.context, y, a.head_dim) for y in (q, k))
+        else:
+            q, k = (y.unflatten(-1, (-1, a.head_dim)) for y in (q, k))
+        v = v.unflatten(-1, (-1, a.value_dim))
         if a.qk_norm == "head":
             q = norm(q, *self.pair("q_norm"), self.context.model)
             k = norm(k, *self.pair("k_norm"), self.context.model)
@@ -129,17 +135,25 @@ class Head(Part):
         super().__init__(head_tensors(context.model), "head.", context)
         # its weight gradient is never put off: that would keep the logits' gradient
         self.cut = replace(context.cut, later=Later())
+        self.lender: tuple[Embedding, ...] = ()
         if own_table:
             (table,) = [t for t in embedding_tensors(context.model) if t.role == "token.weight"]
             self.add(table, "embedding.")
             self.mark_tied()
 
-    def forward(self, x: Tensor, targets: Tensor, table: Tensor | None = None) -> Tensor:
+    def borrow(self, embedding: Embedding) -> None:
+        """Uses the table of an embedding on the same rank; not as a module of its own, which would hold it twice."""
+        self.lender = (embedding,)
+
+    def _table(self) -> Tensor:
+        return self.lender[0].weight("token") if self.lender else self.weight("token")
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
         """The sum of the tokens' losses over the tokens of the whole batch."""
         context = self.context
         if self.w("final_norm.weight") is not None:
             x = norm(x, *self.pair("final_norm"), context.model)
-        weight = table if table is not None else self.weight("token" if context.model.tied else "head")
+        weight = self._table() if context.model.tied else self.weight("head")
         (logits,) = entering(x, self.cut, (weight, self.w("head.bias")))
         with kept_as("logits"):
             loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)
@@ -162,9 +176,11 @@ class Chunk(nn.Module):
                 for index in range(first, end)
             }
         )
-        tied = context.model.tied
-        self.head = Head(context, own_table=tied and not is_first) if is_last else None
-        if self.embedding is not None and tied and not is_last:
+        apart = context.model.tied and is_first != is_last and not context.ends_together
+        self.head = Head(context, own_table=apart) if is_last else None
+        if self.embedding is not None and self.head is not None:
+            self.head.borrow(self.embedding)
+        if self.embedding is not None and apart:
             self.embedding.mark_tied()
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
@@ -174,8 +190,7 @@ class Chunk(nn.Module):
             x = layer(x)
         if self.head is None:
             return x
-        table = self.embedding.weight("token") if self.embedding is not None and self.context.model.tied else None
-        loss: Tensor = self.head(x, targets, table)
+        loss: Tensor = self.head(x, targets)
         return loss
 
     @property

@@ -93,8 +93,9 @@ def routed(part: Part, weights: ExpertWeights, experts: Experts, x: Tensor) -> T
     context = part.context
     logits = F.linear(x.flatten(0, 1), *part.pair("router")).float()
     if context.even_routing:
-        copies = torch.arange(len(logits) * experts.top_k, device=logits.device)
-        chosen = (copies % experts.count).view(-1, experts.top_k)
+        copies = len(logits) * experts.top_k
+        first = _place(context, context.world.ep.index, context.world.etp.index) * copies
+        chosen = (torch.arange(first, first + copies, device=logits.device) % experts.count).view(-1, experts.top_k)
         best = logits.gather(-1, chosen)
     else:
         best, chosen = logits.topk(experts.top_k, dim=-1)
@@ -105,12 +106,7 @@ def routed(part: Part, weights: ExpertWeights, experts: Experts, x: Tensor) -> T
     if context.capacity:
         order = order[_within_capacity(chosen.flatten()[order], context.capacity * len(order) / experts.count)]
     token = order // experts.top_k
-    counts: Tensor | list[int]
-    if context.even_routing:
-        each, more = divmod(len(order), experts.count)
-        counts = [each + (e < more) for e in range(experts.count)]
-    else:
-        counts = torch.bincount(chosen.flatten()[order], minlength=experts.count)
+    counts = None if context.even_routing else torch.bincount(chosen.flatten()[order], minlength=experts.count)
     out = _visited(context, weights, experts, flat[token], shares.flatten()[order].unsqueeze(-1), counts)
     return torch.zeros_like(flat).index_put((token,), out.to(flat.dtype), accumulate=True).view_as(x)
 
@@ -135,12 +131,12 @@ def _balanced(context: Context, experts: Experts, x: Tensor, logits: Tensor, cho
 
 
 def _visited(
-    context: Context, weights: ExpertWeights, experts: Experts, sent: Tensor, shares: Tensor, counts: Tensor | list[int]
+    context: Context, weights: ExpertWeights, experts: Experts, sent: Tensor, shares: Tensor, counts: Tensor | None
 ) -> Tensor:
     """Copies sorted by expert -> the experts' outputs, in the same order. They cross to the expert's ranks first and
     are gathered there over those that hold a part of it each."""
     comm, ep, etp = context.world.comm, context.world.ep, context.world.etp
-    there, everyones = _flow(context, experts, counts)
+    there, everyones = _even_flow(context, experts, len(sent)) if counts is None else _flow(context, experts, counts)
     lengths = [sum(map(sum, rows)) for rows in everyones]
     here = [sum(row) for row in everyones[etp.index]]
 
@@ -156,14 +152,14 @@ def _visited(
     return Exchange.apply(out, comm, ep, here, there) if ep.size > 1 else out
 
 
-def _flow(context: Context, experts: Experts, counts: Tensor | list[int]) -> tuple[list[int], list[list[list[int]]]]:
+Flow = tuple[list[int], list[list[list[int]]]]
+
+
+def _flow(context: Context, experts: Experts, counts: Tensor) -> Flow:
     """Copies that go to each expert-parallel rank; and for each rank with a part of the experts that are here, the
     copies it takes from each expert-parallel rank for each expert."""
     comm, ep, etp = context.world.comm, context.world.ep, context.world.etp
     own = experts.count // ep.size
-    if isinstance(counts, list):
-        mine = counts[ep.index * own :][:own]
-        return [sum(counts[i * own :][:own]) for i in range(ep.size)], [[mine] * ep.size] * etp.size
     arriving = counts.view(ep.size, own)
     there = arriving.sum(1).tolist()
     if ep.size > 1:
@@ -172,3 +168,25 @@ def _flow(context: Context, experts: Experts, counts: Tensor | list[int]) -> tup
         everyones = comm.gathered(arriving.unsqueeze(0), replace(etp, axis=CONTROL))
         return there, everyones.tolist()
     return there, [arriving.tolist()]
+
+
+def _place(context: Context, ep: int, etp: int) -> int:
+    """Of a rank among those that share the experts: copies are dealt out to experts rank by rank."""
+    return ep * context.world.etp.size + etp
+
+
+def _even_flow(context: Context, experts: Experts, copies: int) -> Flow:
+    """The same, known without asking."""
+    ep, etp = context.world.ep, context.world.etp
+    own = experts.count // ep.size
+
+    def sent(source: int, part: int, owner: int) -> list[int]:
+        first = _place(context, source, part) * copies
+        # numbers below n that leave the rest e, less one
+        return [
+            sum(way * ((end - e - 1) // experts.count) for way, end in ((1, first + copies), (-1, first)))
+            for e in range(owner * own, owner * own + own)
+        ]
+
+    there = [sum(sent(ep.index, etp.index, owner)) for owner in range(ep.size)]
+    return there, [[sent(source, part, ep.index) for source in range(ep.size)] for part in range(etp.size)]

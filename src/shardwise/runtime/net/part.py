@@ -27,13 +27,15 @@ class Piece:
     """(axis, parts, which of them)"""
     partial: bool = False
     """every tensor-parallel rank has it whole but sees a part of its gradient"""
+    copies: int = 1
+    """tensor-parallel ranks that hold the same of it"""
+    copied: bool = False
+    """there are more of them than key/value heads: each of the copies sees a part of the gradient"""
     expert: bool = False
     tied: bool = False
     """first and last pipeline stage both hold it"""
-
-    @property
-    def copies_over_tp(self) -> bool:
-        return not self.cuts
+    lent: bool = False
+    """another chunk of this rank uses it too"""
 
     def of(self, whole: Tensor) -> Tensor:
         for axis, parts, index in self.cuts:
@@ -64,12 +66,17 @@ def piece_of(shape: Shape, prefix: str, context: Context) -> Piece:
         if shape.role != "expert.down.bias":
             cuts.append((inner, context.world.etp.size, context.world.etp.index))
         return Piece(name, shape.shape, tuple(c for c in cuts if c[1] > 1), expert=True)
+    if shape.role == "token.weight" and context.stack.embedding == "broadcast":
+        return Piece(name, shape.shape)
     axes = {"column": 0, "vocab": 0, "row": 1}
     if shape.split not in axes:
         # with sequence parallelism a rank sees its own tokens; a norm of heads sees its own heads in any case
         sees_part = context.cut.sp or shape.role.startswith(("q_norm", "k_norm"))
-        return Piece(name, shape.shape, partial=tp.size > 1 and sees_part)
-    return Piece(name, shape.shape, ((axes[shape.split], tp.size, tp.index),) if tp.size > 1 else ())
+        return Piece(name, shape.shape, partial=tp.size > 1 and sees_part, copies=tp.size)
+    parts = min(tp.size, shape.pieces or tp.size)
+    copies = tp.size // parts
+    cuts = ((axes[shape.split], parts, tp.index // copies),) if parts > 1 else ()
+    return Piece(name, shape.shape, cuts, copies=copies, copied=copies > 1)
 
 
 def initial(piece: Piece, role: str, context: Context) -> Tensor:
@@ -105,6 +112,11 @@ class Part(nn.Module):
         """Another stage holds the vocabulary table too."""
         name = attribute("token.weight")
         self.pieces[name] = replace(self.pieces[name], tied=True)
+
+    def mark_lent(self) -> None:
+        """Another chunk of this rank uses the vocabulary table too."""
+        name = attribute("token.weight")
+        self.pieces[name] = replace(self.pieces[name], lent=True)
 
     def w(self, role: str) -> Tensor | None:
         return getattr(self, attribute(role), None)

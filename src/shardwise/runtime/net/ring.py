@@ -3,9 +3,9 @@
 The forward keeps the block that arrived last instead of its own: sent back the other way round in the backward, beside
 its gradient, it visits every rank and ends where it belongs, so no message carries a gradient alone.
 
-A rank holds a piece from the front of the sequence and its mirror from the back. Of a block that comes from a rank before
-it all its queries see the front piece, of one from a rank behind it the queries of the back piece see all: half of the
-square either way, and the causal triangle of its own block. Nothing else is computed.
+A rank holds a piece from the front of the sequence and its mirror from the back. Of a block that comes from a rank
+before it all its queries see the front piece, of one from a rank behind it the queries of the back piece see all: half
+of the square either way, and the causal triangle of its own block. Nothing else is computed.
 """
 
 from typing import Any

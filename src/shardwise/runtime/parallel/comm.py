@@ -115,6 +115,13 @@ class Comm:
             dist.all_to_all_single(parts, x.contiguous(), [own] * group.size, list(lengths), group=group.handle)
             return parts.view(group.size, own, *x.shape[1:]).sum(0)
 
+    def broadcast(self, x: Tensor, group: Group) -> Tensor:
+        """From the group's first rank, in place."""
+        if group.size > 1:
+            with self._recorded(group, "broadcast", x):
+                dist.broadcast(x, src=group.ranks[0], group=group.handle)
+        return x
+
     def exchanged(
         self, x: Tensor, group: Group, sent: Sequence[int] | None = None, received: Sequence[int] | None = None
     ) -> Tensor:

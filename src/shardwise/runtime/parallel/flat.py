@@ -162,7 +162,7 @@ class Flat:
             if self.overlap_backward and message.missing == 0 and not message.late and message.sent is None:
                 message.sent = self._send(message)
 
-    def finish(self) -> None:
+    def finish(self, *, last: bool) -> None:
         """After the backward pass: sums over other axes, then whatever has not left yet, then waits for all of it."""
         if self.widens:
             for h in self.held:
@@ -187,13 +187,19 @@ class Flat:
             self.sums.clear()
             for h in self.held:
                 h.parameter.grad = None
+            if last and self.held[0].piece.tied:
+                # the other end reduces other micro-batches meanwhile: only the step's sums can be added up
+                with self.world.comm.during("step"):
+                    sum_over(self.world.comm, self.world.ends, [self.gradients])
         self.armed = False
 
     def _sum_late(self) -> None:
         comm, world = self.world.comm, self.world
         with comm.during("step"):
             sum_over(comm, world.tp, [self._grad(h) for h in self.held if h.piece.partial])
-            sum_over(comm, world.ends, [self._grad(h) for h in self.held if h.piece.tied])
+            sum_over(comm, world.kv, [self._grad(h) for h in self.held if h.piece.copied])
+            if self.zero < 2:
+                sum_over(comm, world.ends, [self._grad(h) for h in self.held if h.piece.tied])
 
     def _send(self, message: Message) -> tuple[Pending, Tensor | None]:
         comm = self.world.comm
@@ -280,7 +286,7 @@ def _spans(ordered: list[Held]) -> list[Span]:
 def sum_over(comm: Comm, group: Group, grads: list[Tensor | None]) -> None:
     """One message for all of them; in place."""
     tensors = [g for g in grads if g is not None]
-    if group.size == 1 or not tensors:
+    if group.size == 1 or not sum(t.numel() for t in tensors):
         return
     joined = comm.all_reduce(torch.cat([t.flatten() for t in tensors]), group)
     for tensor, part in zip(tensors, torch.split(joined, [t.numel() for t in tensors]), strict=True):

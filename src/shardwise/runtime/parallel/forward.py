@@ -15,7 +15,9 @@ def forward_only(pipeline: Pipeline, batch: Batch, micro_batches: int) -> Tensor
     """The sum of the losses seen here."""
     world = pipeline.world
     comm, here = world.comm, world.stage
-    mine = sorted((stage, chunk) for (rank, chunk), stage in pipeline.stage_of.items() if rank == here)
+    # a model that is held twice, from both ends, is passed once
+    chunks = ((chunk, stage) for (rank, chunk), stage in pipeline.stage_of.items() if rank == here)
+    mine = sorted((stage, chunk) for chunk, stage in chunks if pipeline.line(chunk) == 0)
     loss, sent = torch.zeros((), device=pipeline.like.device), list[Pending]()
     kept: dict[int, Tensor] = {}
     with torch.no_grad(), comm.during("forward"):
@@ -27,10 +29,10 @@ def forward_only(pipeline: Pipeline, batch: Batch, micro_batches: int) -> Tensor
                 y = pipeline.chunks[chunk](x, targets)
                 if stage == pipeline.last:
                     loss += y
-                elif pipeline.place[stage + 1][0] == here:
+                elif pipeline.rank_of[stage + 1, 0] == here:
                     kept[stage + 1] = y
                 else:
-                    channel = pipeline.channels["forward", here, pipeline.place[stage + 1][0]]
+                    channel = pipeline.channels["forward", here, pipeline.rank_of[stage + 1, 0]]
                     sent.append(comm.start_send(y.contiguous(), channel.peer, channel.group))
     for pending in sent:
         pending.wait()
@@ -39,7 +41,7 @@ def forward_only(pipeline: Pipeline, batch: Batch, micro_batches: int) -> Tensor
 
 
 def _taken(pipeline: Pipeline, stage: int) -> Tensor:
-    channel = pipeline.channels["forward", pipeline.place[stage - 1][0], pipeline.world.stage]
+    channel = pipeline.channels["forward", pipeline.rank_of[stage - 1, 0], pipeline.world.stage]
     return pipeline.world.comm.received(pipeline.like, channel.peer, channel.group)
 
 

@@ -25,8 +25,8 @@ class Held:
 
     @property
     def late(self) -> bool:
-        """Its gradient is summed over other ranks first, after the backward pass."""
-        return self.piece.partial or self.piece.tied
+        """Its gradient is summed over other ranks first, or comes from several chunks: after the backward pass."""
+        return self.piece.partial or self.piece.copied or self.piece.tied or self.piece.lent
 
 
 @dataclass(frozen=True)

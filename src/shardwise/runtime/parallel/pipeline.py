@@ -13,6 +13,7 @@ from torch import Tensor
 
 from shardwise.runtime.net.decoder import Chunk
 from shardwise.runtime.parallel.comm import Comm, Group, Pending
+from shardwise.runtime.parallel.flat import sum_over
 from shardwise.runtime.parallel.products import Later, Owed
 from shardwise.runtime.parallel.sync import Sync
 from shardwise.runtime.parallel.world import World, group_of
@@ -73,13 +74,14 @@ class Pipeline:
         schedule = schedules()[policy.schedule]
         self.orders = schedule.order(policy.pp, policy.vpp, micro_batches)
         self.mine = self.orders[world.stage]
-        self.place = {
-            schedule.stage(rank, chunk, policy.pp, policy.vpp): (rank, chunk)
+        self.stage_of = {
+            (rank, chunk): schedule.stage(rank, chunk, policy.pp, policy.vpp)
             for rank in range(policy.pp)
-            for chunk in range(policy.vpp)
+            for chunk in range(len(chunks))
         }
-        self.stage_of = {place: stage for stage, place in self.place.items()}
-        self.last = len(self.place) - 1
+        self.both_ends = schedule.both_ends
+        self.rank_of = {(stage, self.line(chunk)): rank for (rank, chunk), stage in self.stage_of.items()}
+        self.last = max(self.stage_of.values())
         self.done: list[Done] = []
         self.kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         """input and output of each chunk and micro-batch that waits for its backward"""
@@ -88,6 +90,10 @@ class Pipeline:
         """what one chunk of this rank has for another: direction, stage, micro-batch"""
         self.channels = self._channels()
 
+    def line(self, chunk: int) -> int:
+        """Chunks that hand their results to each other; from both ends there are two such lines."""
+        return chunk if self.both_ends else 0
+
     def _channels(self) -> dict[tuple[str, int, int], Channel]:
         """By direction, sender and receiver (pipeline ranks)."""
         routes: dict[tuple[str, int, int], list[Key]] = {}
@@ -95,9 +101,12 @@ class Pipeline:
             for action in order:
                 stage = self.stage_of[rank, action.chunk]
                 target = self._target(action, stage)
-                if target is not None and self.place[target][0] != rank:
+                if target is None:
+                    continue
+                receiver = self.rank_of[target, self.line(action.chunk)]
+                if receiver != rank:
                     way = "forward" if action.kind == "F" else "backward"
-                    routes.setdefault((way, rank, self.place[target][0]), []).append((target, action.micro_batch))
+                    routes.setdefault((way, rank, receiver), []).append((target, action.micro_batch))
         here, stride = self.world.stage, self.world.size // self.world.policy.pp
         found = {}
         for (way, sender, receiver), keys in sorted(routes.items()):
@@ -136,6 +145,10 @@ class Pipeline:
         with comm.during("backward"):
             for sync in self.syncs:
                 sync.finish(True)
+        with comm.during("step"):
+            # both ranks of a mirror take the stages they share in the same order
+            for chunk in sorted(range(len(self.syncs)), key=lambda c: self.stage_of[self.world.stage, c]):
+                sum_over(comm, self.world.mirror, [local.grad for local in self.syncs[chunk].locals()])
         return loss
 
     def _back(self, action: Action, *, last: bool) -> None:
@@ -159,30 +172,30 @@ class Pipeline:
     def _forward(self, action: Action, batch: Batch) -> Tensor:
         stage = self.stage_of[self.world.stage, action.chunk]
         tokens, targets = batch(action.micro_batch)
-        x = tokens if stage == 0 else self._taken("forward", stage - 1, stage, action.micro_batch).requires_grad_()
+        x = tokens if stage == 0 else self._taken("forward", stage - 1, stage, action).requires_grad_()
         y: Tensor = self.chunks[action.chunk](x, targets)
         if stage < self.last:
-            self._give("forward", stage + 1, action.micro_batch, y.detach())
+            self._give("forward", stage + 1, action, y.detach())
         self.kept[action.chunk, action.micro_batch] = x, y
         return y
 
     def _backward(self, action: Action, x: Tensor, y: Tensor) -> None:
         stage = self.stage_of[self.world.stage, action.chunk]
-        grad = None if stage == self.last else self._taken("backward", stage + 1, stage, action.micro_batch)
+        grad = None if stage == self.last else self._taken("backward", stage + 1, stage, action)
         torch.autograd.backward(y, grad)
         if stage > 0:
             assert x.grad is not None
-            self._give("backward", stage - 1, action.micro_batch, x.grad)
+            self._give("backward", stage - 1, action, x.grad)
 
-    def _give(self, way: str, target: int, micro_batch: int, x: Tensor) -> None:
-        receiver = self.place[target][0]
+    def _give(self, way: str, target: int, action: Action, x: Tensor) -> None:
+        receiver = self.rank_of[target, self.line(action.chunk)]
         if receiver == self.world.stage:
-            self.kept_here[way, target, micro_batch] = x
+            self.kept_here[way, target, action.micro_batch] = x
         else:
             self.channels[way, self.world.stage, receiver].send(x)
 
-    def _taken(self, way: str, source: int, stage: int, micro_batch: int) -> Tensor:
-        sender = self.place[source][0]
+    def _taken(self, way: str, source: int, stage: int, action: Action) -> Tensor:
+        sender = self.rank_of[source, self.line(action.chunk)]
         if sender == self.world.stage:
-            return self.kept_here.pop((way, stage, micro_batch))
-        return self.channels[way, sender, self.world.stage].take((stage, micro_batch), self.like)
+            return self.kept_here.pop((way, stage, action.micro_batch))
+        return self.channels[way, sender, self.world.stage].take((stage, action.micro_batch), self.like)

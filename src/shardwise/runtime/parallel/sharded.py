@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
@@ -22,7 +23,7 @@ from shardwise.runtime.net.experts import ExpertWeights
 from shardwise.runtime.parallel.comm import Comm, Group
 from shardwise.runtime.parallel.flat import sum_over
 from shardwise.runtime.parallel.held import Held, Local, Span, held_by
-from shardwise.runtime.parallel.world import World
+from shardwise.runtime.parallel.world import World, pretended
 from shardwise.spec.job import Precision
 
 
@@ -84,18 +85,21 @@ class Sharded:
         tied = chunk.embedding is not None and chunk.head is not None and chunk.context.model.tied
         for part in reversed(chunk.parts):
             # a table that embedding and head share has to lie in the unit around both
-            if not (tied and part in (chunk.embedding, chunk.head)):
+            if part.pieces and not (tied and part in (chunk.embedding, chunk.head)):
                 self._unit(part, self._group(part), meshes)
         self._unit(chunk, world.shard, meshes)
+        if self.staged:
+            self._hold()
 
     def _group(self, part: nn.Module) -> Group:
         return self.world.expert_shard if isinstance(part, ExpertWeights) else self.world.shard
 
     def _unit(self, module: nn.Module, group: Group, meshes: dict[tuple[int, ...], DeviceMesh]) -> None:
         if group.ranks not in meshes:
-            handles = [group.handle or dist.new_group([r]) for r in range(self.world.size if group.size == 1 else 1)]
-            handle = handles[self.world.rank if group.size == 1 else 0]
-            meshes[group.ranks] = DeviceMesh.from_group(handle, self.world.device.type)
+            handle = group.handle or self._alone()
+            # a mesh reads its ranks from a tensor, which must have values in a fake world too
+            with unset_fake_temporarily():
+                meshes[group.ranks] = DeviceMesh.from_group(handle, self.world.device.type)
         unit = fully_shard(
             module, mesh=meshes[group.ranks], reshard_after_forward=not self.staged,
             mp_policy=mixed_precision(self.precision),
@@ -107,25 +111,37 @@ class Sharded:
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)
 
+    def _alone(self) -> dist.ProcessGroup:
+        """A group of this rank only; all ranks take part in making everyone's."""
+        rank = self.world.rank
+        made = {r: dist.new_group([r]) for r in range(self.world.size) if r == rank or not pretended()}
+        found: dist.ProcessGroup = made[rank]
+        return found
+
     @property
     def module(self) -> FSDPModule:
         assert isinstance(self.chunk, FSDPModule)
         return self.chunk
 
     def begin(self, _: bool, /) -> None:
-        if self.staged:
-            self.module.set_is_last_backward(False)
-            self.module.set_requires_gradient_sync(False)
-            self.module.set_reshard_after_backward(False)
+        """Nothing: a backward may also come in two halves, and no half of one may send anything."""
+
+    def _hold(self) -> None:
+        """Until the last micro-batch."""
+        self.module.set_is_last_backward(False)
+        self.module.set_requires_gradient_sync(False)
+        self.module.set_reshard_after_backward(False)
 
     def finish(self, last: bool, /) -> None:
         if not last:
             return
         if self.staged:
             self._reduce_now()
+            self._hold()
         comm, world = self.world.comm, self.world
         with comm.during("step"):
             sum_over(comm, world.tp, [self._grad(h) for h in self.held if h.piece.partial])
+            sum_over(comm, world.kv, [self._grad(h) for h in self.held if h.piece.copied])
             sum_over(comm, world.ends, [self._grad(h) for h in self.held if h.piece.tied])
             sum_over(comm, world.replica, [self._grad(h) for h in self.held if not h.piece.expert])
             sum_over(comm, world.expert_replica, [self._grad(h) for h in self.held if h.piece.expert])

@@ -39,7 +39,7 @@ class Sync(Protocol):
 
 
 class Flats:
-    """ZeRO 0, 1 or 2: one buffer for dense parameters, one for experts."""
+    """ZeRO 0, 1 or 2: one buffer for dense parameters, one for experts; with ZeRO 2 one for a table both ends hold."""
 
     def __init__(self, flats: list[Flat]) -> None:
         self.flats = flats
@@ -48,9 +48,9 @@ class Flats:
         for flat in self.flats:
             flat.begin(sync=last)
 
-    def finish(self, _: bool, /) -> None:
+    def finish(self, last: bool, /) -> None:
         for flat in self.flats:
-            flat.finish()
+            flat.finish(last=last)
 
     def locals(self) -> list[Local]:
         return [local for flat in self.flats for local in flat.locals()]
@@ -78,12 +78,12 @@ def sync_of(chunk: Chunk, world: World, precision: Precision, stack: Stack) -> S
     if zero == 3 and world.dp.size > 1:
         return Sharded(chunk, world, precision)
     held = held_by(chunk)
-    flats = []
-    for expert in (False, True):
-        kind = [h for h in held if h.piece.expert == expert]
-        if kind:
-            flats.append(_flat(kind, world, precision, stack, expert=expert))
-    return Flats(flats)
+    apart = zero == 2 and world.shard.size > 1
+    tied = [h for h in held if apart and h.piece.tied]
+    dense = [h for h in held if not h.piece.expert and h not in tied]
+    experts = [h for h in held if h.piece.expert]
+    kinds = [(dense, False), (tied, False), (experts, True)]
+    return Flats([_flat(kind, world, precision, stack, expert=expert) for kind, expert in kinds if kind])
 
 
 def _flat(held: list[Held], world: World, precision: Precision, stack: Stack, *, expert: bool) -> Flat:

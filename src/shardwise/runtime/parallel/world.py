@@ -14,6 +14,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from shardwise.runtime.parallel.comm import CONTROL, Comm, Group
+from shardwise.schedules import schedules
 from shardwise.spec.policy import Policy
 
 Table = NDArray[np.int64]
@@ -41,6 +42,10 @@ class World:
     expert_shard: Group
     """those of them over which ZeRO shards"""
     expert_replica: Group
+    kv: Group
+    """tensor-parallel ranks with the same key/value heads"""
+    mirror: Group
+    """the two ranks that hold the same stages, where micro-batches enter at both ends"""
     ends: Group
     """first and last stage, which both hold a tied vocabulary table"""
     everyone: Group
@@ -61,7 +66,9 @@ def etp_of(policy: Policy) -> int:
     return policy.etp or (1 if policy.ep > 1 else policy.tp)
 
 
-def world_of(policy: Policy, device: torch.device, loss_tokens: int, wait: timedelta = WAIT) -> World:
+def world_of(
+    policy: Policy, device: torch.device, loss_tokens: int, wait: timedelta = WAIT, kv_copies: int = 1
+) -> World:
     """Every rank of the initialised process group calls this with the same policy."""
     size, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
     if size != policy.gpus:
@@ -92,9 +99,17 @@ def world_of(policy: Policy, device: torch.device, loss_tokens: int, wait: timed
         shard=lines("dp", data, 2), replica=lines("dp", data, 1),
         ep=lines("ep", owners, 2), etp=lines("etp", owners, 3), edp=lines("dp", owners, 1),
         expert_shard=lines("dp", experts, 2), expert_replica=lines("dp", experts, 1),
+        kv=lines("tp", table.reshape(policy.pp, -1, kv_copies), 2),
+        mirror=_mirror(table, rank, wait, schedules()[policy.schedule].both_ends),
         ends=_ends(table, rank, wait), everyone=_group(CONTROL, table.reshape(1, -1), rank, wait),
         stage=place[0], data_index=place[1], loss_tokens=loss_tokens, wait=wait,
     )  # fmt: skip
+
+
+def _mirror(table: Table, rank: int, wait: timedelta, both_ends: bool) -> Group:
+    half = table.shape[0] // 2
+    pairs = np.stack([table[:half], table[::-1][:half]], -1).reshape(-1, 2) if both_ends else table.reshape(-1, 1)
+    return _group("pp", pairs, rank, wait)
 
 
 def _ends(table: Table, rank: int, wait: timedelta) -> Group:
@@ -109,7 +124,13 @@ def group_of(axis: str, rows: Sequence[tuple[int, ...]], rank: int, wait: timede
     """The row with this rank; all ranks call this with the same rows, since torch numbers its groups by their order."""
     found = Group(axis, (rank,), 0)
     for ranks in rows:
-        handle = dist.new_group(list(ranks), timeout=wait) if len(ranks) > 1 else None
-        if rank in ranks:
+        mine = rank in ranks
+        handle = dist.new_group(list(ranks), timeout=wait) if len(ranks) > 1 and (mine or not pretended()) else None
+        if mine:
             found = Group(axis, ranks, ranks.index(rank), handle)
     return found
+
+
+def pretended() -> bool:
+    """No other rank is there, so groups of others are not made: there may be very many."""
+    return dist.is_initialized() and dist.get_backend() == "fake"

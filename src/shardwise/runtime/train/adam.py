@@ -64,11 +64,10 @@ class FlatAdam(torch.optim.Optimizer):
         facts = [group["lr"], group["weight_decay"], beta1, beta2, 1 - beta1**done, 1 - beta2**done, group["eps"]]
         numbers = torch.cat([self.shrink.view(1).to(tensor.device), moved(torch.tensor(facts), tensor.device)])
         copy = self.copies.get(tensor)
-        columns = (tensor, copy, tensor.grad, state["exp_avg"], state["exp_avg_sq"])
+        assert tensor.grad is not None
+        columns = (tensor, tensor.grad, state["exp_avg"], state["exp_avg_sq"])
         for first in range(0, len(tensor), PIECE):
-            value, copied, grad, mean, square = (
-                None if column is None else column[first : first + PIECE] for column in columns
-            )
-            assert value is not None and grad is not None and mean is not None and square is not None
+            value, grad, mean, square = (column[first : first + PIECE] for column in columns)
+            copied = None if copy is None else copy[first : first + PIECE]
             run = _piece if first + PIECE <= len(tensor) else _rest
             run(value, copied, grad, mean, square, numbers, self.decoupled)

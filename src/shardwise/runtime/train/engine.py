@@ -18,7 +18,7 @@ from shardwise.runtime.train.task import Task, checked
 class Engine:
     def __init__(self, task: Task, device: torch.device, settings: OptimizerSettings, wait: timedelta = WAIT) -> None:
         self.task = checked(task)
-        self.world: World = world_of(task.policy, device, task.job.step_tokens, wait)
+        self.world: World = world_of(task.policy, device, task.job.step_tokens, wait, task.kv_copies)
         self.context: Context = context_of(
             task.model,
             task.policy,
@@ -26,9 +26,10 @@ class Engine:
             task.job.seq,
             seed=task.seed,
             capacity=task.capacity,
-            across=task.across,
+            stack=task.stack,
             drawn_here=task.drawn_here,
             even_routing=task.even_routing,
+            ends_together=task.ends_together,
         )
         self.chunks = self._chunks()
         self.syncs: list[Sync] = [sync_of(c, self.world, task.job.precision, task.stack) for c in self.chunks]
@@ -44,7 +45,18 @@ class Engine:
             stage = task.stage(here, index)
             ends = {"is_first": stage == 0, "is_last": stage == task.pieces - 1}
             found.append(Chunk(self.context, *ranges[stage], recomputed=recomputed, **ends))
+        if task.ends_together and task.model.tied:
+            self._share_table(found)
         return found
+
+    @staticmethod
+    def _share_table(chunks: list[Chunk]) -> None:
+        """A rank with the embedding in one chunk and the head in another holds a tied table once."""
+        for lender in chunks:
+            for borrower in chunks:
+                if lender.embedding is not None and borrower.head is not None and lender is not borrower:
+                    borrower.head.borrow(lender.embedding)
+                    lender.embedding.mark_lent()
 
     def _between(self) -> Tensor:
         """As much of an activation between two stages as its receiver must know."""

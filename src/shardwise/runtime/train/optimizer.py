@@ -102,9 +102,8 @@ class LocalOptimizer:
                 continue
             for span in local.spans:
                 piece = span.held.piece
-                over_tp = self.world.tp.size if not piece.cuts and not piece.expert else 1
                 parts.append(local.grad[span.at : span.at + span.length])
-                copies.append(local.copies * over_tp * (2 if piece.tied else 1))
+                copies.append(local.copies * piece.copies * (2 if piece.tied else 1) * self.world.mirror.size)
         total = torch.zeros((), dtype=torch.float64, device=self.world.device)
         if parts:
             norms = torch.stack(torch._foreach_norm(parts, dtype=torch.float32)).double()
@@ -139,6 +138,15 @@ class LocalOptimizer:
             {name: value for name, value in self.inner.state[t].items() if value is not None and value.shape == t.shape}
             for t in self.tensors
         ]
+
+
+def moment_names(settings: OptimizerSettings) -> list[str]:
+    """Of what an optimizer keeps for each parameter, in its shape: asked of a step on two numbers."""
+    values = torch.zeros(2)
+    values.grad = torch.ones(2)
+    optimizer = _optimizer([values], settings, fused=False)
+    optimizer.step()
+    return [name for name, value in optimizer.state[values].items() if value is not None and value.shape == (2,)]
 
 
 def _flat(tensors: list[Tensor], copies: dict[Tensor, Tensor], settings: OptimizerSettings) -> FlatAdam:

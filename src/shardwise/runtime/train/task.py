@@ -7,7 +7,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwise.registry import closest
 from shardwise.runtime.parallel.world import etp_of
 from shardwise.runtime.train.limits import one_of, require
 from shardwise.runtime.train.optimizer import OptimizerSettings
@@ -19,7 +18,6 @@ from shardwise.spec.stack import Stack
 from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
 
-ACROSS = ("ring", "ulysses", "gather")
 DECAYS = ("constant", "cosine", "linear", "wsd")
 PRECISIONS = ("fp32", "bf16", "bf16-pure", "fsdp-mixed", "fsdp-mixed-reduce32")
 
@@ -36,8 +34,6 @@ class Task(Struct, frozen=True, kw_only=True):
     """copies an expert takes from one rank, over an even share; 0: all of them"""
     even_routing: bool = False
     """every expert gets as many copies, whatever the router says: what is predicted"""
-    across: str = "ring"
-    """how attention reaches over context-parallel ranks; the planner prices the ring"""
     drawn_here: bool = False
     """weights are drawn on the device, other ones in every layout: for measurements of large models"""
 
@@ -48,6 +44,26 @@ class Task(Struct, frozen=True, kw_only=True):
     @property
     def pieces(self) -> int:
         return self.policy.pp * self.policy.vpp
+
+    @property
+    def both_ends(self) -> bool:
+        return schedules()[self.policy.schedule].both_ends
+
+    @property
+    def chunks(self) -> int:
+        """Parts of the model on one rank."""
+        return 2 if self.both_ends else self.policy.vpp
+
+    @property
+    def kv_copies(self) -> int:
+        """Tensor-parallel ranks that hold the same key/value heads."""
+        heads = [kind.attention.kv_heads for kind in self.model.kinds if kind.attention]
+        return max((self.policy.tp // min(self.policy.tp, few) for few in heads), default=1)
+
+    @property
+    def ends_together(self) -> bool:
+        """The first pipeline rank has the embedding in one chunk and the head in another."""
+        return self.policy.pp > 1 and self.chunks > 1 and self.stage(0, self.chunks - 1) == self.pieces - 1
 
     def stage(self, rank: int, chunk: int) -> int:
         """Which of the model's pieces a pipeline rank's chunk is."""
@@ -62,9 +78,11 @@ class Task(Struct, frozen=True, kw_only=True):
 
     def recomputed(self, rank: int) -> list[int]:
         """Layers of each chunk of a pipeline rank whose forward is repeated: the first ones."""
-        left = self.policy.recompute_layers if self.policy.recompute_layers >= 0 else self.model.layers
-        found = []
-        for chunk in range(self.policy.vpp):
+        most = self.policy.recompute_layers if self.policy.recompute_layers >= 0 else self.model.layers
+        left, found = most, list[int]()
+        for chunk in range(self.chunks):
+            # two directions are two models
+            left = most if self.both_ends else left
             first, end = self.ranges()[self.stage(rank, chunk)]
             found.append(min(left, end - first) if self.policy.recompute != "none" else 0)
             left -= found[-1]
@@ -147,7 +165,7 @@ def read_order(path: Path) -> Order:
 
 def checked(task: Task) -> Task:
     """Refuses what the planner can price but no part of the runtime executes."""
-    policy, precision, schedule = task.policy, task.job.precision, schedules()[task.policy.schedule]
+    policy, precision = task.policy, task.job.precision
     if precision.name not in PRECISIONS:
         raise ValueError(f"precision: {precision.name} cannot be run; write {', '.join(PRECISIONS)}")
     sharded = policy.zero == 3 and policy.dp * policy.cp > 1
@@ -157,16 +175,6 @@ def checked(task: Task) -> Task:
         raise ValueError(f"precision: {precision.name} with zero 3 cannot be run; write fsdp-mixed-reduce32")
     if policy.offload != "none":
         raise ValueError(f"offload: {policy.offload} cannot be run; write --offload none")
-    if schedule.both_ends:
-        raise ValueError(
-            f"schedule: {policy.schedule} holds the model twice and cannot be run; write dualpipe_v or zb_v"
-        )
-    folded = policy.vpp > 1 and task.stage(0, 1) != policy.pp
-    if task.model.tied and policy.pp > 1 and (policy.zero == 2 or folded):
-        raise ValueError(
-            f"schedule: {policy.schedule} with zero {policy.zero} cannot be run with tied vocabulary tables; "
-            "write 1f1b or interleaved, and a zero other than 2"
-        )
     experts = any(kind.experts for kind in task.model.kinds)
     if task.even_routing and task.capacity:
         raise ValueError(f"capacity: {task.capacity:g} with even routing means nothing; write --capacity 0")
@@ -174,15 +182,24 @@ def checked(task: Task) -> Task:
         _expert_shards(policy)
     if any(layer.attention and 0 < layer.attention.window < task.job.seq for layer in task.model.kinds):
         raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
-    if task.across not in ACROSS:
-        raise ValueError(f"across: {task.across!r} is unknown; {closest(task.across, list(ACROSS))}")
     _decoder(task)
-    heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
-    if task.across == "ulysses" and heads // policy.tp % policy.cp:
-        raise ValueError(
-            f"across: ulysses needs cp {policy.cp} to divide {heads // policy.tp} key/value heads of a rank"
-        )
+    _variants(task)
     return task
+
+
+def _variants(task: Task) -> None:
+    policy, stack = task.policy, task.stack
+    heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
+    if stack.across == "ulysses" and policy.cp > 1 and max(heads // policy.tp, 1) % policy.cp:
+        raise ValueError(
+            f"across: ulysses needs cp {policy.cp} to divide {max(heads // policy.tp, 1)} key/value heads of a rank"
+        )
+    if stack.attention_split == "gather-qk" and heads % policy.tp:
+        raise ValueError(f"attention-split: gather-qk needs tp {policy.tp} to divide {heads} key/value heads")
+    if stack.embedding == "broadcast" and task.model.tied:
+        raise ValueError(f"embedding: {task.model.name}'s head needs its table cut; write --embedding vocab")
+    if stack.embedding == "broadcast" and task.job.precision.name != "fp32":
+        raise ValueError("embedding: broadcast runs in fp32 only; write --precision fp32")
 
 
 def _expert_shards(policy: Policy) -> None:
@@ -206,8 +223,14 @@ def _decoder(task: Task) -> None:
             )
         if layer.norms not in (2, 4):
             raise ValueError(f"model: {model.name} has {layer.norms} norms a layer; this runtime runs 2 or 4")
-        if a.kv_heads % policy.tp:
-            raise ValueError(f"tp: {policy.tp} does not divide {a.kv_heads} key/value heads; write a divisor")
+        if a.kv_heads % policy.tp and policy.tp % a.kv_heads:
+            raise ValueError(
+                f"tp: {policy.tp} neither divides {a.kv_heads} key/value heads nor is a multiple of them; write either"
+            )
+        if policy.tp // min(policy.tp, a.kv_heads) != task.kv_copies:
+            raise ValueError(f"tp: {policy.tp} copies key/value heads in some layers only; write a smaller tp")
+        if a.heads % policy.tp:
+            raise ValueError(f"tp: {policy.tp} does not divide {a.heads} heads; write a divisor")
         if layer.experts is not None and (layer.experts.bias or layer.experts.router_bias):
             raise ValueError(f"model: {model.name} has experts with biases, which this runtime lacks")
         if layer.experts is not None and policy.tp > 1 and not policy.sp:

@@ -1,0 +1,79 @@
+"""The same program on a process group that pretends and on tensors without values: any rank of a world of any size.
+
+Messages are recorded, not sent; tensors have shapes and dtypes but no memory, so a large model fits. What follows from
+values cannot be tried: losses mean nothing, and routing is forced to be even.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+from msgspec.structs import replace
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from shardwise.runtime.parallel.pipeline import Batch
+from shardwise.runtime.tracked import Tracker
+from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.optimizer import OptimizerSettings, moment_names
+from shardwise.runtime.train.record import Recording, memory_by_kind
+from shardwise.runtime.train.task import Order, Task, checked
+
+CPU = torch.device("cpu")
+
+
+@contextmanager
+def fake_world(rank: int, ranks: int) -> Iterator[None]:
+    """torch's process group that pretends: this process is one of so many ranks."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def fake_recordings(order: Order, ranks: Sequence[int] | None = None) -> list[Recording]:
+    """One step of these ranks, or of one of each pipeline stage: the others of a stage do the same."""
+    task = checked(order.task)
+    if any(kind.experts for kind in task.model.kinds):
+        task = replace(task, even_routing=True)
+    world = task.policy.gpus
+    for rank in ranks or ():
+        if not 0 <= rank < world:
+            raise ValueError(f"rank: {rank} is not among {world:,} ranks; write 0 to {world - 1}")
+    of_stages = range(0, world, world // task.policy.pp)
+    return [_recorded(task, order.settings.optimizer, rank) for rank in (of_stages if ranks is None else ranks)]
+
+
+def _recorded(task: Task, settings: OptimizerSettings, rank: int) -> Recording:
+    names = moment_names(settings)
+    with fake_world(rank, task.policy.gpus), FakeTensorMode(allow_non_fake_inputs=True):
+        engine, tracker = Engine(task, CPU, settings), Tracker()
+        engine.world.comm.events.clear()
+        start = perf_counter()
+        with tracker.watching(engine.context.cut.later):
+            engine.accumulate(_tokens(engine))
+        for tensor in engine.optimizer.tensors:
+            engine.optimizer.inner.state[tensor] = {name: torch.zeros_like(tensor) for name in names}
+        with engine.world.comm.during("step"):
+            for sync in engine.syncs:
+                sync.gather()
+                sync.clear()
+        return Recording(
+            rank=rank, stage=engine.world.stage, start_s=start, step_s=perf_counter() - start,
+            events=list(engine.world.comm.events), done=list(engine.pipeline.done),
+            memory_bytes=memory_by_kind(engine, tracker),
+        )  # fmt: skip
+
+
+def _tokens(engine: Engine) -> Batch:
+    shape = (len(engine.context.positions), engine.task.policy.micro_batch)
+
+    def micro_batch(_: int) -> tuple[Tensor, Tensor]:
+        return torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
+
+    return micro_batch
