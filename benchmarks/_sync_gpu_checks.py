@@ -93,14 +93,16 @@ def check_strategies(device: torch.device, d: int = 20_001, n: int = 3, steps: i
     cases, wrong = 0, []
     for name in STRATEGIES:
         for codec in ("sign", "int4", "block_top_k"):
-            ends = [_ended(name, codec, noise.to(where)) for where in (torch.device("cpu"), device)]
+            ends = [ended(name, codec, noise.to(where)) for where in (torch.device("cpu"), device)]
             cases += 1
             if not equal_bits(*ends):
                 wrong.append(f"{name} with {codec}: differs from the CPU")
     return cases, wrong
 
 
-def _ended(name: str, codec: str, noise: Tensor) -> Tensor:
+def ended(name: str, codec: str, noise: Tensor) -> Tensor:
+    """The rows a simulation ends with, its gradients being x + noise (steps, n, d)."""
+
     def gradient(x: Tensor, t: int) -> Tensor:
         return x + noise[t]
 
