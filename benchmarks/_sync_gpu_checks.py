@@ -9,7 +9,8 @@ from shardwise.compressors import Compressor, Draw, compressor
 from shardwise.sync import descend, strategy
 
 DRAW = Draw()
-SETTINGS: tuple[tuple[str, dict[str, float]], ...] = (
+Settings = tuple[tuple[str, dict[str, float]], ...]
+SETTINGS: Settings = (
     ("sign", {}), ("sign", {"block": 1024}), ("int4", {}), ("int4", {"group": 32}), ("block_top_k", {}),
     ("block_top_k", {"block": 1024}), ("block_top_k", {"block": 128, "ratio": 0.3}), ("block_top_k", {"ratio": 1.0}),
 )  # fmt: skip
@@ -72,10 +73,12 @@ def differs(found: Compressor, row: Tensor, held: Tensor, device: torch.device) 
     return wrong
 
 
-def check_kernels(device: torch.device, sizes: tuple[int, ...] = SIZES) -> tuple[int, list[str]]:
+def check_kernels(
+    device: torch.device, sizes: tuple[int, ...] = SIZES, codecs: Settings = SETTINGS
+) -> tuple[int, list[str]]:
     """(cases, those that differ)."""
     cases, wrong = 0, []
-    for name, settings in SETTINGS:
+    for name, settings in codecs:
         for kind, make in KINDS.items():
             for d in sizes:
                 draw = torch.Generator().manual_seed(d)
