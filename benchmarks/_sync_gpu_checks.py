@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from shardwise.compressors import Compressor, Draw, compressor
-from shardwise.sync import descend, strategy
+from shardwise.sync import Layout, descend, strategy
+from shardwise.sync._group import GroupComm
 
 DRAW = Draw()
 Settings = tuple[tuple[str, dict[str, float]], ...]
@@ -97,10 +98,21 @@ def check_strategies(device: torch.device, d: int = 20_001, n: int = 3, steps: i
     for name in STRATEGIES:
         for codec in ("sign", "int4", "block_top_k"):
             ends = [ended(name, codec, noise.to(where)) for where in (torch.device("cpu"), device)]
-            cases += 1
+            alone = [_alone(name, codec, noise[:, :1].to(where)) for where in (torch.device("cpu"), device)]
+            cases += 2
             if not equal_bits(*ends):
                 wrong.append(f"{name} with {codec}: differs from the CPU")
+            if not equal_bits(*alone):
+                wrong.append(f"{name} with {codec}, as in a run: differs from the CPU")
     return cases, wrong
+
+
+def _alone(name: str, codec: str, noise: Tensor) -> Tensor:
+    """Directions of the only worker of a run."""
+    found = strategy(name, compressor=compressor(codec))
+    comm = GroupComm(Layout.flat(noise.shape[2]), [0], 0, device=noise.device)
+    state = found.init(comm, noise[0])
+    return torch.cat([found.on_grad(comm, state, noise[0], g, 1.0, t) for t, g in enumerate(noise)])
 
 
 def ended(name: str, codec: str, noise: Tensor) -> Tensor:
