@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shardwise.collectives._trees import double_tree
 from shardwise.compressors import Compressor, Draw
-from shardwise.compressors._fused import Payload
+from shardwise.compressors._contract import Payload
 from shardwise.sync._comm import Handle, Packets, Ready
 from shardwise.sync._events import SERVER, Event, halves, part_bounds, part_length, upwards
 from shardwise.sync._layout import Layout

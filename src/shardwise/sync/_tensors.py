@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from shardwise.compressors import Compressor, Draw
-from shardwise.compressors._fused import Payload
+from shardwise.compressors._contract import Payload
 from shardwise.sync._comm import Comm, Packets
 from shardwise.sync._events import part_length
 from shardwise.sync._ordered import fold

@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from shardwise.compressors._contract import kept
-from shardwise.compressors._fused import Kernels, Payload, launches
+from shardwise.compressors._contract import Payload, kept
+from shardwise.compressors._fused import Kernels, launches
 from shardwise.compressors._fused._means import addressed, addresses, by
 
 

@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from shardwise.compressors._fused import Kernels, Payload, launches
+from shardwise.compressors._contract import Payload
+from shardwise.compressors._fused import Kernels, launches
 from shardwise.compressors._fused._means import addressed, addresses, by, in_turn
 
 
