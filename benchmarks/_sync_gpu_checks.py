@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from shardwise.compressors import Compressor, Draw, compressor
-from shardwise.sync import descend, strategy
+from shardwise.sync import Layout, descend, strategy
+from shardwise.sync._group import GroupComm
 
 DRAW = Draw()
-SETTINGS: tuple[tuple[str, dict[str, float]], ...] = (
+Settings = tuple[tuple[str, dict[str, float]], ...]
+SETTINGS: Settings = (
     ("sign", {}), ("sign", {"block": 1024}), ("int4", {}), ("int4", {"group": 32}), ("block_top_k", {}),
     ("block_top_k", {"block": 1024}), ("block_top_k", {"block": 128, "ratio": 0.3}), ("block_top_k", {"ratio": 1.0}),
 )  # fmt: skip
@@ -72,10 +74,12 @@ def differs(found: Compressor, row: Tensor, held: Tensor, device: torch.device) 
     return wrong
 
 
-def check_kernels(device: torch.device, sizes: tuple[int, ...] = SIZES) -> tuple[int, list[str]]:
+def check_kernels(
+    device: torch.device, sizes: tuple[int, ...] = SIZES, codecs: Settings = SETTINGS
+) -> tuple[int, list[str]]:
     """(cases, those that differ)."""
     cases, wrong = 0, []
-    for name, settings in SETTINGS:
+    for name, settings in codecs:
         for kind, make in KINDS.items():
             for d in sizes:
                 draw = torch.Generator().manual_seed(d)
@@ -93,14 +97,27 @@ def check_strategies(device: torch.device, d: int = 20_001, n: int = 3, steps: i
     cases, wrong = 0, []
     for name in STRATEGIES:
         for codec in ("sign", "int4", "block_top_k"):
-            ends = [_ended(name, codec, noise.to(where)) for where in (torch.device("cpu"), device)]
-            cases += 1
+            ends = [ended(name, codec, noise.to(where)) for where in (torch.device("cpu"), device)]
+            alone = [_alone(name, codec, noise[:, :1].to(where)) for where in (torch.device("cpu"), device)]
+            cases += 2
             if not equal_bits(*ends):
                 wrong.append(f"{name} with {codec}: differs from the CPU")
+            if not equal_bits(*alone):
+                wrong.append(f"{name} with {codec}, as in a run: differs from the CPU")
     return cases, wrong
 
 
-def _ended(name: str, codec: str, noise: Tensor) -> Tensor:
+def _alone(name: str, codec: str, noise: Tensor) -> Tensor:
+    """Directions of the only worker of a run."""
+    found = strategy(name, compressor=compressor(codec))
+    comm = GroupComm(Layout.flat(noise.shape[2]), [0], 0, device=noise.device)
+    state = found.init(comm, noise[0])
+    return torch.cat([found.on_grad(comm, state, noise[0], g, 1.0, t) for t, g in enumerate(noise)])
+
+
+def ended(name: str, codec: str, noise: Tensor) -> Tensor:
+    """The rows a simulation ends with, its gradients being x + noise (steps, n, d)."""
+
     def gradient(x: Tensor, t: int) -> Tensor:
         return x + noise[t]
 

@@ -10,6 +10,8 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
 from statistics import median
 from typing import Any
 
@@ -18,6 +20,8 @@ from torch import Tensor
 
 from _sync_gpu_checks import DRAW, check_kernels, check_strategies
 from shardwise.compressors import Compressor, compressor
+from shardwise.sync import Layout, strategy
+from shardwise.sync._stack import StackComm
 
 WORKERS = 8
 RATIO = 0.01
@@ -81,7 +85,22 @@ def measured(rows: Rows) -> dict[str, Any]:
         found[f"{label}_decode_ms"] = rows.decode_ms(kernels, 1)
         found[f"{label}_decode_{WORKERS}_ms"] = rows.decode_ms(kernels, WORKERS)
         found[f"{label}_torch_ms"] = rows.torch_ms(codec)
+        found |= step_ms(rows, name)
     return found | against_topk(rows)
+
+
+def step_ms(rows: Rows, name: str) -> dict[str, float]:
+    """One step of MEM-SGD at one worker, with the kernels and as torch would do it."""
+    found = strategy("mem_sgd", compressor=compressor(name))
+    kind = type(compressor(name))
+    kernels, taken = kind.kernels, {}
+    for label, chosen in ((f"mem_sgd_{name}_ms", kernels), (f"mem_sgd_{name}_torch_ms", lambda *_: None)):
+        kind.kernels = chosen  # type: ignore[method-assign]
+        comm = StackComm.of(Layout.flat(rows.d), 1, device="cuda")
+        state = found.init(comm, rows.row[None])
+        taken[label] = milliseconds(partial(found.on_grad, comm, state, rows.row[None], rows.row[None], 1.0, 0), runs=5)
+    kind.kernels = kernels  # type: ignore[method-assign]
+    return taken
 
 
 def against_topk(rows: Rows) -> dict[str, float]:
@@ -102,16 +121,16 @@ def variants(rows: Rows) -> list[tuple[str, float]]:
     """Other ways to cut the work, to see that the default is the best."""
     found = []
     for block in (1024, 4096, 8192):
-        for warps in (2, 4, 8, 16):
+        for warps in (4, 8):
             kernels = replace(kernels_of(compressor("sign", block=block)), warps=warps)
             found.append((f"sign block {block} warps {warps}", rows.encode_ms(kernels)))
-    for groups in (4, 8, 16, 32):
-        for warps in (2, 4, 8):
+    for groups in (4, 8, 16):
+        for warps in (2, 4):
             kernels = replace(kernels_of(compressor("int4")), rows=groups, warps=warps)
             found.append((f"int4 rows {groups} warps {warps}", rows.encode_ms(kernels)))
     for block in (1024, 2048, 4096):
-        for warps in (1, 2, 4, 8):
-            for span in (64, 128):
+        for warps in (1, 2, 4):
+            for span in (128, 256):
                 kernels = replace(kernels_of(compressor("block_top_k", block=block)), warps=warps, span=span)
                 found.append((f"block_topk block {block} warps {warps} span {span}", rows.encode_ms(kernels)))
     for name in ("sign", "int4"):
@@ -141,7 +160,8 @@ def main() -> None:
     rows = Rows(options.elements)
     print("timing", file=sys.stderr)
     figures: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "elements": options.elements,
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": version("triton"),
+        "elements": options.elements,
         "checked": cases + more, "different": len(wrong) + len(differ), "equal_bits": not wrong and not differ,
         **measured(rows),
     }  # fmt: skip

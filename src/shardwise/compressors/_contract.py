@@ -11,13 +11,15 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from shardwise.compressors._draw import Draw
-from shardwise.compressors._fused import Kernels, Payload
+from shardwise.compressors._fused import Kernels
 from shardwise.registry import closest
 
 if TYPE_CHECKING:
     from typing import Self
 
     from torch import Tensor, device
+
+Payload = tuple["Tensor", ...]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ def pack_words(codes: "Tensor", bits: int) -> "Tensor":
 
 def unpack_words(words: "Tensor", bits: int, count: int) -> "Tensor":
     """int32 words -> count codes, int32."""
-    return ((words[:, None] >> _places(bits, words.device)) & (2**bits - 1)).view(-1)[:count]
+    codes: Tensor = (words[:, None] >> _places(bits, words.device)) & (2**bits - 1)
+    return codes.view(-1)[:count]
 
 
 def _places(bits: int, device: "device") -> "Tensor":

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from shardwise.collectives._trees import double_tree
 from shardwise.compressors import Compressor, Draw
-from shardwise.compressors._fused import Payload
+from shardwise.compressors._contract import Payload
 from shardwise.sync._comm import Handle, Packets, Ready
 from shardwise.sync._events import SERVER, Event, halves, part_bounds, part_length, upwards
 from shardwise.sync._layout import Layout
-from shardwise.sync._ordered import fold
+from shardwise.sync._ordered import fold, over
 from shardwise.sync._tensors import TensorComm
 from shardwise.topologies import Round, Topology
 
@@ -118,7 +118,7 @@ class GroupComm(TensorComm):
             got = torch.empty_like(held[coming])
             self._swap([(after, held[part])], [(before, got)])
             held[coming] = got + held[coming]
-        held[here] = held[here] / n
+        held[here] = over(held[here], n)
         for step in range(n - 1):
             self._swap([(after, held[(here - step) % n])], [(before, held[(here - step - 1) % n])])
         return torch.cat(held)
@@ -135,7 +135,7 @@ class GroupComm(TensorComm):
                     self._swap([], [(child, got)])
                     held[half] = held[half] + got
             if self.place not in tree:
-                held[half] = held[half] / self.n
+                held[half] = over(held[half], self.n)
             for child, parent in reversed(edges):
                 if self.place == parent:
                     self._swap([(child, held[half])], [])
@@ -146,7 +146,7 @@ class GroupComm(TensorComm):
     def _server(self, row: Tensor) -> Tensor:
         everyone = tuple(range(self.n))
         total = self._push(row[None], everyone)
-        return self._pull(row[None], total / self.n, everyone)[0]
+        return self._pull(row[None], over(total, self.n), everyone)[0]
 
     def _sharded(self, row: Tensor) -> Tensor:
         d = row.numel()

@@ -7,7 +7,7 @@ from shardwise.compressors import Compressor
 from shardwise.sync._comm import Handle, Packets, Ready
 from shardwise.sync._events import Event
 from shardwise.sync._layout import Layout
-from shardwise.sync._ordered import SUMS, fold
+from shardwise.sync._ordered import SUMS, fold, mean, over
 from shardwise.sync._tensors import TensorComm
 from shardwise.topologies import Round, Topology
 
@@ -49,7 +49,7 @@ class StackComm(TensorComm):
         return torch.stack([results[whose[row]] for row in self.workers])
 
     def _mean(self, x: Tensor, via: str) -> Handle:
-        return Ready(self._per_group([SUMS[via](x[group]) / self.n for group in self.groups]))
+        return Ready(self._per_group([over(SUMS[via](x[group]), self.n) for group in self.groups]))
 
     def _mix(self, x: Tensor, topology: Topology, step: int) -> Handle:
         who = topology.rounds(self.n)[step]
@@ -81,7 +81,7 @@ class StackComm(TensorComm):
                 for group in self.groups
             ])  # fmt: skip
         rows = packets.decoded
-        return self._per_group([fold(rows[group]) / self.n for group in self.groups])
+        return self._per_group([mean(rows[group]) for group in self.groups])
 
     def _exchange(self, packets: Packets) -> Packets:
         payloads: list[list[object]] = [[] for _ in self.workers]

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from shardwise.compressors import Compressor, Draw
-from shardwise.compressors._fused import Payload
+from shardwise.compressors._contract import Payload
 from shardwise.sync._comm import Comm, Packets
 from shardwise.sync._events import part_length
-from shardwise.sync._ordered import fold
+from shardwise.sync._ordered import mean
 
 
 class TensorComm(Comm):
@@ -76,7 +76,7 @@ class TensorComm(Comm):
         if kernels is not None:
             return kernels.mean(payloads, length)
         rows = [codec.decode(payload, length, draw) for payload, draw in zip(payloads, draws, strict=True)]
-        return fold(torch.stack(rows)) / len(rows)
+        return mean(torch.stack(rows))
 
     def _row_of(self, codec: Compressor, payload: Payload, length: int, draw: Draw) -> Tensor:
         kernels = codec.kernels(self.device)
@@ -101,7 +101,7 @@ class TensorComm(Comm):
 
     def fold(self, parts: Tensor) -> Tensor:
         m, n, length = parts.shape
-        return fold(parts.transpose(0, 1).reshape(n, m * length)).view(m, length) / n
+        return mean(parts.transpose(0, 1).reshape(n, m * length)).view(m, length)
 
     def own_part(self, parts: Tensor) -> Tensor:
         return torch.stack([parts[i, place] for i, place in enumerate(self.places)])

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor, device
 
-Payload = tuple["Tensor", ...]
+    from shardwise.compressors._contract import Payload
 
 
 class Kernels(ABC):
     """For rows of fp32 without gaps in memory."""
 
     @abstractmethod
-    def feed_back(self, row: "Tensor", rest: "Tensor", left: "Tensor") -> Payload:
+    def feed_back(self, row: "Tensor", rest: "Tensor", left: "Tensor") -> "Payload":
         """The message of rest + row; what it leaves out of that goes to `left`, another tensor."""
 
     @abstractmethod
-    def track(self, row: "Tensor", estimate: "Tensor", moved: "Tensor") -> Payload:
+    def track(self, row: "Tensor", estimate: "Tensor", moved: "Tensor") -> "Payload":
         """The message of row - estimate; the estimate plus what it says goes to `moved`, another tensor."""
 
     @abstractmethod
-    def mean(self, payloads: Sequence[Payload], d: int) -> "Tensor":
+    def mean(self, payloads: "Sequence[Payload]", d: int) -> "Tensor":
         """What the messages say, added in their order and divided by their number."""
 
 
