@@ -18,8 +18,8 @@ from msgspec import Struct
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.fake import fake_world
+from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.task import Order
 
