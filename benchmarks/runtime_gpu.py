@@ -1,8 +1,9 @@
 """The runtime on one GPU against its prediction: step time and peak memory, and its speed against a plain loop.
 
 `python benchmarks/runtime_gpu.py --json` needs a CUDA device. `rows`: whole jobs of one GPU, and one rank of plans for
-64 to 1,024 on a process group that only pretends, where the time is the sum of the rank's own kernels. `--predict` prints
-what is expected and stops, so that it can be written down first; `--only TEXT` runs the cases whose name holds it.
+64 to 1,024 on a process group that only pretends, where the time is the sum of the rank's own kernels. `--predict`
+prints what is expected and stops, so that it can be written down first; `--only TEXT` runs the cases whose name holds
+it; `--page FILE.json` writes docs/benchmarks/runtime-gpu.md from what was measured and what is predicted now.
 """
 
 import argparse
@@ -16,13 +17,11 @@ import numpy as np
 from _runtime_gpu_cases import Case, one_gpu, ranks_of_many
 from _step_configs import Config
 from shardwise.cost.profile import Profile, profile_of
-from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.own_work import own_work
 from shardwise.spec.load import cluster_of
-from shardwise.spec.policy import Policies
 from shardwise.spec.stack import stack_of
 
 PROFILE = Path(__file__).parents[1] / "profiles" / "h200.toml"
-OWN_WORK = ("forward", "backward", "recompute", "optimizer", "other")
 STEPS = 10
 SPEED = Config(
     "llama-8b-cut", 8, 4096, 32, 8, 14336, True, 128256, 8192, 1, 1, "none", "autocast", True
@@ -30,22 +29,15 @@ SPEED = Config(
 
 
 def predicted(case: Case, profile: Profile) -> dict[str, Any]:
-    """Seconds of the rank's own kernels, peak bytes, and the rank that is slowest."""
     gpus = case.policy.gpus
     cluster = cluster_of(f"dgx-h200:{gpus}" if gpus > 1 else "1xh200")
-    found = estimate(
-        case.model, cluster, case.job, Policies.of([case.policy]), stack_of("shardwise"), every_stage=True,
-        profile=profile,
-    )  # fmt: skip
-    stage = int(np.argmax(found.times.stage_s[0]))
-    parts = {name: float(value[0]) for name, value in found.times.parts.items() if value[0]}
-    own = (*OWN_WORK, "host") if gpus == 1 else OWN_WORK
+    own = own_work(case.model, cluster, case.job, case.policy, stack_of("shardwise"), profile)
+    host = {"host": own.host_s} if gpus == 1 else {}
+    parts = own.parts | host
     return {
-        "name": case.name, "gpus": gpus, "rank": stage * (gpus // case.policy.pp), "stage": stage,
-        "predicted_ms": 1e3 * sum(parts.get(name, 0.0) for name in own),
-        "predicted_bytes": float(found.memory.total[0, stage]),
-        "parts_ms": {name: round(1e3 * parts[name], 2) for name in own if name in parts},
-        "memory_bytes": {kind: float(grid[0, stage]) for kind, grid in found.memory.kinds.items() if grid[0, stage]},
+        "name": case.name, "gpus": gpus, "rank": own.rank, "predicted_ms": 1e3 * sum(parts.values()),
+        "predicted_bytes": own.peak_bytes, "parts_ms": {name: 1e3 * seconds for name, seconds in parts.items()},
+        "memory_bytes": own.memory,
     }  # fmt: skip
 
 

@@ -36,7 +36,6 @@ def test_losses_follow_fp32_and_the_prediction_holds(in_fp32, precision, model, 
 
     losses, (recordings, loss) = forked(policy.gpus, rank)[0]
     assert losses == pytest.approx(in_fp32[model.name], rel=5e-3)
-    assert losses[-1] < losses[0]
     result = verified(task, recordings, loss)
     assert result.messages_equal
     assert result.memory_error <= 0.02

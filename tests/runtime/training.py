@@ -82,7 +82,7 @@ def gradient_pieces(engine: Engine) -> list[tuple]:
     for local in engine.locals():
         for span in local.spans:
             piece = span.held.piece
-            values = local.grad[span.at : span.at + span.length].clone().numpy()
+            values = local.grad[span.at : span.at + span.length].float().clone().numpy()
             found.append((piece.name, piece.shape, piece.offsets, piece.local_shape, span.first, values))
     return found
 

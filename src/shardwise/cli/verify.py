@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from msgspec.structs import asdict
+from msgspec import structs
 
 from shardwise import catalog
 from shardwise.cli._flags import DOES_NOT_FIT, Asked
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
+from shardwise.cli._verify_device import verify_on_device
 from shardwise.exporters.chrome_trace import write_overlay
 from shardwise.report import report_of
 from shardwise.report.terminal import policy_text
@@ -47,6 +48,9 @@ def verify(
     rank: Annotated[
         list[int] | None, Parameter(help="With --fake: this rank; several times for more. Default: one of each stage.")
     ] = None,
+    device: Annotated[
+        str, Parameter(help="cpu (gloo ranks); cuda: time and memory of one GPU, or with --fake of one rank of many.")
+    ] = "cpu",
     json: Json = False,
 ) -> int:
     """Runs the plan on gloo ranks of this machine: messages equal? memory by kind within 2 %?"""
@@ -60,6 +64,8 @@ def verify(
     if rank and not fake:
         raise ValueError("rank: without --fake every rank runs; leave --rank away")
     needs_torch()
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"device: {device!r} is unknown; write cpu or cuda")
     if steps < 1:
         raise ValueError(f"steps: {steps} is out of range; write a whole number of 1 or more")
     from shardwise.runtime.train.optimizer import OptimizerSettings
@@ -72,6 +78,12 @@ def verify(
                 even_routing=even_routing)  # fmt: skip
     settings = Settings(steps=steps, optimizer=OptimizerSettings(name=found.job.optimizer.name))
     order = Order(task=task, settings=settings)
+    if device == "cuda":
+        _needs_gpu(found.policy, fake)
+        order = structs.replace(
+            order, task=structs.replace(task, drawn_here=True), settings=structs.replace(settings, device="cuda")
+        )
+        return 0 if verify_on_device(found, order, rank[0] if rank else None, fake, json) else DIFFERS
     result, recordings = fake_verify(order, rank) if fake else verified(order)
     predicted = report_of(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
     if trace is not None:
@@ -86,12 +98,23 @@ def verify(
     return 0 if result.holds else DIFFERS
 
 
+def _needs_gpu(policy: Policy, fake: bool) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ValueError("device: this machine has no CUDA device; write --device cpu")
+    if policy.gpus > 1 and not fake:
+        raise ValueError(
+            f"device: one GPU is measured, the policy has {policy.gpus:,} ranks; write --fake for one of them"
+        )
+
+
 def _document(found: Asked, result: Any, predicted_s: float) -> dict[str, Any]:
     return {
         "holds": result.holds, "messages_equal": result.messages_equal, "memory_error": result.memory_error,
         "model": found.model.name, "policy": found.policy, "ranks": found.policy.gpus,
-        "messages": [asdict(row) | {"equal": row.equal} for row in result.messages],
-        "memory": [asdict(row) | {"error": row.error} for row in result.memory],
+        "messages": [structs.asdict(row) | {"equal": row.equal} for row in result.messages],
+        "memory": [structs.asdict(row) | {"error": row.error} for row in result.memory],
         "measured_step_s": result.step_s, "predicted_step_s": predicted_s, "predicted_for": found.cluster.name,
         "control_count": result.control_count, "control_bytes": result.control_bytes, "loss": result.loss,
         "notes": [*found.notes, NOT_MEASURED],

@@ -31,6 +31,7 @@ STAND_INS = ("Memcpy", "distribution_elementwise")
 
 
 class OnDevice(Struct, frozen=True, kw_only=True):
+    device: str
     step_s: float
     """median, by the clock"""
     spread: float
@@ -60,8 +61,8 @@ def measured_on_device(order: Order, steps: int, *, rank: int | None = None) -> 
     _forget()
     middle = statistics.median(seconds)
     return OnDevice(
-        step_s=middle, spread=(max(seconds) - min(seconds)) / middle, kernels_s=kernels, peak_bytes=peaks[0],
-        reserved_bytes=peaks[1],
+        device=torch.cuda.get_device_name(), step_s=middle, spread=(max(seconds) - min(seconds)) / middle,
+        kernels_s=kernels, peak_bytes=peaks[0], reserved_bytes=peaks[1],
     )  # fmt: skip
 
 

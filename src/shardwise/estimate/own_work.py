@@ -1,0 +1,47 @@
+"""What one rank of the slowest stage does by itself: its kernels and its memory, without any message or waiting."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise.cost.profile import Profile
+from shardwise.estimate.closed_form import estimate
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import Stack
+
+PARTS = ("forward", "backward", "recompute", "optimizer", "other")
+
+
+@dataclass(frozen=True)
+class OwnWork:
+    rank: int
+    """the first of the slowest stage"""
+    parts: dict[str, float]
+    """seconds of kernels in a step, by cause"""
+    host_s: float
+    """by which launching kernels takes longer than running them"""
+    peak_bytes: float
+    memory: dict[str, float]
+    """by kind"""
+
+    @property
+    def kernels_s(self) -> float:
+        return sum(self.parts.values())
+
+
+def own_work(
+    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None = None
+) -> OwnWork:
+    found = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True, profile=profile)
+    stage = int(np.argmax(found.times.stage_s[0]))
+    seconds = {name: float(value[0]) for name, value in found.times.parts.items() if value[0]}
+    return OwnWork(
+        rank=stage * (policy.gpus // policy.pp),
+        parts={name: seconds[name] for name in PARTS if name in seconds},
+        host_s=seconds.get("host", 0.0),
+        peak_bytes=float(found.memory.total[0, stage]),
+        memory={kind: float(grid[0, stage]) for kind, grid in found.memory.kinds.items() if grid[0, stage]},
+    )
