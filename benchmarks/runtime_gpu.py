@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from _runtime_gpu_cases import Case, one_gpu, ranks_of_many
+from _runtime_gpu_page import write
 from _step_configs import Config
 from shardwise.cost.profile import Profile, profile_of
 from shardwise.estimate.own_work import own_work
@@ -26,6 +27,10 @@ STEPS = 10
 SPEED = Config(
     "llama-8b-cut", 8, 4096, 32, 8, 14336, True, 128256, 8192, 1, 1, "none", "autocast", True
 )  # fmt: skip
+
+
+def cases() -> list[Case]:
+    return [*one_gpu(), *ranks_of_many()]
 
 
 def predicted(case: Case, profile: Profile) -> dict[str, Any]:
@@ -94,11 +99,15 @@ def main() -> None:
     parser.add_argument("--predict", action="store_true", help="print predictions and stop")
     parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the page from these measurements and stop")
     parser.add_argument("--out", type=Path, help="also write the JSON here, as each case is done")
     asked = parser.parse_args()
     profile = profile_of(PROFILE)
-    cases = [case for case in (*one_gpu(), *ranks_of_many()) if asked.only in case.name]
-    expected = [predicted(case, profile) for case in cases]
+    chosen = [case for case in cases() if asked.only in case.name]
+    expected = [predicted(case, profile) for case in chosen]
+    if asked.page:
+        write(asked.page, expected)
+        return
     if asked.predict:
         print(json.dumps({"rows": expected}))
         return
@@ -108,7 +117,7 @@ def main() -> None:
         print(json.dumps({"skipped": "no CUDA device"}))
         return
     result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
-    for case, row in zip(cases, expected, strict=True):
+    for case, row in zip(chosen, expected, strict=True):
         try:
             result["rows"].append(measured(case, row, asked.steps))
             print(told(result["rows"][-1]), file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import Stack
 
-PARTS = ("forward", "backward", "recompute", "optimizer", "other")
+PARTS = ("forward", "backward", "recompute", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class OwnWork:
     parts: dict[str, float]
     """seconds of kernels in a step, by cause"""
     host_s: float
-    """by which launching kernels takes longer than running them"""
+    """when the GPU waits for the host: between steps, and where launching kernels takes longer than running them"""
     peak_bytes: float
     memory: dict[str, float]
     """by kind"""
@@ -41,7 +41,7 @@ def own_work(
     return OwnWork(
         rank=stage * (policy.gpus // policy.pp),
         parts={name: seconds[name] for name in PARTS if name in seconds},
-        host_s=seconds.get("host", 0.0),
+        host_s=seconds.get("host", 0.0) + seconds.get("other", 0.0),
         peak_bytes=float(found.memory.total[0, stage]),
         memory={kind: float(grid[0, stage]) for kind, grid in found.memory.kinds.items() if grid[0, stage]},
     )
