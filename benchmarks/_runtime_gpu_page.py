@@ -30,16 +30,16 @@ def page(stored: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     one, many = ([r for r in rows if (r["gpus"] > 1) == m] for m in (False, True))
     bound = [r for r in one if not r["waits"]]
     ratio = stored["plain_loop_ms"] / stored["llama8b_cut_ms"]
-    text = f"""# The runtime on one GPU
+    return f"""# The runtime on one GPU
 
-{stored["device"]}, torch {stored["torch"]}, {stored["date"]}. Measured by `{stored["command"]}`; this page
-is written by `python benchmarks/runtime_gpu.py --page docs/benchmarks/runtime-gpu.json` with what is predicted now (stack
-`shardwise`, profile `profiles/h200.toml`). Predictions were corrected after earlier runs of the same cases (the settings in
-the stack's file), so agreement is a check of the model's form, not a blind test.
+{stored["device"]}, torch {stored["torch"]}, {stored["date"]}. Measured by `{stored["command"]}`;
+this page is written by `python benchmarks/runtime_gpu.py --page docs/benchmarks/runtime-gpu.json` with what is
+predicted now (stack `shardwise`, profile `profiles/h200.toml`). Predictions were corrected after earlier runs of the
+same cases (the settings in the stack's file), so agreement is a check of the model's form, not a blind test.
 
-Speed: Llama-8B cut to 8 layers, 8,192 tokens: {stored["llama8b_cut_ms"]:.1f} ms a step; a plain PyTorch loop of such a
-model (compiled blocks, autocast, fused AdamW; `benchmarks/_step_models.py`) {stored["plain_loop_ms"]:.1f} ms in the same
-run: {ratio:.2f} of its tokens/s, with rotary positions and a gradient norm that the plain loop lacks.
+Speed: Llama-8B cut to 8 layers, 8,192 tokens: {stored["llama8b_cut_ms"]:.1f} ms a step; a plain PyTorch loop of such
+a model (compiled blocks, autocast, fused AdamW; `benchmarks/_step_models.py`) {stored["plain_loop_ms"]:.1f} ms in the
+same run: {ratio:.2f} of its tokens/s, with rotary positions and a gradient norm that the plain loop lacks.
 
 ## Whole jobs of one GPU
 
@@ -47,9 +47,9 @@ run: {ratio:.2f} of its tokens/s, with rotary positions and a gradient norm that
 
 {table(one)}
 
-`waits`: the GPU waits for the host, whose speed changed by half between two runs of the same case; such a time says more
-of the machine's other work than of the model. gpt-2.7b-half has heads of 80, which the kernel fills up to 128; the model
-does not know that.
+`waits`: the GPU waits for the host, whose speed changed by half between two runs of the same case; such a time says
+more of the machine's other work than of the model. gpt-2.7b-half has heads of 80, which the kernel fills up to 128; the
+model does not know that.
 
 ## One rank of many
 
@@ -60,7 +60,6 @@ nothing sent. Time is the sum of its own kernels.
 
 {table(many)}
 """
-    return text
 
 
 def told(rows: list[dict[str, Any]]) -> str:

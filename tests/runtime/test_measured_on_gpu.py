@@ -1,4 +1,4 @@
-"""What was measured on one GPU, against what the present model predicts: the page is of the present model and it holds."""
+"""What was measured on one GPU, against what the present model predicts: it holds, and the page says so."""
 
 import json
 import sys
