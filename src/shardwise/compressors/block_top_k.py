@@ -22,10 +22,11 @@ NAN = 0x7FC00000
 """every NaN is this one"""
 
 
-def bf16_sizes(sizes: "Tensor") -> "Tensor":
-    """The bits of |x| in fp32 -> in bf16, to the nearest, ties to even."""
-    sizes = sizes.clamp_max(NAN)
-    return (sizes + 0x7FFF + ((sizes >> 16) & 1)) >> 16
+def bf16_sizes(row: "Tensor") -> "Tensor":
+    """The bits of |x| as bf16, to the nearest, ties to even; int32."""
+    sizes = size_bits(row).clamp_max_(NAN)
+    odd = (sizes >> 16).bitwise_and_(1)
+    return sizes.add_(odd).add_(0x7FFF).bitwise_right_shift_(16)
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,13 @@ class BlockTopK(Compressor):
 
         count, length = blocks(row.numel(), self.block)
         split = in_blocks(row, count, length)
-        sizes = bf16_sizes(size_bits(split))
-        order = PLACES - 1 - torch.arange(length, dtype=torch.int32, device=row.device)
-        largest = (sizes * PLACES + order).topk(kept(self.ratio, length), dim=1, sorted=False).values
-        places = (PLACES - 1 - largest % PLACES).sort(dim=1).values
-        size, negative = sizes.gather(1, places.long()), split.gather(1, places.long()) < 0
-        value = torch.where(negative & (size > 0), size - 0x8000, size)
+        sizes = bf16_sizes(split)
+        order = torch.arange(PLACES - 1, PLACES - 1 - length, -1, dtype=torch.int32, device=row.device)
+        largest = torch.add(order, sizes, alpha=PLACES).topk(kept(self.ratio, length), dim=1, sorted=False).values
+        places = (PLACES - 1 - (largest & (PLACES - 1))).sort(dim=1).values
+        chosen = split.gather(1, places.long())
+        size = bf16_sizes(chosen)
+        value = torch.where((chosen < 0) & (size > 0), size - 0x8000, size)
         return (value * 0x10000 + places,)
 
     def decode(self, payload: Payload, d: int, draw: Draw) -> "Tensor":  # noqa: ARG002

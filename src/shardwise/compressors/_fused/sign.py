@@ -42,15 +42,15 @@ def _encode(
     scale = mean * (exponent << 23).to(tl.float32, bitcast=True)
     tl.store(scales + block, scale)
 
-    said = tl.where(plus, scale, -scale)
+    said = tl.where(plus, scale, scale * -1.0)  # Triton's minus is 0 - scale, which loses the sign of zero
     tl.store(out + at, h + said if TRACK else p - said, mask=inside)
 
 
 @triton.jit
 def _said(word: tl.tensor, bit: tl.tensor, scale: tl.tensor) -> tl.tensor:
-    """The bit takes the minus off: no comparison."""
-    minus = (-scale).to(tl.int32, bitcast=True)
-    return (minus ^ ((word << (31 - bit)) & -0x80000000)).to(tl.float32, bitcast=True)
+    """The missing bit becomes the minus, without a comparison."""
+    minus = ~(word << (31 - bit)) & -0x80000000
+    return (scale.to(tl.int32, bitcast=True) ^ minus).to(tl.float32, bitcast=True)
 
 
 @triton.jit
