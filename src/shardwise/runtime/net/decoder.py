@@ -15,6 +15,7 @@ from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
+from shardwise.runtime.net.perceptron import Features, Hidden
 from shardwise.runtime.parallel.products import VocabularyLookup, VocabularyLoss, entering, leaving
 from shardwise.spec.model import Attention, Experts, FeedForward
 
@@ -133,6 +134,8 @@ class Head(Part):
     def forward(self, x: Tensor, targets: Tensor, table: Tensor | None = None) -> Tensor:
         """The sum of the tokens' losses over the tokens of the whole batch."""
         context = self.context
+        if context.model.inputs == "features":
+            x = F.relu(x)
         if self.w("final_norm.weight") is not None:
             x = norm(x, *self.pair("final_norm"), context.model)
         weight = table if table is not None else self.weight("token" if context.model.tied else "head")
@@ -151,10 +154,11 @@ class Chunk(nn.Module):
         super().__init__()
         policy = context.policy
         self.context = context
-        self.embedding = Embedding(context) if is_first else None
+        features = context.model.inputs == "features"
+        self.embedding = (Features if features else Embedding)(context) if is_first else None
         self.layers = nn.ModuleDict(
             {
-                str(index): Block(context, index, policy.recompute if index - first < recomputed else "none")
+                str(index): (Hidden if features else Block)(context, index, policy.recompute if index - first < recomputed else "none")
                 for index in range(first, end)
             }
         )

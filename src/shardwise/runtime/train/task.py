@@ -168,12 +168,22 @@ def checked(task: Task) -> Task:
         raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
     if task.across not in ACROSS:
         raise ValueError(f"across: {task.across!r} is unknown; {closest(task.across, list(ACROSS))}")
+    if task.model.inputs == "features":
+        return _perceptron(task)
     _decoder(task)
     heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
     if task.across == "ulysses" and heads // policy.tp % policy.cp:
         raise ValueError(
             f"across: ulysses needs cp {policy.cp} to divide {heads // policy.tp} key/value heads of a rank"
         )
+    return task
+
+
+def _perceptron(task: Task) -> Task:
+    model, tp = task.model, task.policy.tp
+    for name, width in (("outputs", model.vocab), ("first width", model.hidden)):
+        if width % tp:
+            raise ValueError(f"tp: {tp} does not divide {model.name}'s {width:,} {name}; write a divisor")
     return task
 
 
