@@ -41,6 +41,7 @@ CASES = {
     },
     4: {
         "zero 3 x tp": (DEEP, Policy(dp=2, tp=2, zero=3, sp=False, micro_batch=2)),
+        "zero 3, ten outputs on four ranks": (MNIST, Policy(dp=4, zero=3, sp=False, micro_batch=4)),
         "pp x tp": (DEEP, Policy(pp=2, tp=2, sp=False, micro_batch=4)),
         "pp x zero 1": (DEEP, Policy(pp=2, dp=2, zero=1, sp=False, micro_batch=2)),
     },

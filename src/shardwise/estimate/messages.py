@@ -10,6 +10,7 @@ from math import ceil
 import numpy as np
 from msgspec.structs import replace
 
+from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
@@ -139,18 +140,41 @@ def _gathered_units(work: Work, piece: Piece, staged: bool) -> list[Sent]:
     """ZeRO 3: embedding, layers, experts and head are gathered and reduced one by one."""
     layout, precision, micro = work.layout, work.job.precision, _one(work.layout.micro_batches)
     found = []
-    for counts, number in _units(work, piece):
-        sizes = (
-            (_one(counts.dense_per_rank(layout)), _one(layout.shard)),
-            (_one(counts.expert_per_rank(layout)), _one(layout.expert_shard)),
-        )
-        for parameters, shard in sizes:
+    for tensors, number in _held(work, piece):
+        for expert, ranks in ((False, layout.shard), (True, layout.expert_shard)):
+            shard = _one(ranks)
+            parameters = _filled([t for t in tensors if (t.split == "expert") == expert], work, shard)
             if parameters and shard > 1:
                 gathered, reduced = (parameters * b for b in (precision.param_comm_bytes, precision.grad_comm_bytes))
                 phases = (("forward", 1.0),) if staged else (("forward", micro), ("backward", micro))
                 found += [Sent("dp", "all_gather", phase, gathered, times * number) for phase, times in phases]
                 found.append(Sent("dp", "reduce_scatter", "backward", reduced, (1.0 if staged else micro) * number))
     return found
+
+
+def _held(work: Work, piece: Piece) -> list[tuple[tuple[Tensor, ...], float]]:
+    """The tensors of each unit, and how many units like it the piece has."""
+    stages, at, model = work.stages, piece.index, work.model
+    first, last = bool(stages.first[0, at]), bool(stages.last[0, at])
+    found = [(layer_tensors(model, kind), float(number[0, at])) for kind, number in enumerate(stages.kinds)]
+    table = tuple(t for t in embedding_tensors(model) if t.role == "token.weight") if model.tied and not first else ()
+    ends = [(embedding_tensors(model), first), ((*head_tensors(model), *table), last)]
+    if first and last and model.tied:
+        # a table that both ends use lies in one unit around them
+        ends = [((*embedding_tensors(model), *head_tensors(model)), True)]
+    return [*found, *((tensors, 1.0) for tensors, there in ends if there)]
+
+
+def _filled(tensors: list[Tensor], work: Work, shard: float) -> float:
+    """Elements on one rank, each tensor's first axis filled up so that every rank's share is as long."""
+    tp, ep, etp = (_one(axis) for axis in (work.layout.tp, work.layout.ep, work.layout.etp))
+    total = 0.0
+    for t in tensors:
+        cut = min(tp, t.pieces or tp) if t.split != "none" else 1.0
+        rows = t.shape[0] / (ep if t.split == "expert" else cut if t.split in ("column", "vocab") else 1.0)
+        size = t.size / (ep * etp if t.split == "expert" else cut)
+        total += ceil(rows / shard) * shard * size / rows
+    return total
 
 
 def _units(work: Work, piece: Piece) -> list[tuple[Counts, float]]:

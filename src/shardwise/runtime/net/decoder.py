@@ -158,7 +158,9 @@ class Chunk(nn.Module):
         self.embedding = (Features if features else Embedding)(context) if is_first else None
         self.layers = nn.ModuleDict(
             {
-                str(index): (Hidden if features else Block)(context, index, policy.recompute if index - first < recomputed else "none")
+                str(index): (Hidden if features else Block)(
+                    context, index, policy.recompute if index - first < recomputed else "none"
+                )
                 for index in range(first, end)
             }
         )
