@@ -1,4 +1,4 @@
-"""A perceptron on pictures of digits: planned, trained in every layout as by one process, sent and kept as predicted."""
+"""A perceptron on digits: planned, trained in every layout as by one process, sent and kept as predicted."""
 
 import sys
 from functools import cache
