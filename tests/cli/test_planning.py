@@ -38,7 +38,7 @@ BAD = [
     (["estimate", "llama-3-8b", "--on", "8xh100", "--stack", "megatron"], "did you mean"),
     (["estimate", "llama-3-8b", "--on", "8xh100", "--global-batch", "0"], "global_batch"),
     (["estimate", "llama-3-8b", "--on", "8xh100", "--seq", "0"], "seq"),
-    (["estimate", "mnist-mlp", "--on", "8xh100"], "reads features"),
+    (["estimate", "mnist-mlp", "--on", "8xh100", "--seq", "8"], "single examples"),
     (["plan", "llama-3-8b", "--on", "8xh100", "--top", "0"], "top"),
     (["plan", "llama-3-8b", "--on", "8xh100", "--headroom", "1.5"], "headroom"),
     (["plan", "llama-3-8b", "--on", "8xh100", "--tokens", "1.5"], "whole number"),

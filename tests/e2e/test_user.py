@@ -120,7 +120,7 @@ BAD = [
     (["plan", "llama-3-8b", "--on", "8xh100", "--headroom", "1.5"], "headroom"),
     (["plan", "llama-3-8b", "--on", "8xh100", "--precision", "bf17"], "bf16"),
     (["plan", "llama-3-8b", "--on", "8xh100", "--global-batch", "-4"], "global-batch"),
-    (["plan", "mnist-mlp", "--on", "8xh100"], "mnist-mlp"),
+    (["plan", "mnist-mlp", "--on", "8xh100", "--seq", "8"], "mnist-mlp"),
     (["plan"], "MODEL"),
     (["plam"], "did you mean 'plan'?"),
     (["validate"], "--data"),

@@ -8,11 +8,12 @@ import pytest
 torch = pytest.importorskip("torch")
 from training import GPT, RATE, batch_for, task_of  # noqa: E402
 
-from shardwise.runtime.train.checkpoint import load, newest, save  # noqa: E402
+from shardwise.runtime.train.checkpoint import Checkpoints, load, newest, save  # noqa: E402
 from shardwise.runtime.train.engine import Engine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.train.parts import rectangles  # noqa: E402
+from shardwise.runtime.train.quiet import quiet  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 BEFORE, AFTER = 2, 4
@@ -65,6 +66,46 @@ def test_other_layouts(resumed) -> None:
     whole, found = resumed
     for losses in found.values():
         assert losses == pytest.approx(whole[BEFORE:], abs=1e-5)
+
+
+def test_training_goes_on_while_one_is_written(tmp_path) -> None:
+    """What is written are the values of its step, not later ones; two under way wait for each other."""
+
+    def work(_: int) -> list[list[float]]:
+        task, found = task_of(GPT, Policy(dp=2, zero=1)), []
+        for start in (None, 1, 2):
+            engine = Engine(task, torch.device("cpu"), OptimizerSettings())
+            first = 0 if start is None else load(engine, tmp_path / f"step-{start:08}")
+            saved = Checkpoints(engine, tmp_path, in_background=True) if start is None else None
+            losses = []
+            for step in range(first, AFTER):
+                part = engine.accumulate(batch_for(engine, step)).double()
+                losses.append(float(engine.world.comm.all_reduce(part, engine.world.everyone)))
+                engine.update(RATE)
+                if saved is not None:
+                    saved.save(step + 1)
+            if saved is not None:
+                saved.wait()
+                assert newest(tmp_path).name == f"step-{AFTER:08}"
+            found.append(losses)
+        return found
+
+    whole, *resumed = forked(2, work)[0]
+    assert resumed == [whole[1:], whole[2:]]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_cannot_be_written_is_told(tmp_path) -> None:
+    engine = Engine(task_of(GPT, Policy(zero=0)), torch.device("cpu"), OptimizerSettings())
+    (tmp_path / ".step-00000007").mkdir()
+    saved = Checkpoints(engine, tmp_path, in_background=True)
+    assert not list(tmp_path.iterdir()), "what a dead run left is gone"
+    saved.folder = tmp_path / "file" / "below"
+    (tmp_path / "file").write_text("")
+    with quiet():
+        saved.save(1)
+        with pytest.raises(RuntimeError, match="checkpoint: "):
+            saved.wait()
 
 
 @pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 3, 2)])

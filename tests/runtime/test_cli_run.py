@@ -144,6 +144,9 @@ def test_a_plan_file_is_run(tiny, tmp_path, capsys) -> None:
         (("--on", "1xh100", "--peak-tflops", "-1"), "peak-tflops"),
         (("--on", "1xh100", "--init", "nowhere"), "init"),
         (("--on", "2xh100", "--tp", "2", "--export", "."), "export"),
+        (("--on", "2xh100", "--tp", "2", "--log", "/nowhere/log"), "log"),
+        (("--on", "1xh100", "--tensorboard", "/dev/null"), "tensorboard"),
+        (("--on", "2xh100", "--tp", "2", "--checkpoints", "/dev/null/a"), "checkpoints"),
         ((), "--on"),
     ],
 )

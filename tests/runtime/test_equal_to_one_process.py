@@ -69,6 +69,8 @@ EIGHT = {
     "pp x dp x tp, zero 3": ("llama", Policy(pp=2, dp=2, tp=2, zero=3)),
     "pp x cp x tp": ("gpt", Policy(pp=2, cp=2, tp=2)),
     "pp x tp x dp x ep": ("moe", Policy(pp=2, tp=2, dp=2, ep=2, zero=1)),
+    "dp x tp x ep": ("moe", Policy(dp=4, tp=2, ep=4, zero=1)),
+    "dp x tp x ep, zero 3": ("moe", Policy(dp=4, tp=2, ep=8, zero=3)),
     "zb_v x tp x zero 3": ("llama", Policy(pp=2, vpp=2, schedule="zb_v", tp=2, dp=2, zero=3)),
     "cp x tp x dp, recompute": ("llama", Policy(cp=2, tp=2, dp=2, recompute="full")),
 }
@@ -84,11 +86,12 @@ def hold_together(name: str, ranks: list[Trained], steps: int) -> None:
     for rank in ranks:
         assert rank.losses == pytest.approx(reference.losses, abs=1e-5)
         assert rank.norms == pytest.approx(reference.norms, rel=1e-4)
-    whole, expected = assembled(ranks), assembled([reference])
-    assert whole.keys() == expected.keys()
-    for key, gradient in expected.items():
-        assert np.abs(whole[key] - gradient).max() <= 1e-5, key
-        assert np.abs(gradient).max() > 0, f"{key} never entered the loss"
+    for which in ("pieces", "last"):
+        whole, expected = assembled(ranks, which), assembled([reference], which)
+        assert whole.keys() == expected.keys()
+        for key, gradient in expected.items():
+            assert np.abs(whole[key] - gradient).max() <= 1e-5, (which, key)
+            assert np.abs(gradient).max() > 0, f"{key} never entered the loss"
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +144,19 @@ def test_other_cuts() -> None:
 
 
 @pytest.mark.slow
+def test_four_axes_on_sixteen_ranks_over_twenty_steps() -> None:
+    """Data, tensor, pipeline and context parallelism at once, then experts over some of them."""
+    cases = [
+        ("llama", Policy(dp=2, tp=2, pp=2, cp=2)),
+        ("llama", Policy(dp=2, tp=2, pp=2, cp=2, zero=3)),
+        ("moe", Policy(dp=2, tp=2, pp=2, cp=2, ep=4, zero=1)),
+    ]
+    found = together([task_of(MODELS[name], policy) for name, policy in cases], 20)
+    for (name, _), of_case in zip(cases, found, strict=True):
+        hold_together(name, of_case, 20)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", EIGHT)
 def test_eight_ranks_over_twenty_steps(case: str) -> None:
     name, policy = EIGHT[case]
@@ -159,6 +175,7 @@ def test_all_over_twenty_steps(ranks: int) -> None:
 def test_a_wrong_gradient_is_seen() -> None:
     """Two ranks that never add up their gradients: the comparison above must fail."""
     reference = alone("llama", STEPS)
-    half = Trained(reference.losses, reference.norms, [(*p[:-1], p[-1] * 0.5) for p in reference.pieces])
-    with pytest.raises(AssertionError):
-        hold_together("llama", [half], STEPS)
+    half = [(*p[:-1], p[-1] * 0.5) for p in reference.pieces]
+    for first, last in ((half, reference.last), (reference.pieces, half)):
+        with pytest.raises(AssertionError):
+            hold_together("llama", [Trained(reference.losses, reference.norms, first, last)], STEPS)

@@ -10,15 +10,17 @@ from msgspec.structs import replace
 torch = pytest.importorskip("torch")
 from training import GPT, LLAMA, MOE, RATE, assembled, batch_for, task_of  # noqa: E402
 
-from shardwise.arch import model_of  # noqa: E402
+from shardwise.arch import model_from_config, model_of  # noqa: E402
 from shardwise.runtime.train.checkpoint import save  # noqa: E402
 from shardwise.runtime.train.engine import Engine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
+from shardwise.runtime.weights.configuration import configuration  # noqa: E402
 from shardwise.runtime.weights.export import export  # noqa: E402
 from shardwise.runtime.weights.folder import Weights  # noqa: E402
 from shardwise.runtime.weights.load import load_weights, opened  # noqa: E402
 from shardwise.runtime.weights.safetensors import SafeFile, write  # noqa: E402
+from shardwise.runtime.weights.stored import FAMILIES  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
@@ -216,10 +218,26 @@ def logits_of(engine: Engine, tokens) -> torch.Tensor:
         return (x @ table.t()).transpose(0, 1)
 
 
-@pytest.mark.parametrize("name", MODELS)
+SMALL = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 128, "head_dim": 16,
+}  # fmt: skip
+OTHERS = {name: model_from_config(SMALL | {"model_type": name}, name) for name in ("mistral", "qwen2", "qwen3")}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_configs_of_the_others(name: str) -> None:
+    assert model_from_config(configuration(OTHERS[name], 16), name) == OTHERS[name]
+
+
+def test_every_family_is_tried() -> None:
+    assert {model.family for model in (MODELS | OTHERS).values()} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", MODELS | OTHERS)
 def test_transformers_computes_the_same(name: str, tmp_path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    model = replace(MODELS[name], rope_theta=500.0, norm_epsilon=1e-3)
+    model = replace((MODELS | OTHERS)[name], rope_theta=500.0, norm_epsilon=1e-3)
     engine, out = trained_and_exported(model, tmp_path)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager")
     tokens = torch.randint(0, model.vocab, (2, 16), generator=torch.manual_seed(0))

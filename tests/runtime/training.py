@@ -41,6 +41,8 @@ class Trained:
     norms: list[float] = field(default_factory=list)
     pieces: list[tuple] = field(default_factory=list)
     """of the first step's gradient: name, whole shape, offsets, local shape, first element, values"""
+    last: list[tuple] = field(default_factory=list)
+    """of the last step's"""
 
 
 def task_of(model: Model, policy: Policy, precision: str = "fp32", cuts: dict | None = None, **more) -> Task:
@@ -73,6 +75,8 @@ def train(task: Task, steps: int) -> Trained:
         found.losses.append(float(engine.world.comm.all_reduce(part, engine.world.everyone)))
         if step == 0:
             found.pieces = gradient_pieces(engine)
+        if step == steps - 1:
+            found.last = gradient_pieces(engine)
         found.norms.append(engine.update(RATE))
     return found
 
@@ -87,11 +91,11 @@ def gradient_pieces(engine: Engine) -> list[tuple]:
     return found
 
 
-def assembled(trained: list[Trained]) -> dict[str, np.ndarray]:
+def assembled(trained: list[Trained], which: str = "pieces") -> dict[str, np.ndarray]:
     """Whole gradients from all ranks' pieces; every element must be there."""
     whole: dict[str, np.ndarray] = {}
     blocks: dict[tuple, np.ndarray] = {}
-    for name, shape, offsets, local, first, values in (p for t in trained for p in t.pieces):
+    for name, shape, offsets, local, first, values in (p for t in trained for p in getattr(t, which)):
         block = blocks.setdefault((name, shape, offsets, local), np.full(int(np.prod(local)), np.nan))
         block[first : first + len(values)] = values
     for (name, shape, offsets, local), block in blocks.items():

@@ -95,8 +95,8 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
     stated = {f"overlap_{n}": getattr(flags, f"overlap_{n}") for n in ("grad", "param", "tp", "pp")}
     policy = Policy(
         tp=flags.tp, pp=flags.pp, cp=flags.cp, dp=rest if flags.dp is None else flags.dp, ep=flags.ep, vpp=flags.vpp,
-        etp=flags.etp, zero=flags.zero, sp=flags.sp and flags.tp > 1, micro_batch=flags.micro,
-        recompute=flags.recompute, recompute_layers=flags.recompute_layers,
+        etp=flags.etp, zero=flags.zero, sp=flags.sp and flags.tp > 1 and shape.inputs == "tokens",
+        micro_batch=flags.micro, recompute=flags.recompute, recompute_layers=flags.recompute_layers,
         schedule=flags.schedule or ("interleaved" if flags.vpp > 1 else "1f1b"), shard_group=flags.shard_group,
         offload=flags.offload, attention=flags.attention, order=flags.order,
         **{name: getattr(stack, name) if value is None else value for name, value in stated.items()},

@@ -22,6 +22,8 @@ DEFAULT_STACK = "megatron-core"
 DEFAULT_PRECISION = "bf16"
 DEFAULT_SEQ = 8192
 DEFAULT_TOKENS = 2**22
+DEFAULT_EXAMPLES = 1024
+"""of a step, where a model reads examples instead of tokens"""
 MOST_ROUNDING = 0.05
 
 
@@ -29,9 +31,13 @@ def job_of(
     model: Model, seq: str | None, batch: str | None, precision: str, optimizer: str, tokens: str | None
 ) -> tuple[Job, list[str]]:
     """The job, and one note for each thing that was assumed."""
-    if model.inputs != "tokens":
-        raise ValueError(f"model: {model.name} reads features, not tokens; write a language model such as llama-3-8b")
     notes: list[str] = []
+    if model.inputs == "features":
+        if seq not in (None, "1"):
+            raise ValueError(f"seq: {seq!r}, but {model.name} reads single examples; write 1 or leave --seq away")
+        if batch is None:
+            notes.append(f"--global-batch not given: {DEFAULT_EXAMPLES:,} examples assumed")
+        seq, batch = "1", batch or str(DEFAULT_EXAMPLES)
     length = count_of(seq, "seq") if seq is not None else model.positions or DEFAULT_SEQ
     if length < 1:
         raise ValueError(f"seq: {seq!r} is out of range; write a whole number of 1 or more")

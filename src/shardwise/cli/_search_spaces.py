@@ -101,6 +101,8 @@ def _check_flags(chosen: SpaceFlags) -> None:
 
 
 def _stages(ask: Asked, flags: Flags, chosen: SpaceFlags) -> Space:
+    if not ask.model.layers:
+        raise ValueError(f"model: {ask.model.name} has no layers to deal out; write a model with some")
     clusters = [ask.cluster] if chosen.mixed is None else [ask.cluster, cluster_of(chosen.mixed)]
     if chosen.mixed is not None and ask.profile is not None:
         raise ValueError("profile: it was measured on one kind of GPU; leave it out with --mixed")

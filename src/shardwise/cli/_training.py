@@ -32,13 +32,19 @@ class Training:
     nesterov: Annotated[bool, Parameter(negative=(), help="sgd-m looks ahead.")] = False
     clip: Annotated[float, Parameter(help="Largest gradient norm; 0: none.")] = 1.0
     data: Annotated[
-        Files, Parameter(help="Text files, folders or patterns; default: a built-in corpus. A perceptron: a .npz.")
+        Files,
+        Parameter(
+            consume_multiple=True,
+            help="Text files, folders or patterns; default: a built-in corpus. A perceptron: a .npz.",
+        ),
     ] = ()
     tokenizer: Annotated[str, Parameter(help="byte, a tokenizer.json, or a name `tokenizers` finds.")] = "byte"
     token_cache: Annotated[Path | None, Parameter(help="Folder of tokenized texts; default: ~/.cache.")] = None
     eval_every: Annotated[int, Parameter(help="Steps between evaluations; 0: none.")] = 0
     eval_steps: Annotated[int, Parameter(help="Batches of an evaluation.")] = 4
-    eval_data: Annotated[Files, Parameter(help="Files to evaluate on; default: a twentieth of the data.")] = ()
+    eval_data: Annotated[
+        Files, Parameter(consume_multiple=True, help="Files to evaluate on; default: a twentieth of the data.")
+    ] = ()
     log: Annotated[Path | None, Parameter(help="Append one JSON object per step to this file.")] = None
     tensorboard: Annotated[Path | None, Parameter(help="Folder for TensorBoard's event files.")] = None
     init: Annotated[

@@ -53,6 +53,8 @@ def max(  # the verb's own name
 
 
 def _axis(what: str, case: Case, flags: JobFlags, cluster: Cluster) -> Axis:
+    if case.model.inputs == "features" and what != "batch":
+        raise ValueError(f"max: {what!r} of {case.model.name}, which reads single examples; write max batch")
     if what == "sequence":
         if flags.seq is not None:
             raise ValueError(f"seq: {flags.seq!r} is what is looked for; leave --seq out")

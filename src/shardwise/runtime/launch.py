@@ -13,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from shardwise.runtime.train.feed import evaluated_on, trained_on
 from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.rank import give_up, train
-from shardwise.runtime.train.task import Order, checked, write_order
+from shardwise.runtime.train.task import Order, Settings, checked, write_order
 from shardwise.runtime.weights.export import check_export
 from shardwise.runtime.weights.load import opened
 
@@ -31,6 +31,7 @@ def device_for(asked: str, ranks: int) -> str:
 def prepare(order: Order) -> None:
     """Once, before ranks start: what they would all refuse is refused here, and texts are tokenized."""
     settings, model = order.settings, order.task.model
+    _writable(settings)
     trained_on(order)
     if settings.eval_every:
         evaluated_on(order)
@@ -38,6 +39,20 @@ def prepare(order: Order) -> None:
         opened(model, Path(settings.init))
     if settings.export:
         check_export(model, Path(settings.export))
+
+
+def _writable(settings: Settings) -> None:
+    for field, text in (("tensorboard", settings.tensorboard), ("checkpoints", settings.checkpoints)):
+        try:
+            if text:
+                Path(text).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"{field}: {text!r} cannot be made ({error.strerror}); write a folder") from None
+    try:
+        if settings.log:
+            Path(settings.log).open("a").close()
+    except OSError as error:
+        raise ValueError(f"log: {settings.log!r} cannot be written ({error.strerror}); write a file") from None
 
 
 def launch(order: Order, *, max_restarts: int = 0) -> list[StepLine]:

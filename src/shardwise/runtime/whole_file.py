@@ -1,7 +1,7 @@
 """Files that are there when they are whole: written beside and moved."""
 
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import BinaryIO
 
 @contextmanager
 def moved_to(path: Path) -> Iterator[BinaryIO]:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Readable for whom the user's files are; a name of its own, so that ranks that race do not meet."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with beside.open("xb") as file:
             yield file
-        os.replace(name, path)
+        os.replace(beside, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise

@@ -63,6 +63,8 @@ def _tp_heads(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
 
 def _tp_width(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     ok = np.ones(len(p), dtype=bool)
+    if model.inputs == "features":
+        ok &= (model.hidden % p.tp == 0) & (model.vocab % p.tp == 0)
     for kind in model.kinds:
         if kind.feed_forward is not None:
             ok &= kind.feed_forward.width % p.tp == 0
@@ -127,6 +129,12 @@ def _explain_heads(model: Model, _: Cluster, __: Job, p: Policy) -> str:
     return f"tp {p.tp} must divide {attention.heads} heads, and tp and {attention.kv_heads} key/value heads one another"
 
 
+def _explain_width(model: Model, _: Cluster, __: Job, p: Policy) -> str:
+    if model.inputs == "features":
+        return f"tp {p.tp} must divide the widths, the first of {model.hidden} and the outputs, {model.vocab}, too"
+    return f"tp {p.tp} (etp {p.etp}) does not divide the feed-forward width"
+
+
 def _explain_chunks(_: Model, __: Cluster, job: Job, p: Policy) -> str:
     return refusal(p.schedule, p.pp, p.vpp, int(_micro_batches(job, p.dp, p.micro_batch)))
 
@@ -147,7 +155,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="tp divides width",
         check=_tp_width,
-        explain=lambda _, __, ___, p: f"tp {p.tp} (etp {p.etp}) does not divide the feed-forward width",
+        explain=_explain_width,
     ),
     Rule(
         name="stages have layers",

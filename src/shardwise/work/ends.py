@@ -12,9 +12,11 @@ from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Va
 def embedding_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
     tokens = layout.tokens
     if model.inputs == "features":
-        gemm = Gemm("input", tokens, model.hidden, model.input_width)
+        gemm = Gemm("input", tokens, model.hidden / layout.tp, model.input_width)
         saved = (Saved("input", precision.act_bytes * tokens * model.input_width, "never"),)
-        return LayerWork(gemms=(gemm,), saved=saved)
+        width = element_bytes(precision) * tokens * model.hidden
+        joined = Collective("input all-gather", "all_gather", "tp", width, (layout.tp > 1) * 1.0, "forward")
+        return LayerWork(gemms=(gemm,), saved=saved, collectives=(joined,))
     full = element_bytes(precision) * tokens * model.hidden
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)

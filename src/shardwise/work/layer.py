@@ -83,6 +83,7 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
     if model.dropout:
         saved += [Saved("dropout mask", width)] * blocks
     norm = Pointwise("norm", 2 * layer.norms * width * stream, 4 * layer.norms * width * stream)
+    # a perceptron has no residual stream, but its ReLUs read and write as much
     residual = Pointwise("residual", 3.0 * blocks * width * stream, 2.0 * blocks * width * stream)
     return LayerWork(pointwise=(norm, residual), saved=tuple(saved), working_bytes=2 * width * stream)
 
@@ -282,10 +283,10 @@ def _feed_forward(
     width = ff.width / layout.tp
     up = width * (2.0 if ff.glu else 1.0)
     element = element_bytes(precision)
-    saved = [
-        Saved(f"{name} pre-activation", element * tokens * up),
-        Saved(f"{name} activation", precision.act_bytes * tokens * width),
-    ]
+    saved = [Saved(f"{name} activation", precision.act_bytes * tokens * width)]
+    if model.inputs == "tokens":
+        # a perceptron's ReLU needs its output alone, which the next product keeps
+        saved.insert(0, Saved(f"{name} pre-activation", element * tokens * up))
     if ff.glu and not stack.fused_glu:
         saved.append(Saved(f"{name} gate", element * tokens * width))
     moved = element * tokens * (up + width)

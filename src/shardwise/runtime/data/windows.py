@@ -17,11 +17,13 @@ class Windows:
 
     `tokens` may be memory-mapped: a sample reads its own part of it."""
 
-    def __init__(self, tokens: Tokens, seq: int, seed: int, *, name: str, part: str = "all") -> None:
+    def __init__(
+        self, tokens: Tokens, seq: int, seed: int, *, name: str, part: str = "all", field: str = "data"
+    ) -> None:
         self.tokens, self.seq = tokens, seq
         found = (len(tokens) - 1) // seq
         if found < 1:
-            raise ValueError(f"data: {name} has {len(tokens):,} tokens; seq {seq} needs at least {seq + 1}")
+            raise ValueError(f"{field}: {name} has {len(tokens):,} tokens; seq {seq} needs at least {seq + 1}")
         kept = max(found // HELD_OUT, 1)
         if part != "all" and found <= kept:
             raise ValueError(

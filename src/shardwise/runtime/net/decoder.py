@@ -17,6 +17,7 @@ from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated, turns_at
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
+from shardwise.runtime.net.perceptron import Features, Hidden
 from shardwise.runtime.net.variants import broadcast_rows, gathered_heads
 from shardwise.runtime.parallel.products import Later, VocabularyLookup, VocabularyLoss, entering, leaving
 from shardwise.spec.model import Attention, Experts, FeedForward
@@ -151,6 +152,8 @@ class Head(Part):
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
         """The sum of the tokens' losses over the tokens of the whole batch."""
         context = self.context
+        if context.model.inputs == "features":
+            x = F.relu(x)
         if self.w("final_norm.weight") is not None:
             x = norm(x, *self.pair("final_norm"), context.model)
         weight = self._table() if context.model.tied else self.weight("head")
@@ -169,10 +172,13 @@ class Chunk(nn.Module):
         super().__init__()
         policy = context.policy
         self.context = context
-        self.embedding = Embedding(context) if is_first else None
+        features = context.model.inputs == "features"
+        self.embedding = (Features if features else Embedding)(context) if is_first else None
         self.layers = nn.ModuleDict(
             {
-                str(index): Block(context, index, policy.recompute if index - first < recomputed else "none")
+                str(index): (Hidden if features else Block)(
+                    context, index, policy.recompute if index - first < recomputed else "none"
+                )
                 for index in range(first, end)
             }
         )

@@ -88,7 +88,9 @@ def initial(piece: Piece, role: str, context: Context) -> Tensor:
         return torch.randn(piece.local_shape, device=context.world.device) * STD
     else:
         generator = torch.Generator().manual_seed(crc32(f"{context.seed} {piece.name}".encode()))
-        whole = torch.randn(piece.shape, generator=generator) * STD
+        # ReLUs without a norm between them: He's width (arXiv:1502.01852), or the signal dies out
+        std = STD if context.model.inputs == "tokens" else (2.0 / piece.shape[-1]) ** 0.5
+        whole = torch.randn(piece.shape, generator=generator) * std
     return piece.of(whole).to(context.world.device).contiguous()
 
 

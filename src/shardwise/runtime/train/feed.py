@@ -30,7 +30,8 @@ def _source(order: Order, data: tuple[str, ...], part: str, field: str) -> Sourc
     if task.model.inputs == "features":
         return examples_of(task.model, data, task.seed, part=part, field=field)
     tokens = tokens_of(data, settings.tokenizer, settings.token_cache, task.model.vocab, field)
-    return Windows(tokens, task.job.seq, task.seed, name=", ".join(data) or "the built-in corpus", part=part)
+    name = ", ".join(data) or "the built-in corpus"
+    return Windows(tokens, task.job.seq, task.seed, name=name, part=part, field=field)
 
 
 def batch_of(engine: Engine, source: Source, step: int) -> Batch:

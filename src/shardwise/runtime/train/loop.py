@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import torch
 from msgspec.structs import replace
@@ -22,6 +23,9 @@ from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.quiet import quiet
 from shardwise.runtime.train.rates import rate_at
 from shardwise.runtime.train.task import Order
+
+if TYPE_CHECKING:
+    from shardwise.runtime.train.checkpoint import Checkpoints
 
 
 class Trainer:
@@ -40,11 +44,7 @@ class Trainer:
 
     def run(self, told: Callable[[StepLine], None] | None = None) -> list[StepLine]:
         """Trains to the last step; evaluates and checkpoints where asked for."""
-        from shardwise.runtime.train.checkpoint import Checkpoints
-
-        settings, lines = self.settings, []
-        saved = Checkpoints(self.engine, Path(settings.checkpoints), in_background=settings.async_checkpoints) \
-            if settings.checkpoints else None  # fmt: skip
+        settings, lines, saved = self.settings, [], self._checkpoints()
         with quiet():
             while self.step < settings.steps:
                 lines.append(self._whole_step(told))
@@ -55,6 +55,14 @@ class Trainer:
         if settings.export:
             self.export()
         return lines
+
+    def _checkpoints(self) -> "Checkpoints | None":
+        if not self.settings.checkpoints:
+            return None
+        from shardwise.runtime.train.checkpoint import Checkpoints
+
+        folder = Path(self.settings.checkpoints)
+        return Checkpoints(self.engine, folder, in_background=self.settings.async_checkpoints)
 
     def _whole_step(self, told: Callable[[StepLine], None] | None) -> StepLine:
         line = self._evaluated(self.one_step())

@@ -182,6 +182,8 @@ def checked(task: Task) -> Task:
         _expert_shards(policy)
     if any(layer.attention and 0 < layer.attention.window < task.job.seq for layer in task.model.kinds):
         raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
+    if task.model.inputs == "features":
+        return _perceptron(task)
     _decoder(task)
     _variants(task)
     return task
@@ -208,6 +210,14 @@ def _expert_shards(policy: Policy) -> None:
         raise ValueError(
             f"shard-group: {policy.shard_group} does not divide the {ranks} ranks that hold an expert; write a divisor"
         )
+
+
+def _perceptron(task: Task) -> Task:
+    model, tp = task.model, task.policy.tp
+    for name, width in (("outputs", model.vocab), ("first width", model.hidden)):
+        if width % tp:
+            raise ValueError(f"tp: {tp} does not divide {model.name}'s {width:,} {name}; write a divisor")
+    return task
 
 
 def _decoder(task: Task) -> None:
