@@ -151,6 +151,10 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float) 
         ),
         extra_ops=8.0,
         working_bytes=heads_bytes,
+        # the down projections' weight gradients are not put off
+        put_off_bytes=element
+        * tokens
+        * (((attention.q_lora or hidden) + attention.kv_lora) / layout.sp + query + up + out + hidden),
     )
 
 

@@ -15,6 +15,7 @@ from shardwise.runtime.net.attention import FlashAttention, PlainAttention
 from shardwise.runtime.net.context import Context
 from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated
+from shardwise.runtime.net.latent import latent_heads
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
 from shardwise.runtime.net.variants import broadcast_rows, gathered_heads
@@ -83,6 +84,9 @@ class Block(Part):
 
     def _attention(self, a: Attention, x: Tensor) -> Tensor:
         cut = self.context.cut
+        if a.latent:
+            y = self._core(*latent_heads(self, a, x))
+            return leaving(y.flatten(2), cut, *self.pair("o"))
         q, k, v = entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v"))
         if self.context.stack.attention_split == "gather-qk" and cut.tp.size > 1:
             q, k = (gathered_heads(self.context, y, a.head_dim) for y in (q, k))

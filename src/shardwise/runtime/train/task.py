@@ -144,12 +144,14 @@ def checked(task: Task) -> Task:
 
 
 def _variants(task: Task) -> None:
-    policy, stack = task.policy, task.stack
+    policy, stack, kinds = task.policy, task.stack, task.model.kinds
     heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
     if stack.across == "ulysses" and policy.cp > 1 and max(heads // policy.tp, 1) % policy.cp:
         raise ValueError(
             f"across: ulysses needs cp {policy.cp} to divide {max(heads // policy.tp, 1)} key/value heads of a rank"
         )
+    if stack.attention_split == "gather-qk" and any(kind.attention and kind.attention.latent for kind in kinds):
+        raise ValueError(f"attention-split: {task.model.name} has latent attention; write --attention-split heads")
     if stack.attention_split == "gather-qk" and heads % policy.tp:
         raise ValueError(f"attention-split: gather-qk needs tp {policy.tp} to divide {heads} key/value heads")
     if stack.embedding == "broadcast" and task.model.tied:
@@ -173,7 +175,7 @@ def _decoder(task: Task) -> None:
         raise ValueError(f"model: {model.name} is no plain decoder; write a GPT, Llama or Mixtral form")
     for layer in model.kinds:
         a = layer.attention
-        if a is None or a.latent or a.sinks or not a.causal or a.qk_norm == "full" or a.value_dim != a.head_dim:
+        if a is None or a.sinks or not a.causal or a.qk_norm == "full":
             raise ValueError(
                 f"model: {model.name} has attention this runtime lacks; write a GPT, Llama or Mixtral form"
             )
