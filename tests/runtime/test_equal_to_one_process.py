@@ -38,6 +38,7 @@ CASES = {
         "latent attention without sequence parallel": ("mla", Policy(tp=2, sp=False)),
         "latent attention over cp": ("mla", Policy(cp=2)),
         "latent attention, split backward": ("mla", Policy(pp=2, schedule="zero_bubble_h1")),
+        "moments on the host": ("gpt", Policy(dp=2, zero=1, offload="optimizer")),
         "plain attention": ("llama", Policy(dp=2, attention="plain")),
         "selective recompute": ("llama", Policy(dp=2, attention="plain", recompute="selective")),
     },

@@ -40,6 +40,7 @@ POLICIES = {
         ("llama", Policy(pp=2, schedule="dualpipe")),
         ("gpt", Policy(pp=2, schedule="dualpipe", recompute="full")),
         ("odd", Policy(dp=2, zero=3)),
+        ("gpt", Policy(dp=2, zero=1, offload="optimizer")),
         ("mla", Policy(tp=2)),
         ("mla", Policy(tp=2, sp=False)),
         ("mla", Policy(cp=2)),

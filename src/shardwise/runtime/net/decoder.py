@@ -91,8 +91,8 @@ class Block(Part):
         if self.context.stack.attention_split == "gather-qk" and cut.tp.size > 1:
             q, k = (gathered_heads(self.context, y, a.head_dim) for y in (q, k))
         else:
-            q, k = (y.unflatten(-1, (-1, a.head_dim)) for y in (q, k))
-        v = v.unflatten(-1, (-1, a.value_dim))
+            q, k = (y.view(*y.shape[:-1], -1, a.head_dim) for y in (q, k))
+        v = v.view(*v.shape[:-1], -1, a.value_dim)
         if a.qk_norm == "head":
             q = norm(q, *self.pair("q_norm"), self.context.model.norm)
             k = norm(k, *self.pair("k_norm"), self.context.model.norm)

@@ -39,10 +39,11 @@ def latent_heads(part: Part, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
         (q,) = entering(narrow, cut, part.pair("q_b"))
     else:
         (q,) = entering(x, cut, part.pair("q"))
-    latent, turning = F.linear(x, *part.pair("kv_a")).split([a.kv_lora, a.rope_dim], dim=-1)
+    latent, turning = torch.split(F.linear(x, *part.pair("kv_a")), [a.kv_lora, a.rope_dim], dim=-1)
     (kv,) = entering(norm(latent, *part.pair("kv_a_norm"), context.model.norm), cut, part.pair("kv_b"))
-    q_plain, q_turning = q.unflatten(-1, (-1, a.head_dim)).split([plain, a.rope_dim], dim=-1)
-    k_plain, v = kv.unflatten(-1, (-1, plain + a.value_dim)).split([plain, a.value_dim], dim=-1)
+    q_plain, q_turning = torch.split(q.view(*q.shape[:-1], -1, a.head_dim), [plain, a.rope_dim], dim=-1)
+    each = plain + a.value_dim
+    k_plain, v = torch.split(kv.view(*kv.shape[:-1], -1, each), [plain, a.value_dim], dim=-1)
     shared: Tensor = Shared.apply(turning, cut)
     k_turning = rotated(shared.unsqueeze(2), at).expand(-1, -1, k_plain.shape[2], -1)
     queries = torch.cat([q_plain, rotated(q_turning, at)], dim=-1)

@@ -19,12 +19,13 @@ class RingAttention(Op):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, seq: int, comm: Comm, cp: Group) -> Tensor:
         at = positions_of(cp.index, cp.size, seq, q.device)
-        both, ctx.widths = torch.cat([k, v], dim=-1), (k.shape[-1], v.shape[-1])
+        both, ctx.widths = torch.cat([k, v], dim=-1), [k.shape[-1], v.shape[-1]]
         out, lse = forward_block(q, k, v, at, at)
         for step in range(1, cp.size):
             both = comm.passed_on(both, cp, 1)
+            keys, values = torch.split(both, ctx.widths, dim=-1)
             keys_at = positions_of((cp.index - step) % cp.size, cp.size, seq, q.device)
-            out, lse = joined(out, lse, *forward_block(q, *both.split(ctx.widths, dim=-1), at, keys_at))
+            out, lse = joined(out, lse, *forward_block(q, keys, values, at, keys_at))
         y = sequence_first(out, q)
         ctx.save_for_backward(q, both, y, lse)
         ctx.seq, ctx.comm, ctx.cp = seq, comm, cp
@@ -40,8 +41,8 @@ class RingAttention(Op):
             if step:
                 both = ctx.comm.passed_on(both, cp, -1)
             keys_at = positions_of((cp.index + 1 + step) % cp.size, cp.size, ctx.seq, q.device)
-            keys, values = both[0].split(ctx.widths, dim=-1)
+            keys, values = torch.split(both[0], ctx.widths, dim=-1)
             more, by_k, by_v = backward_block(grad, rowwise, lse, q, keys, values, at, keys_at)
             by_q += more
             both[1] += torch.cat([by_k, by_v], dim=-1)
-        return by_q, *both[1].split(ctx.widths, dim=-1), None, None, None
+        return by_q, *torch.split(both[1], ctx.widths, dim=-1), None, None, None

@@ -29,23 +29,32 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
 
 
 class LocalOptimizer:
-    def __init__(self, locals_: Sequence[Local], world: World, settings: OptimizerSettings) -> None:
-        self.world, self.settings = world, settings
-        self.tensors = [local.tensor for local in locals_]
+    def __init__(
+        self, locals_: Sequence[Local], world: World, settings: OptimizerSettings, *, on_host: bool = False
+    ) -> None:
+        """`on_host`: moments lie in the host's memory and the update is made there; on the CPU that is the same."""
+        self.world, self.settings, self.on_host = world, settings, on_host
+        self.shown = [local.tensor for local in locals_]
+        self.tensors = [tensor.cpu() if on_host else tensor for tensor in self.shown]
         self.inner = _optimizer(self.tensors, settings)
 
     def step(self, locals_: Sequence[Local], rate: float) -> float:
         norm = self._norm(locals_)
         most = self.settings.clip
         factor = min(most / (norm + 1e-6), 1.0) if most else 1.0
-        for tensor, local in zip(self.tensors, locals_, strict=True):
+        for tensor, shown, local in zip(self.tensors, self.shown, locals_, strict=True):
             if local.grad is not None:
-                tensor.grad = local.grad.mul_(factor) if factor < 1 else local.grad
+                grad = local.grad.mul_(factor) if factor < 1 else local.grad
+                tensor.grad = grad.to(tensor.device)
+            if tensor is not shown:
+                tensor.copy_(shown)
         for group in self.inner.param_groups:
             group["lr"] = rate
         self.inner.step()
-        for tensor in self.tensors:
+        for tensor, shown in zip(self.tensors, self.shown, strict=True):
             tensor.grad = None
+            if tensor is not shown:
+                shown.copy_(tensor)
         return norm
 
     def _norm(self, locals_: Sequence[Local]) -> float:

@@ -129,8 +129,8 @@ def checked(task: Task) -> Task:
         raise ValueError(f"precision: {precision.name} cannot be run; write {', '.join(PRECISIONS)}")
     if precision.name != "fp32" and not (policy.zero == 3 and policy.dp * policy.cp > 1):
         raise ValueError(f"precision: {precision.name} is FSDP's; write --zero 3 with dp above 1, or --precision fp32")
-    if policy.offload != "none":
-        raise ValueError(f"offload: {policy.offload} cannot be run; write --offload none")
+    if policy.offload not in ("none", "optimizer"):
+        raise ValueError(f"offload: {policy.offload} cannot be run; write --offload none or optimizer")
     experts = any(kind.experts for kind in task.model.kinds)
     if task.even_routing and task.capacity:
         raise ValueError(f"capacity: {task.capacity:g} with even routing means nothing; write --capacity 0")
