@@ -12,7 +12,7 @@ from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.runtime.train.task import Task
 from shardwise.spec.job import PRECISIONS, Job
-from shardwise.spec.model import Model
+from shardwise.spec.model import Attention, Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.stack import stack_of
 
@@ -27,7 +27,11 @@ def shaped(name: str, **more) -> Model:
 LLAMA = shaped("llama")
 GPT = replace(shaped("gpt", kv_heads=8, glu=False, tied=True, positions=SEQ), dropout=False)
 MOE = shaped("moe", layers=2, experts=8, top_k=2, expert_ffn=32, shared_ffn=64)
+MLA = Attention(heads=8, kv_heads=8, head_dim=8, v_head_dim=4, q_lora=24, kv_lora=16, rope_dim=4)
 MODELS = {
+    "mla": replace(
+        LLAMA, name="mla", kinds=tuple(replace(kind, attention=MLA) for kind in LLAMA.kinds)
+    ),
     "llama": LLAMA, "gpt": GPT, "moe": MOE,
     "mqa": shaped("mqa", kv_heads=1),
     "few heads": shaped("few heads", kv_heads=2),

@@ -7,6 +7,7 @@ from time import perf_counter
 
 import torch
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shardwise.estimate.memory import memory_of
 from shardwise.estimate.messages import Piece, filled_share, messages, piecewise
@@ -16,7 +17,7 @@ from shardwise.runtime.parallel.world import etp_of
 from shardwise.runtime.tracked import Tracker
 from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.loop import Trainer
-from shardwise.runtime.train.record import Recording, collected, memory_by_kind
+from shardwise.runtime.train.record import HOST, Recording, collected, memory_by_kind
 from shardwise.runtime.train.task import Order, Task, checked
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
@@ -24,7 +25,7 @@ from shardwise.work import work_of
 Key = tuple[int, str, str, str]
 """pipeline stage, axis, operation, phase"""
 MEMORY_TOLERANCE = 0.02
-SHARDED = ("parameters", "gradients", "optimizer")
+SHARDED = ("parameters", "gradients", "optimizer", HOST)
 
 
 class Messages(Struct, frozen=True, kw_only=True):
@@ -142,7 +143,12 @@ def measured_messages(recordings: list[Recording]) -> dict[Key, tuple[float, flo
 
 
 def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
-    memory = memory_of(work_of(task.model, task.job, Policies.of([task.policy]), task.stack, every_stage=True))
+    memory, staying = (
+        memory_of(work_of(task.model, task.job, Policies.of([policy]), task.stack, every_stage=True))
+        for policy in (task.policy, replace(task.policy, offload="none"))
+    )
+    # what is in the host's memory is what would be on the device without offload
+    moments = staying.kinds["optimizer"]
     work = piecewise(task.model, task.job, task.policy, task.stack)
     rows = []
     for stage in sorted({r.stage for r in recordings}):
@@ -150,7 +156,8 @@ def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
         places = {_place(task.policy, r.rank) for r in recordings if r.stage == stage}
         fullest = max(filled_share(work, _pieces(task, *place)) for place in places)
         for kind in here[0]:
-            predicted = float(memory.kinds[kind][0, stage]) * (fullest if kind in SHARDED else 1.0)
+            grid = moments if kind == HOST else memory.kinds[kind]
+            predicted = float(grid[0, stage]) * (fullest if kind in SHARDED else 1.0)
             rows.append(
                 Held(
                     stage=stage,

@@ -16,7 +16,10 @@ from shardwise.work.layout import Layout
 from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
 
 PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
-GATHER: tuple[Literal["all_gather"], Literal["reduce_scatter"]] = ("all_gather", "reduce_scatter")
+GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduce_scatter"]], ...] = (
+    ("forward", "all_gather"),
+    ("backward", "reduce_scatter"),
+)
 """what is gathered in the forward has its gradient summed and scattered"""
 
 
@@ -152,6 +155,10 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float) 
         ),
         extra_ops=8.0,
         working_bytes=heads_bytes,
+        # the down projections' weight gradients are not put off
+        put_off_bytes=element
+        * tokens
+        * (((attention.q_lora or hidden) + attention.kv_lora) / layout.sp + query + up + out + hidden),
     )
 
 
@@ -249,7 +256,7 @@ def _across(attention: Attention, layout: Layout, element: float, stack: Stack) 
         return LayerWork(
             collectives=tuple(
                 Collective("keys and values", op, "cp", layout.cp * size, on, phase)
-                for phase, op in zip(PHASES, GATHER, strict=True)
+                for phase, op in GATHER
                 for size in (keys, values)
             ),
             saved=(Saved("keys and values of other places", (layout.cp - 1.0) * (keys + values)),),
@@ -270,7 +277,7 @@ def _gathered_queries(attention: Attention, layout: Layout, element: float) -> L
     return LayerWork(
         collectives=tuple(
             Collective("queries and keys", op, "tp", whole * heads, on, phase)
-            for phase, op in zip(PHASES, GATHER, strict=True)
+            for phase, op in GATHER
             for heads in (attention.heads, attention.kv_heads)
         )
     )

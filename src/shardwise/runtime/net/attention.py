@@ -123,7 +123,7 @@ class DeviceFlashAttention(Op):
 
 def flash(q: Tensor, k: Tensor, v: Tensor, at: Tensor) -> Tensor:
     """Of whole sequences; `at`: their places, 0 to the end."""
-    if has_kernel(q):
+    if has_kernel(q, v):
         y: Tensor = DeviceFlashAttention.apply(q, k, v)
     else:
         y = FlashAttention.apply(q, k, v, at, at)

@@ -15,6 +15,7 @@ from shardwise.runtime.net.attention import PlainAttention, flash
 from shardwise.runtime.net.context import Context
 from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated, turns_at
+from shardwise.runtime.net.latent import latent_heads
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import Part
 from shardwise.runtime.net.perceptron import Features, Hidden
@@ -84,12 +85,15 @@ class Block(Part):
 
     def _attention(self, a: Attention, x: Tensor) -> Tensor:
         cut = self.context.cut
+        if a.latent:
+            y = self._core(*latent_heads(self, a, x))
+            return leaving(y.flatten(2), cut, *self.pair("o"))
         q, k, v = entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v"))
         if self.context.stack.attention_split == "gather-qk" and cut.tp.size > 1:
             q, k = (gathered_heads(self.context, y, a.head_dim) for y in (q, k))
         else:
-            q, k = (y.unflatten(-1, (-1, a.head_dim)) for y in (q, k))
-        v = v.unflatten(-1, (-1, a.value_dim))
+            q, k = (y.view(*y.shape[:-1], -1, a.head_dim) for y in (q, k))
+        v = v.view(*v.shape[:-1], -1, a.value_dim)
         if a.qk_norm == "head":
             q = norm(q, *self.pair("q_norm"), self.context.model)
             k = norm(k, *self.pair("k_norm"), self.context.model)
@@ -142,7 +146,7 @@ class Head(Part):
             self.add(table, "embedding.")
             self.mark_tied()
 
-    def borrow(self, embedding: Embedding) -> None:
+    def borrow(self, embedding: Part) -> None:
         """Uses the table of an embedding on the same rank; not as a module of its own, which would hold it twice."""
         self.lender = (embedding,)
 

@@ -22,9 +22,10 @@ class How:
     seeds: tuple[Tensor, ...]
 
 
-def has_kernel(q: Tensor) -> bool:
-    """They want 16-bit numbers and heads of a multiple of 8 up to 256."""
-    return q.is_cuda and q.element_size() == 2 and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
+def has_kernel(q: Tensor, v: Tensor) -> bool:
+    """They want 16-bit numbers and heads of a multiple of 8 up to 256, for values as for queries."""
+    width = q.shape[-1]
+    return q.is_cuda and q.element_size() == 2 and width % 8 == 0 and width <= 256 and v.shape[-1] == width
 
 
 def kernel_forward(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> tuple[Tensor, Tensor, How]:

@@ -149,7 +149,8 @@ def _visited(
     out = weights(across(sent, ep, etp), scale, [row for rows in everyones for row in rows])
     if etp.size > 1:
         out = Scattered.apply(out, comm, etp, lengths)
-    return Exchange.apply(out, comm, ep, here, there) if ep.size > 1 else out
+    back: Tensor = Exchange.apply(out, comm, ep, here, there) if ep.size > 1 else out
+    return back
 
 
 Flow = tuple[list[int], list[list[list[int]]]]

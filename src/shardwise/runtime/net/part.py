@@ -75,8 +75,8 @@ def piece_of(shape: Shape, prefix: str, context: Context) -> Piece:
         return Piece(name, shape.shape, partial=tp.size > 1 and sees_part, copies=tp.size)
     parts = min(tp.size, shape.pieces or tp.size)
     copies = tp.size // parts
-    cuts = ((axes[shape.split], parts, tp.index // copies),) if parts > 1 else ()
-    return Piece(name, shape.shape, cuts, copies=copies, copied=copies > 1)
+    cut = ((axes[shape.split], parts, tp.index // copies),) if parts > 1 else ()
+    return Piece(name, shape.shape, cut, copies=copies, copied=copies > 1)
 
 
 def initial(piece: Piece, role: str, context: Context) -> Tensor:

@@ -37,14 +37,15 @@ class Seen:
 class RingAttention(Op):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, comm: Comm, cp: Group) -> Tensor:
-        both = torch.stack([k, v])
+        both, ctx.widths = torch.cat([k, v], dim=-1), [k.shape[-1], v.shape[-1]]
         out, lse, ctx.hows = None, None, {}
         for step in range(cp.size):
             if step:
                 both = comm.passed_on(both, cp, 1)
             source = (cp.index - step) % cp.size
             seen = Seen(cp.index, source, len(q))
-            more, more_lse, ctx.hows[source] = _forward(seen, q, both[0], both[1])
+            keys, values = torch.split(both, ctx.widths, dim=-1)
+            more, more_lse, ctx.hows[source] = _forward(seen, q, keys, values)
             if out is None or lse is None:
                 out, lse = more, more_lse
             else:
@@ -66,17 +67,17 @@ class RingAttention(Op):
                 both = ctx.comm.passed_on(both, cp, -1)
             source = (cp.index + 1 + step) % cp.size
             seen = Seen(cp.index, source, len(q))
-            more, by_k, by_v = _backward(seen, grad, q, both[0, 0], both[0, 1], out, lse, ctx.hows[source])
+            keys, values = torch.split(both[0], ctx.widths, dim=-1)
+            more, by_k, by_v = _backward(seen, grad, q, keys, values, out, lse, ctx.hows[source])
             by_q[seen.queries] += more
-            both[1, 0, seen.keys] += by_k
-            both[1, 1, seen.keys] += by_v
-        return by_q, both[1, 0], both[1, 1], None, None
+            both[1, seen.keys] += torch.cat([by_k, by_v], dim=-1)
+        return by_q, *torch.split(both[1], ctx.widths, dim=-1), None, None
 
 
 def _forward(seen: Seen, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, How | None]:
     """Output in fp32 and log-sum-exp, [batch x heads, queries, ...]."""
     part, keys, values = q[seen.queries], k[seen.keys], v[seen.keys]
-    if not has_kernel(q):
+    if not has_kernel(q, v):
         return *forward_block(part, keys, values, *seen.places(len(q), q.device)), None
     out, lse, how = kernel_forward(part, keys, values, causal=seen.causal)
     return rows(out).float(), lse.flatten(0, 1), how

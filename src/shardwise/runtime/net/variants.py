@@ -57,7 +57,7 @@ class GatheredColumns(Op):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         size = ctx.group.size
-        parts = grad.unflatten(-1, (size, -1)).movedim(-2, 0)
+        parts = grad.reshape(*grad.shape[:-1], size, -1).movedim(-2, 0)
         return ctx.comm.scattered(parts.flatten(0, 1), ctx.group), None, None
 
 
@@ -66,5 +66,5 @@ def gathered_heads(context: Context, x: Tensor, width: int) -> Tensor:
     the own columns of the values are used."""
     tp = context.world.tp
     whole: Tensor = GatheredColumns.apply(x, context.world.comm, tp)
-    heads = whole.unflatten(-1, (-1, width))
+    heads = whole.view(*whole.shape[:-1], -1, width)
     return heads.chunk(tp.size, dim=2)[tp.index].contiguous()

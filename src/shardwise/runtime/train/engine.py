@@ -36,7 +36,7 @@ class Engine:
         self.pipeline = Pipeline(
             self.chunks, self.syncs, self.world, self.context.cut.later, task.micro_batches, self._between()
         )
-        self.optimizer = LocalOptimizer(self.locals(), self.world, settings)
+        self.optimizer = LocalOptimizer(self.locals(), self.world, settings, on_host=task.policy.offload == "optimizer")
 
     def _chunks(self) -> list[Chunk]:
         task, here, ranges = self.task, self.world.stage, self.task.ranges()

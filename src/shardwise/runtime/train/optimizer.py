@@ -47,22 +47,28 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
 
 
 class LocalOptimizer:
-    def __init__(self, locals_: Sequence[Local], world: World, settings: OptimizerSettings) -> None:
-        self.world, self.settings = world, settings
-        self.tensors = [local.tensor for local in locals_]
-        self.fused = world.device.type == "cuda" and settings.name in ("adamw", "adam")
+    def __init__(
+        self, locals_: Sequence[Local], world: World, settings: OptimizerSettings, *, on_host: bool = False
+    ) -> None:
+        """`on_host`: moments lie in the host's memory and the update is made there; on the CPU that is the same."""
+        self.world, self.settings, self.on_host = world, settings, on_host
+        self.shown = [local.tensor for local in locals_]
+        self.tensors = [tensor.cpu() if on_host else tensor for tensor in self.shown]
+        self.fused = world.device.type == "cuda" and settings.name in ("adamw", "adam") and not on_host
         copies = {local.tensor: local.rounded for local in locals_ if local.rounded is not None}
-        flat = self.fused and len(self.tensors) <= FEW
-        self.inner = _flat(self.tensors, copies, settings) if flat else _optimizer(self.tensors, settings, self.fused)
-        self.rounds = flat
+        self.rounds = self.fused and len(self.tensors) <= FEW
         """the parameters' 16-bit copies are written by the step itself"""
+        self.inner = _flat(self.tensors, copies, settings) if self.rounds \
+            else _optimizer(self.tensors, settings, self.fused)  # fmt: skip
 
     def step(self, locals_: Sequence[Local], rate: float) -> float:
         norm = self._norm(locals_)
         most = self.settings.clip
         shrink = torch.clamp((norm + 1e-6) / most, min=1.0).float() if most else torch.ones_like(norm).float()
-        for tensor, local in zip(self.tensors, locals_, strict=True):
-            tensor.grad = local.grad
+        for tensor, shown, local in zip(self.tensors, self.shown, locals_, strict=True):
+            tensor.grad = None if local.grad is None else local.grad.to(tensor.device)
+            if tensor is not shown:
+                tensor.copy_(shown)
         for group in self.inner.param_groups:
             group["lr"] = rate
         if isinstance(self.inner, FlatAdam):
@@ -77,8 +83,10 @@ class LocalOptimizer:
         if self.settings.decay_on == "matrices":
             self._decay_matrices(locals_, rate)
         self.inner.step()
-        for tensor in self.tensors:
+        for tensor, shown in zip(self.tensors, self.shown, strict=True):
             tensor.grad = None
+            if tensor is not shown:
+                shown.copy_(tensor)
         return float(norm)
 
     def _decay_matrices(self, locals_: Sequence[Local], rate: float) -> None:

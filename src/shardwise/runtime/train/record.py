@@ -10,6 +10,8 @@ from shardwise.runtime.tracked import Tracker
 from shardwise.runtime.train.engine import Engine
 from shardwise.simulate.timeline import KINDS, LANES, MEMORY, MemorySteps, Spans, Timeline
 
+HOST = "host"
+"""bytes in the host's memory, counted apart"""
 PIECES = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 
 
@@ -25,14 +27,15 @@ class Recording(Struct, kw_only=True):
 
 
 def memory_by_kind(engine: Engine, tracker: Tracker) -> dict[str, int]:
-    states = engine.optimizer.states()
+    moments = sum(t.numel() * t.element_size() for state in engine.optimizer.states() for t in state.values())
+    on_host = engine.optimizer.on_host
     return {
         "parameters": sum(sync.parameter_bytes() for sync in engine.syncs),
         "gradients": sum(sync.gradient_bytes() for sync in engine.syncs),
-        "optimizer": sum(t.numel() * t.element_size() for state in states for t in state.values())
-        + sum(sync.master_bytes() for sync in engine.syncs),
+        "optimizer": 0 if on_host else moments + sum(sync.master_bytes() for sync in engine.syncs),
         "activations": tracker.peak["activations"],
         "logits": tracker.peak["logits"],
+        **({HOST: moments} if on_host else {}),
     }
 
 
@@ -58,7 +61,8 @@ def timeline_of(recordings: list[Recording]) -> Timeline:
         end_s=floats[1], bytes=floats[2], peer=ints[5],
     )  # fmt: skip
     ranks = len(recordings)
-    held = [(place[r.rank], MEMORY.index(kind), size) for r in recordings for kind, size in r.memory_bytes.items()]
+    held = [(place[r.rank], MEMORY.index(kind), size) for r in recordings for kind, size in r.memory_bytes.items()
+            if kind != HOST]  # fmt: skip
     memory = MemorySteps(
         rank=np.array([h[0] for h in held], dtype=np.int64), time_s=np.zeros(len(held)),
         kind=np.array([h[1] for h in held], dtype=np.int64), bytes=np.array([h[2] for h in held], dtype=np.float64),

@@ -173,8 +173,10 @@ def checked(task: Task) -> Task:
         raise ValueError(f"precision: {precision.name} is FSDP's; write --zero 3 with dp above 1, or --precision bf16")
     if precision.name.startswith("bf16") and sharded:
         raise ValueError(f"precision: {precision.name} with zero 3 cannot be run; write fsdp-mixed-reduce32")
-    if policy.offload != "none":
-        raise ValueError(f"offload: {policy.offload} cannot be run; write --offload none")
+    if policy.offload not in ("none", "optimizer"):
+        raise ValueError(f"offload: {policy.offload} cannot be run; write --offload none or optimizer")
+    if policy.offload != "none" and precision.name.startswith("bf16"):
+        raise ValueError(f"offload: {policy.offload} with {precision.name} cannot be run; write --precision fp32")
     experts = any(kind.experts for kind in task.model.kinds)
     if task.even_routing and task.capacity:
         raise ValueError(f"capacity: {task.capacity:g} with even routing means nothing; write --capacity 0")
@@ -190,12 +192,14 @@ def checked(task: Task) -> Task:
 
 
 def _variants(task: Task) -> None:
-    policy, stack = task.policy, task.stack
+    policy, stack, kinds = task.policy, task.stack, task.model.kinds
     heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
     if stack.across == "ulysses" and policy.cp > 1 and max(heads // policy.tp, 1) % policy.cp:
         raise ValueError(
             f"across: ulysses needs cp {policy.cp} to divide {max(heads // policy.tp, 1)} key/value heads of a rank"
         )
+    if stack.attention_split == "gather-qk" and any(kind.attention and kind.attention.latent for kind in kinds):
+        raise ValueError(f"attention-split: {task.model.name} has latent attention; write --attention-split heads")
     if stack.attention_split == "gather-qk" and heads % policy.tp:
         raise ValueError(f"attention-split: gather-qk needs tp {policy.tp} to divide {heads} key/value heads")
     if stack.embedding == "broadcast" and task.model.tied:
@@ -227,7 +231,7 @@ def _decoder(task: Task) -> None:
         raise ValueError(f"model: {model.name} is no plain decoder; write a GPT, Llama or Mixtral form")
     for layer in model.kinds:
         a = layer.attention
-        if a is None or a.latent or a.sinks or not a.causal or a.qk_norm == "full" or a.value_dim != a.head_dim:
+        if a is None or a.sinks or not a.causal or a.qk_norm == "full":
             raise ValueError(
                 f"model: {model.name} has attention this runtime lacks; write a GPT, Llama or Mixtral form"
             )
