@@ -45,6 +45,7 @@ class Attention:
     groups: int
     """batch x heads"""
     backward: bool
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class Message:
     """the other rank of a send or receive"""
 
 
+Touched = tuple[Held, int]
+"""a storage, and the bytes of the tensor in it that an operator read or wrote"""
+
+
 @dataclass(slots=True)
 class Event:
     name: str
@@ -86,8 +91,8 @@ class Event:
     work: Product | Attention | Pass | Message
     scope: str
     """FSDP's own label around it, or empty"""
-    reads: tuple[Held, ...]
-    writes: tuple[Held, ...]
+    reads: tuple[Touched, ...]
+    writes: tuple[Touched, ...]
     at: int
     """how many changes of memory came before"""
 

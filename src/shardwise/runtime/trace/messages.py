@@ -82,6 +82,13 @@ def message_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any)
     )  # fmt: skip
 
 
+def written_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Buffers among its arguments that the message changes."""
+    given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+    into = [name for name in given if name.startswith("output") or (name == "tensors" and func._opname != "send")]
+    return [tensor for name in into for tensor in tensors_in(given[name])]
+
+
 def _default(func: Any, name: str) -> bool:
     return any(a.name == name and a.default_value for a in func._schema.arguments) or func._opname in ("send", "recv_")
 

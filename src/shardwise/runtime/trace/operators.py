@@ -15,10 +15,13 @@ DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", 
 LINE_BYTES = 128
 """a row that starts on such a line takes the tensor cores' fast path (NVIDIA, Matrix Multiplication Background)"""
 FREE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "lift_fresh",
-                  "_local_scalar_dense", "set_", "resize_", "alias", "_unsafe_view", "device", "to", "lift"})  # fmt: skip
+                  "_local_scalar_dense", "set_", "resize_", "alias", "_unsafe_view", "lift"})  # fmt: skip
 """no kernel runs"""
 LOOKED_UP = frozenset({"embedding", "index_select", "gather", "index"})
 """reads only what it writes"""
+ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
+NAMESPACES = ("prim", "profiler", "c10d", "_c10d_functional", "_dtensor")
+"""whose operators are no kernels, or messages that carry nothing"""
 PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "_scaled_mm": (0, 1), "_int_mm": (0, 1)}
 """places of the two factors"""
 
@@ -32,11 +35,19 @@ def size_of(tensor: Tensor) -> int:
 
 
 def runs_nothing(func: Any) -> bool:
-    return bool(func._opname in FREE or func.is_view or func.namespace in ("prim", "profiler"))
+    return bool(func._opname in FREE or func.is_view or func.namespace in NAMESPACES)
+
+
+def name_of(func: Any) -> str:
+    """torch's own, but the kernels of fused attention are one kind each."""
+    name = str(func._opname)
+    if name.startswith(ATTENTION):
+        return "attention_backward" if "backward" in name else "attention"
+    return name
 
 
 def work_of(func: Any, args: Sequence[Any], ins: list[Tensor], outs: list[Tensor]) -> Work:
-    """`ins` and `outs`: the tensors among its arguments and results."""
+    """`ins`: the tensors among its arguments; `outs`: those it returns or writes into."""
     name = func._opname
     if name in PRODUCTS:
         first, second = (args[place] for place in PRODUCTS[name])
@@ -45,7 +56,7 @@ def work_of(func: Any, args: Sequence[Any], ins: list[Tensor], outs: list[Tensor
         return _convolution(args[0], args[1], outs[0], transposed=bool(args[6]))
     if name == "convolution_backward":
         return _convolution_backward(args, outs)
-    if "scaled_dot_product" in name or name.startswith(("_flash_attention", "_efficient_attention")):
+    if name.startswith(ATTENTION):
         found = _attention(func, args, ins)
         if found is not None:
             return found
@@ -100,7 +111,7 @@ def _attention(func: Any, args: Sequence[Any], ins: list[Tensor]) -> Attention |
     square = 2.0 * batch * heads * queries * keys * each
     share = 0.5 * (1.0 + 1.0 / keys) if given.get("is_causal") else 1.0
     return Attention(flops=square * share, square_flops=square, keys=keys, head_dim=width, groups=batch * heads,
-                     backward=backward)  # fmt: skip
+                     backward=backward, dtype=dtype_name(query.dtype))  # fmt: skip
 
 
 def _moved(name: str, ins: list[Tensor], outs: list[Tensor]) -> int:

@@ -13,12 +13,13 @@ from torch.optim.optimizer import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shardwise.runtime.trace.events import Captured, Event, Held
-from shardwise.runtime.trace.messages import is_message, message_of, tensors_in
-from shardwise.runtime.trace.operators import runs_nothing, work_of
+from shardwise.runtime.trace.events import Captured, Event, Message, Touched
+from shardwise.runtime.trace.messages import is_message, message_of, tensors_in, written_by
+from shardwise.runtime.trace.operators import name_of, runs_nothing, size_of, work_of
 from shardwise.runtime.trace.private import (
     VALUE_ERRORS,
     in_backward,
+    is_fake,
     local_of,
     real_waits,
     resizes,
@@ -96,6 +97,8 @@ class Recorder(TorchDispatchMode):
             return NotImplemented
         if func.namespace == "profiler":
             return self._labelled(func, args, kwargs)
+        if func._opname == "wait_tensor" and is_fake(args[0]):
+            return args[0]  # as the real one does; the fake one makes a copy
         try:
             out = func(*args, **kwargs)
         except VALUE_ERRORS:
@@ -112,29 +115,24 @@ class Recorder(TorchDispatchMode):
         if self._progress is not None and self.operators % TOLD_EVERY == 0:
             self._progress(self.operators)
         phase = self.phase()
-        ins, outs = _tensors((*args, *kwargs.values())), tensors_in(out)
-        reads = self._held(ins, MADE_IN[phase])
-        writes = self._held(outs, MADE_IN[phase])
+        ins, outs = tensors_in([*args, *kwargs.values()]), tensors_in(out)
+        message = is_message(func)
+        written = written_by(func, args, kwargs) if message else _written(func, args, kwargs)
+        outs += [tensor for tensor in written if not any(tensor is other for other in outs)]
+        reads, writes = self._touched(ins, MADE_IN[phase]), self._touched(outs, MADE_IN[phase])
         if func.namespace == "fsdp":
-            for held in (*reads, *writes):
+            for held, _ in (*reads, *writes):
                 if held.kind in ("activations", "working"):
                     held.kind = "gathered"
-        if not self.recording:
+        if not self.recording or (not message and runs_nothing(func)):
             return
-        message = is_message(func)
-        if not message and runs_nothing(func):
-            return
-        if message or func._schema.is_mutable:
-            # what it writes into is among its arguments
-            writes = (*writes, *reads) if message else (*writes, *self._held(_written(func, args, kwargs), "working"))
         work = message_of(func, args, kwargs, out) if message else work_of(func, args, ins, outs)
-        self.captured.events.append(
-            Event(getattr(work, "op", func._opname), phase, work, self._scopes[-1] if self._scopes else "", reads,
-                  writes, len(self.storages.changes))
-        )  # fmt: skip
+        name = work.op if isinstance(work, Message) else name_of(func)
+        scope = self._scopes[-1] if self._scopes else ""
+        self.captured.events.append(Event(name, phase, work, scope, reads, writes, len(self.storages.changes)))
 
-    def _held(self, tensors: Iterable[Tensor], kind: str) -> tuple[Held, ...]:
-        return tuple(self.storages.held(tensor, kind) for tensor in tensors)
+    def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
+        return tuple((self.storages.held(tensor, kind), size_of(tensor)) for tensor in tensors)
 
     def _labelled(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """FSDP2 says what it does in the profiler's labels."""
@@ -162,13 +160,11 @@ class Recorder(TorchDispatchMode):
             self.stepped(optimizer)
 
 
-def _tensors(values: Iterable[Any]) -> list[Tensor]:
-    return tensors_in(list(values))
-
-
 def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
     """Arguments the schema says are written into."""
-    found = []
+    found: list[Tensor] = []
+    if not func._schema.is_mutable:
+        return found
     for place, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[place] if place < len(args) else kwargs.get(argument.name)
