@@ -26,6 +26,7 @@ from torch.distributed.tensor.parallel import (
 SHAPES = {
     # layers, hidden, heads, key/value heads, feed-forward, vocabulary, sequence
     "8b": (32, 4096, 32, 8, 14336, 128256, 8192),
+    "8b-cut": (8, 4096, 32, 8, 14336, 128256, 8192),
     "tiny": (2, 64, 4, 2, 192, 256, 32),
 }
 LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB, SEQ = SHAPES[os.environ.get("SHAPE", "8b")]

@@ -95,6 +95,8 @@ class Event:
     writes: tuple[Touched, ...]
     at: int
     """how many changes of memory came before"""
+    calls: int
+    """operators the host called since the event before, views and this one included"""
 
 
 @dataclass

@@ -112,7 +112,7 @@ def _joined(chain: list[Event], end: int, died: dict[int, int], passes: float) -
     first = chain[0]
     reads = tuple(touched for event in chain for touched in event.reads)
     writes = tuple(touched for event in chain for touched in event.writes)
-    return Event("fused", first.phase, moved, "", reads, writes, first.at)
+    return Event("fused", first.phase, moved, "", reads, writes, first.at, sum(event.calls for event in chain))
 
 
 def _deaths(captured: Captured) -> dict[int, int]:

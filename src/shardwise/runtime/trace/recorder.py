@@ -49,6 +49,7 @@ class Recorder(TorchDispatchMode):
         self._after_backward = False
         self._optimizing = False
         self._paused = 0
+        self._calls = 0
 
     @contextmanager
     def listening(self) -> Iterator["Recorder"]:
@@ -70,6 +71,7 @@ class Recorder(TorchDispatchMode):
         self.captured.events.clear()
         self.captured.numbers_read = 0
         self._after_backward = False
+        self._calls = 0
         self.recording = True
 
     def end(self) -> None:
@@ -124,12 +126,14 @@ class Recorder(TorchDispatchMode):
             for held, _ in (*reads, *writes):
                 if held.kind in ("activations", "working"):
                     held.kind = "gathered"
+        self._calls += 1
         if not self.recording or (not message and runs_nothing(func)):
             return
         work = message_of(func, args, kwargs, out) if message else work_of(func, args, ins, outs)
         name = work.op if isinstance(work, Message) else name_of(func)
         scope = self._scopes[-1] if self._scopes else ""
-        self.captured.events.append(Event(name, phase, work, scope, reads, writes, len(self.storages.changes)))
+        at, calls, self._calls = len(self.storages.changes), self._calls, 0
+        self.captured.events.append(Event(name, phase, work, scope, reads, writes, at, calls))
 
     def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
         return tuple((self.storages.held(tensor, kind), size_of(tensor)) for tensor in tensors)
