@@ -4,6 +4,7 @@ What cannot be traced is refused here by name, with what to write instead.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from math import prod
@@ -25,6 +26,7 @@ from shardwise.runtime.trace.private import (
     swapped,
     swapped_everywhere,
 )
+from shardwise.runtime.trace.rms_norm import FUNCTIONS, fused_rms_norm
 from shardwise.runtime.verify import fake_world
 
 RANKS_OF_A_NODE = 8
@@ -59,6 +61,10 @@ class CudaIsCpu(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
         if func is torch.Tensor.cuda:
             return args[0]
+        if func in FUNCTIONS:
+            found = fused_rms_norm(*args, **(kwargs or {}))
+            if found is not None:
+                return found
         return func(*map(on_cpu, args), **{name: on_cpu(value) for name, value in (kwargs or {}).items()})
 
 
@@ -81,6 +87,7 @@ def pretended_world(rank: int, world: int) -> Iterator[None]:
 
     mode = fake_tensors()
     with ExitStack() as stack:
+        stack.enter_context(swapped(sys, "excepthook", sys.excepthook))  # a new process group wraps it
         for name, function in list(vars(nn.init).items()):
             if name.endswith("_") and not name.startswith("_"):
                 # some of them look at values, and there is nothing to fill

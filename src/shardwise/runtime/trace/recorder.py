@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -30,6 +31,8 @@ from shardwise.runtime.trace.storages import Storages
 
 MADE_IN = {"forward": "activations", "recompute": "activations", "backward": "working", "optimizer": "working"}
 FSDP = "FSDP::"
+TRANSFERS = ("send", "recv_", "isend", "irecv")
+"""between pipeline stages, outside autograd: gradients after a backward, activations after a forward"""
 TOLD_EVERY = 200
 
 
@@ -58,6 +61,7 @@ class Recorder(TorchDispatchMode):
             stack.enter_context(shape_propagation(self._pauses))
             stack.enter_context(real_waits(self._pauses))
             for hook in (
+                register_module_forward_pre_hook(self._before_module),
                 register_optimizer_step_pre_hook(self._before_optimizer),
                 register_optimizer_step_post_hook(self._behind_optimizer),
             ):
@@ -86,12 +90,11 @@ class Recorder(TorchDispatchMode):
         self.captured.tokens, self.captured.samples = tokens, samples
 
     def phase(self) -> str:
+        """Between a backward pass and the next call of a module all is the optimizer's: reductions, clipping."""
         if in_backward():
             self._after_backward = True
             return "recompute" if torch.is_grad_enabled() else "backward"
-        if self._optimizing or (self._after_backward and not torch.is_grad_enabled()):
-            return "optimizer"
-        return "forward"
+        return "optimizer" if self._optimizing or self._after_backward else "forward"
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -117,8 +120,10 @@ class Recorder(TorchDispatchMode):
         if self._progress is not None and self.operators % TOLD_EVERY == 0:
             self._progress(self.operators)
         phase = self.phase()
-        ins, outs = tensors_in([*args, *kwargs.values()]), tensors_in(out)
         message = is_message(func)
+        if message and phase == "optimizer" and func._opname in TRANSFERS:
+            phase = "backward"
+        ins, outs = tensors_in([*args, *kwargs.values()]), tensors_in(out)
         written = written_by(func, args, kwargs) if message else _written(func, args, kwargs)
         outs += [tensor for tensor in written if not any(tensor is other for other in outs)]
         reads, writes = self._touched(ins, MADE_IN[phase]), self._touched(outs, MADE_IN[phase])
@@ -149,6 +154,10 @@ class Recorder(TorchDispatchMode):
 
     def _pauses(self, begins: bool) -> None:
         self._paused += 1 if begins else -1
+
+    def _before_module(self, *_: Any) -> None:
+        if not in_backward():
+            self._after_backward = False
 
     def _before_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
         self._optimizing = True
