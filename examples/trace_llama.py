@@ -2,7 +2,7 @@
 
     shardwise trace examples/trace_llama.py --on dgx-h100:1024
 
-`SHAPE=tiny` takes a model of two small layers, `TP` sets the tensor-parallel degree; what is left of the ranks is FSDP's.
+`SHAPE=tiny` takes a model of two small layers, `TP` the tensor-parallel degree; what is left of the ranks is FSDP's.
 """
 
 import os

@@ -113,7 +113,8 @@ def _show(name: str, cluster: Cluster | None, found: Any) -> None:
             else f"{time.batch_samples_per_s or 0:,.1f} samples/s"
         )
         facts += [
-            ("step", f"{time_text(time.step_s)} ({time_text(time.low_s)} .. {time_text(time.high_s)}); {rate} of its batch"),
+            ("step", f"{time_text(time.step_s)} ({time_text(time.low_s)} .. {time_text(time.high_s)}); "
+                     f"{rate} of its batch"),
             ("MFU", f"{time.mfu:.1%} of the {time.peak_dtype} peak (causal half: {time.mfu_causal:.1%})"),
             ("exposed", f"{time_text(time.parts['messages'])} of {time_text(time.message_s)} of messages"),
             ("fits", f"{'yes' if found.fit.fits else 'NO'}: {found.fit.needed_bytes / GIB:,.1f} of "

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch.distributed as dist
@@ -95,7 +96,7 @@ def _default(func: Any, name: str) -> bool:
 
 def group_of(group: dist.ProcessGroup) -> Group:
     ranks = dist.get_process_group_ranks(group)
-    steps = {after - before for before, after in zip(ranks, ranks[1:], strict=False)}
+    steps = {after - before for before, after in pairwise(ranks)}
     stride = round((ranks[-1] - ranks[0]) / (len(ranks) - 1)) if len(ranks) > 1 else 1
     return Group(_name(group), len(ranks), max(stride, 1), len(steps) <= 1)
 

@@ -1,10 +1,10 @@
 """A traced step in time: kernels on one stream, messages on one stream for each group, launches by the host.
 
 An operator starts when the one before it on its stream has ended, the host has launched it and everything it reads is
-there; a message likewise. So what overlaps follows from the order of the calls and from who reads what. FSDP2's gathers
-and reductions run beside the kernels, as torch does on CUDA: a gather waits for the copy out of the last but one, what
-follows a reduction in its own hook stays on the reduction's stream. Any other message that is waited for at once holds
-the kernels up.
+there; a message likewise, behind the kernels called before it. So what overlaps follows from the order of the calls and
+from who reads what. FSDP2's gathers and reductions run beside the kernels, as torch does on CUDA: a gather waits only
+for the copy out of the last but one, what follows a reduction in its own hook stays on the reduction's stream. Any
+other message that is waited for at once holds the kernels up.
 """
 
 from collections import Counter
@@ -80,8 +80,9 @@ class _Stage:
         seconds = self.prices.of(event, launched=launched)
         free = self.free.get(lane, 0.0)
         needed, by = max((self.ready.get(id(held), (0.0, KERNELS)) for held, _ in event.reads), default=(0.0, KERNELS))
-        if event.scope == GATHER and message:
-            needed = max(needed, self.copied_out[0])
+        if message:
+            # a message starts behind the kernels called before it, a gather on its own stream
+            needed = max(needed, self.copied_out[0] if event.scope == GATHER else self.free.get(KERNELS, 0.0))
         start = max(free, self.host, needed)
         if lane == KERNELS:
             self._waited(free, start, needed, by)

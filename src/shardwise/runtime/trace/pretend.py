@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
@@ -26,7 +27,7 @@ from shardwise.runtime.trace.private import (
     swapped,
     swapped_everywhere,
 )
-from shardwise.runtime.trace.rms_norm import FUNCTIONS, fused_rms_norm
+from shardwise.runtime.trace.rms_norm import fused_as_on_cuda
 from shardwise.runtime.verify import fake_world
 
 RANKS_OF_A_NODE = 8
@@ -58,13 +59,9 @@ class Idle:
 class CudaIsCpu(TorchFunctionMode):
     """Every tensor made on or moved to a CUDA device is one of the CPU."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0]
-        if func in FUNCTIONS:
-            found = fused_rms_norm(*args, **(kwargs or {}))
-            if found is not None:
-                return found
         return func(*map(on_cpu, args), **{name: on_cpu(value) for name, value in (kwargs or {}).items()})
 
 
@@ -92,7 +89,13 @@ def pretended_world(rank: int, world: int) -> Iterator[None]:
             if name.endswith("_") and not name.startswith("_"):
                 # some of them look at values, and there is nothing to fill
                 stack.enter_context(swapped_everywhere(function, _unfilled))
-        for part in (fake_world(rank, world), real_meshes(prepared), static_pipelines(), convertible_modules(mode), mode):
+        for part in (
+            fake_world(rank, world),
+            real_meshes(prepared),
+            static_pipelines(),
+            convertible_modules(mode),
+            mode,
+        ):
             stack.enter_context(part)
         stack.callback(forget_meshes)
         yield
@@ -131,6 +134,8 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[], None]) -> Iterat
             stack.enter_context(swapped(owner, "__init__", _with_cpu(owner.__init__)))
         for function in (torch.set_default_device, dist.init_device_mesh):
             stack.enter_context(swapped_everywhere(function, _with_cpu(function)))
+        for function in (F.rms_norm, torch.rms_norm):
+            stack.enter_context(swapped_everywhere(function, fused_as_on_cuda(function)))
         stack.enter_context(CudaIsCpu())
         yield
 

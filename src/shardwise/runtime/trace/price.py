@@ -107,7 +107,7 @@ def _joined(chain: list[Event], end: int, died: dict[int, int], passes: float) -
             if id(held) not in made:
                 read[id(held)] = max(read.get(id(held), 0), size)
         made.update({id(held): size for held, size in event.writes})
-    kept = sum(size for key, size in made.items() if died.get(key, end + 1) > end)
+    kept = sum(size for key, size in made.items() if died.get(key, end) >= end)
     moved = Pass(round((sum(read.values()) + kept) * passes))
     first = chain[0]
     reads = tuple(touched for event in chain for touched in event.reads)

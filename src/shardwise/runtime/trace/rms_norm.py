@@ -1,16 +1,14 @@
 """RMS norm as CUDA has it: one kernel forward, one backward, the input and a scale per row kept. On a CPU torch makes
 some twenty operators of it, which would keep more and launch more than the GPU does."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-FUNCTIONS = (F.rms_norm, torch.rms_norm)
 Rule = tuple[list[Placement | None], list[Placement | None]]
 
 
@@ -71,13 +69,16 @@ def _norm_backward_rules(_: Any, x: Any, *__: Any) -> list[Rule]:
     ]
 
 
-def fused_rms_norm(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor | None:
-    """None where CUDA does not fuse either: several axes, no weight, two dtypes."""
-    if len(normalized_shape) != 1 or weight is None or weight.dtype != x.dtype:
-        return None
-    if isinstance(x, DTensor) != isinstance(weight, DTensor):
-        return None
-    normed: Tensor = _norm(x, weight, torch.finfo(x.dtype).eps if eps is None else eps)[0]
-    return normed
+def fused_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`original` stays where CUDA does not fuse either: several axes, no weight, two dtypes."""
+
+    def rms_norm(
+        input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+    ) -> Tensor:
+        one_kind = weight is not None and isinstance(input, DTensor) == isinstance(weight, DTensor)
+        if weight is None or not one_kind or len(normalized_shape) != 1 or weight.dtype != input.dtype:
+            return original(input, normalized_shape, weight, eps)
+        normed: Tensor = _norm(input, weight, torch.finfo(input.dtype).eps if eps is None else eps)[0]
+        return normed
+
+    return rms_norm
