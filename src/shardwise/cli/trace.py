@@ -99,6 +99,13 @@ def _progress() -> Iterator[Any]:
         yield lambda what, count: status.update(f"{what}: {count:,} operators")
 
 
+def _rate(time: Any) -> str:
+    """Of the rank's own batch: nobody says which ranks share one."""
+    if time.batch_tokens_per_s:
+        return f"; {time.batch_tokens_per_s:,.0f} tokens/s of its batch"
+    return f"; {time.batch_samples_per_s:,.1f} samples/s of its batch" if time.batch_samples_per_s else ""
+
+
 def _show(name: str, cluster: Cluster | None, found: Any) -> None:
     facts: list[tuple[str, Cell]] = [
         ("traced", f"rank {found.rank} of {found.world:,}, second step"),
@@ -107,14 +114,8 @@ def _show(name: str, cluster: Cluster | None, found: Any) -> None:
     ]
     if found.time is not None:
         time = found.time
-        rate = (
-            f"{time.batch_tokens_per_s:,.0f} tokens/s"
-            if time.batch_tokens_per_s
-            else f"{time.batch_samples_per_s or 0:,.1f} samples/s"
-        )
         facts += [
-            ("step", f"{time_text(time.step_s)} ({time_text(time.low_s)} .. {time_text(time.high_s)}); "
-                     f"{rate} of its batch"),
+            ("step", f"{time_text(time.step_s)} ({time_text(time.low_s)} .. {time_text(time.high_s)}){_rate(time)}"),
             ("MFU", f"{time.mfu:.1%} of the {time.peak_dtype} peak (causal half: {time.mfu_causal:.1%})"),
             ("exposed", f"{time_text(time.parts['messages'])} of {time_text(time.message_s)} of messages"),
             ("fits", f"{'yes' if found.fit.fits else 'NO'}: {found.fit.needed_bytes / GIB:,.1f} of "

@@ -43,7 +43,7 @@ def ran(path: Path) -> Captured:
 
 
 def _captured(script: Script, rank: int, world: int, progress: Progress | None) -> Captured:
-    stage = "building"
+    stage = "building" if script.functions else "running the script"
     recorder = Recorder(rank, world, None if progress is None else lambda count: progress(stage, count))
     with no_gpu_needed(rank, world, recorder.compiles), recorder.listening():
         if not script.functions:

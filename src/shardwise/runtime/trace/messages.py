@@ -78,7 +78,7 @@ def message_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any)
     return Message(
         op=kind.op, bytes=sum(map(size_of, buffers)), dtype=dtype_name(buffers[0].dtype), group=group_of(group),
         # functional collectives are waited for where their result is used
-        waited=func.namespace == "c10d" and not given.get("async_op", _default(func, "async_op")),
+        waited=func.namespace == "c10d" and not _asynchronous(func, given),
         peer=dist.get_global_rank(group, peer) if peer >= 0 else -1,
     )  # fmt: skip
 
@@ -90,8 +90,12 @@ def written_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[T
     return [tensor for name in into for tensor in tensors_in(given[name])]
 
 
-def _default(func: Any, name: str) -> bool:
-    return any(a.name == name and a.default_value for a in func._schema.arguments) or func._opname in ("send", "recv_")
+def _asynchronous(func: Any, given: dict[str, Any]) -> bool:
+    """Transfers always are; the argument has two spellings."""
+    for argument in func._schema.arguments:
+        if argument.name in ("async_op", "asyncOp"):
+            return bool(given.get(argument.name, argument.default_value))
+    return True
 
 
 def group_of(group: dist.ProcessGroup) -> Group:

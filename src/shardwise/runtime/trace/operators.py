@@ -22,7 +22,8 @@ LOOKED_UP = frozenset({"embedding", "index_select", "gather", "index"})
 ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
 NAMESPACES = ("prim", "profiler", "c10d", "_c10d_functional", "_dtensor")
 """whose operators are no kernels, or messages that carry nothing"""
-PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "_scaled_mm": (0, 1), "_int_mm": (0, 1)}
+PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "_scaled_mm": (0, 1), "_int_mm": (0, 1),
+            "_grouped_mm": (0, 1)}  # fmt: skip
 """places of the two factors"""
 
 

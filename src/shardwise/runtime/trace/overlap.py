@@ -7,7 +7,7 @@ for the copy out of the last but one, what follows a reduction in its own hook s
 other message that is waited for at once holds the kernels up.
 """
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from shardwise.runtime.trace.events import Attention, Event, Message, Product
@@ -35,13 +35,13 @@ class Played:
     """Seconds of the step by cause; without the cost of overlap and what a stack adds."""
 
     spans: list[Span] = field(default_factory=list)
-    busy: Counter[str] = field(default_factory=Counter)
+    busy: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """products, attention, passes, optimizer"""
-    waits: Counter[str] = field(default_factory=Counter)
+    waits: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """kernels waiting, by group"""
     host_s: float = 0.0
     """kernels waiting for their launch"""
-    messages: Counter[str] = field(default_factory=Counter)
+    messages: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """seconds of messages by group"""
     end_s: float = 0.0
 

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
@@ -132,10 +133,10 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[], None]) -> Iterat
         stack.enter_context(swapped(torch.nn.Module, "compile", unchanged))
         for owner in (DeviceMesh, torch.autocast):
             stack.enter_context(swapped(owner, "__init__", _with_cpu(owner.__init__)))
-        for function in (torch.set_default_device, dist.init_device_mesh):
-            stack.enter_context(swapped_everywhere(function, _with_cpu(function)))
-        for function in (F.rms_norm, torch.rms_norm):
-            stack.enter_context(swapped_everywhere(function, fused_as_on_cuda(function)))
+        for placing in (torch.set_default_device, device_mesh.init_device_mesh):
+            stack.enter_context(swapped_everywhere(placing, _with_cpu(placing)))
+        for norm in (F.rms_norm, torch.rms_norm):
+            stack.enter_context(swapped_everywhere(norm, fused_as_on_cuda(norm)))
         stack.enter_context(CudaIsCpu())
         yield
 

@@ -58,7 +58,8 @@ def process_group(value: Any) -> dist.ProcessGroup:
     if isinstance(value, dist.ProcessGroup):
         return value
     if isinstance(value, str):
-        return dist.distributed_c10d._resolve_process_group(value)
+        resolve: Callable[[Any], dist.ProcessGroup] = vars(dist.distributed_c10d)["_resolve_process_group"]
+        return resolve(value)
     return dist.ProcessGroup.unbox(value)
 
 
@@ -177,7 +178,7 @@ def _outside(value: object) -> object:
 @contextmanager
 def convertible_modules(mode: FakeTensorMode) -> Iterator[None]:
     """`module.to(...)` swaps parameters, which fails as long as the mode remembers them by weak reference."""
-    original = torch.utils.swap_tensors
+    original: Callable[[Tensor, Tensor], None] = torch.utils.swap_tensors
 
     def swap(first: Tensor, second: Tensor) -> None:
         mode.fake_tensor_converter.meta_converter.tensor_memo.clear()

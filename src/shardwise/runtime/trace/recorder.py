@@ -36,11 +36,11 @@ TRANSFERS = ("send", "recv_", "isend", "irecv")
 TOLD_EVERY = 200
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Storages are followed from the first operator on; events only between `begin` and `end`."""
 
     def __init__(self, rank: int, world: int, progress: Callable[[int], None] | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.captured = Captured(rank=rank, world=world)
         self.storages = Storages()
         self.recording = False

@@ -54,19 +54,20 @@ def _along(x: Any) -> list[Shard]:
     return [Shard(axis) for axis in range(len(x.shape) - 1)]
 
 
-@register_sharding(torch.ops.shardwise.rms_norm.default)
 def _norm_rules(x: Any, *_: Any) -> list[Rule]:
     whole = Replicate()
-    return [([whole, whole], [whole, whole, None]), *(([s, s], [s, whole, None]) for s in _along(x))]
+    split: list[Rule] = [([shard, shard], [shard, whole, None]) for shard in _along(x)]
+    return [([whole, whole], [whole, whole, None]), *split]
 
 
-@register_sharding(torch.ops.shardwise.rms_norm_backward.default)
 def _norm_backward_rules(_: Any, x: Any, *__: Any) -> list[Rule]:
     whole = Replicate()
-    return [
-        ([whole, whole], [whole, whole, whole, whole]),
-        *(([s, Partial()], [s, s, s, whole]) for s in _along(x)),
-    ]
+    split: list[Rule] = [([shard, Partial()], [shard, shard, shard, whole]) for shard in _along(x)]
+    return [([whole, whole], [whole, whole, whole, whole]), *split]
+
+
+register_sharding(torch.ops.shardwise.rms_norm.default)(_norm_rules)
+register_sharding(torch.ops.shardwise.rms_norm_backward.default)(_norm_backward_rules)
 
 
 def fused_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
