@@ -286,3 +286,19 @@ def test_a_trace_leaves_torch_as_it_was() -> None:
     assert (torch.cuda.is_available, torch.compile, torch.UntypedStorage.resize_, torch.nn.init.normal_) == before
     assert not torch.distributed.is_initialized()
     assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).isfinite().all()
+
+
+@pytest.mark.slow
+def test_eight_billion_parameters_on_a_thousand_ranks(monkeypatch) -> None:
+    monkeypatch.setenv("SHAPE", "8b")
+    monkeypatch.setenv("TP", "8")
+    captured = traced(EXAMPLES / "trace_llama.py", 1024, 1000)
+    sent = Counter((message.group.name, message.group.size, message.op, event.phase)
+                   for event, message in captured.messages)  # fmt: skip
+    assert sent["dp", 128, "all_gather", "forward"] == sent["dp", 128, "reduce_scatter", "backward"] == 34
+    assert sent["tp", 8, "all_gather", "forward"] == sent["tp", 8, "reduce_scatter", "backward"] == 65
+    found, _ = result_of(captured, None)
+    parameters = sum((4096 * (2 * 4096 + 2 * 1024 + 3 * 14336) for _ in range(32)), 2 * 128256 * 4096)
+    norms = 65 * 4096
+    assert found.memory_bytes["parameters"] == pytest.approx(4 * (parameters / 1024 + norms / 128), rel=1e-3)
+    assert 8 * 2**30 < found.peak_bytes < 16 * 2**30
