@@ -53,7 +53,8 @@ class Prices:
     def _product(self, work: Product) -> float:
         batch = None if work.batch == 1 else float(work.batch)
         seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
-        return float(seconds) * (1.0 if work.aligned else MISALIGNED_TIME) / self.stack.kernel_efficiency
+        efficiency = self.stack.kernel_efficiency * (1.0 if batch is None else self.stack.grouped_gemm_efficiency)
+        return float(seconds) * (1.0 if work.aligned else MISALIGNED_TIME) / efficiency
 
     def _attention(self, work: Attention) -> float:
         shape = (work.keys, work.head_dim, work.groups)
