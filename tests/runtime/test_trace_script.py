@@ -175,6 +175,48 @@ if __name__ == "__main__":
     assert result_of(captured, None)[0].memory_bytes["parameters"] == parameters // 16
 
 
+def test_what_training_loops_have(tmp_path) -> None:
+    """A shuffling data loader, accumulation, a compiler, clipping, a fused optimizer, a model left on meta."""
+    path = tmp_path / "own.py"
+    path.write_text("""
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader
+
+def build(world):
+    mesh = init_device_mesh("cuda", (world,), mesh_dim_names=("dp",))
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return torch.compile(model), torch.optim.AdamW(model.parameters(), fused=True)
+
+def batch():
+    return next(iter(DataLoader(torch.randn(16, 64), batch_size=8, shuffle=True)))
+
+def step(model, optimizer, x):
+    for _ in range(2):
+        model(x.to("cuda:0")).square().mean().backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    assert norm.full_tensor().item() == 1.0
+    optimizer.step()
+    optimizer.zero_grad()
+""")
+    captured = traced(path, 8)
+    sent = Counter((message.op, event.phase) for event, message in captured.messages)
+    assert sent == {("all_gather", "forward"): 6, ("all_gather", "backward"): 6, ("reduce_scatter", "backward"): 6,
+                    ("all_reduce", "optimizer"): 1}  # fmt: skip
+    assert captured.compiled
+    assert captured.numbers_read == 1
+    assert captured.samples == 8
+    held = result_of(captured, None)[0].memory_bytes
+    assert held["parameters"] == 3 * (64 * 64 + 64) * 4 // 8
+    assert held["optimizer"] == pytest.approx(2 * held["parameters"], rel=0.02)
+
+
 @pytest.mark.usefixtures("tiny")
 def test_a_llama_sends_what_the_planner_predicts() -> None:
     """ZeRO-3 and tensor parallelism: the same bytes of every kind, but for what docs/trace.md lists."""

@@ -23,6 +23,7 @@ from shardwise.runtime.trace.private import (
     convertible_modules,
     fake_tensors,
     forget_meshes,
+    real_loaders,
     real_meshes,
     static_pipelines,
     swapped,
@@ -94,6 +95,7 @@ def pretended_world(rank: int, world: int) -> Iterator[None]:
             fake_world(rank, world),
             real_meshes(prepared),
             static_pipelines(),
+            real_loaders(),
             convertible_modules(mode),
             mode,
         ):

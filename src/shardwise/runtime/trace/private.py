@@ -23,7 +23,9 @@ from torch._subclasses.fake_tensor import (
 from torch.distributed import device_mesh
 from torch.distributed.tensor import DTensor, _redistribute, debug
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass_type
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass_type
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 VALUE_ERRORS = (DataDependentOutputException, DynamicOutputShapeException)
 PROPAGATES = "_propagate_tensor_meta_non_cached"
@@ -185,6 +187,23 @@ def convertible_modules(mode: FakeTensorMode) -> Iterator[None]:
         original(first, second)
 
     with swapped(torch.utils, "swap_tensors", swap):
+        yield
+
+
+@contextmanager
+def real_loaders() -> Iterator[None]:
+    """A data loader draws and reads random numbers: it works on values, and nothing listens."""
+
+    def unheard(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with _disable_current_modes():
+                return function(*args, **kwargs)
+
+        return called
+
+    iterates, gives = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+    with swapped(DataLoader, "__iter__", unheard(iterates)), swapped(_BaseDataLoaderIter, "__next__", unheard(gives)):
         yield
 
 
