@@ -48,8 +48,14 @@ def kind_of(experts: bool, nodes: float, host_share: float) -> str:
 
 
 def band_of(stack: Stack, model: Model, nodes: float, host_share: float = 0.0) -> Band:
+    experts = any(layer.experts for layer in model.kinds)
+    return band_for(stack, experts=experts, nodes=nodes, host_share=host_share)
+
+
+def band_for(stack: Stack, *, experts: bool, nodes: float, host_share: float = 0.0) -> Band:
+    """The same for a run whose model nobody stated."""
     kinds = _bands().get(stack.name, {})
-    kind = kind_of(any(layer.experts for layer in model.kinds), nodes, host_share)
+    kind = kind_of(experts, nodes, host_share)
     for name in (kind, ANY):
         if name in kinds:
             found = kinds[name]

@@ -1,0 +1,1 @@
+"""A user's own training step on a pretended world: what it sends, holds and computes, then what that costs."""

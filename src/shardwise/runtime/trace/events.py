@@ -1,0 +1,123 @@
+"""What a traced step is made of: operators and messages in the order they were called. No seconds here."""
+
+from dataclasses import dataclass, field
+
+PHASES = ("forward", "recompute", "backward", "optimizer")
+KINDS = ("parameters", "gradients", "optimizer", "gathered", "activations", "working", "other")
+"""of memory; gathered: FSDP's whole weights, whole gradients and message buffers; working: made by the backward pass
+or the optimizer and soon freed; other: made before the step (batch, tables)"""
+
+
+class Held:
+    """One storage: bytes that live and die together."""
+
+    __slots__ = ("kind", "size")
+
+    def __init__(self, kind: str, size: int) -> None:
+        self.kind, self.size = kind, size
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """[m, k] x [k, n], `batch` times."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str
+    aligned: bool
+    """rows of all three matrices start on 128-byte lines"""
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """A fused kernel; `flops` as it computes them (half the square when causal)."""
+
+    flops: float
+    square_flops: float
+    keys: int
+    head_dim: int
+    groups: int
+    """batch x heads"""
+    backward: bool
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Bytes read and written besides products and attention."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks a message runs over."""
+
+    name: str
+    """the mesh axis, or 'world', or torch's own name"""
+    size: int
+    stride: int
+    even: bool
+    """neighbours are all `stride` ranks apart"""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    op: str
+    bytes: int
+    """the whole buffer of an all-reduce, the output of an all-gather, the input of a reduce-scatter or all-to-all"""
+    dtype: str
+    group: Group
+    waited: bool
+    """the stream it was called on goes on when it is done"""
+    peer: int = -1
+    """the other rank of a send or receive"""
+
+
+Touched = tuple[Held, int]
+"""a storage, and the bytes of the tensor in it that an operator read or wrote"""
+
+
+@dataclass(slots=True)
+class Event:
+    name: str
+    phase: str
+    work: Product | Attention | Pass | Message
+    scope: str
+    """FSDP's own label around it, or empty"""
+    reads: tuple[Touched, ...]
+    writes: tuple[Touched, ...]
+    at: int
+    """how many changes of memory came before"""
+    calls: int
+    """operators the host called since the event before, views and this one included"""
+
+
+@dataclass
+class Captured:
+    """One rank's step."""
+
+    rank: int
+    world: int
+    events: list[Event] = field(default_factory=list)
+    changes: list[tuple[Held, int]] = field(default_factory=list)
+    """of memory, in order; the first ones are what was there when the step began"""
+    tokens: int = 0
+    """elements of the largest integer tensor of the batch: tokens of a language model; 0 when there is none"""
+    samples: int = 0
+    """length of the first axis of the batch"""
+    numbers_read: int = 0
+    """values asked of tensors that have none: each was given as 1.0"""
+    compiled: bool = False
+    """torch.compile was asked for"""
+    tf32: bool = False
+
+    @property
+    def messages(self) -> list[tuple[Event, Message]]:
+        return [(event, event.work) for event in self.events if isinstance(event.work, Message)]

@@ -1,0 +1,251 @@
+"""What tracing needs of torch beyond its public interface: all of it is here, and a test tries each piece.
+
+Tried with torch 2.13; names that moved since 2.11 are looked up in both places.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+from torch.distributed import device_mesh
+from torch.distributed.tensor import DTensor, _redistribute, debug
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass_type
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+VALUE_ERRORS = (DataDependentOutputException, DynamicOutputShapeException)
+PROPAGATES = "_propagate_tensor_meta_non_cached"
+
+
+def fake_tensors() -> FakeTensorMode:
+    """Tensors with shape, dtype and a storage of the right size, but no values."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def is_fake(tensor: Tensor) -> bool:
+    return isinstance(tensor, FakeTensor)
+
+
+def in_backward() -> bool:
+    """Autograd's engine is running."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def wraps_others(types: Any) -> bool:
+    """A DTensor or the like is among the arguments: it calls again with the tensors it is made of."""
+    return any(is_traceable_wrapper_subclass_type(kind) for kind in types)
+
+
+def local_of(tensor: Tensor) -> Tensor:
+    """This rank's part, without an operator."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def process_group(value: Any) -> dist.ProcessGroup:
+    """Of a boxed group (c10d operators), a name or a group (functional ones)."""
+    if isinstance(value, dist.ProcessGroup):
+        return value
+    if isinstance(value, str):
+        resolve: Callable[[Any], dist.ProcessGroup] = vars(dist.distributed_c10d)["_resolve_process_group"]
+        return resolve(value)
+    return dist.ProcessGroup.unbox(value)
+
+
+def forget_meshes() -> None:
+    """DTensor remembers the meshes of its operators; those of another process group must not come back."""
+    for name in ("_clear_sharding_prop_cache", "_clear_python_sharding_prop_cache"):
+        clear = getattr(debug, name, None)
+        if clear is not None:
+            clear()
+            break
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.distributed.tensor"):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear") and hasattr(value, "__wrapped__"):
+                    value.cache_clear()
+    forget_plans = getattr(_redistribute, "clear_redistribute_planner_cache", None)
+    if forget_plans is not None:
+        forget_plans()
+
+
+@contextmanager
+def real_waits(told: Callable[[bool], None]) -> Iterator[None]:
+    """gloo finishes some messages with operators of its own while they are waited for."""
+    original = dist.Work.wait
+
+    def wait(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
+        told(True)
+        try:
+            return original(work, *args, **kwargs)
+        finally:
+            told(False)
+
+    with swapped(dist.Work, "wait", wait):
+        yield
+
+
+@contextmanager
+def resizes(told: Callable[[torch.UntypedStorage], None]) -> Iterator[None]:
+    """FSDP2 frees and allocates by resizing storages, which no operator shows."""
+    original = torch.UntypedStorage.resize_
+
+    @wraps(original)
+    def resize(storage: torch.UntypedStorage, size: int) -> Any:
+        answer = original(storage, size)
+        told(storage)
+        return answer
+
+    with swapped(torch.UntypedStorage, "resize_", resize):
+        yield
+
+
+@contextmanager
+def shape_propagation(told: Callable[[bool], None]) -> Iterator[None]:
+    """DTensor finds the shape of a result by running the operator on tensors of the global shape."""
+    original = getattr(ShardingPropagator, PROPAGATES)
+
+    @wraps(original)
+    def propagate(*args: Any, **kwargs: Any) -> Any:
+        told(True)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            told(False)
+
+    with swapped(ShardingPropagator, PROPAGATES, propagate):
+        yield
+
+
+@contextmanager
+def real_meshes(prepared: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]) -> Iterator[None]:
+    """Meshes read their own small tensors of ranks, so their code runs outside the fake mode.
+
+    `prepared` sees the arguments of a new mesh first and may change them.
+    """
+    kind = device_mesh.DeviceMesh
+    before = {name: value for name, value in vars(kind).items() if _code(value) is not None}
+    creator = device_mesh.init_device_mesh
+
+    @wraps(creator)
+    def create(*args: Any, **kwargs: Any) -> Any:
+        args = prepared(args, kwargs)
+        with unset_fake_temporarily():
+            return creator(*args, **kwargs)
+
+    for name, value in before.items():
+        setattr(kind, name, _outside(value))
+    try:
+        with swapped_everywhere(creator, create):
+            yield
+    finally:
+        for name, value in before.items():
+            setattr(kind, name, value)
+
+
+def _code(value: object) -> Any:
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, staticmethod):
+        return value.__func__
+    return value if inspect.isfunction(value) else None
+
+
+def _outside(value: object) -> object:
+    function = _code(value)
+
+    @wraps(function)
+    def outside(*args: Any, **kwargs: Any) -> Any:
+        with unset_fake_temporarily():
+            return function(*args, **kwargs)
+
+    if isinstance(value, property):
+        return property(outside, value.fset, value.fdel)
+    return staticmethod(outside) if isinstance(value, staticmethod) else outside
+
+
+@contextmanager
+def convertible_modules(mode: FakeTensorMode) -> Iterator[None]:
+    """`module.to(...)` swaps parameters, which fails as long as the mode remembers them by weak reference."""
+    original: Callable[[Tensor, Tensor], None] = torch.utils.swap_tensors
+
+    def swap(first: Tensor, second: Tensor) -> None:
+        mode.fake_tensor_converter.meta_converter.tensor_memo.clear()
+        original(first, second)
+
+    with swapped(torch.utils, "swap_tensors", swap):
+        yield
+
+
+@contextmanager
+def real_loaders() -> Iterator[None]:
+    """A data loader draws and reads random numbers: it works on values, and nothing listens."""
+
+    def unheard(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with _disable_current_modes():
+                return function(*args, **kwargs)
+
+        return called
+
+    iterates, gives = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+    with swapped(DataLoader, "__iter__", unheard(iterates)), swapped(_BaseDataLoaderIter, "__next__", unheard(gives)):
+        yield
+
+
+@contextmanager
+def static_pipelines() -> Iterator[None]:
+    """Pipeline stages of torch ask each other whether shapes are known; here nobody answers, so they must be given."""
+    try:
+        from torch.distributed.pipelining import schedules
+        from torch.distributed.pipelining._utils import InferenceMode
+    except ImportError:
+        yield  # before 2.13 the stages do not ask
+        return
+
+    def known(_: Any, stages: Any, *__: Any, **___: Any) -> None:
+        for stage in stages:
+            stage._inference_mode = InferenceMode.STATIC
+
+    with swapped(schedules._PipelineSchedule, "_warmup_p2p", known):
+        yield
+
+
+@contextmanager
+def swapped(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = inspect.getattr_static(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def swapped_everywhere(before: Any, after: Any) -> Iterator[None]:
+    """In every module that has the object under its own name, also those that imported it from another."""
+    name = before.__name__
+    after.__name__ = name
+    places = [module for module in list(sys.modules.values()) if getattr(module, "__dict__", {}).get(name) is before]
+    for module in places:
+        setattr(module, name, after)
+    try:
+        yield
+    finally:
+        for module in list(sys.modules.values()):
+            if getattr(module, "__dict__", {}).get(name) is after:
+                setattr(module, name, before)
