@@ -140,7 +140,7 @@ class Head(Part):
         super().__init__(head_tensors(context.model), "head.", context)
         # its weight gradient is never put off: that would keep the logits' gradient
         self.cut = replace(context.cut, later=Later())
-        self.lender: tuple[Embedding, ...] = ()
+        self.lender: tuple[Part, ...] = ()
         if own_table:
             (table,) = [t for t in embedding_tensors(context.model) if t.role == "token.weight"]
             self.add(table, "embedding.")
