@@ -15,7 +15,7 @@ SETTINGS: Settings = (
     ("sign", {}), ("sign", {"block": 1024}), ("int4", {}), ("int4", {"group": 32}), ("block_top_k", {}),
     ("block_top_k", {"block": 1024}), ("block_top_k", {"block": 128, "ratio": 0.3}), ("block_top_k", {"ratio": 1.0}),
 )  # fmt: skip
-SIZES = (1, 33, 4096, 50_001, 1_048_576)
+SIZES = (1, 33, 4096, 50_001, 262_144)
 STRATEGIES = ("mem_sgd", "double_squeeze", "ef21_sgdm", "neolithic")
 
 

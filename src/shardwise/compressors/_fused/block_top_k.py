@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shardwise.compressors._contract import Payload, kept
 from shardwise.compressors._fused import Kernels, launches
-from shardwise.compressors._fused._means import addressed, addresses, by
+from shardwise.compressors._fused._by import by
 
 
 @triton.jit
@@ -125,24 +125,24 @@ def _encode(
 
 @triton.jit
 def _mean(
-    words: tl.tensor, out: tl.tensor, d: tl.tensor, first: tl.tensor,
+    words: tl.tensor, out: tl.tensor, d: tl.tensor, row_words: tl.tensor, first: tl.tensor,
     N: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, TAIL: tl.constexpr,
 ) -> None:  # fmt: skip
     block = tl.program_id(0).to(tl.int64) + first
     here = (d - block * BLOCK).to(tl.int32) if TAIL else BLOCK
     place = tl.arange(0, BLOCK)
-    lane = tl.arange(0, LANES)
     out += block * BLOCK
-    ahead = tl.load(addressed(words, 0, tl.int32) + block * KEPT + lane, mask=lane < KEPT, other=0)
+    words += block * KEPT
     tl.store(out + place, tl.zeros((BLOCK,), tl.float32), mask=place < here)
-    for n in range(N):
-        word = ahead
-        ahead = tl.load(addressed(words, min(n + 1, N - 1), tl.int32) + block * KEPT + lane, mask=lane < KEPT, other=0)
+    lane = tl.arange(0, LANES)
+    for _ in range(N):
         tl.debug_barrier()  # what the others of this program wrote before is read now
+        word = tl.load(words + lane, mask=lane < KEPT, other=0)
         at = word & 0xFFFF
         known = (lane < KEPT) & (at < here)
         value = (word & -0x10000).to(tl.float32, bitcast=True)
         tl.store(out + at, tl.load(out + at, mask=known, other=0.0) + value, mask=known)
+        words += row_words
     if N > 1:
         tl.debug_barrier()
         total = tl.load(out + place, mask=place < here, other=0.0)
@@ -175,11 +175,11 @@ class BlockTopKKernels(Kernels):
         return (words,)
 
     def mean(self, payloads: Sequence[Payload], d: int) -> Tensor:
-        words, kept_each = addresses([payload[0] for payload in payloads]), payloads[0][0].shape[1]
+        words = torch.stack([payload[0] for payload in payloads])
         out = torch.empty(d, device=words.device)
         for first, programs, tail in launches(d, self.block):
             _mean[(programs,)](
-                words, out, d, first, N=len(payloads), KEPT=kept_each, BLOCK=self.block,
-                LANES=triton.next_power_of_2(kept_each), TAIL=tail, enable_fp_fusion=False,
+                words, out, d, words[0].numel(), first, N=len(payloads), KEPT=words.shape[2], BLOCK=self.block,
+                LANES=triton.next_power_of_2(words.shape[2]), TAIL=tail, enable_fp_fusion=False,
             )  # fmt: skip
         return out

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shardwise.compressors._contract import Payload
 from shardwise.compressors._fused import Kernels, launches
-from shardwise.compressors._fused._means import addressed, addresses, by, in_turn
+from shardwise.compressors._fused._by import by
 
 
 @triton.jit
@@ -46,34 +46,26 @@ def _encode(
 
 
 @triton.jit
-def _said(word: tl.tensor, shift: tl.tensor, step: tl.tensor) -> tl.tensor:
-    return ((word << shift) >> 28).to(tl.float32) * step
-
-
-@triton.jit
 def _mean(
-    words: tl.tensor, steps: tl.tensor, out: tl.tensor, d: tl.tensor, first: tl.tensor, N: tl.constexpr,
-    GROUP: tl.constexpr, SPAN: tl.constexpr, TAIL: tl.constexpr,
+    words: tl.tensor, steps: tl.tensor, out: tl.tensor, d: tl.tensor, row_words: tl.tensor, row_steps: tl.tensor,
+    first: tl.tensor, N: tl.constexpr, GROUP: tl.constexpr, SPAN: tl.constexpr, TAIL: tl.constexpr,
 ) -> None:  # fmt: skip
     start = (tl.program_id(0).to(tl.int64) + first) * SPAN
     here = (d - start).to(tl.int32) if TAIL else SPAN
     four = tl.arange(0, SPAN // 4)  # a thread writes four numbers at once, so it reads the word of those
     known = four * 4 < here
-    word_at, step_at = start // 8 + four // 2, start // GROUP + four // (GROUP // 4)
-    shift = 28 - four % 2 * 16
-    step = tl.load(addressed(steps, 0, tl.float32) + step_at, mask=known, other=0.0)
-    word = tl.load(addressed(words, 0, tl.int32) + word_at, mask=known, other=0)
-    a, b = _said(word, shift, step), _said(word, shift - 4, step)
-    c, e = _said(word, shift - 8, step), _said(word, shift - 12, step)
-    for n in tl.range(1, N, loop_unroll_factor=4):
-        step = tl.load(addressed(steps, n, tl.float32) + step_at, mask=known, other=0.0)
-        word = tl.load(addressed(words, n, tl.int32) + word_at, mask=known, other=0)
-        a += _said(word, shift, step)
-        b += _said(word, shift - 4, step)
-        c += _said(word, shift - 8, step)
-        e += _said(word, shift - 12, step)
-    place = tl.arange(0, SPAN)
-    tl.store(out + start + place, by(in_turn(a, b, c, e), N), mask=place < here)
+    words += start // 8 + four // 2
+    steps += start // GROUP + four // (GROUP // 4)
+    shift = 28 - (four % 2 * 16)[:, None] - tl.arange(0, 4)[None, :] * 4
+    word, step = tl.load(words, mask=known, other=0), tl.load(steps, mask=known, other=0.0)
+    total = ((word[:, None] << shift) >> 28).to(tl.float32) * step[:, None]
+    for _ in tl.range(1, N, loop_unroll_factor=4):
+        words += row_words
+        steps += row_steps
+        word, step = tl.load(words, mask=known, other=0), tl.load(steps, mask=known, other=0.0)
+        total += ((word[:, None] << shift) >> 28).to(tl.float32) * step[:, None]
+    place = four[:, None] * 4 + tl.arange(0, 4)[None, :]
+    tl.store(out + start + place, by(total, N), mask=place < here)
 
 
 @dataclass(frozen=True)
@@ -103,11 +95,11 @@ class Int4Kernels(Kernels):
         return words, steps
 
     def mean(self, payloads: Sequence[Payload], d: int) -> Tensor:
-        words, steps = (addresses(part) for part in zip(*payloads, strict=True))
+        words, steps = (torch.stack(part) for part in zip(*payloads, strict=True))
         out = torch.empty(d, device=words.device)
         for first, programs, tail in launches(d, self.span):
             _mean[(programs,)](
-                words, steps, out, d, first, N=len(payloads), GROUP=self.group, SPAN=self.span, TAIL=tail,
-                enable_fp_fusion=False,
+                words, steps, out, d, words.shape[1], steps.shape[1], first, N=len(payloads),
+                GROUP=self.group, SPAN=self.span, TAIL=tail, enable_fp_fusion=False,
             )  # fmt: skip
         return out

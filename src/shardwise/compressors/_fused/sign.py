@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shardwise.compressors._contract import Payload
 from shardwise.compressors._fused import Kernels, launches
-from shardwise.compressors._fused._means import addressed, addresses, by, in_turn
+from shardwise.compressors._fused._by import by
 
 
 @triton.jit
@@ -47,35 +47,26 @@ def _encode(
 
 
 @triton.jit
-def _said(word: tl.tensor, bit: tl.tensor, scale: tl.tensor) -> tl.tensor:
-    """The missing bit becomes the minus, without a comparison."""
-    minus = ~(word << (31 - bit)) & -0x80000000
-    return (scale.to(tl.int32, bitcast=True) ^ minus).to(tl.float32, bitcast=True)
-
-
-@triton.jit
 def _mean(
-    words: tl.tensor, scales: tl.tensor, out: tl.tensor, d: tl.tensor, first: tl.tensor, N: tl.constexpr,
-    BLOCK: tl.constexpr, SPAN: tl.constexpr, TAIL: tl.constexpr,
+    words: tl.tensor, scales: tl.tensor, out: tl.tensor, d: tl.tensor, row_words: tl.tensor, row_scales: tl.tensor,
+    first: tl.tensor, N: tl.constexpr, BLOCK: tl.constexpr, SPAN: tl.constexpr, TAIL: tl.constexpr,
 ) -> None:  # fmt: skip
     start = (tl.program_id(0).to(tl.int64) + first) * SPAN
     here = (d - start).to(tl.int32) if TAIL else SPAN
     four = tl.arange(0, SPAN // 4)  # a thread writes four numbers at once, so it reads the word of those
     known = four * 4 < here
-    word_at, bit = start // 32 + four // 8, (four % 8) * 4
-    scale = tl.load(addressed(scales, 0, tl.float32) + start // BLOCK)
-    word = tl.load(addressed(words, 0, tl.int32) + word_at, mask=known, other=0)
-    a, b = _said(word, bit, scale), _said(word, bit + 1, scale)
-    c, e = _said(word, bit + 2, scale), _said(word, bit + 3, scale)
-    for n in tl.range(1, N, loop_unroll_factor=4):
-        scale = tl.load(addressed(scales, n, tl.float32) + start // BLOCK)
-        word = tl.load(addressed(words, n, tl.int32) + word_at, mask=known, other=0)
-        a += _said(word, bit, scale)
-        b += _said(word, bit + 1, scale)
-        c += _said(word, bit + 2, scale)
-        e += _said(word, bit + 3, scale)
-    place = tl.arange(0, SPAN)
-    tl.store(out + start + place, by(in_turn(a, b, c, e), N), mask=place < here)
+    words += start // 32 + four // 8
+    scales += start // BLOCK
+    bit = ((four % 8) * 4)[:, None] + tl.arange(0, 4)[None, :]
+    word, scale = tl.load(words, mask=known, other=0), tl.load(scales)
+    total = tl.where(((word[:, None] >> bit) & 1) == 1, scale, scale * -1.0)
+    for _ in tl.range(1, N, loop_unroll_factor=4):
+        words += row_words
+        scales += row_scales
+        word, scale = tl.load(words, mask=known, other=0), tl.load(scales)
+        total += tl.where(((word[:, None] >> bit) & 1) == 1, scale, scale * -1.0)
+    place = four[:, None] * 4 + tl.arange(0, 4)[None, :]
+    tl.store(out + start + place, by(total, N), mask=place < here)
 
 
 @dataclass(frozen=True)
@@ -104,12 +95,12 @@ class SignKernels(Kernels):
         return words, scales
 
     def mean(self, payloads: Sequence[Payload], d: int) -> Tensor:
-        words, scales = (addresses(part) for part in zip(*payloads, strict=True))
+        words, scales = (torch.stack(part) for part in zip(*payloads, strict=True))
         out = torch.empty(d, device=words.device)
         span = min(self.span, self.block)
         for first, programs, tail in launches(d, span):
             _mean[(programs,)](
-                words, scales, out, d, first, N=len(payloads), BLOCK=self.block, SPAN=span, TAIL=tail,
-                enable_fp_fusion=False,
+                words, scales, out, d, words.shape[1], scales.shape[1], first, N=len(payloads),
+                BLOCK=self.block, SPAN=span, TAIL=tail, enable_fp_fusion=False,
             )  # fmt: skip
         return out
