@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
+from shardwise.runtime.fake import fake_world
 from shardwise.runtime.trace.private import (
     convertible_modules,
     fake_tensors,
@@ -30,7 +31,6 @@ from shardwise.runtime.trace.private import (
     swapped_everywhere,
 )
 from shardwise.runtime.trace.rms_norm import fused_as_on_cuda
-from shardwise.runtime.verify import fake_world
 
 RANKS_OF_A_NODE = 8
 REPLICATE = "from torch.distributed._composable.replicate_with_fsdp import replicate; replicate(model, mesh=mesh)"
