@@ -96,7 +96,7 @@ def test_series_hold_the_bytes_of_the_step(capsys):
         # each part tells its highest tenth, so the mean of the parts is no less than that of the step
         assert mean >= tier["mean_share"] * 0.999
         assert tier["busiest"]["peak_share"] >= tier["busiest"]["share"]
-        assert (tier["waiting_s"] > 0) == (tier["busiest"]["peak_share"] > 1)
+        assert max(tier["series"]) <= tier["busiest"]["peak_share"] * 1.001 <= 1.001
 
 
 def test_a_hidden_gradient_burst_is_found(capsys):
@@ -116,7 +116,9 @@ def test_what_ifs_and_fabrics(capsys):
     names = [row["name"] for row in found["what_if"]]
     assert {"wire", "incast", "pfc", "slow link", "two jobs", "over 4:1"} <= set(names)
     for row in found["what_if"]:
-        assert found["step_s"] * (1 - 1e-9) <= row["step_low_s"] <= row["step_high_s"] * (1 + 1e-9)
+        assert row["step_s"] >= found["step_s"] * (1 - 1e-3)
+        assert row["answered"] == "joint loop"
+        assert (row["step_p95_s"] or row["step_s"]) >= row["step_s"] * 0.999
     costs = [each["ports_per_gpu"] for each in found["fabrics"]]
     assert costs == sorted(costs)
     best = max(each["mfu"] for each in found["fabrics"])

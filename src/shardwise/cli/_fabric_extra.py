@@ -8,24 +8,26 @@ from shardwise.report.fabric_budget import Candidate, cheapest
 from shardwise.report.fabric_budget_svg import budget_svg
 from shardwise.report.fabric_page import html_list, html_table, size_text
 from shardwise.report.fabric_svg import bus_svg
-from shardwise.report.fabric_whatif import WhatIfRow
+from shardwise.report.fabric_whatif import JOINT, WhatIfRow
 from shardwise.units import time_text
 
 Rows = list[tuple[str, ...]]
 TIER_HEADS = ("tier", "has GB/s", "mean GB/s", "x thinner +1%", "+5%", "+10%", "needs GB/s")
-WHAT_IF_HEADS = ("what if", "change", "collectives", "p95", "x", "step")
+WHAT_IF_HEADS = ("what if", "change", "collectives", "x", "step", "", "p95")
 FABRIC_HEADS = ("rails", "card Gb/s", "over", "NVLink", "ports/GPU", "MFU", "lost")
 MOST_FABRICS = 16
 
 
 def what_if_rows(rows: Sequence[WhatIfRow]) -> Rows:
-    return [(r.name, r.what, time_text(r.communication_s), time_text(r.p95_s) if r.p95_s else "",
-             f"{r.times:.2f}", _range(r, rows[0].step_high_s)) for r in rows]  # fmt: skip
+    return [(r.name, r.what, time_text(r.communication_s), f"{r.times:.2f}", time_text(r.step_s), f"{r.growth:+.1%}",
+             time_text(r.step_p95_s) if r.step_p95_s else "") for r in rows]  # fmt: skip
 
 
-def _range(row: WhatIfRow, base: float) -> str:
-    low, high = (f"{seconds / base - 1:+.1%}" for seconds in (row.step_low_s, row.step_high_s))
-    return low if low == high else f"{low}..{high}"
+def what_if_note(rows: Sequence[WhatIfRow]) -> str:
+    loose = [r.name for r in rows if r.answered != JOINT]
+    if not loose:
+        return "steps by the joint loop; p95 over the seeds of a hash"
+    return f"steps by the joint loop; {', '.join(loose)}: kinds priced alone, all that they gain counted as waited for"
 
 
 def tier_rows(need: Requirement) -> Rows:
@@ -80,6 +82,7 @@ def benchmark_heads(need: Requirement) -> list[str]:
 def show_what_ifs(rows: Sequence[WhatIfRow]) -> None:
     print_gap()
     print_table("what if, each alone", WHAT_IF_HEADS, what_if_rows(rows), words=2)
+    print_notes([what_if_note(rows)], title="answered")
 
 
 def show_requirement(need: Requirement) -> None:
@@ -135,7 +138,8 @@ def sections(
     """(title, HTML) for the page."""
     found = []
     if rows:
-        found.append(("What if, each alone", html_table(WHAT_IF_HEADS, what_if_rows(rows), words=2)))
+        found.append(("What if, each alone", html_table(WHAT_IF_HEADS, what_if_rows(rows), words=2)
+                      + html_list([what_if_note(rows)])))  # fmt: skip
     sheet = html_table(TIER_HEADS, tier_rows(need))
     if need.benchmark:
         sheet += html_list(f"{name}: {value}" for name, value in need_facts(need))

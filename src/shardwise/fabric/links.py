@@ -71,6 +71,11 @@ class Routed(Protocol):
         """(link into, link out of) the switch inside the node of each GPU; -1 where there is none"""
         ...
 
+    def adding(self, sums: Ints) -> Ints:
+        """Links, up and down, of the trees of switches above the nodes in which the parts of each sum (rows of GPUs)
+        meet; a link is there once for each sum that it carries."""
+        ...
+
 
 def mixed(*parts: Ints | int) -> NDArray[np.uint64]:
     """A number for each row that looks random but is always the same for the same parts (SplitMix64)."""

@@ -19,7 +19,8 @@ from shardwise.fabric.orders import axis_orders
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices, Quotes
 from shardwise.fabric.step import step_load
-from shardwise.fabric.tree import Tree, tree_of
+from shardwise.fabric.tree import Tree
+from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from msgspec import Struct
 
 from shardwise.estimate.memory import memory_of
-from shardwise.estimate.messages import Piece, messages, piecewise
+from shardwise.work.messages import Piece, messages, piecewise
 from shardwise.runtime.parallel.comm import CONTROL
 from shardwise.runtime.tracked import Tracker
 from shardwise.runtime.train.fork import forked

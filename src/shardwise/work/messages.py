@@ -1,7 +1,7 @@
 """Every message one rank sends in a step: the work's collectives, transfers between stages, and data parallelism.
 
-Held against the runtime's own recording, message by message. A piece is one of the pp x vpp parts of the model; the
-work has one stage per piece (`piecewise`).
+Held against the runtime's own recording, message by message, and what the fabric lays on its links. A piece is one of
+the pp x vpp parts of the model; the work has one stage per piece (`piecewise`).
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
+from shardwise.work.layout import Numbers
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import Counts
 from shardwise.work.transfer import transfer_bytes
@@ -30,6 +31,13 @@ class Sent:
     """forward, backward, recompute, or step: once, after the last backward"""
     bytes: float
     count: float
+    group: str = ""
+    """who takes part, where it is not the axis: dp_cp or edp (replicas of dense or expert parameters), ends (the first
+    and the last stage)"""
+    part: str = "whole"
+    """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
+    size: int = 0
+    """ranks of that part, where it is not the whole axis"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class Piece:
     """One part of the model on a rank, and how it meets the others."""
 
     index: int
-    recomputed: int
+    recomputed: float
     """layers whose forward is repeated"""
     sends_on: bool
     """the next piece is on another rank"""
@@ -55,22 +63,34 @@ def messages(work: Work, piece: Piece, *, staged: bool) -> list[Sent]:
     return [*_inside(work, piece), *_between(work, piece), *_synchronised(work, piece, staged), *_shared(work, piece)]
 
 
+def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers) -> Numbers:
+    """One message of a long buffer."""
+    bucket = stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes
+    return np.minimum(bytes_, np.maximum(bucket, stack.bucket_bytes_per_rank * size))
+
+
 def _one(value: object) -> float:
     return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])
 
 
 def _inside(work: Work, piece: Piece) -> list[Sent]:
-    """Collectives of the layers and ends, in every micro-batch."""
+    """Collectives of the layers and ends, in every micro-batch; every extra prediction layer runs one more layer, its
+    projection and the head once more, on the last piece."""
     stages, at, micro = work.stages, piece.index, _one(work.layout.micro_batches)
     held = [float(kind[0, at]) for kind in stages.kinds]
     layers = max(sum(held), 1.0)
-    full = work.layout.policies.recompute[0] == 2
+    again = min(piece.recomputed / layers, 1.0) if work.layout.policies.recompute[0] == 2 else 0.0
+    last = float(stages.last[0, at])
+    extra = last * work.model.mtp_layers
+    if extra:
+        held[work.model.pattern[-1]] += extra
     found = []
     for part, count in zip(work.kinds, held, strict=True):
-        again = piece.recomputed * count / layers if full else 0.0
-        found += _of(part, count * micro, again * micro)
+        found += _of(part, count * micro, again * count * micro)
     found += _of(work.embedding, float(stages.first[0, at]) * micro, 0.0)
-    return found + _of(work.head, float(stages.last[0, at]) * micro, 0.0)
+    if work.mtp is not None:
+        found += _of(work.mtp, extra * micro, 0.0)
+    return found + _of(work.head, (last + extra) * micro, 0.0)
 
 
 def _of(part: LayerWork, times: float, again: float) -> list[Sent]:
@@ -89,50 +109,67 @@ def _between(work: Work, piece: Piece) -> list[Sent]:
     return [Sent("pp", "send", phase, message, micro) for phase, goes in ways if goes]
 
 
-def _synchronised(work: Work, piece: Piece, staged: bool) -> list[Sent]:
-    layout, at = work.layout, piece.index
-    zero = int(layout.policies.zero[0])
-    dense, expert = (float(grid[0, at]) for grid in work.parameters)
-    groups = (
-        (dense, _one(layout.grad_ranks), _one(layout.shard)),
-        (expert, _one(layout.expert_ranks), _one(layout.expert_shard)),
-    )
-    found = []
-    for parameters, ranks, shard in groups:
-        if parameters and ranks > 1:
-            if zero == 3:
-                found += _replicas(work, parameters, ranks / shard, shard, "step", 1.0)
-            else:
-                found += _reduced(work, parameters, ranks, shard)
-    return found + (_gathered_units(work, piece, staged) if zero == 3 else [])
+@dataclass(frozen=True)
+class _Replicas:
+    """Ranks that hold the same parameters, and how many of them share one copy of what ZeRO cuts."""
+
+    parameters: float
+    group: str
+    ranks: int
+    shard: int
+
+    def whole(self, op: str, phase: str, bytes_: float, count: float) -> Sent:
+        return Sent("dp", op, phase, bytes_, count, self.group, "whole", self.ranks)
+
+    def sharded(self, op: str, phase: str, bytes_: float, count: float) -> Sent:
+        part = "shard" if self.shard < self.ranks else "whole"
+        return Sent("dp", op, phase, bytes_, count, self.group, part, self.shard)
+
+    def across(self, work: Work, phase: str, count: float) -> list[Sent]:
+        """Copies of each share add theirs up."""
+        copies = self.ranks // self.shard
+        grads = self.parameters * work.job.precision.grad_comm_bytes / self.shard
+        return [Sent("dp", "all_reduce", phase, grads, count, self.group, "replicas", copies)] if copies > 1 else []
 
 
-def _reduced(work: Work, parameters: float, ranks: float, shard: float) -> list[Sent]:
-    """ZeRO 0, 1 and 2: a long buffer in messages; 2 keeps shares of the sum and so reduces in every micro-batch."""
-    precision, zero = work.job.precision, int(work.layout.policies.zero[0])
-    if zero == 0 or shard == 1:
-        return _cut(work, "all_reduce", "backward", parameters * precision.grad_comm_bytes, ranks, 1.0)
-    often = _one(work.layout.micro_batches) if zero == 2 else 1.0
-    # every rank's share is as long as the others', so the buffer is filled up
-    parameters = ceil(parameters / shard) * shard
-    grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
+def _replicas(work: Work, dense: float, expert: float) -> list[_Replicas]:
+    layout = work.layout
     return [
-        *_cut(work, "reduce_scatter", "backward", grads, shard, often),
-        *_replicas(work, parameters, ranks / shard, shard, "backward", often),
-        *_cut(work, "all_gather", "step", params, shard, 1.0),
+        _Replicas(dense, "dp_cp", int(_one(layout.grad_ranks)), int(_one(layout.shard))),
+        _Replicas(expert, "edp", int(_one(layout.expert_ranks)), int(_one(layout.expert_shard))),
     ]
 
 
-def _cut(work: Work, op: str, phase: str, bytes_: float, size: float, times: float) -> list[Sent]:
-    message = max(work.stack.bucket_bytes, work.stack.bucket_bytes_per_rank * size)
-    number = ceil(bytes_ / message)
-    return [Sent("dp", op, phase, bytes_ / number, number * times)]
+def _synchronised(work: Work, piece: Piece, staged: bool) -> list[Sent]:
+    zero = int(work.layout.policies.zero[0])
+    found = []
+    for mine in _replicas(work, *(float(grid[0, piece.index]) for grid in work.parameters)):
+        if mine.parameters and mine.ranks > 1:
+            found += mine.across(work, "step", 1.0) if zero == 3 else _reduced(work, mine)
+    return found + (_gathered_units(work, piece, staged) if zero == 3 else [])
 
 
-def _replicas(work: Work, parameters: float, replicas: float, shard: float, phase: str, times: float) -> list[Sent]:
-    """Copies of each share add theirs up."""
-    grads = parameters * work.job.precision.grad_comm_bytes / shard
-    return [Sent("dp", "all_reduce", phase, grads, times)] if replicas > 1 else []
+def _reduced(work: Work, mine: _Replicas) -> list[Sent]:
+    """ZeRO 0, 1 and 2: a long buffer in messages; 2 keeps shares of the sum and so reduces in every micro-batch."""
+    precision, zero = work.job.precision, int(work.layout.policies.zero[0])
+    if zero == 0 or mine.shard == 1:
+        return [_cut(work, mine.whole("all_reduce", "backward", mine.parameters * precision.grad_comm_bytes, 1.0))]
+    often = _one(work.layout.micro_batches) if zero == 2 else 1.0
+    # every rank's share is as long as the others', so the buffer is filled up
+    mine = _Replicas(ceil(mine.parameters / mine.shard) * mine.shard, mine.group, mine.ranks, mine.shard)
+    grads, params = (mine.parameters * each for each in (precision.grad_comm_bytes, precision.param_comm_bytes))
+    return [
+        _cut(work, mine.sharded("reduce_scatter", "backward", grads, often)),
+        *mine.across(work, "backward", often),
+        _cut(work, mine.sharded("all_gather", "step", params, 1.0)),
+    ]
+
+
+def _cut(work: Work, whole: Sent) -> Sent:
+    message = bucket_bytes(work.stack, whole.op, np.array(whole.bytes), np.array(float(whole.size)))
+    number = ceil(whole.bytes / _one(message))
+    return Sent(whole.axis, whole.op, whole.phase, whole.bytes / number, number * whole.count, whole.group, whole.part,
+                whole.size)  # fmt: skip
 
 
 def _gathered_units(work: Work, piece: Piece, staged: bool) -> list[Sent]:
@@ -140,16 +177,15 @@ def _gathered_units(work: Work, piece: Piece, staged: bool) -> list[Sent]:
     layout, precision, micro = work.layout, work.job.precision, _one(work.layout.micro_batches)
     found = []
     for counts, number in _units(work, piece):
-        sizes = (
-            (_one(counts.dense_per_rank(layout)), _one(layout.shard)),
-            (_one(counts.expert_per_rank(layout)), _one(layout.expert_shard)),
-        )
-        for parameters, shard in sizes:
-            if parameters and shard > 1:
-                gathered, reduced = (parameters * b for b in (precision.param_comm_bytes, precision.grad_comm_bytes))
+        sizes = (_one(counts.dense_per_rank(layout)), _one(counts.expert_per_rank(layout)))
+        for mine in _replicas(work, *sizes):
+            if mine.parameters and mine.shard > 1 and number:
+                gathered, reduced = (
+                    mine.parameters * b for b in (precision.param_comm_bytes, precision.grad_comm_bytes)
+                )
                 phases = (("forward", 1.0),) if staged else (("forward", micro), ("backward", micro))
-                found += [Sent("dp", "all_gather", phase, gathered, times * number) for phase, times in phases]
-                found.append(Sent("dp", "reduce_scatter", "backward", reduced, (1.0 if staged else micro) * number))
+                found += [mine.sharded("all_gather", phase, gathered, times * number) for phase, times in phases]
+                found.append(mine.sharded("reduce_scatter", "backward", reduced, (1.0 if staged else micro) * number))
     return found
 
 
@@ -157,6 +193,8 @@ def _units(work: Work, piece: Piece) -> list[tuple[Counts, float]]:
     stages, at, counts = work.stages, piece.index, work.counts
     first, last = bool(stages.first[0, at]), bool(stages.last[0, at])
     found = [(kind, float(number[0, at])) for kind, number in zip(counts.kinds, stages.kinds, strict=True)]
+    if last and work.model.mtp_layers:
+        found.append((counts.mtp, 1.0))
     if first and last and work.model.tied:
         # a table that both ends use lies in one unit around them
         return [*found, (_sum(counts.embedding, counts.head_alone), 1.0)]
@@ -183,5 +221,5 @@ def _shared(work: Work, piece: Piece) -> list[Sent]:
     first, last = bool(stages.first[0, at]), bool(stages.last[0, at])
     if work.model.tied and first != last:
         table = work.model.vocab * work.model.hidden / tp
-        found.append(Sent("pp", "all_reduce", "step", table * element, often))
+        found.append(Sent("pp", "all_reduce", "step", table * element, often, "ends", "whole", 2))
     return found

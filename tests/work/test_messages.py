@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
-from shardwise.estimate.messages import Piece, Sent, messages, piecewise
+from shardwise.work.messages import Piece, Sent, messages, piecewise
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.policy import Policy
 from shardwise.spec.stack import stack_of
