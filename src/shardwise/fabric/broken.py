@@ -1,6 +1,7 @@
 """A fabric with something wrong: a link or switch away, or a link that is slow, by the name the report gives it."""
 
 from dataclasses import replace
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -8,7 +9,6 @@ from shardwise.fabric.graph import Graph
 from shardwise.fabric.links import Floats, Ints
 from shardwise.fabric.tree import Down, Tree
 from shardwise.fabric.tree_build import tree_of
-from shardwise.registry import closest
 
 Fabric = Tree | Graph
 
@@ -32,15 +32,17 @@ def without(fabric: Fabric, name: str) -> Fabric:
         return _graph_without(fabric, name)
     gone = _switch_down(fabric, name) or _link_down(fabric, link_named(fabric, name, "fail"))
     tree = tree_of(fabric.cluster, fabric.wiring, (*fabric.down, *gone))
-    stretched = fabric.links.capacity / tree_of(fabric.cluster, fabric.wiring, fabric.down).links.capacity
-    slow = np.where(np.isfinite(stretched), stretched, 1.0)
-    return tree if (slow == 1.0).all() else replace(tree, links=replace(tree.links, capacity=tree.links.capacity * slow))
+    # what was slow by name before stays so
+    own = tree_of(fabric.cluster, fabric.wiring, fabric.down).links.capacity
+    slow = np.divide(fabric.links.capacity, own, out=np.ones(len(own)), where=own > 0)
+    return with_capacity(tree, tree.links.capacity * slow)
 
 
 def link_named(fabric: Fabric, name: str, flag: str) -> int:
     names = [fabric.links.name_of(link) for link in range(len(fabric.links))]
     if name not in names:
-        raise ValueError(f"{flag}: {name!r} is no link of this fabric; {closest(name, names)}")
+        near = get_close_matches(name, names, 2, 0.5) or [names[-1]]
+        raise ValueError(f"{flag}: {name!r} is no link of this fabric; write one as `links` names it, such as {near[0]!r}")
     return names.index(name)
 
 

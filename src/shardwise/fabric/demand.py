@@ -7,7 +7,7 @@ import numpy as np
 
 from shardwise.fabric.calls import Call
 from shardwise.fabric.fold import bits_of
-from shardwise.fabric.links import Floats, mixed
+from shardwise.fabric.links import Floats, busy_seconds, mixed
 from shardwise.fabric.price import Priced
 from shardwise.fabric.shares import Row, Shared
 from shardwise.fabric.step import StepLoad
@@ -99,7 +99,7 @@ class _Rows:
         shape = (id(sent), p.algorithm)
         if shape not in self._shapes:
             links = prices.fabric.links
-            wire = sent / (links.capacity * prices.reached(p.algorithm) * alone) if alone else sent
+            wire = busy_seconds(sent, links.capacity * prices.reached(p.algorithm) * max(alone, 1e-300))
             self._shapes[shape] = (_print(wire), np.minimum(wire, 1.0))
         print_, wire = self._shapes[shape]
         key = (call.axis, call.lane, call.stage, print_, round(stretched, 6))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.fabric.fold import classes_of
-from shardwise.fabric.links import Floats
+from shardwise.fabric.links import Floats, busy_seconds
 from shardwise.fabric.solver import Flows, finish_times, max_min
 
 EXACT = 2_000
@@ -32,7 +32,8 @@ def duration_of(flows: Flows, capacity: Floats) -> Duration:
     """Until the last flow is over."""
     if not len(flows) or not flows.bytes.any():
         return Duration(0.0, 0.0)
-    least = float((flows.link_bytes(len(capacity)) / capacity).max())
+    with np.errstate(divide="ignore"):
+        least = float(busy_seconds(flows.link_bytes(len(capacity)), capacity).max())
     if not np.isfinite(least):
         raise ValueError("fabric: a flow has no way left (a failed link on its only path)")
     classes, room, _ = classes_of(flows, capacity)

@@ -1,6 +1,7 @@
 """Ways to lay ranks on GPUs, priced: the order of the axes, how ranks are dealt out, how rings are ordered."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -49,13 +50,21 @@ def orders_of(
         seats = seats_of(policy, fabric, order=axes, deal=deal, ring=ring)
         return Order(axes, deal, ring, step_load(Prices(fabric, network, seats, quotes, named or {}), calls))
 
-    found = [priced(axes, "packed", "rank") for axes in axis_orders(policy)]
+    found, refused = [], None
+    for axes in axis_orders(policy):
+        try:
+            found.append(priced(axes, "packed", "rank"))
+        except ValueError as error:  # no way is left, or no switch adds where this order puts the ranks
+            refused = error
+    if refused is not None and not found:
+        raise refused
     best = min(found, key=lambda order: order.rank)
     found.remove(best)
     nodes, units = (len(set(column[: policy.gpus].tolist())) for column in (fabric.node, fabric.unit))
     for deal, ring in DEALT[1:]:
         if nodes > 1 and (units > 1 or deal != "alternating"):
-            found.append(priced(best.axes, deal, ring))
+            with suppress(ValueError):
+                found.append(priced(best.axes, deal, ring))
     return [best, *sorted(found, key=lambda order: order.rank)]
 
 

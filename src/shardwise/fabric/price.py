@@ -14,7 +14,7 @@ from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
 from shardwise.fabric.calls import Call
 from shardwise.fabric.duration import Duration, duration_of
-from shardwise.fabric.links import Floats, Ints, Routed
+from shardwise.fabric.links import Floats, Ints, Routed, busy_seconds
 from shardwise.fabric.phases import Messages, Phases, local_of, passed_on, phases_of, runs_on, together
 from shardwise.fabric.place import Seats
 
@@ -159,7 +159,7 @@ class Prices:
     def _stage_alone(self, call: Call, algorithm: str) -> Duration:
         whole, (_, mine) = self.pattern(call, algorithm), self.part(call, algorithm)
         capacity = self.fabric.links.capacity * self.reached(algorithm)
-        busiest = float((mine / capacity).max(initial=0.0))
+        busiest = float(busy_seconds(mine, capacity).max(initial=0.0))
         if call.stage < 0 or self.seats.policy.pp == 1 or busiest >= whole.duration.least * (1.0 - 1e-9):
             return whole.duration
         if call.target >= 0:
@@ -179,7 +179,7 @@ class Prices:
             lasts.append((duration_of(flows, capacity), often))
             pace += often * flows.link_bytes(links)
         whole = Duration(sum(d.seconds * n for d, n in lasts), sum(d.least * n for d, n in lasts))
-        slowest = np.divide(pace, capacity, out=np.zeros(links), where=pace > 0)
+        slowest = busy_seconds(pace, capacity)
         link = int(np.argmax(slowest)) if slowest.any() else -1
         return Pattern(messages, whole, sent, pace, link, _largest(messages))
 

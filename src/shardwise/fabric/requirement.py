@@ -14,7 +14,7 @@ from msgspec import Struct
 from shardwise.collectives import collective
 from shardwise.cost.network import BUS
 from shardwise.cost.placement import level_members
-from shardwise.fabric.links import Floats
+from shardwise.fabric.links import Floats, busy_seconds
 from shardwise.fabric.price import Priced
 from shardwise.fabric.step import StepLoad
 from shardwise.fabric.telemetry import Watch, watches_of
@@ -117,7 +117,7 @@ class _Step:
         for p in self.load.priced:
             pattern = prices.pattern(p.call, p.algorithm)
             if id(pattern) not in known:
-                busy = pattern.paced_bytes / (links.capacity * prices.reached(p.algorithm))
+                busy = busy_seconds(pattern.paced_bytes, links.capacity * prices.reached(p.algorithm))
                 tiers = np.zeros(len(links.tiers))
                 np.maximum.at(tiers, links.tier, busy)
                 known[id(pattern)] = tiers

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from shardwise.fabric.calls import AXES, Call
-from shardwise.fabric.links import Floats, Ints
+from shardwise.fabric.links import Floats, Ints, busy_seconds
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import Priced, Prices
 
@@ -26,7 +26,7 @@ class StepLoad:
     @cached_property
     def busy_s(self) -> Floats:
         """Seconds each link needs for its bytes at its full capacity."""
-        return self.total / self.prices.fabric.links.capacity
+        return busy_seconds(self.total, self.prices.fabric.links.capacity)
 
     def communication_s(self) -> dict[str, float]:
         """axis -> seconds of its collectives, one after another and before any overlap."""

@@ -1,6 +1,6 @@
 """A policy, a cluster and a fabric -> FabricReport."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -10,7 +10,7 @@ from shardwise.collectives import collective
 from shardwise.cost.network import Network
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import network_for
-from shardwise.fabric.calls import calls_of
+from shardwise.fabric.calls import Call, calls_of
 from shardwise.fabric.demand import demand_of
 from shardwise.fabric.fold import bits_of
 from shardwise.fabric.links import Ints, Routed, mixed
@@ -59,7 +59,9 @@ def fabric_report(
     graph = fabric or tree_of(cluster, wiring)
     found = simulate(model, cluster, job, policy, stack, profile=profile)
     network = _adding(network_for(cluster, found.closed.work.stack, profile), named or {})
-    orders = orders_of(policy, graph, network, calls_of(found.closed.work), named)
+    calls = calls_of(found.closed.work)
+    _serves(calls, named or {})
+    orders = orders_of(policy, graph, network, calls, named)
     load = orders[0].load
     begun = perf_counter()
     demand = demand_of(load)
@@ -110,6 +112,15 @@ def _adding(network: Network, named: Mapping[str, str]) -> Network:
     return replace(network, reducing=tuple(level.reduces for level in network.cluster.levels))
 
 
+def _serves(calls: Sequence[Call], named: Mapping[str, str]) -> None:
+    for axis, name in named.items():
+        ops = {call.op for call in calls if call.axis == axis}
+        if not ops & set(collective(name).ops):
+            sent = ", ".join(sorted(ops)) or "nothing"
+            serves = ", ".join(collective(name).ops)
+            raise ValueError(f"algorithm: {axis}={name} serves {serves}, but {axis} sends {sent} in this step")
+
+
 def _slowed(joint: JointStep) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for (axis, by), seconds in sorted(joint.lost_s.items(), key=lambda item: -item[1]):
@@ -143,7 +154,7 @@ def _calls(load: StepLoad) -> tuple[CallLoad, ...]:
     rows: dict[tuple[str, str, str, int, float], CallLoad] = {}
     name_of = load.prices.fabric.links.name_of
     for p in load.priced:
-        key = (p.call.axis, p.call.op, p.algorithm, p.call.size, round(p.call.bytes))
+        key = (p.call.axis, p.call.op, p.algorithm, p.call.size, float(f"{p.call.bytes:.3g}"))
         before = rows.get(key)
         rows[key] = CallLoad(
             axis=p.call.axis, op=p.call.op, algorithm=p.algorithm, ranks=p.call.size, bytes=p.call.bytes,

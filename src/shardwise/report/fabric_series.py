@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.fabric.demand import Demand
-from shardwise.fabric.links import Floats
+from shardwise.fabric.links import Floats, busy_seconds
 from shardwise.fabric.step import StepLoad
 from shardwise.simulate.joint import JointStep
 
@@ -48,9 +48,9 @@ def series_of(
     chosen = list(dict.fromkeys([*busiest.values(), *watched]))
     paces = _paces(demand, step)
     capacity = np.bincount(links.tier, weights=links.capacity, minlength=len(links.tiers))
-    one = _table([row.rate[chosen] / links.capacity[chosen] for row in rows], len(chosen))
-    whole = _table([np.bincount(links.tier, weights=row.rate, minlength=len(capacity)) / capacity for row in rows],
-                   len(capacity))  # fmt: skip
+    one = _table([busy_seconds(row.rate[chosen], links.capacity[chosen]) for row in rows], len(chosen))
+    whole = _table([busy_seconds(np.bincount(links.tier, weights=row.rate, minlength=len(capacity)), capacity)
+                    for row in rows], len(capacity))  # fmt: skip
     hot, mean = paces @ one, paces @ whole
     place = {link: number for number, link in enumerate(chosen)}
     over = _Binned(step, edges)
