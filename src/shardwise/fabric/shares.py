@@ -36,7 +36,8 @@ class Row:
 class State:
     """What the links do while the same rows are active."""
 
-    paces: Mapping[int, float]
+    paces: Mapping[tuple[int, float], float]
+    """of each row with what it may have at most; a row may run twice at the same time"""
     lost: Mapping[tuple[str, str], float]
     """(axis that is slowed, axis that slows it) -> part of its pace"""
 
@@ -64,7 +65,7 @@ class Shared:
         most = np.array([cap for _, cap in active])
         wire = self.wire[number]
         pace, binding = together(wire, most, np.array([self.rows[row].longest for row in number]))
-        return State(dict(zip(number.tolist(), pace.tolist(), strict=True)),
+        return State(dict(zip(active, pace.tolist(), strict=True)),
                      self._blame(number, wire, pace, most, binding))  # fmt: skip
 
     def _blame(self, number: Ints, wire: Floats, pace: Floats, most: Floats, binding: Ints) -> dict[tuple[str, str], float]:

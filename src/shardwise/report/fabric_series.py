@@ -77,9 +77,8 @@ def _paces(demand: Demand, step: JointStep) -> Floats:
     """states x rows."""
     found = np.zeros((len(step.kinds), len(demand.shared.rows)))
     for number, active in enumerate(step.kinds):
-        if active:
-            for row, pace in demand.shared.state(active).paces.items():
-                found[number, row] = pace
+        for row, most in active:
+            found[number, row] += demand.shared.state(active).paces[row, most]
     return found
 
 

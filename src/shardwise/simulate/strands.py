@@ -90,7 +90,7 @@ class Clock:
             state = self.shared.state(active)
             self._losing = dict(state.lost)
             for item in rows:
-                item.pace = state.paces[item.row]
+                item.pace = state.paces[item.row, item.most]
         self._changed = False
 
     def _blame(self, step: float) -> None:
