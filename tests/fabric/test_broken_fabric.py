@@ -74,7 +74,9 @@ class TestTrees:
         assert both.links.capacity[link] == tree.links.capacity[link] / 4
         assert both.down
 
-    @pytest.mark.parametrize(("name", "share", "said"), [("leaf 9", 0.5, "such as"), ("node 0 gpu 0 > leaf 0.0", 2.0, "share")])
+    @pytest.mark.parametrize(
+        ("name", "share", "said"), [("leaf 9", 0.5, "such as"), ("node 0 gpu 0 > leaf 0.0", 2.0, "share")]
+    )
     def test_mistakes_are_named(self, name, share, said):
         with pytest.raises(ValueError, match=said):
             slowed(tree_of(cluster_of("dgx-h100:64")), name, share)

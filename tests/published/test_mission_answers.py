@@ -4,8 +4,8 @@ Here: weights of the MNIST network; bytes per parameter of mixed precision; 6TP 
 critical intensity; node and bisection bandwidth; critical batch per level, for FSDP, with inner sharding
 and experts; tensor-parallel bound; DeepSeek-V3's batch; full bisection of the spine.
 Elsewhere: parameter counts (tests/arch), GPU and fabric tables (tests/conformance), all-gather times and collective
-laws (tests/cost, tests/collectives), switch bytes and bandwidths on the link graph (test_fabric_answers), pipeline idle fractions and the four-GPU example (with the schedules), the
-Megatron-LM table (validation).
+laws (tests/cost, tests/collectives), switch bytes and bandwidths on the link graph (test_fabric_answers.py), pipeline
+idle fractions and the four-GPU example (with the schedules), the Megatron-LM table (validation).
 """
 
 import math

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from small_steps import costs
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import network_for
@@ -23,6 +22,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.stack import stack_of
+from small_steps import costs
 
 STACK = stack_of("megatron-core")
 DENSE = ("llama-3-8b", "dgx-h100:64")

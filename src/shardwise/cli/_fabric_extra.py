@@ -16,8 +16,8 @@ TIER_HEADS = ("tier", "has GB/s", "mean GB/s", "x thinner +1%", "+5%", "+10%", "
 WHAT_IF_HEADS = ("what if", "change", "collectives", "x", "step", "", "p95")
 FABRIC_HEADS = ("rails", "policy", "Gb/s", "over", "NVLink", "USD/GPU", "ports", "MFU", "lost")
 MOST_FABRICS = 16
-PRICED = ("prices: optics at both ends of every cable, no servers, power or support; each with its source in JSON, other "
-          "ones with --prices FILE.toml")  # fmt: skip
+PRICED = ("prices: optics at both ends of every cable, no servers, power or support; sources in JSON, others with "
+          "--prices FILE.toml")  # fmt: skip
 
 
 def what_if_rows(rows: Sequence[WhatIfRow]) -> Rows:
@@ -127,7 +127,12 @@ def budget_words(rows: list[Candidate], within: float) -> list[str]:
 
 def _bill(row: Candidate) -> str:
     bill = row.bill
-    parts = (("cards", bill.cards), ("switch ports", bill.switch_ports), ("optics", bill.optics), ("NVLink", bill.nvlink))
+    parts = (
+        ("cards", bill.cards),
+        ("switch ports", bill.switch_ports),
+        ("optics", bill.optics),
+        ("NVLink", bill.nvlink),
+    )
     return ", ".join(f"{name} {usd:,.0f}" for name, usd in parts if usd)
 
 
@@ -141,7 +146,9 @@ def show_budget(rows: list[Candidate], within: float) -> None:
     print_gap()
     front = efficient(rows)
     print_table(
-        f"fabrics that nothing cheaper beats, of {len(rows)} tried", FABRIC_HEADS, fabric_rows(front[:MOST_FABRICS]),
+        f"fabrics that nothing cheaper beats, of {len(rows)} tried",
+        FABRIC_HEADS,
+        fabric_rows(front[:MOST_FABRICS]),
         words=2,
     )
     print_notes(budget_words(rows, within), title=f"cheapest within {within:.1%} of the best MFU")

@@ -48,11 +48,12 @@ class WiringFlags:
     fail: Annotated[
         list[str], Parameter(help="A link or switch that is away, by the name in `links`; may be repeated.")
     ] = field(default_factory=list)
-    slow: Annotated[
-        list[str], Parameter(help="A link at a share of its speed, NAME=0.25; may be repeated.")
-    ] = field(default_factory=list)
+    slow: Annotated[list[str], Parameter(help="A link at a share of its speed, NAME=0.25; may be repeated.")] = field(
+        default_factory=list
+    )
     algorithm: Annotated[
-        list[str], Parameter(help="Collective algorithm of a kind, such as dp=sharp or ep=hierarchical; may be repeated.")
+        list[str],
+        Parameter(help="Collective algorithm of a kind, such as dp=sharp or ep=hierarchical; may be repeated."),
     ] = field(default_factory=list)
 
     def wiring(self) -> Wiring:

@@ -42,7 +42,9 @@ def link_named(fabric: Fabric, name: str, flag: str) -> int:
     names = [fabric.links.name_of(link) for link in range(len(fabric.links))]
     if name not in names:
         near = get_close_matches(name, names, 2, 0.5) or [names[-1]]
-        raise ValueError(f"{flag}: {name!r} is no link of this fabric; write one as `links` names it, such as {near[0]!r}")
+        raise ValueError(
+            f"{flag}: {name!r} is no link of this fabric; write one as `links` names it, such as {near[0]!r}"
+        )
     return names.index(name)
 
 

@@ -1,9 +1,9 @@
 """Flows and links that nothing tells apart, told once.
 
 Links of one class have the same capacity and carry the same number of flows of each class; flows of one class have the
-same size and take links of the same classes. Max-min rates are unique and know nothing else, so all flows of a class get
-the same, and a table of classes gives exactly the rates of the whole (the partition is found as in colour refinement:
-colours of neighbours are mixed in until no class splits any more).
+same size and take links of the same classes. Max-min rates are unique and know nothing else, so all flows of a class
+get the same, and a table of classes gives exactly the rates of the whole (the partition is found as in colour
+refinement: colours of neighbours are mixed in until no class splits any more).
 """
 
 import numpy as np

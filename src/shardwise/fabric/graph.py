@@ -97,7 +97,9 @@ class Graph:
         """The link the other way."""
         found = np.flatnonzero((self.source == self.target[link]) & (self.target == self.source[link]))
         if not len(found):
-            raise ValueError(f"{self.name}: {self.links.name_of(link)} has no way back; add one, or name another algorithm")
+            raise ValueError(
+                f"{self.name}: {self.links.name_of(link)} has no way back; add one, or name another algorithm"
+            )
         return int(found[0])
 
     def routes(self, source: Ints, target: Ints) -> Routes:

@@ -54,12 +54,14 @@ def part_prices(path: Path | None = None) -> PartPrices:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{where}: no TOML ({error}); write [[card]], [[switch_port]], [[module]], [fibre], [[nvlink]]") \
-            from None  # fmt: skip
+        parts = "[[card]], [[switch_port]], [[module]], [fibre], [[nvlink]]"
+        raise ValueError(f"{where}: no TOML ({error}); write {parts}") from None
     fields, sources = Fields(data, where), []
     found = {name: _points(fields, name, "gbps", "usd", sources) for name in ("card", "switch_port", "module")}
     nvlink = _points(fields, "nvlink", "gpus", "usd_per_gpu", sources)
-    fibre = Fields(mapping_of(fields.value("fibre", "{usd = 100}"), fields.at("fibre"), "usd = 100"), fields.at("fibre"))
+    fibre = Fields(
+        mapping_of(fields.value("fibre", "{usd = 100}"), fields.at("fibre"), "usd = 100"), fields.at("fibre")
+    )
     price = _number(fibre, "usd", least=0.0)
     sources.append(_source(fibre, "fibre"))
     fibre.done()
@@ -110,8 +112,8 @@ def priced_at(points: Points, size: float) -> float:
 
 
 def bill_of(tree: Tree, prices: PartPrices) -> Bill:
-    """A card, a switch port, two modules and a fibre for every GPU; above the leaves cables of the cards' speed with two
-    ports and two modules each; NVLink switches by the size of the domain (none below the smallest that is priced)."""
+    """A card, a switch port, two modules and a fibre for every GPU; above the leaves cables of the cards' speed with
+    two ports and two modules each; NVLink by the size of the domain (none below the smallest that is priced)."""
     cluster, gpus = tree.cluster, tree.gpus
     domain = cluster.levels[0].degree
     known = prices.nvlink[0][0]

@@ -68,7 +68,9 @@ class Shared:
         return State(dict(zip(active, pace.tolist(), strict=True)),
                      self._blame(number, wire, pace, most, binding))  # fmt: skip
 
-    def _blame(self, number: Ints, wire: Floats, pace: Floats, most: Floats, binding: Ints) -> dict[tuple[str, str], float]:
+    def _blame(
+        self, number: Ints, wire: Floats, pace: Floats, most: Floats, binding: Ints
+    ) -> dict[tuple[str, str], float]:
         """Who takes the time of the link a slowed row waits for, in proportion."""
         found: dict[tuple[str, str], float] = {}
         for place, link in enumerate(binding.tolist()):

@@ -34,7 +34,8 @@ class StepLoad:
 
     def closed_form_s(self) -> dict[str, float]:
         return {
-            axis: sum(p.closed_form_s * p.call.times * p.share for p in self.priced if p.call.axis == axis) for axis in self.bytes
+            axis: sum(p.closed_form_s * p.call.times * p.share for p in self.priced if p.call.axis == axis)
+            for axis in self.bytes
         }
 
     def kinds_on(self, link: int) -> dict[str, float]:

@@ -65,9 +65,7 @@ def variants_of(load: StepLoad) -> Iterator[Variant]:
 
 def _again(load: StepLoad, fabric: Routed, seats: Seats | None = None) -> Callable[[], StepLoad]:
     prices, calls = load.prices, [p.call for p in load.priced]
-    return lambda: step_load(
-        Prices(fabric, prices.network, seats or prices.seats, prices.quotes, prices.named), calls
-    )
+    return lambda: step_load(Prices(fabric, prices.network, seats or prices.seats, prices.quotes, prices.named), calls)
 
 
 def _factors(load: StepLoad) -> Iterator[Variant]:

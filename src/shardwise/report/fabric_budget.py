@@ -1,8 +1,8 @@
 """The other direction: the same job on many fabrics, and the cheapest on which it is nearly as fast as on the best.
 
-Fabrics are compared in dollars for each GPU (cards, switch ports, optics, NVLink domain) and in port ends of 400 Gb/s. A
-policy that is best on one fabric may be bad on another, so the planner is asked again where fabrics differ most: on the
-fastest and on the thinnest of each NVLink domain; every fabric then takes the best of those and of the job's own.
+Fabrics are compared in dollars for each GPU (cards, switch ports, optics, NVLink domain) and in port ends of 400 Gb/s.
+A policy that is best on one fabric may be bad on another, so the planner is asked again where fabrics differ most: on
+the fastest and on the thinnest of each NVLink domain; every fabric then takes the best of those and of the job's own.
 """
 
 from collections.abc import Iterator

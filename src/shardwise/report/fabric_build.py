@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from shardwise.cost.network import Network
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import network_for
 from shardwise.fabric.calls import Call, calls_of
-from shardwise.fabric.demand import demand_of
 from shardwise.fabric.fold import bits_of
 from shardwise.fabric.links import Ints, Routed, mixed
 from shardwise.fabric.orders import Order, orders_of
@@ -20,12 +18,12 @@ from shardwise.fabric.step import StepLoad
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
+from shardwise.report.fabric_loop import Looped, looped
 from shardwise.report.fabric_phases import burst_of, phases_of
 from shardwise.report.fabric_report import Bottleneck, CallLoad, FabricReport, LinkLoad, OrderLoad, TierLoad
 from shardwise.report.fabric_series import SHOWN, Series, coarse, series_of
 from shardwise.simulate import simulate
-from shardwise.simulate.joint import JointStep, joint_step
-from shardwise.simulate.step import Simulation
+from shardwise.simulate.joint import JointStep
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
@@ -43,10 +41,7 @@ class Studied:
 
     report: FabricReport
     load: StepLoad
-    simulation: Simulation
-    joint: JointStep
-    loop_s: float
-    """what one run of the joint loop took"""
+    loop: Looped
 
 
 def fabric_report(
@@ -63,13 +58,10 @@ def fabric_report(
     _serves(calls, named or {})
     orders = orders_of(policy, graph, network, calls, named)
     load = orders[0].load
-    begun = perf_counter()
-    demand = demand_of(load)
-    joint = joint_step(found, demand)
-    loop_s = perf_counter() - begun
-    unshared = joint if not joint.lost_s else joint_step(found, demand, sharing=False)
+    loop = looped(model, cluster, job, policy, stack, profile, found, load)
+    joint = loop.joint
     first, count = _kinds_of_links(load)
-    series = series_of(load, demand, joint, first)
+    series = series_of(load, loop.demand, joint, first)
     report = FabricReport(
         tier="flow level",
         model=model.name,
@@ -80,8 +72,8 @@ def fabric_report(
         wiring=wiring,
         placement=_order(orders[0], orders[0].seconds),
         fits=bool(found.closed.fits[0]),
-        step_s=joint.step_s,
-        unshared_s=unshared.step_s,
+        step_s=loop.step_s,
+        unshared_s=loop.unshared_s,
         simulated_s=found.step_s,
         closed_form_step_s=float(found.closed.times.step_s[0]),
         slowed_s=_slowed(joint),
@@ -90,19 +82,19 @@ def fabric_report(
         switches=_switches(graph, cluster),
         calls=_calls(load),
         links_total=len(graph.links),
-        links=tuple(_link(load, series, link, n, joint.step_s) for link, n in zip(first, count, strict=True)),
-        tiers=_tiers(load, series, joint.step_s),
+        links=tuple(_link(load, series, link, n, loop.step_s) for link, n in zip(first, count, strict=True)),
+        tiers=_tiers(load, series, loop.step_s),
         blocks=_blocks(graph)[1],
         matrix_bytes={axis: table.tolist() for axis, table in load.matrix(_blocks(graph)[0]).items()},
         crossing_bytes=load.crossings(),
-        bottleneck=_bottleneck(load, joint.step_s),
+        bottleneck=_bottleneck(load, loop.step_s),
         bin_s=joint.step_s / SHOWN,
         burst=burst_of(load, series, joint.step_s),
-        phases=phases_of(load, series, found.program, joint),
+        phases=phases_of(load, series, loop.simulation.program, joint),
         orders=tuple(_order(order, orders[0].seconds) for order in orders),
-        assumptions=tuple(_assumptions(graph, wiring, load, joint)),
+        assumptions=tuple(_assumptions(graph, wiring, load, loop)),
     )
-    return Studied(report, load, found, joint, loop_s)
+    return Studied(report, load, loop)
 
 
 def _adding(network: Network, named: Mapping[str, str]) -> Network:
@@ -150,19 +142,30 @@ def _switches(graph: Routed, cluster: Cluster) -> dict[str, int]:
 
 
 def _calls(load: StepLoad) -> tuple[CallLoad, ...]:
-    """Calls of the same kind and size are one row."""
-    rows: dict[tuple[str, str, str, int, float], CallLoad] = {}
-    name_of = load.prices.fabric.links.name_of
+    """Calls of the same kind and nearly the same size are one row, with their mean."""
+    groups: dict[tuple[str, str, str, int, float], list[Priced]] = {}
     for p in load.priced:
-        key = (p.call.axis, p.call.op, p.algorithm, p.call.size, float(f"{p.call.bytes:.3g}"))
-        before = rows.get(key)
-        rows[key] = CallLoad(
-            axis=p.call.axis, op=p.call.op, algorithm=p.algorithm, ranks=p.call.size, bytes=p.call.bytes,
-            times=p.call.times * p.share + (before.times if before else 0.0), seconds=p.seconds,
-            least_s=p.seconds - p.call.bytes * p.call.skew * _gap(load, p), closed_form_s=p.closed_form_s,
-            bottleneck=name_of(p.link) if p.link >= 0 else None,
-        )  # fmt: skip
-    return tuple(sorted(rows.values(), key=lambda row: -row.seconds * row.times))
+        key = (p.call.axis, p.call.op, p.algorithm, p.call.size, float(f"{p.call.bytes:.1e}"))
+        groups.setdefault(key, []).append(p)
+    rows = [_call(load, group) for group in groups.values()]
+    return tuple(sorted(rows, key=lambda row: -row.seconds * row.times))
+
+
+def _call(load: StepLoad, group: list[Priced]) -> CallLoad:
+    often = np.array([p.call.times * p.share for p in group])
+
+    def mean(values: list[float]) -> float:
+        return float((often * np.array(values)).sum() / often.sum())
+
+    one = max(group, key=lambda p: p.seconds)
+    return CallLoad(
+        axis=one.call.axis, op=one.call.op, algorithm=one.algorithm, ranks=one.call.size,
+        bytes=mean([p.call.bytes for p in group]), times=float(often.sum()),
+        seconds=mean([p.seconds for p in group]),
+        least_s=mean([p.seconds - p.call.bytes * p.call.skew * _gap(load, p) for p in group]),
+        closed_form_s=mean([p.closed_form_s for p in group]),
+        bottleneck=load.prices.fabric.links.name_of(one.link) if one.link >= 0 else None,
+    )  # fmt: skip
 
 
 def _gap(load: StepLoad, p: Priced) -> float:
@@ -230,7 +233,7 @@ def _bottleneck(load: StepLoad, step_s: float) -> Bottleneck | None:
     return Bottleneck(link=links.name_of(link), tier=links.tiers[links.tier[link]], axis=axis, share=share, why=why)
 
 
-def _assumptions(graph: Routed, wiring: Wiring, load: StepLoad, joint: JointStep) -> list[str]:
+def _assumptions(graph: Routed, wiring: Wiring, load: StepLoad, loop: Looped) -> list[str]:
     ways = {
         "spray": "packets spread evenly over all equal ways (adaptive routing at its best)",
         "ecmp": f"a hash picks the way of each of {wiring.connections} connections per pair (seed {wiring.seed})",
@@ -239,13 +242,15 @@ def _assumptions(graph: Routed, wiring: Wiring, load: StepLoad, joint: JointStep
         f"routing: {ways[wiring.routing]}",
         "rates: max-min fair over all traffic at each moment; latency and the bandwidth data reaches are the closed "
         "form's",
-        f"step: event loop over its tasks, each in {joint.turns} turns of communication and compute; order of work, "
-        "compute and what may hide are the simulator's",
+        f"step: event loop over its tasks, each in {loop.joint.turns} turns of communication and compute; the order of "
+        "work, compute and what may hide are the simulator's",
         "error of flow times against real transfers: 5 % rings, 15 % all-to-all, 25 % below 256 KB",
     ]
     if isinstance(graph, Tree) and graph.rails > 1:
         how = "no spine joins two rails" if wiring.rails == "only" else "spines join the rails"
         lines.insert(1, f"rails: card i of each node on rail i of {graph.rails}; {how}")
+    if loop.note:
+        lines.append(loop.note)
     loose = [p for p in load.priced if not load.prices.pattern(p.call, p.algorithm).duration.exact]
     if loose:
         worst = max(_gap(load, p) / load.prices.pattern(p.call, p.algorithm).duration.seconds for p in loose)

@@ -32,7 +32,8 @@ def size_text(size: float) -> str:
 def step_words(report: FabricReport) -> str:
     return (
         f"{time_text(report.step_s)} at flow level, all traffic on the links at once; {time_text(report.unshared_s)} "
-        f"each kind alone, {time_text(report.simulated_s)} simulated, {time_text(report.closed_form_step_s)} closed form"
+        f"each kind alone, {time_text(report.simulated_s)} simulated, "
+        f"{time_text(report.closed_form_step_s)} closed form"
     )
 
 

@@ -38,9 +38,7 @@ def coarse(values: Floats, parts: int = SHOWN) -> tuple[float, ...]:
     return tuple(round(float(part.max()), 4) for part in np.array_split(values, min(parts, len(values))))
 
 
-def series_of(
-    load: StepLoad, demand: Demand, step: JointStep, watched: Sequence[int] = (), bins: int = BINS
-) -> Series:
+def series_of(load: StepLoad, demand: Demand, step: JointStep, watched: Sequence[int] = (), bins: int = BINS) -> Series:
     """`watched`: further links whose fullest moment is asked for."""
     links, rows = load.prices.fabric.links, demand.shared.rows
     edges = np.linspace(0.0, step.step_s, bins + 1)

@@ -6,7 +6,6 @@ import numpy as np
 from msgspec import Struct
 
 from shardwise.fabric.demand import demand_of
-from shardwise.fabric.step import StepLoad
 from shardwise.fabric.whatif import Variant, collectives_s, variants_of
 from shardwise.report.fabric_build import Studied
 from shardwise.simulate.joint import joint_step
@@ -34,23 +33,23 @@ class WhatIfRow(Struct, frozen=True, kw_only=True):
 
 
 def rows_of(studied: Studied) -> Iterator[WhatIfRow]:
-    base = collectives_s(Variant("", "", ()), studied.load)
-    planned = sum(base.values())
-    for variant in variants_of(studied.load):
-        joint = studied.loop_s * len(variant.loads) <= PATIENCE_S
+    loop = studied.loop
+    planned = sum(collectives_s(Variant("", "", ()), loop.load).values())
+    for variant in variants_of(loop.load):
+        joint = loop.seconds * len(variant.loads) <= PATIENCE_S
         steps, sums = [], []
         for load_of in variant.loads:
             load = load_of()
             sums.append(sum(collectives_s(variant, load).values()))
-            steps.append(_step(studied, variant, load) if joint else studied.report.step_s + sums[-1] - planned)
-        step = float(np.mean(steps))
+            gained = loop.joint.step_s + sums[-1] - planned
+            steps.append(joint_step(loop.simulation, demand_of(load, variant.slower)).step_s if joint else gained)
+        times = float(np.mean(sums)) / planned if planned else 1.0
+        # of a step of which the loop ran a part, all of it grows alike
+        whole = studied.report.step_s / loop.joint.step_s
         yield WhatIfRow(
-            name=variant.name, what=variant.what, communication_s=float(np.mean(sums)),
-            times=float(np.mean(sums)) / planned if planned else 1.0, step_s=step,
-            step_p95_s=float(np.quantile(steps, 0.95)) if len(steps) > 1 else None,
-            growth=step / studied.report.step_s - 1.0, answered=JOINT if joint else ALONE,
+            name=variant.name, what=variant.what,
+            communication_s=times * sum(studied.report.communication_s.values()), times=times,
+            step_s=float(np.mean(steps)) * whole,
+            step_p95_s=float(np.quantile(steps, 0.95)) * whole if len(steps) > 1 else None,
+            growth=float(np.mean(steps)) / loop.joint.step_s - 1.0, answered=JOINT if joint else ALONE,
         )  # fmt: skip
-
-
-def _step(studied: Studied, variant: Variant, load: StepLoad) -> float:
-    return joint_step(studied.simulation, demand_of(load, variant.slower)).step_s

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from msgspec import Struct
 
 from shardwise.estimate.memory import memory_of
-from shardwise.work.messages import Piece, messages, piecewise
 from shardwise.runtime.parallel.comm import CONTROL
 from shardwise.runtime.tracked import Tracker
 from shardwise.runtime.train.fork import forked
@@ -19,6 +18,7 @@ from shardwise.runtime.train.record import Recording, collected, memory_by_kind
 from shardwise.runtime.train.task import Order, Task, checked
 from shardwise.spec.policy import Policies
 from shardwise.work import work_of
+from shardwise.work.messages import Piece, messages, piecewise
 
 Key = tuple[int, str, str, str]
 """pipeline stage, axis, operation, phase"""

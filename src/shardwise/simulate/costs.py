@@ -182,9 +182,7 @@ def _streams(found: Estimate, pieces: Pieces) -> dict[str, Stream]:
     return {axis: stream for axis, stream in streams.items() if (stream.seconds[0] + stream.seconds[1]).any()}
 
 
-def _stream(
-    pieces: Pieces, seconds: tuple[Floats, Floats], sent: tuple[Floats, Floats], hidden: Floats
-) -> Stream:
+def _stream(pieces: Pieces, seconds: tuple[Floats, Floats], sent: tuple[Floats, Floats], hidden: Floats) -> Stream:
     counts = pieces.counts
     total = counts @ (seconds[0] + seconds[1])
     stops = 1.0 - np.divide(counts @ hidden, total, out=np.zeros(len(total)), where=total > 0)

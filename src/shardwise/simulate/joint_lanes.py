@@ -28,7 +28,7 @@ class Sends:
             int(s): (int(program.rank[s]), int(program.rank[r]), str(p))
             for s, r, p in zip(sender, receiver, phase, strict=True)
         }
-        number = {way: 0 for way in self.way.values()}
+        number = dict.fromkeys(self.way.values(), 0)
         for way in self.way.values():
             number[way] += 1
         self.parts = {
