@@ -283,7 +283,7 @@ def _in_turn(by_level: Floats, volume: Floats) -> Floats:
         each = np.divide(by_level[i], volume[i], out=np.zeros_like(by_level[i]), where=volume[i] > 0)
         slowest = np.maximum(slowest, each)
         total = total + np.maximum(volume[i] - beyond, 0.0) * slowest
-    return total
+    return np.asarray(total)
 
 
 def _copying(load: Load, rate: float) -> Floats | float:

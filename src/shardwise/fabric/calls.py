@@ -87,7 +87,9 @@ def _chunks(policy: Policy, held: Ints) -> Iterator[_Chunk]:
     for rank, chunk in np.ndindex(*held.shape):
         piece = int(held[rank, chunk])
         # where the model is there twice, a micro-batch stays with the copy it entered
-        home = {int(p): r for r, row in enumerate(held) for c, p in enumerate(row) if c == chunk or not twice}
+        home: dict[int, int] = {
+            int(p): r for r, row in enumerate(held) for c, p in enumerate(row) if c == chunk or not twice
+        }
         yield _Chunk(rank, piece, home.get(piece - 1, rank), home.get(piece + 1, rank), 0.5 if twice else 1.0)
 
 

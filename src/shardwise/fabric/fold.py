@@ -26,7 +26,7 @@ def classes_of(flows: Flows, capacity: Floats) -> tuple[Flows, Floats, Ints]:
     chosen = np.flatnonzero(one_link[of_link[links]] == links)
     pair = of_flow[rows[chosen]] * len(one_link) + of_link[links[chosen]]
     pairs, where = np.unique(pair, return_inverse=True)
-    carried = np.bincount(where, weights=weight[chosen])
+    carried = np.bincount(where, weights=weight[chosen]).astype(np.float64)
     table = _table(pairs // len(one_link), pairs % len(one_link), carried, len(kinds), len(one_link))
     return Flows(table[0], flows.bytes[first], table[1]), capacity[one_link], of_link
 
@@ -59,7 +59,7 @@ def _refined(flows: Flows, capacity: Floats, rows: Ints, links: Ints, weight: Fl
 def bits_of(values: Floats) -> NDArray[np.int64]:
     """Equal numbers, equal bits; told apart to ten digits only, as sums in another order differ behind that."""
     scale = 10.0 ** (10 - np.ceil(np.log10(np.clip(np.abs(values), 1e-200, 1e200))))
-    return (np.round(values * scale) / scale).astype(np.float64).view(np.int64)
+    return np.asarray((np.round(values * scale) / scale).astype(np.float64).view(np.int64))
 
 
 def _summed(colours: Colours, place: Ints, order: Ints, size: int) -> Colours:

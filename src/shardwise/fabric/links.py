@@ -82,7 +82,7 @@ def busy_seconds(sent: Floats, capacity: Floats) -> Floats:
     return np.divide(sent, capacity, out=np.zeros(len(sent)), where=sent > 0)
 
 
-def mixed(*parts: Ints | int) -> NDArray[np.uint64]:
+def mixed(*parts: Ints | NDArray[np.uint64] | int) -> NDArray[np.uint64]:
     """A number for each row that looks random but is always the same for the same parts (SplitMix64)."""
     found = np.zeros(np.broadcast_shapes(*(np.shape(p) for p in parts)), dtype=np.uint64)
     with np.errstate(over="ignore"):

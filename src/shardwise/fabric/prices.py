@@ -56,7 +56,8 @@ def part_prices(path: Path | None = None) -> PartPrices:
     except tomllib.TOMLDecodeError as error:
         parts = "[[card]], [[switch_port]], [[module]], [fibre], [[nvlink]]"
         raise ValueError(f"{where}: no TOML ({error}); write {parts}") from None
-    fields, sources = Fields(data, where), []
+    fields = Fields(data, where)
+    sources: list[str] = []
     found = {name: _points(fields, name, "gbps", "usd", sources) for name in ("card", "switch_port", "module")}
     nvlink = _points(fields, "nvlink", "gpus", "usd_per_gpu", sources)
     fibre = Fields(

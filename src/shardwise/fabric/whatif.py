@@ -4,11 +4,12 @@ Three are factors that measurements or packet simulations put on top of fluid ra
 who else is there, and price every collective again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace as changed
+from numpy.typing import NDArray
 
 from shardwise.fabric.broken import Fabric, slowed, with_capacity, without
 from shardwise.fabric.calls import Call
@@ -93,7 +94,7 @@ def _broken(load: StepLoad, fabric: Fabric) -> Iterator[Variant]:
     yield Variant("failed link", what, (_again(load, without(fabric, links.name_of(link))),))
 
 
-def _busiest(load: StepLoad, chosen: Sequence[bool]) -> int:
+def _busiest(load: StepLoad, chosen: NDArray[np.bool_]) -> int:
     return int(np.argmax(np.where(chosen, load.busy_s, -1.0)))
 
 

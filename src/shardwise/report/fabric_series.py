@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.fabric.demand import Demand
-from shardwise.fabric.links import Floats, busy_seconds
+from shardwise.fabric.links import Floats, Links, busy_seconds
 from shardwise.fabric.step import StepLoad
 from shardwise.simulate.joint import JointStep
 
@@ -45,10 +45,9 @@ def series_of(load: StepLoad, demand: Demand, step: JointStep, watched: Sequence
     busiest = {tier: link for tier in range(len(links.tiers)) if (link := load.busiest(tier)) >= 0}
     chosen = list(dict.fromkeys([*busiest.values(), *watched]))
     paces = _paces(demand, step)
-    capacity = np.bincount(links.tier, weights=links.capacity, minlength=len(links.tiers))
+    capacity = _by_tier(links, links.capacity)
     one = _table([busy_seconds(row.rate[chosen], links.capacity[chosen]) for row in rows], len(chosen))
-    whole = _table([busy_seconds(np.bincount(links.tier, weights=row.rate, minlength=len(capacity)), capacity)
-                    for row in rows], len(capacity))  # fmt: skip
+    whole = _table([busy_seconds(_by_tier(links, row.rate), capacity) for row in rows], len(capacity))
     hot, mean = paces @ one, paces @ whole
     place = {link: number for number, link in enumerate(chosen)}
     over = _Binned(step, edges)
@@ -65,6 +64,10 @@ def series_of(load: StepLoad, demand: Demand, step: JointStep, watched: Sequence
         lanes=lanes,
         peaks={link: float(hot[list(set(step.states)), number].max(initial=0.0)) for link, number in place.items()},
     )
+
+
+def _by_tier(links: Links, values: Floats) -> Floats:
+    return np.bincount(links.tier, weights=values, minlength=len(links.tiers)).astype(np.float64)
 
 
 def _table(rows: list[Floats], width: int) -> Floats:

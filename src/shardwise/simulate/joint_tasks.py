@@ -73,7 +73,8 @@ def _passes(simulation: Simulation, chosen: Flags) -> list[float]:
     """How many of the chosen tasks each task's piece has on its rank."""
     program = simulation.program
     key = program.rank * program.stages + program.stage
-    return np.maximum(np.bincount(key[chosen], minlength=int(key.max()) + 1)[key], 1).astype(np.float64).tolist()
+    number = np.maximum(np.bincount(key[chosen], minlength=int(key.max()) + 1)[key], 1)
+    return [float(each) for each in number]
 
 
 def _each(
