@@ -1,5 +1,6 @@
 """MFU against what a fabric costs: every fabric tried as a dot, the cheapest good ones marked."""
 
+import math
 from collections.abc import Sequence
 
 from shardwise.report.fabric_budget import Candidate, cheapest
@@ -25,22 +26,30 @@ def budget_svg(rows: Sequence[Candidate], within: float) -> str:
         f'<line x1="{LEFT}" y1="{HEIGHT - BOTTOM}" x2="{WIDTH - RIGHT}" y2="{HEIGHT - BOTTOM}" stroke="{INK}"/>',
         f'<line x1="{LEFT}" y1="{y(best * (1 - within)):.1f}" x2="{WIDTH - RIGHT}" y2="{y(best * (1 - within)):.1f}" '
         f'stroke="#c1121f" stroke-dasharray="5 4"/>',
-        f'<text x="{WIDTH - RIGHT}" y="{y(best * (1 - within)) + 14:.1f}" text-anchor="end" fill="#c1121f">'
+        f'<text x="{WIDTH - RIGHT}" y="{y(best * (1 - within)) - 5:.1f}" text-anchor="end" fill="#c1121f">'
         f"within {within:.1%} of the best</text>",
         f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 10}" text-anchor="middle" fill="{GREY}">'
         "US dollars of network and NVLink per GPU</text>",
     ]
+    for usd in _round_steps(most):
+        body.append(f'<text x="{x(usd):.1f}" y="{HEIGHT - 30}" text-anchor="middle" fill="{GREY}">{usd:,.0f}</text>')
     for part in range(5):
-        mfu, usd = low + (high - low) * part / 4, most * part / 4
+        mfu = low + (high - low) * part / 4
         body.append(f'<text x="{LEFT - 6}" y="{y(mfu) + 4:.1f}" text-anchor="end" fill="{GREY}">{mfu:.0%}</text>')
         body.append(f'<line x1="{LEFT}" y1="{y(mfu):.1f}" x2="{WIDTH - RIGHT}" y2="{y(mfu):.1f}" stroke="{GRID}"/>')
-        body.append(f'<text x="{x(usd):.1f}" y="{HEIGHT - 30}" text-anchor="middle" fill="{GREY}">{usd:,.0f}</text>')
     chosen = cheapest(list(rows), within)
     body += [_dot(r, x(r.usd_per_gpu), y(r.mfu), domains.index(r.domain_gpus), r in chosen) for r in rows]
     for place, domain in enumerate(domains):
         body.append(f'<circle cx="{LEFT + 12 + place * 150}" cy="12" r="4" fill="{COLOURS[place % len(COLOURS)]}"/>')
         body.append(f'<text x="{LEFT + 22 + place * 150}" y="16">NVLink domain {domain}</text>')
     return svg_of(WIDTH, HEIGHT, "MFU against the cost of the fabric", body)
+
+
+def _round_steps(most: float) -> list[float]:
+    """0 and round numbers up to the largest: steps of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(max(most, 1.0)))
+    step = next(power * part for part in (0.1, 0.2, 0.5, 1.0, 2.0) if most / (power * part) <= 6)
+    return [step * number for number in range(int(most / step) + 1)]
 
 
 def _dot(row: Candidate, x: float, y: float, colour: int, chosen: bool) -> str:
