@@ -31,8 +31,10 @@ def budget_svg(rows: Sequence[Candidate], within: float) -> str:
         f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 10}" text-anchor="middle" fill="{GREY}">'
         "US dollars of network and NVLink per GPU</text>",
     ]
-    for usd in _round_steps(most):
-        body.append(f'<text x="{x(usd):.1f}" y="{HEIGHT - 30}" text-anchor="middle" fill="{GREY}">{usd:,.0f}</text>')
+    body += [
+        f'<text x="{x(usd):.1f}" y="{HEIGHT - 30}" text-anchor="middle" fill="{GREY}">{usd:,.0f}</text>'
+        for usd in _round_steps(most)
+    ]
     for part in range(5):
         mfu = low + (high - low) * part / 4
         body.append(f'<text x="{LEFT - 6}" y="{y(mfu) + 4:.1f}" text-anchor="end" fill="{GREY}">{mfu:.0%}</text>')
