@@ -244,3 +244,44 @@ class TestSpread:
 
     def test_nothing(self):
         assert spread(np.zeros(1), np.zeros(1), np.ones(1), np.linspace(0, 1, 3)).tolist() == [0.0, 0.0]
+
+
+class TestCalls:
+    def calls(self, model, policy, cluster="dgx-h100:64"):
+        job = Job(seq=4096, global_batch=512)
+        found = estimate(model_of(model), cluster_of(cluster), job, Policies.of([policy]), STACK, every_stage=True)
+        return calls_of(found.work), found.work
+
+    def test_stages_send_what_they_hold(self):
+        """Only the ends of a tied model share a table, and a stage's gradients are as many as its parameters."""
+        calls, work = self.calls("llama-3.2-1b", Policy(tp=2, pp=4, dp=8))
+        assert {call.stage for call in calls if call.group == "ends"} == {0, 3}
+        sent = [sum(c.bytes * c.times for c in calls if c.stage == s and c.op == "reduce_scatter" and c.axis == "dp")
+                for s in range(4)]  # fmt: skip
+        held = work.parameters[0][0] * work.job.precision.grad_comm_bytes
+        np.testing.assert_allclose(sent, held, rtol=1e-6)
+        assert sent[0] > 1.5 * sent[1]
+
+    @pytest.mark.parametrize(("model", "policy", "axes"), [
+        ("llama-3-8b", {"tp": 2, "cp": 4, "dp": 8}, {"tp", "cp"}),
+        ("mixtral-8x7b", {"tp": 2, "dp": 32, "ep": 8}, {"tp", "ep"}),
+    ])  # fmt: skip
+    def test_full_recompute_repeats_every_kind(self, model, policy, axes):
+        plain, _ = self.calls(model, Policy(**policy))
+        full, work = self.calls(model, Policy(**policy, recompute="full"))
+        again = [call for call in full if call.phase == "recompute"]
+        assert {call.axis for call in again} == axes
+        assert not [call for call in plain if call.phase == "recompute"]
+        for axis in axes - {"tp"}:  # embedding and head are not repeated
+            ahead = sum(c.bytes * c.times for c in full if c.axis == axis and c.phase == "forward")
+            assert sum(c.bytes * c.times for c in again if c.axis == axis) == pytest.approx(ahead)
+        assert work.stack.full_recompute_keeps_comm
+
+    def test_both_directions_of_a_pipeline_cross_every_cut_once(self):
+        for policy in (Policy(tp=2, pp=4, dp=8), Policy(tp=2, pp=4, dp=8, schedule="dualpipe")):
+            calls, work = self.calls("llama-3-8b", policy)
+            sends = [call for call in calls if call.op == "send"]
+            assert {(c.stage, c.target) for c in sends} == {
+                (a, b) for a in range(4) for b in (a - 1, a + 1) if 0 <= b < 4
+            }
+            assert sum(c.times for c in sends) == 2 * 3 * work.layout.micro_batches[0]
