@@ -84,13 +84,13 @@ def _one(value: object) -> float:
 
 def _chunks(policy: Policy, held: Ints) -> Iterator[_Chunk]:
     twice = schedules()[policy.schedule].both_ends
-    for rank, chunk in np.ndindex(*held.shape):
-        piece = int(held[rank, chunk])
-        # where the model is there twice, a micro-batch stays with the copy it entered
-        home: dict[int, int] = {
-            int(p): r for r, row in enumerate(held) for c, p in enumerate(row) if c == chunk or not twice
-        }
-        yield _Chunk(rank, piece, home.get(piece - 1, rank), home.get(piece + 1, rank), 0.5 if twice else 1.0)
+    for rank, row in enumerate(held.tolist()):
+        for chunk, piece in enumerate(row):
+            # where the model is there twice, a micro-batch stays with the copy it entered
+            home = {
+                p: r for r, other in enumerate(held.tolist()) for c, p in enumerate(other) if c == chunk or not twice
+            }
+            yield _Chunk(rank, piece, home.get(piece - 1, rank), home.get(piece + 1, rank), 0.5 if twice else 1.0)
 
 
 def _repeated_share(work: Work, policy: Policy) -> float:
