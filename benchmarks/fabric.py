@@ -20,12 +20,17 @@ from typing import Any
 
 import _fabric_collectives
 import _fabric_solver
+import _fabric_step
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "truth" / "collectives.csv"
 
 
 def _solver(args: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG001
     return _fabric_solver.measure()
+
+
+def _step(args: argparse.Namespace) -> dict[str, Any]:  # noqa: ARG001
+    return _fabric_step.measure()
 
 
 def _collectives(args: argparse.Namespace) -> dict[str, Any]:
@@ -35,7 +40,7 @@ def _collectives(args: argparse.Namespace) -> dict[str, Any]:
     return _fabric_collectives.measure(args.data, args.write)
 
 
-PARTS: tuple[Callable[[argparse.Namespace], dict[str, Any]], ...] = (_solver, _collectives)
+PARTS: tuple[Callable[[argparse.Namespace], dict[str, Any]], ...] = (_solver, _step, _collectives)
 
 
 def main() -> None:

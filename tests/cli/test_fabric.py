@@ -46,6 +46,15 @@ BAD = [
     (["fabric", "llama-3-8b", "--on", "aws-p4d:64", "--rails", "only", "--tp", "2"], "one rail"),
     (["fabric", "llama-3-8b", "--on", "8xh100", "--tp", "2", "--within", "2"], "no network"),
     (["fabric", "lama-3-8b", "--on", "8xh100"], "did you mean"),
+    ([*STEP, "--algorithm", "ring"], "write 'dp=two_level'"),
+    ([*STEP, "--algorithm", "xp=ring"], "no kind of traffic"),
+    ([*STEP, "--algorithm", "dp=rnig"], "did you mean 'ring'"),
+    ([*STEP, "--algorithm", "dp=pairwise"], "serves all_to_all, but dp sends"),
+    (["fabric", "llama-3-8b", "--on", "aws-p4d:64", "--tp", "2", "--zero", "0", "--algorithm", "dp=sharp"], "SHARP"),
+    ([*STEP, "--fail", "spine 9"], "no link of this fabric"),
+    ([*STEP, "--slow", "leaf 0.0"], "LINK=0.25"),
+    ([*STEP, "--slow", "node 0 gpu 0 > leaf 0.0=2"], "share of its speed"),
+    ([*STEP, "--within", "2", "--prices", "nowhere.toml"], "does not exist"),
 ]
 
 pytestmark = pytest.mark.usefixtures("narrow_terminal")
@@ -96,7 +105,30 @@ def test_series_hold_the_bytes_of_the_step(capsys):
         # each part tells its highest tenth, so the mean of the parts is no less than that of the step
         assert mean >= tier["mean_share"] * 0.999
         assert tier["busiest"]["peak_share"] >= tier["busiest"]["share"]
-        assert (tier["waiting_s"] > 0) == (tier["busiest"]["peak_share"] > 1)
+        assert max(tier["series"]) <= tier["busiest"]["peak_share"] * 1.001 <= 1.001
+
+
+def test_the_step_at_flow_level_stands_beside_the_closed_form(capsys):
+    found = json.loads(shown(capsys, [*STEP, "--json"]))
+    assert found["step_s"] >= found["unshared_s"] * (1 - 1e-6)
+    assert found["unshared_s"] == pytest.approx(found["simulated_s"], rel=0.02)
+    assert found["closed_form_step_s"] == pytest.approx(found["simulated_s"], rel=0.1)
+    text = shown(capsys, STEP)
+    assert "at flow level" in text
+    assert "closed form" in text
+    for axis, others in found["slowed_s"].items():
+        assert axis in found["matrix"]
+        assert all(seconds > 0 for seconds in others.values())
+
+
+def test_a_named_algorithm_and_a_slow_link(capsys):
+    plain = json.loads(shown(capsys, [*STEP, "--zero", "0", "--json"]))
+    named = json.loads(shown(capsys, [*STEP, "--zero", "0", "--algorithm", "dp=sharp", "--json"]))
+    assert {call["algorithm"] for call in named["calls"] if call["axis"] == "dp"} == {"sharp"}
+    assert named["communication_s"]["dp"] < plain["communication_s"]["dp"]
+    slow = json.loads(shown(capsys, [*STEP, "--slow", "node 0 gpu 0 > leaf 0.0=0.25", "--json"]))
+    assert slow["bottleneck"]["link"] == "node 0 gpu 0 > leaf 0.0"
+    assert slow["step_s"] > plain["step_s"]
 
 
 def test_a_hidden_gradient_burst_is_found(capsys):
@@ -111,24 +143,40 @@ def test_a_hidden_gradient_burst_is_found(capsys):
 
 
 def test_what_ifs_and_fabrics(capsys):
-    words = ["fabric", "llama-3-8b", "--on", "dgx-h100:64", "--tp", "2", "--what-if", "--within", "5"]
+    words = ["fabric", "llama-3-8b", "--on", "dgx-h100:64", "--tp", "2", "--what-if", "--within", "5",
+             "--keep-policy"]  # fmt: skip
     found = json.loads(shown(capsys, [*words, "--json"]))
     names = [row["name"] for row in found["what_if"]]
     assert {"wire", "incast", "pfc", "slow link", "two jobs", "over 4:1"} <= set(names)
     for row in found["what_if"]:
-        assert found["step_s"] * (1 - 1e-9) <= row["step_low_s"] <= row["step_high_s"] * (1 + 1e-9)
-    costs = [each["ports_per_gpu"] for each in found["fabrics"]]
+        assert row["step_s"] >= found["step_s"] * (1 - 1e-3)
+        assert row["answered"] == "joint loop"
+        assert (row["step_p95_s"] or row["step_s"]) >= row["step_s"] * 0.999
+    costs = [each["usd_per_gpu"] for each in found["fabrics"]]
     assert costs == sorted(costs)
+    assert all(sum(each["bill"].values()) == pytest.approx(each["usd_per_gpu"]) for each in found["fabrics"])
+    assert found["price_sources"]
     best = max(each["mfu"] for each in found["fabrics"])
     for each in found["cheapest"]:
         assert each["mfu"] >= 0.95 * best
+        assert each["joint_step_s"] == pytest.approx(each["step_s"], rel=0.05)
         assert not any(
-            other["ports_per_gpu"] < each["ports_per_gpu"] and other["mfu"] >= 0.95 * best
+            other["usd_per_gpu"] < each["usd_per_gpu"] and other["mfu"] >= 0.95 * best
             for other in found["fabrics"] if other["domain_gpus"] == each["domain_gpus"]
         )  # fmt: skip
     text = shown(capsys, words)
     assert max(map(len, text.splitlines())) <= 80
     assert "cheapest within 5.0%" in text
+
+
+def test_every_fabric_gets_a_policy_that_suits_it(capsys):
+    """A small model over eight GPUs a replica: the planner knows better, and says so on every fabric."""
+    words = ["fabric", "llama-3.2-1b", "--on", "dgx-h100:16", "--tp", "8", "--seq", "2048", "--global-batch", "64",
+             "--within", "5", "--json"]  # fmt: skip
+    planned, kept = (json.loads(shown(capsys, [*words, *more]))["fabrics"] for more in ([], ["--keep-policy"]))
+    assert {each["policy"]["tp"] for each in kept} == {8}
+    assert all(each["policy"]["tp"] < 8 for each in planned)
+    assert max(each["mfu"] for each in planned) > 1.2 * max(each["mfu"] for each in kept)
 
 
 def test_a_fabric_from_a_file(tmp_path, capsys):
@@ -161,7 +209,9 @@ class Tags(HTMLParser):
 
 def test_the_page_is_whole_and_needs_nothing_else(tmp_path, capsys):
     path = tmp_path / "page.html"
-    assert "open in a browser" in shown(capsys, [*STEP, "--html", str(path), "--what-if", "--within", "2"])
+    assert "open in a browser" in shown(
+        capsys, [*STEP, "--html", str(path), "--what-if", "--within", "2", "--keep-policy"]
+    )
     text = path.read_text()
     tags = Tags()
     tags.feed(text)

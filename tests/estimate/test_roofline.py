@@ -3,8 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwise.estimate.roofline import (
-    allgather_switch_bytes,
-    allreduce_switch_bytes,
     critical_tokens,
     level_bandwidths,
     level_sizes,
@@ -113,14 +111,3 @@ def test_tensor_parallel_bound_balances_compute_and_traffic():
 def test_inner_must_fit_the_cluster(inner):
     with pytest.raises(ValueError, match="from 1 to 1024"):
         rooflines(POD, inner=inner)
-
-
-@given(st.integers(1, 64), st.integers(1, 64))
-def test_switches_send_out_what_every_gpu_lacks(nodes, ranks):
-    size = float(nodes * ranks)
-    entered, left = allreduce_switch_bytes(size, ranks)
-    assert entered == left == pytest.approx(ranks * size)
-    gathered = allgather_switch_bytes(size, nodes, ranks)
-    # Each GPU lacks all but its own share; what it gets comes out of its node's switch, and one copy leaves upward.
-    assert gathered["node"][1] == pytest.approx(ranks * (size - size / (nodes * ranks)) + size / nodes)
-    assert gathered["top"] == (size, pytest.approx(size * (nodes - 1)))

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.collectives import collective
+from shardwise.collectives import collectives
 from shardwise.cost.network import network_of
 from shardwise.fabric import Wiring, tree_of
 from shardwise.fabric.calls import Call
-from shardwise.fabric.phases import PATTERNS, messages_of
+from shardwise.fabric.duration import duration_of
+from shardwise.fabric.graph_file import graph_from_yaml
+from shardwise.fabric.phases import messages_of, phases_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.solver import Flows, finish_times, joined, max_min
@@ -61,13 +63,26 @@ class TestAgreesWithTheClosedForm:
         assert found.seconds == pytest.approx(found.closed_form_s, rel=0.05)
         assert found.link >= 0
 
-    @pytest.mark.parametrize("algorithm", ["ring", "tree", "two_level", "nvls_tree"])
-    @pytest.mark.parametrize("name", ["dgx-h100:64", "dgx-h100:512", "gb200-nvl72:288"])
-    def test_a_named_algorithm(self, name, algorithm):
-        cluster = cluster_of(name)
-        found = prices_on(cluster).priced(call_of("all_reduce", cluster.gpus), algorithm)
-        assert found.algorithm == algorithm
-        assert found.seconds == pytest.approx(found.closed_form_s, rel=0.05)
+    @pytest.mark.parametrize("algorithm", sorted(collectives()))
+    @pytest.mark.parametrize("name", ["8xh100", "dgx-h100:64", "dgx-h100:512", "gb200-nvl72:288", "aws-p4d:64"])
+    def test_every_algorithm(self, name, algorithm):
+        cluster, found = cluster_of(name), collectives()[algorithm]
+        tree, network = tree_of(cluster), network_of(cluster, sharp=True)
+        # one rank per node is what PAT is for; halving and doubling is for powers of two
+        each = cluster.node_size if algorithm == "pat" else 1
+        policy = Policy(tp=each, dp=cluster.gpus // each)
+        if cluster.gpus == each or (algorithm == "halving_doubling" and cluster.gpus & (cluster.gpus - 1)):
+            return
+        prices = Prices(tree, network, seats_of(policy, tree))
+        for op in found.ops:
+            call = Call(axis="dp", lane="grad", op=op, bytes=LARGE, times=1.0, group="dp", size=policy.dp, stride=each)
+            if not runs(found, cluster):
+                with pytest.raises(ValueError, match="it needs"):
+                    prices.priced(call, algorithm)
+                continue
+            priced = prices.priced(call, algorithm)
+            assert priced.algorithm == algorithm
+            assert priced.seconds == pytest.approx(priced.closed_form_s, rel=0.05)
 
     def test_many_groups_at_once_are_as_fast_as_one_where_nothing_is_shared(self):
         cluster = cluster_of("dgx-h100:256")
@@ -82,25 +97,25 @@ class TestAgreesWithTheClosedForm:
             assert found.seconds == pytest.approx(found.closed_form_s, rel=0.05)
 
 
+def runs(found, cluster):
+    levels = {"none": (), "node": cluster.levels[:1], "network": cluster.levels[1:], "all": cluster.levels}
+    adds = all(level.reduces for level in levels[found.reduces_at])
+    return adds and not (found.spans_nodes and len(cluster.levels) == 1)
+
+
 class TestBytes:
-    @pytest.mark.parametrize("algorithm", PATTERNS)
+    @pytest.mark.parametrize("algorithm", sorted(collectives()))
     def test_every_rank_sends_what_the_algorithm_says(self, algorithm):
-        tree = tree_of(cluster_of("dgx-h100:64"))
-        known = collective(algorithm)
-        for op in known.ops:
-            if algorithm in ("nvls", "send"):
-                continue
-            local = 1 if algorithm in ("ring", "pairwise") else 8
-            messages = messages_of(algorithm, op, np.arange(64)[None], tree, 8)
-            sent = np.bincount(messages.source, weights=messages.bytes, minlength=64)
-            sent += np.bincount(messages.switched, weights=messages.switched_bytes, minlength=64)
-            expected = known.sent(op, 64, local)
-            if algorithm == "tree":
-                # a chain inside each node and two trees over the nodes, every card a channel of its own
-                assert sent.sum() == pytest.approx(2 * 8 * 7 + 2 * (8 - 1))
-                continue
-            # channels spread a ring's inner and outer hops, a broadcast's last rank sends nothing: sums are exact
-            assert sent.sum() == pytest.approx(expected.sum())
+        tree, found = tree_of(cluster_of("dgx-h100:64")), collectives()[algorithm]
+        for op in found.ops:
+            source, _, size = messages_of(algorithm, op, np.arange(64)[None], tree, 8).pairs()
+            np.testing.assert_allclose(np.bincount(source, weights=size, minlength=64), found.sent(op, 64, 8))
+
+    def test_channels_leave_over_as_many_cards_as_a_group_may_use(self):
+        tree = tree_of(cluster_of("gb200-nvl72:288"))
+        sent = messages_of("ring", "all_reduce", np.arange(288)[None], tree, 8)
+        out = tree.node[sent.source] != tree.node[sent.target]
+        assert len(np.unique(sent.source[out])) == 4 * 8
 
     def test_what_is_sent_is_what_is_on_the_first_links(self):
         tree = tree_of(cluster_of("dgx-h100:64"))
@@ -171,13 +186,59 @@ class TestMeasuredRatios:
         assert np.mean(found) == pytest.approx(efficiency, abs=0.03)
 
 
-def test_an_algorithm_without_messages_is_replaced_by_the_next_best(monkeypatch):
+def test_where_a_switch_cannot_add_the_next_best_runs():
     node = cluster_of("8xh100")
     assert prices_on(node).priced(call_of("all_reduce", 8)).algorithm == "nvls"
-    monkeypatch.delitem(PATTERNS, "nvls")
-    assert prices_on(node).priced(call_of("all_reduce", 8)).algorithm == "ring"
-    with pytest.raises(ValueError, match="no pattern"):
-        messages_of("nvls", "all_reduce", np.arange(8)[None], tree_of(node), 8)
+    two = cluster_of("dgx-h100:16")
+    assert prices_on(two, deal="scattered").priced(call_of("all_reduce", 16)).algorithm == "tree"
+
+
+def test_rounds_that_wait_take_longer_than_rounds_in_pieces():
+    tree = tree_of(cluster_of("dgx-h100:64"))
+    waiting = phases_of("halving_doubling", "all_reduce", np.arange(64)[None], tree, 8)
+    assert len(waiting.each) == 12
+    assert len(phases_of("ring", "all_reduce", np.arange(64)[None], tree, 8).each) == 1
+    rounds = sum(duration_of(m.flows(tree), tree.links.capacity).seconds * n for m, n in waiting.each)
+    assert rounds > 1.5 * duration_of(waiting.all.flows(tree), tree.links.capacity).seconds
+
+
+class TestSwitchesThatAdd:
+    """SHARP on the graph: a card sends its part once, a leaf and a spine hand on one sum each."""
+
+    def test_every_tier_carries_one_sum(self):
+        tree = tree_of(cluster_of("dgx-h100:1024"))
+        links = messages_of("sharp", "all_reduce", np.arange(1024)[None], tree, 8).flows(tree)
+        sent = links.link_bytes(len(tree.links))
+        assert sent[tree.offsets[2] : tree.offsets[4]] == pytest.approx(1 / 8)
+        # rail i of each of 4 units hands one eighth up, and gets it back
+        assert sent[tree.offsets[4] :] == pytest.approx(1 / 8)
+        assert len(sent[tree.offsets[4] :]) == 2 * 4 * 8
+
+    def test_it_halves_what_a_ring_sends(self):
+        tree = tree_of(cluster_of("dgx-h100:1024"))
+        times = [duration_of(messages_of(a, "all_reduce", np.arange(1024)[None], tree, 8).flows(tree),
+                             tree.links.capacity).seconds for a in ("ring", "nvls")]  # fmt: skip
+        assert times[0] / times[1] == pytest.approx(2.0, rel=0.01)
+
+    def test_sums_of_several_rails_need_a_switch_that_joins_them(self):
+        tree = tree_of(cluster_of("dgx-h100:1024"), Wiring(rails="only"))
+        tree.adding(np.arange(0, 1024, 8)[None])
+        with pytest.raises(ValueError, match="no switch joins"):
+            tree.adding(np.array([[0, 9]]))
+
+    def test_in_a_graph_ways_join_where_they_meet(self):
+        graph = graph_from_yaml("""
+gpus: [a, b, c, d]
+switches: [l0, l1, s]
+links:
+  - {from: [a, b], to: l0, bandwidth: 1 GB/s}
+  - {from: [c, d], to: l1, bandwidth: 1 GB/s}
+  - {from: [l0, l1], to: s, bandwidth: 1 GB/s}
+""")
+        names = [graph.links.name_of(int(link)) for link in graph.adding(np.arange(4)[None])]
+        # l0 is as near as s: four cards, l1 to s and s to l0, both ways
+        assert len(names) == len(set(names)) == 12
+        assert {"a > l0", "l1 > s", "s > l0", "l0 > s"} <= set(names)
 
 
 def test_two_jobs_on_one_spine_take_turns():

@@ -50,8 +50,8 @@ class TestWays:
         ]  # fmt: skip
         bare = graph_from_yaml("gpus: [a, b]\nlinks: [{from: a, to: b, bandwidth: 1 GB/s}]")
         assert [ends.tolist() for ends in bare.reducing(np.array([0, 1]))] == [[-1, -1], [-1, -1]]
-        added = messages_of("nvls", "all_reduce", np.array([[0, 1]]), bare, 8)
-        assert len(added.flows(bare)) == 0
+        with pytest.raises(ValueError, match="no switch joins"):
+            messages_of("nvls", "all_reduce", np.array([[0, 1]]), bare, 8).flows(bare)
         assert len(messages_of("nvls", "all_reduce", np.array([[0, 1]]), graph, 8).flows(graph)) == 4
 
     def test_spraying_splits_by_capacity(self):

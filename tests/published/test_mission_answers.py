@@ -1,11 +1,11 @@
 """Answers printed in the source documents, or corrected where the documents are wrong.
 
 Here: weights of the MNIST network; bytes per parameter of mixed precision; 6TP and 8TP (GPT-3, LLaMA-65B); GPU facts;
-critical intensity; node and bisection bandwidth; switch bytes; critical batch per level, for FSDP, with inner sharding
+critical intensity; node and bisection bandwidth; critical batch per level, for FSDP, with inner sharding
 and experts; tensor-parallel bound; DeepSeek-V3's batch; full bisection of the spine.
 Elsewhere: parameter counts (tests/arch), GPU and fabric tables (tests/conformance), all-gather times and collective
-laws (tests/cost, tests/collectives), pipeline idle fractions and the four-GPU example (with the schedules), the
-Megatron-LM table (validation).
+laws (tests/cost, tests/collectives), switch bytes and bandwidths on the link graph (test_fabric_answers.py), pipeline
+idle fractions and the four-GPU example (with the schedules), the Megatron-LM table (validation).
 """
 
 import math
@@ -17,8 +17,6 @@ from shardwise.arch.tensors import active_parameters, parameters
 from shardwise.estimate.batch import batch_of, data_parallel, sequences_of
 from shardwise.estimate.mfu import training_flops, utilization
 from shardwise.estimate.roofline import (
-    allgather_switch_bytes,
-    allreduce_switch_bytes,
     bisection_bandwidth,
     critical_intensity,
     critical_tokens,
@@ -115,15 +113,6 @@ class TestFabric:
         node = cluster_of("8xh100")
         assert domain_bandwidth(node) == 3.6e12
         assert bisection_bandwidth(node) == 3.6e12
-
-    def test_sharp_allreduce_through_a_node_switch(self):
-        assert allreduce_switch_bytes(1e6, 8) == (8e6, 8e6)
-
-    def test_allgather_through_node_and_top_switch(self):
-        nodes, ranks, size = 32, 8, 1e6
-        moved = allgather_switch_bytes(size, nodes, ranks)
-        assert moved["node"] == (pytest.approx(size), pytest.approx(size * ranks))
-        assert moved["top"] == (pytest.approx(size), pytest.approx(size * (nodes - 1)))
 
     def test_superpod_spine_has_full_bisection(self):
         node, leaf, spine = rooflines(cluster_of("dgx-h100:1024"))

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from shardwise.arch import model_from_shape  # noqa: E402
-from shardwise.estimate.messages import Piece, messages, piecewise  # noqa: E402
+from shardwise.work.messages import Piece, messages, piecewise  # noqa: E402
 from shardwise.runtime.trace.capture import ran, traced  # noqa: E402
 from shardwise.runtime.trace.events import Attention, Captured, Product  # noqa: E402
 from shardwise.runtime.trace.result import result_of  # noqa: E402

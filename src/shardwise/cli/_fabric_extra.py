@@ -8,24 +8,28 @@ from shardwise.report.fabric_budget import Candidate, cheapest
 from shardwise.report.fabric_budget_svg import budget_svg
 from shardwise.report.fabric_page import html_list, html_table, size_text
 from shardwise.report.fabric_svg import bus_svg
-from shardwise.report.fabric_whatif import WhatIfRow
+from shardwise.report.fabric_whatif import JOINT, WhatIfRow
 from shardwise.units import time_text
 
 Rows = list[tuple[str, ...]]
 TIER_HEADS = ("tier", "has GB/s", "mean GB/s", "x thinner +1%", "+5%", "+10%", "needs GB/s")
-WHAT_IF_HEADS = ("what if", "change", "collectives", "p95", "x", "step")
-FABRIC_HEADS = ("rails", "card Gb/s", "over", "NVLink", "ports/GPU", "MFU", "lost")
+WHAT_IF_HEADS = ("what if", "change", "collectives", "x", "step", "", "p95")
+FABRIC_HEADS = ("rails", "policy", "Gb/s", "over", "NVLink", "USD/GPU", "ports", "MFU", "lost")
 MOST_FABRICS = 16
+PRICED = ("prices: optics at both ends of every cable, no servers, power or support; sources in JSON, others with "
+          "--prices FILE.toml")  # fmt: skip
 
 
 def what_if_rows(rows: Sequence[WhatIfRow]) -> Rows:
-    return [(r.name, r.what, time_text(r.communication_s), time_text(r.p95_s) if r.p95_s else "",
-             f"{r.times:.2f}", _range(r, rows[0].step_high_s)) for r in rows]  # fmt: skip
+    return [(r.name, r.what, time_text(r.communication_s), f"{r.times:.2f}", time_text(r.step_s), f"{r.growth:+.1%}",
+             time_text(r.step_p95_s) if r.step_p95_s else "") for r in rows]  # fmt: skip
 
 
-def _range(row: WhatIfRow, base: float) -> str:
-    low, high = (f"{seconds / base - 1:+.1%}" for seconds in (row.step_low_s, row.step_high_s))
-    return low if low == high else f"{low}..{high}"
+def what_if_note(rows: Sequence[WhatIfRow]) -> str:
+    loose = [r.name for r in rows if r.answered != JOINT]
+    if not loose:
+        return "steps by the joint loop; p95 over the seeds of a hash"
+    return f"steps by the joint loop; {', '.join(loose)}: kinds priced alone, all that they gain counted as waited for"
 
 
 def tier_rows(need: Requirement) -> Rows:
@@ -80,6 +84,7 @@ def benchmark_heads(need: Requirement) -> list[str]:
 def show_what_ifs(rows: Sequence[WhatIfRow]) -> None:
     print_gap()
     print_table("what if, each alone", WHAT_IF_HEADS, what_if_rows(rows), words=2)
+    print_notes([what_if_note(rows)], title="answered")
 
 
 def show_requirement(need: Requirement) -> None:
@@ -96,26 +101,55 @@ def show_requirement(need: Requirement) -> None:
 
 
 def fabric_rows(rows: Sequence[Candidate]) -> Rows:
-    return [(c.rails, f"{c.card_bytes_per_s * 8 / 1e9:,.0f}", f"{c.oversubscription:g}:1", f"{c.domain_gpus}",
-             f"{c.ports_per_gpu:.2f}", f"{c.mfu:.1%}", f"{c.below_best:.1%}") for c in rows]  # fmt: skip
+    return [(c.rails, short_policy(c), f"{c.card_bytes_per_s * 8 / 1e9:,.0f}", f"{c.oversubscription:g}:1",
+             f"{c.domain_gpus}", f"{c.usd_per_gpu:,.0f}", f"{c.ports_per_gpu:.2f}", f"{c.mfu:.1%}",
+             f"{c.below_best:.1%}") for c in rows]  # fmt: skip
+
+
+def short_policy(row: Candidate) -> str:
+    """Its degrees: 'tp 8 pp 4'."""
+    degrees = {axis: getattr(row.policy, axis) for axis in ("tp", "cp", "ep", "pp")}
+    return " ".join(f"{axis} {size}" for axis, size in degrees.items() if size > 1) or f"dp {row.policy.dp}"
 
 
 def budget_words(rows: list[Candidate], within: float) -> list[str]:
     chosen = cheapest(rows, within)
     if not chosen:
         return [f"no fabric tried stays within {within:.1%} of the best MFU"]
-    return [
+    found = [
         f"NVLink domain {c.domain_gpus}: {c.card_bytes_per_s * 8 / 1e9:,.0f} Gb/s cards, {c.oversubscription:g}:1 "
-        f"above the leaves, rails {c.rails}: {c.ports_per_gpu:.2f} port ends of 400 Gb/s per GPU, MFU {c.mfu:.1%}"
+        f"above the leaves, rails {c.rails}, {short_policy(c)}: {c.usd_per_gpu:,.0f} USD per GPU ({_bill(c)}), "
+        f"MFU {c.mfu:.1%}{_joint(c)}"
         for c in chosen
     ]
+    return [*found, PRICED]
+
+
+def _bill(row: Candidate) -> str:
+    bill = row.bill
+    parts = (
+        ("cards", bill.cards),
+        ("switch ports", bill.switch_ports),
+        ("optics", bill.optics),
+        ("NVLink", bill.nvlink),
+    )
+    return ", ".join(f"{name} {usd:,.0f}" for name, usd in parts if usd)
+
+
+def _joint(row: Candidate) -> str:
+    if row.joint_step_s is None:
+        return ""
+    return f"; step {time_text(row.step_s)}, {time_text(row.joint_step_s)} by the joint loop"
 
 
 def show_budget(rows: list[Candidate], within: float) -> None:
     print_gap()
     front = efficient(rows)
     print_table(
-        f"fabrics that nothing cheaper beats, of {len(rows)} tried", FABRIC_HEADS, fabric_rows(front[:MOST_FABRICS])
+        f"fabrics that nothing cheaper beats, of {len(rows)} tried",
+        FABRIC_HEADS,
+        fabric_rows(front[:MOST_FABRICS]),
+        words=2,
     )
     print_notes(budget_words(rows, within), title=f"cheapest within {within:.1%} of the best MFU")
 
@@ -135,7 +169,8 @@ def sections(
     """(title, HTML) for the page."""
     found = []
     if rows:
-        found.append(("What if, each alone", html_table(WHAT_IF_HEADS, what_if_rows(rows), words=2)))
+        found.append(("What if, each alone", html_table(WHAT_IF_HEADS, what_if_rows(rows), words=2)
+                      + html_list([what_if_note(rows)])))  # fmt: skip
     sheet = html_table(TIER_HEADS, tier_rows(need))
     if need.benchmark:
         sheet += html_list(f"{name}: {value}" for name, value in need_facts(need))
@@ -145,7 +180,7 @@ def sections(
     found.append(("What the plan asks of the fabric", sheet))
     if fabrics:
         words = html_list(budget_words(fabrics, within))
-        table = html_table(FABRIC_HEADS, fabric_rows(efficient(fabrics)))
+        table = html_table(FABRIC_HEADS, fabric_rows(efficient(fabrics)), words=2)
         found.append(
             (f"Cheapest fabric within {within:.1%} of the best MFU", budget_svg(fabrics, within) + words + table)
         )

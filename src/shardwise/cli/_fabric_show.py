@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from shardwise.cli._output import print_facts, print_gap, print_notes, print_table
-from shardwise.report.fabric_page import size_text
+from shardwise.report.fabric_page import sharing_words, size_text, step_words
 from shardwise.report.fabric_report import Burst, FabricReport, TierLoad
 from shardwise.report.terminal import policy_text
 from shardwise.units import time_text
@@ -41,8 +41,9 @@ def _facts(report: FabricReport) -> list[tuple[str, str]]:
     found = [
         ("policy", policy_text(report.policy)),
         ("fabric", f"{switches}; routing {report.wiring.routing}, rails {report.wiring.rails}"),
-        ("step", f"{time_text(report.step_s)}; collectives {time_text(comm)} before overlap "
-                 f"(closed form {time_text(sum(report.closed_form_s.values()))})"),
+        ("step", step_words(report)),
+        ("collectives", f"{time_text(comm)} before overlap "
+                        f"(closed form {time_text(sum(report.closed_form_s.values()))})"),
         ("placement", f"{report.placement.axes}, {report.placement.deal}, rings by {report.placement.ring}"),
     ]  # fmt: skip
     if not report.fits:
@@ -52,6 +53,7 @@ def _facts(report: FabricReport) -> list[tuple[str, str]]:
         found.append(("bottleneck", f"{at.link} ({at.tier}): {at.share:.1%} of the step; {at.why}"))
     if report.burst:
         found.append(("burst", _burst(report.burst)))
+    found += [("sharing", words) for words in sharing_words(report)]
     return found
 
 
@@ -124,7 +126,7 @@ def _over_time(report: FabricReport) -> list[str]:
     name = max((len(t.tier) for t in report.tiers), default=0)
     room = WIDTH - name - len(" || peak 1000%")
     lines += [
-        f"{tier.tier:<{name}} |{sparkline(tier.series, room)}| peak {tier.busiest.peak_share or 0:.0%}"
+        f"{tier.tier:<{name}} |{sparkline(tier.series, room)}| peak {tier.busiest.peak_share:.0%}"
         for tier in reversed(report.tiers)
     ]
     if report.burst:
@@ -172,6 +174,4 @@ def _orders(report: FabricReport) -> None:
 
 
 def show_assumptions(report: FabricReport, notes: Sequence[str]) -> None:
-    waits = max((tier.waiting_s for tier in report.tiers), default=0.0)
-    more = f"a peak above 100 %: overlapping kinds ask for more than the link carries; {time_text(waits)} of it waits"
-    print_notes([*report.assumptions, *([more] if waits > 0 else []), *notes])
+    print_notes([*report.assumptions, *notes])

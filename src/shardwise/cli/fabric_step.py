@@ -1,6 +1,6 @@
 """`shardwise fabric MODEL`: what a policy does to the network, link by link, and what it asks of the fabric."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +13,17 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import bar, watched_all
 from shardwise.cli.validate import write_whole
+from shardwise.collectives import collective
+from shardwise.fabric.broken import Fabric, slowed, without
+from shardwise.fabric.calls import AXES
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.graph_file import graph_of
+from shardwise.fabric.prices import part_prices
 from shardwise.fabric.requirement import Requirement, requirement_of
+from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
-from shardwise.report.fabric_budget import Candidate, Case, cheapest, fabrics_of, ranked
+from shardwise.registry import closest
+from shardwise.report.fabric_budget import Candidate, Case, cheapest, checked, fabrics_of, ranked
 from shardwise.report.fabric_build import Studied, fabric_report
 from shardwise.report.fabric_map import map_svg
 from shardwise.report.fabric_page import fabric_page
@@ -39,10 +45,49 @@ class WiringFlags:
     connections: Annotated[int, Parameter(help="Connections per pair of GPUs, with ecmp.")] = 1
     seed: Annotated[int, Parameter(help="Of the hash.")] = 0
     graph: Annotated[Path | None, Parameter(help="A YAML file of links in place of the cluster's tree.")] = None
+    fail: Annotated[
+        list[str], Parameter(help="A link or switch that is away, by the name in `links`; may be repeated.")
+    ] = field(default_factory=list)
+    slow: Annotated[list[str], Parameter(help="A link at a share of its speed, NAME=0.25; may be repeated.")] = field(
+        default_factory=list
+    )
+    algorithm: Annotated[
+        list[str],
+        Parameter(help="Collective algorithm of a kind, such as dp=sharp or ep=hierarchical; may be repeated."),
+    ] = field(default_factory=list)
 
     def wiring(self) -> Wiring:
         return Wiring(rails=self.rails, cross_rail=self.cross_rail, routing=self.routing,
                       connections=self.connections, seed=self.seed)  # fmt: skip
+
+    def broken(self, fabric: Fabric) -> Fabric:
+        for text in self.slow:
+            name, share = _halves(text, "slow", "'LINK=0.25'")
+            try:
+                value = float(share)
+            except ValueError:
+                raise ValueError(f"slow: {share!r} is no share; write a number, as in 'LINK=0.25'") from None
+            fabric = slowed(fabric, name, value)
+        for name in self.fail:
+            fabric = without(fabric, name)
+        return fabric
+
+    def named(self) -> dict[str, str]:
+        """axis -> algorithm."""
+        found = {}
+        for text in self.algorithm:
+            axis, name = _halves(text, "algorithm", "'dp=two_level'")
+            if axis not in AXES:
+                raise ValueError(f"algorithm: {axis!r} is no kind of traffic; {closest(axis, list(AXES))}")
+            found[axis] = collective(name).name
+        return found
+
+
+def _halves(text: str, flag: str, example: str) -> tuple[str, str]:
+    name, sign, value = text.rpartition("=")
+    if not sign or not name:
+        raise ValueError(f"{flag}: {text!r}; write {example}")
+    return name, value
 
 
 @Parameter(name="*")
@@ -54,6 +99,10 @@ class Questions:
     sheet: Annotated[bool, Parameter(help="The requirement sheet; always in JSON and on the page.")] = False
     within: Annotated[
         float | None, Parameter(help="Cheapest fabric that loses at most so many percent of the best MFU.")
+    ] = None
+    keep_policy: Annotated[bool, Parameter(help="With --within: the same policy on every fabric.")] = False
+    prices: Annotated[
+        Path | None, Parameter(help="With --within: a TOML file of prices in place of the catalog's.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -73,6 +122,7 @@ def step(
 ) -> int:
     """Traffic matrix, load of every link, bottleneck, burst and phases of a step; placements priced."""
     wiring = wires.wiring()
+    wires.named()
     if html is not None and html.suffix != ".html":
         raise ValueError(f"html: {html.name!r}; write a name that ends in .html")
     ask = _planned(asked(model, flags), flags)
@@ -82,15 +132,16 @@ def step(
         )
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
-    graph = _graph(wires, wiring, ask)
-    studied = fabric_report(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, wiring=wiring, fabric=graph,
-                            profile=ask.profile)  # fmt: skip
+    fabric = wires.broken(_graph(wires, wiring, ask) or tree_of(ask.cluster, wiring))
+    studied = fabric_report(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, wiring=wiring, fabric=fabric,
+                            profile=ask.profile, named=wires.named())  # fmt: skip
     found = _Answer(
         studied,
         requirement_of(studied.load, studied.report.step_s),
         list(watched_all(rows_of(studied), "what-ifs")) if questions.what_if else [],
-        _fabrics(ask) if questions.within is not None else [],
+        _fabrics(ask, questions) if questions.within is not None else [],
         (questions.within or 0.0) / 100.0,
+        part_prices(questions.prices).sources if questions.within is not None else (),
     )
     code = 0 if studied.report.fits else DOES_NOT_FIT
     if html is not None:
@@ -112,6 +163,7 @@ class _Answer:
     what_ifs: list[WhatIfRow]
     fabrics: list[Candidate]
     within: float
+    price_sources: tuple[str, ...]
 
     def page(self, notes: list[str]) -> str:
         drawn = map_svg(self.studied.load, self.studied.report.step_s)
@@ -121,7 +173,7 @@ class _Answer:
     def data(self) -> dict[str, Any]:
         return self.studied.report.to_dict() | {
             "requirement": self.need, "what_if": self.what_ifs or None, "fabrics": self.fabrics or None,
-            "cheapest": cheapest(self.fabrics, self.within) or None,
+            "cheapest": cheapest(self.fabrics, self.within) or None, "price_sources": self.price_sources or None,
         }  # fmt: skip
 
     def show(self, sheet: bool) -> None:
@@ -136,11 +188,14 @@ class _Answer:
             show_budget(self.fabrics, self.within)
 
 
-def _fabrics(ask: Asked) -> list[Candidate]:
+def _fabrics(ask: Asked, questions: Questions) -> list[Candidate]:
     if ask.policy.gpus <= ask.cluster.levels[0].degree:
         raise ValueError(f"within: {ask.cluster.name} has no network to choose; write a cluster of several nodes")
-    tried = fabrics_of(Case(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, ask.profile))
-    return ranked(list(watched_all(tried, "fabrics")))
+    case = Case(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, ask.profile, part_prices(questions.prices),
+                questions.keep_policy)  # fmt: skip
+    rows = ranked(list(watched_all(fabrics_of(case), "fabrics")))
+    best = cheapest(rows, (questions.within or 0.0) / 100.0)
+    return [checked(case, each) if each in best else each for each in rows]
 
 
 def _planned(ask: Asked, flags: Flags) -> Asked | None:

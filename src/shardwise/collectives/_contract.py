@@ -124,6 +124,8 @@ class Collective:
     """(op, ranks, ranks per node) -> who sends what to whom, round by round; sums to `sent`"""
     pipelined: bool = False
     """long messages go in pieces, so that all rounds run at once; else a round waits for the one before"""
+    levels_in_turn: bool = False
+    """rounds inside nodes and rounds across them follow one another, so that their times add up"""
     load: Loads
     run: Run
     """(op, arrays, ranks per node) -> the real thing on small arrays"""

@@ -62,5 +62,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:
 
 COLLECTIVE = Collective(
     name="hierarchical", ops=("all_to_all",), style="pairwise", pooled=False, automatic=False, reduces_at="none",
-    spans_nodes=True, sent=_sent, rounds=_rounds, flows=_flows, load=_load, run=_run,
+    spans_nodes=True, sent=_sent, rounds=_rounds, flows=_flows, levels_in_turn=True, load=_load, run=_run,
 )  # fmt: skip

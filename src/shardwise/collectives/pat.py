@@ -44,6 +44,8 @@ def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
     # Over a short distance d the d last ranks of a block reach out of it, each with 1 / 2d; over a long one all do.
     out = np.where(shape.crossed, np.log2(below) / (2.0 * below) + 1.0 / below - 1.0 / size, 0.0)
     out[0] = (shape.members[0] - 1.0) / shape.members[0]
+    # a node's last rank reaches out over every distance, with its own card
+    out[1:2] = np.where(shape.crossed[1:2], (size - 1.0) / size, 0.0)
     return Load(steps=np.ceil(np.log2(shape.members)) - np.ceil(np.log2(below)), volume=out, own=1.0 / size)
 
 
@@ -71,6 +73,6 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 
 COLLECTIVE = Collective(
-    name="pat", ops=("all_gather", "reduce_scatter"), style="ring", pooled=True, automatic=False, reduces_at="none",
-    spans_nodes=False, sent=_sent, rounds=_rounds, flows=_flows, load=_load, run=_run,
+    name="pat", ops=("all_gather", "reduce_scatter"), style="ring", pooled=False, automatic=False, reduces_at="none",
+    spans_nodes=False, sent=_sent, rounds=_rounds, flows=_flows, levels_in_turn=True, load=_load, run=_run,
 )  # fmt: skip

@@ -11,10 +11,12 @@ from shardwise.collectives._wire import Array, Wire, parts, ring_all_gather, rin
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
 
 
-def _sent(op: str, ranks: int, local: int) -> Floats:  # noqa: ARG001
+def _sent(op: str, ranks: int, local: int) -> Floats:
     if op == "broadcast":
+        chains = _chains(ranks, local)
         fractions = np.ones(ranks)
-        fractions[-1] = 0.0
+        for chain in chains:
+            fractions[chain[-1]] -= 1.0 / len(chains)
         return fractions
     return np.full(ranks, _PASSES[op] * (ranks - 1) / ranks)
 
@@ -35,9 +37,16 @@ def _channels(ranks: int, local: int) -> list[list[int]]:
     return rings
 
 
+def _chains(ranks: int, local: int) -> list[list[int]]:
+    """The same rings as chains from rank 0, for broadcasts."""
+    return [ring[ring.index(0) :] + ring[: ring.index(0)] for ring in _channels(ranks, local)]
+
+
 def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:
     if op == "broadcast":
-        return (flows([rank], [rank + 1], 1.0) for rank in range(ranks - 1))
+        chains = _chains(ranks, local)
+        hops = ([(chain[hop], chain[hop + 1]) for chain in chains] for hop in range(ranks - 1))
+        return (flows([a for a, _ in hop], [b for _, b in hop], 1.0 / len(chains)) for hop in hops)
     rings = _channels(ranks, local)
     return ring_round(rings, 1.0 / ranks / len(rings), _PASSES[op] * (ranks - 1))
 
@@ -51,15 +60,17 @@ def _load(op: str, shape: Shape) -> Load:
     )
 
 
-def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
+def _run(op: str, arrays: list[Array], local: int) -> Ran:
     ranks = len(arrays)
     wire, everyone = Wire(ranks), [list(range(ranks))]
     if op == "broadcast":
-        results = [arrays[0].copy()]
-        for rank in range(1, ranks):
-            results.append(wire.send(rank - 1, results[-1]))
+        chains = _chains(ranks, local)
+        got = {rank: parts(arrays[0] if rank == 0 else 0.0 * arrays[0], len(chains)) for rank in range(ranks)}
+        for hop in range(ranks - 1):
+            for part, chain in enumerate(chains):
+                got[chain[hop + 1]][part] = wire.send(chain[hop], got[chain[hop]][part])
             wire.round()
-        return wire.ran(results)
+        return wire.ran([np.concatenate(got[rank]) for rank in range(ranks)])
     if op == "all_gather":
         held = {rank: [array.copy() for array in arrays] for rank in range(ranks)}
     else:

@@ -1,7 +1,7 @@
 """Two levels: reduce-scatter inside the node, a ring of equal local ranks over the nodes, all-gather inside.
 
 Sends each byte over the network once per node, not once per hop of a flat ring. Libraries do not choose it by
-themselves; frameworks build it from two process groups.
+themselves; frameworks build it from two process groups, and cut buffers so that both levels work at the same time.
 """
 
 from collections.abc import Iterator
@@ -85,5 +85,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:
 
 COLLECTIVE = Collective(
     name="two_level", ops=tuple(_PASSES), style="ring", pooled=False, automatic=False, reduces_at="none",
-    spans_nodes=True, sent=_sent, rounds=_rounds, flows=_flows, load=_load, run=_run,
+    spans_nodes=True, sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, run=_run,
 )  # fmt: skip

@@ -179,7 +179,7 @@ class Network:
         if found.reduces_at == "node":
             legal &= self.reducing[0] & shape.crossed[0]
         if found.reduces_at == "network":
-            able = np.array(self.reducing[1:]).reshape(-1, *[1] * shape.size.ndim)
+            able = np.array(self.reducing[1:], dtype=np.bool_).reshape(-1, *[1] * shape.size.ndim)
             legal &= (able | ~shape.crossed[1:]).all(axis=0)
         if found.reduces_at == "all":
             # In the fabric the switches add what a reducing node hands up; without one there is nothing to hand.
@@ -222,7 +222,8 @@ class Network:
                 if protocol.stored_s[i]:
                     fill = fill + protocol.stored_s[i] * load.steps[i] * crowding / shape.below[i]
             latency.append(start)
-            full = by_level.max(axis=0) + fill + _copying(load, copy_rate)
+            busy = _in_turn(by_level, load.volume) if found.levels_in_turn else by_level.max(axis=0)
+            full = busy + fill + _copying(load, copy_rate)
             slope.append(np.where(legal, full, _HOPELESS))
         return np.stack(latency), np.stack(slope), by_level
 
@@ -272,6 +273,17 @@ def _undominated(latency: Floats, slope: Floats) -> list[int]:
         if not lower.any(axis=0).all():
             kept.append(k)
     return kept or [0]
+
+
+def _in_turn(by_level: Floats, volume: Floats) -> Floats:
+    """Rounds inside nodes, then those that reach just up to each level, at the pace of the slowest they cross."""
+    total, slowest = by_level[0], np.zeros_like(by_level[0])
+    for i in range(1, len(by_level)):
+        beyond = volume[i + 1] if i + 1 < len(volume) else 0.0
+        each = np.divide(by_level[i], volume[i], out=np.zeros_like(by_level[i]), where=volume[i] > 0)
+        slowest = np.maximum(slowest, each)
+        total = total + np.maximum(volume[i] - beyond, 0.0) * slowest
+    return np.asarray(total)
 
 
 def _copying(load: Load, rate: float) -> Floats | float:

@@ -142,21 +142,21 @@ def _communication(
 ) -> Numbers:
     """Tensor-, context- and expert-parallel collectives of the layer; returns what the forward pass exposes."""
     stack = machine.stack
-    repeated = full * seconds.forward_comm["tp"] if stack.full_recompute_keeps_comm else 0.0
-    needed = seconds.forward_comm["tp"] + seconds.backward_comm["tp"] + repeated
+    repeats = full if stack.full_recompute_keeps_comm else 0.0 * full
+    needed = seconds.forward_comm["tp"] * (1.0 + repeats) + seconds.backward_comm["tp"]
     pipelined = stack.hidden_share * work.layout.policies.overlap_tp
     under_weights = np.maximum(pipelined, stack.tp_backward_hidden)
     hidden["tp"] = needed * pipelined + seconds.backward_comm["tp"] * (under_weights - pipelined)
     parts["tp_comm"] = needed - hidden["tp"]
-    needed = seconds.forward_comm["ep"] + seconds.backward_comm["ep"]
+    needed = seconds.forward_comm["ep"] * (1.0 + repeats) + seconds.backward_comm["ep"]
     under = _expert_overlap(machine)
     hidden["ep"] = needed * under
     parts["ep_comm"] = needed - hidden["ep"]
     # ring attention sends the next block while it computes this one; its backward computes about twice as long
     forward = np.minimum(seconds.forward_comm["cp"], stack.hidden_share * seconds.attention)
     backward = np.minimum(seconds.backward_comm["cp"], stack.hidden_share * 2.0 * seconds.attention)
-    hidden["cp"] = forward + backward
-    parts["cp_comm"] = seconds.forward_comm["cp"] + seconds.backward_comm["cp"] - hidden["cp"]
+    hidden["cp"] = forward * (1.0 + repeats) + backward
+    parts["cp_comm"] = seconds.forward_comm["cp"] * (1.0 + repeats) + seconds.backward_comm["cp"] - hidden["cp"]
     tp = seconds.forward_comm["tp"] * (1.0 - stack.hidden_share * work.layout.policies.overlap_tp)
     ep = seconds.forward_comm["ep"] * (1.0 - under)
     return tp + ep + (seconds.forward_comm["cp"] - forward)

@@ -6,9 +6,9 @@ from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.layers import Machine
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
-from shardwise.spec.stack import Stack
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
+from shardwise.work.messages import bucket_bytes
 from shardwise.work.stages import largest
 
 HOST_BYTES_PER_S = 25e9
@@ -57,12 +57,6 @@ def _bucketed(machine: Machine, op: str, bytes_: Numbers, size: Numbers, stride:
     """A long buffer sent in messages of the stack's bucket size."""
     message = bucket_bytes(machine.stack, op, bytes_, size)
     return machine.over(op, message, size, stride) * (bytes_ / np.maximum(message, 1.0))
-
-
-def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers) -> Numbers:
-    """One message of a long buffer."""
-    bucket = stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes
-    return np.minimum(bytes_, np.maximum(bucket, stack.bucket_bytes_per_rank * size))
 
 
 def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers:

@@ -129,19 +129,6 @@ def tensor_parallel_ways(ffn: int, bandwidth: float, peak: float, *, matrices: i
     return 1.0 + matrices / 2 * ffn * bandwidth / peak
 
 
-def allreduce_switch_bytes(size: float, ranks: int) -> tuple[float, float]:
-    """(in, out) bytes of a switch that reduces `size` bytes for `ranks` GPUs and multicasts the sums."""
-    reduce_in, multicast_in = size * (ranks - 1), size
-    return reduce_in + multicast_in, size + size * (ranks - 1)
-
-
-def allgather_switch_bytes(size: float, nodes: int, ranks: int) -> dict[str, tuple[float, float]]:
-    """(in, out) bytes of one node's switch and of the top switch when `size` bytes are gathered over nodes x ranks."""
-    own, foreign = size / nodes, size * (nodes - 1) / nodes
-    node_out = own + ranks * (size - own / ranks)
-    return {"node": (own + foreign, node_out), "top": (size, size * (nodes - 1))}
-
-
 def _check_counts(inner: int, experts: int, active: int, gpus: int) -> None:
     if not 1 <= inner <= gpus:
         raise ValueError(f"inner: {inner} ways on {gpus} GPUs; write a number from 1 to {gpus}")

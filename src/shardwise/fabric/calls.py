@@ -1,16 +1,20 @@
-"""Every collective of one training step: what is called over which ranks, how large, how often. No seconds yet."""
+"""Every collective of one training step: what is called over which ranks, how large, how often. No seconds yet.
 
-from dataclasses import dataclass, replace
+The messages are work/messages.py's, piece by piece, which real runs are held against; here they get the ranks that take
+part and the lane of the timeline they run on.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from shardwise.cost.placement import Placement
-from shardwise.spec.pipeline import NEEDS
-from shardwise.spec.policy import SCHEDULES
+from shardwise.schedules import held_pieces, schedules
+from shardwise.spec.policy import Policy
 from shardwise.work import Work
-from shardwise.work.ops import LayerWork
-from shardwise.work.stages import totals
-from shardwise.work.transfer import transfer_bytes
+from shardwise.work.messages import Piece, Sent, messages
+from shardwise.work.pieces import Ints, cut_into
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
 """kinds of parallelism traffic is told by"""
@@ -18,30 +22,59 @@ AXES = ("tp", "cp", "ep", "pp", "dp")
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A collective and how often an average GPU takes part in it in one step."""
+    """A collective and how often a GPU of one pipeline stage takes part in it in one step."""
 
     axis: str
     """of AXES"""
     lane: str
     """of the timeline's lanes: when it happens"""
+    phase: str = "step"
+    """forward, backward, recompute, or step: once, around the pipeline"""
     op: str
     bytes: float
     times: float
     group: str
-    """of Placement.sizes: who takes part"""
+    """of Placement.sizes: who takes part; `ends`: the first and the last stage"""
     part: str = "whole"
     """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
     size: int
     stride: int
     skew: float = 1.0
     """bytes of the fullest rank over the mean: all wait for it"""
-    wraps: bool = False
-    """of sends along a pipeline: the last stage sends to the first too"""
+    stage: int = -1
+    """the pipeline stage whose GPUs send it; -1: every one"""
+    piece: int = -1
+    """the part of the model it belongs to"""
+    target: int = -1
+    """of a send between stages: who receives it"""
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A piece of the model on a rank of the pipeline, and the ranks of its neighbours."""
+
+    stage: int
+    piece: int
+    before: int
+    behind: int
+    share: float
+    """of the micro-batches that pass it"""
 
 
 def calls_of(work: Work) -> list[Call]:
-    """For the one policy `work` was made for (with every stage); stages are averaged."""
-    found = [*_layers(work), *_pipeline(work), *_gradients(work)]
+    """For the one policy `work` was made for (with every stage)."""
+    policy = work.layout.policies[0]
+    held = held_pieces(policy.schedule, policy.pp, policy.vpp)
+    cut = cut_into(work, held)
+    repeated = _repeated_share(work, policy)
+    staged = policy.pp > 1 and not work.stack.regather_with_pp
+    found = []
+    for chunk in _chunks(policy, held):
+        layers = float(sum(kind[0, chunk.piece] for kind in cut.stages.kinds))
+        piece = Piece(
+            chunk.piece, repeated * layers, sends_on=chunk.behind != chunk.stage, sends_back=chunk.before != chunk.stage
+        )
+        found += [_call(work, policy, chunk, sent) for sent in messages(cut, piece, staged=staged)]
     return [call for call in found if call.times > 0 and call.size > 1 and call.bytes > 0]
 
 
@@ -49,105 +82,52 @@ def _one(value: object) -> float:
     return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])
 
 
-def _layers(work: Work) -> list[Call]:
-    """Collectives inside layers: each GPU runs 1/pp of the model's layers."""
+def _chunks(policy: Policy, held: Ints) -> Iterator[_Chunk]:
+    twice = schedules()[policy.schedule].both_ends
+    for rank, row in enumerate(held.tolist()):
+        for chunk, piece in enumerate(row):
+            # where the model is there twice, a micro-batch stays with the copy it entered
+            home = {
+                p: r for r, other in enumerate(held.tolist()) for c, p in enumerate(other) if c == chunk or not twice
+            }
+            yield _Chunk(rank, piece, home.get(piece - 1, rank), home.get(piece + 1, rank), 0.5 if twice else 1.0)
+
+
+def _repeated_share(work: Work, policy: Policy) -> float:
+    """Share of the layers whose forward collectives run again in full recompute."""
+    if policy.recompute != "full" or not work.stack.full_recompute_keeps_comm:
+        return 0.0
+    if policy.recompute_layers < 0:
+        return 1.0
+    return min(policy.recompute_layers / max(work.model.layers / policy.pp, 1.0), 1.0)
+
+
+def _call(work: Work, policy: Policy, chunk: _Chunk, sent: Sent) -> Call:
     policies = work.layout.policies
     sizes, strides = Placement().sizes(policies), Placement().strides(policies)
-    micro, pp = _one(work.layout.micro_batches), _one(work.layout.pp)
-    depth, repeated = work.model.mtp_layers, _repeated_share(work)
-    parts: list[tuple[LayerWork, float, float]] = [
-        (layer, count, repeated) for layer, count in zip(work.kinds, totals(work.model), strict=True)
-    ]
-    if depth:
-        parts.append((work.kinds[work.model.pattern[-1]], float(depth), repeated))
-    parts += [(work.embedding, 1.0, 0.0), (work.head, 1.0 + depth, 0.0)]
-    found = []
-    for layer, count, repeats in parts:
-        for item in layer.collectives:
-            again = 1.0 + repeats if item.phase == "forward" and item.axis == "tp" else 1.0
-            axis = "ep" if item.axis == "etp" else item.axis
-            skew = work.stack.expert_imbalance if item.op == "all_to_all" else 1.0
-            times = _one(item.count) * again * count * micro / pp
-            found.append(Call(
-                axis=axis, lane=axis, op=item.op, bytes=_one(item.bytes), times=times, group=item.axis,
-                size=int(_one(sizes[item.axis])), stride=int(_one(strides[item.axis])), skew=skew,
-            ))  # fmt: skip
-    return found
+    group = sent.group or sent.axis
+    if group == "ends":
+        size, stride = 2, int(_one(strides["pp"])) * (policy.pp - 1)
+    else:
+        size, stride = int(_one(sizes[group])), int(_one(strides[group]))
+    if sent.part == "replicas":
+        stride *= size // sent.size
+    target = -1
+    if sent.op == "send" and group == "pp":
+        size, target = 2, chunk.behind if sent.phase == "forward" else chunk.before
+    once = sent.axis == "dp" or sent.phase == "step"
+    axis = "ep" if sent.axis == "etp" else sent.axis
+    return Call(
+        axis=axis, lane=_lane(axis, sent, policy), phase=sent.phase, op=sent.op, bytes=sent.bytes,
+        times=sent.count * (1.0 if once else chunk.share), group=group, part=sent.part,
+        size=sent.size or size, stride=stride, skew=work.stack.expert_imbalance if sent.op == "all_to_all" else 1.0,
+        stage=chunk.stage, piece=chunk.piece, target=target,
+    )  # fmt: skip
 
 
-def _repeated_share(work: Work) -> float:
-    """Share of the layers whose forward collectives run again in full recompute."""
-    policies = work.layout.policies
-    if policies.recompute[0] != 2 or not work.stack.full_recompute_keeps_comm:
-        return 0.0
-    asked, per_stage = _one(policies.recompute_layers), max(work.model.layers / _one(work.layout.pp), 1.0)
-    return 1.0 if asked < 0 else min(asked / per_stage, 1.0)
-
-
-def _pipeline(work: Work) -> list[Call]:
-    """Activations forward and gradients back over every cut between chunks."""
-    layout = work.layout
-    pp, chunks = _one(layout.pp), _one(layout.pp) * _one(layout.vpp)
-    if pp < 2:
-        return []
-    stride = int(_one(Placement().strides(layout.policies)["pp"]))
-    wraps = chunks > pp and NEEDS[SCHEDULES[int(layout.policies.schedule[0])]].chunks == "many"
-    return [Call(
-        axis="pp", lane="pp", op="send", bytes=_one(transfer_bytes(work)), times=2.0 * (chunks - 1) / pp
-        * _one(layout.micro_batches), group="pp", size=2, stride=stride, wraps=wraps,
-    )]  # fmt: skip
-
-
-def _gradients(work: Work) -> list[Call]:
-    layout = work.layout
-    strides = Placement().strides(layout.policies)
-    dense, expert = work.parameters
-    groups = (
-        (float(dense.mean()), "dp_cp", _one(layout.grad_ranks), _one(layout.shard)),
-        (float(expert.mean()), "edp", _one(layout.expert_ranks), _one(layout.expert_shard)),
-    )
-    found = []
-    for parameters, group, ranks, shard in groups:
-        if parameters:
-            base = Call(axis="dp", lane="grad", op="", bytes=0.0, times=1.0, group=group, size=1,
-                        stride=int(_one(strides[group])))  # fmt: skip
-            found += _synchronise(work, base, parameters, ranks, shard)
-    return found
-
-
-def _synchronise(work: Work, base: Call, parameters: float, ranks: float, shard: float) -> list[Call]:
-    """Gradients of one kind of parameters: reduced once a step, or for each micro-batch where they are kept sharded."""
-    precision, stack = work.job.precision, work.stack
-    zero, micro = int(work.layout.policies.zero[0]), _one(work.layout.micro_batches)
-    grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
-    if zero == 0:
-        return [_in_messages(replace(base, op="all_reduce", bytes=grads, size=int(ranks)), stack.bucket_bytes)]
-    often = micro if zero == 2 or (zero == 3 and not _held(work)) else 1.0
-    blocks = max(work.model.layers / _one(work.layout.pp), 1.0)
-    limits = (grads / blocks, params / blocks) if zero == 3 else (stack.bucket_bytes, stack.gather_bucket_bytes)
-    inner = replace(base, size=int(shard), part="shard" if shard < ranks else "whole")
-    outer = replace(base, size=int(ranks / shard), stride=int(base.stride * shard), part="replicas")
-    lanes = ("fsdp", "fsdp") if zero == 3 else ("grad", "param")
-    return [
-        _in_messages(replace(inner, lane=lanes[0], op="reduce_scatter", bytes=grads, times=often), limits[0]),
-        _in_messages(replace(inner, lane=lanes[1], op="all_gather", bytes=params, times=_gathers(work, zero, micro)),
-                     limits[1]),
-        replace(outer, op="all_reduce", bytes=grads / shard, times=often if zero == 2 else 1.0),
-    ]  # fmt: skip
-
-
-def _in_messages(call: Call, most: float) -> Call:
-    """A long buffer goes in messages of at most so many bytes."""
-    if call.bytes <= most:
-        return call
-    return replace(call, bytes=most, times=call.times * call.bytes / most)
-
-
-def _gathers(work: Work, zero: int, micro: float) -> float:
-    """ZeRO-3 gathers before the forward and before the backward of each micro-batch, unless a pipeline keeps them."""
-    return 2.0 * micro if zero == 3 and not _held(work) else 1.0
-
-
-def _held(work: Work) -> bool:
-    """A pipeline keeps gathered parameters and whole gradients through the step."""
-    return bool(work.layout.policies.pp[0] > 1 and not work.stack.regather_with_pp)
+def _lane(axis: str, sent: Sent, policy: Policy) -> str:
+    if axis != "dp":
+        return "grad" if sent.phase == "step" else axis
+    if policy.zero == 3 and sent.part != "replicas":
+        return "fsdp"
+    return "param" if sent.op == "all_gather" else "grad"

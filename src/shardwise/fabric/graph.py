@@ -66,6 +66,42 @@ class Graph:
             found[gpu[mine]] = mine
         return into, out
 
+    def adding(self, sums: Ints) -> Ints:
+        """The switch that is nearest to all parts of a sum is the root; ways to it are joined where they meet."""
+        found: list[int] = []
+        for row in sums:
+            root, apart = self._root(row)
+            taken: set[int] = set()
+            for gpu in row.tolist():
+                at = gpu
+                while at != root:
+                    out = self._out_of[at]
+                    near = out[apart[self.target[out]] + self._length[out] == apart[at]]
+                    taken.add(int(near[0]))
+                    at = int(self.target[near[0]])
+            found += [*taken, *(self._back(link) for link in taken)]
+        return np.array(found, dtype=np.int64)
+
+    def _root(self, gpus: Ints) -> tuple[int, Ints]:
+        best: tuple[int, int, Ints] | None = None
+        for switch in range(self.gpus, len(self.names)):
+            apart = self._distances(switch)
+            total = int(apart[gpus].sum())
+            if best is None or total < best[0]:
+                best = (total, switch, apart)
+        if best is None or best[0] >= UNREACHED:
+            raise ValueError(f"{self.name}: no switch joins all parts of a sum; name another algorithm")
+        return best[1], best[2]
+
+    def _back(self, link: int) -> int:
+        """The link the other way."""
+        found = np.flatnonzero((self.source == self.target[link]) & (self.target == self.source[link]))
+        if not len(found):
+            raise ValueError(
+                f"{self.name}: {self.links.name_of(link)} has no way back; add one, or name another algorithm"
+            )
+        return int(found[0])
+
     def routes(self, source: Ints, target: Ints) -> Routes:
         ends, which = np.unique(target, return_inverse=True)
         apart = np.array([self._distances(int(end)) for end in ends], dtype=np.int64).reshape(-1, len(self.names))

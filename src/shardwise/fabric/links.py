@@ -71,8 +71,18 @@ class Routed(Protocol):
         """(link into, link out of) the switch inside the node of each GPU; -1 where there is none"""
         ...
 
+    def adding(self, sums: Ints) -> Ints:
+        """Links, up and down, of the trees of switches above the nodes in which the parts of each sum (rows of GPUs)
+        meet; a link is there once for each sum that it carries."""
+        ...
 
-def mixed(*parts: Ints | int) -> NDArray[np.uint64]:
+
+def busy_seconds(sent: Floats, capacity: Floats) -> Floats:
+    """What each link needs for its bytes; nothing where nothing is sent, also on a link that is away."""
+    return np.divide(sent, capacity, out=np.zeros(len(sent)), where=sent > 0)
+
+
+def mixed(*parts: Ints | NDArray[np.uint64] | int) -> NDArray[np.uint64]:
     """A number for each row that looks random but is always the same for the same parts (SplitMix64)."""
     found = np.zeros(np.broadcast_shapes(*(np.shape(p) for p in parts)), dtype=np.uint64)
     with np.errstate(over="ignore"):

@@ -1,6 +1,7 @@
 """Ways to lay ranks on GPUs, priced: the order of the axes, how ranks are dealt out, how rings are ordered."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -38,17 +39,32 @@ class Order:
         return float(f"{self.seconds:.3g}"), self.far_bytes
 
 
-def orders_of(policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call]) -> list[Order]:
+def orders_of(
+    policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call], named: Mapping[str, str] | None = None
+) -> list[Order]:
     """What is planned first: of the orders with ranks packed the one whose collectives take least. Then the others, the
     fastest first: all are priced before overlap, so one that slows what cannot hide may look good and be bad."""
     quotes: Quotes = {}
-    found = [_priced(policy, fabric, network, calls, axes, "packed", "rank", quotes) for axes in axis_orders(policy)]
+
+    def priced(axes: tuple[str, ...], deal: str, ring: str) -> Order:
+        seats = seats_of(policy, fabric, order=axes, deal=deal, ring=ring)
+        return Order(axes, deal, ring, step_load(Prices(fabric, network, seats, quotes, named or {}), calls))
+
+    found, refused = [], None
+    for axes in axis_orders(policy):
+        try:
+            found.append(priced(axes, "packed", "rank"))
+        except ValueError as error:  # no way is left, or no switch adds where this order puts the ranks
+            refused = error
+    if refused is not None and not found:
+        raise refused
     best = min(found, key=lambda order: order.rank)
     found.remove(best)
     nodes, units = (len(set(column[: policy.gpus].tolist())) for column in (fabric.node, fabric.unit))
     for deal, ring in DEALT[1:]:
         if nodes > 1 and (units > 1 or deal != "alternating"):
-            found.append(_priced(policy, fabric, network, calls, best.axes, deal, ring, quotes))
+            with suppress(ValueError):
+                found.append(priced(best.axes, deal, ring))
     return [best, *sorted(found, key=lambda order: order.rank)]
 
 
@@ -59,11 +75,3 @@ def axis_orders(policy: Policy) -> list[tuple[str, ...]]:
         order = (AXES[0], *rest)
         seen.setdefault(tuple(axis for axis in order if getattr(policy, axis) > 1), order)
     return list(seen.values())
-
-
-def _priced(
-    policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call], axes: tuple[str, ...], deal: str,
-    ring: str, quotes: Quotes,
-) -> Order:  # fmt: skip
-    seats = seats_of(policy, fabric, order=axes, deal=deal, ring=ring)
-    return Order(axes, deal, ring, step_load(Prices(fabric, network, seats, quotes), calls))

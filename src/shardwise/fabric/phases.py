@@ -1,169 +1,199 @@
 """Collectives as messages between GPUs: who sends how much to whom at the same time.
 
-Steps of an algorithm that repeat one pattern (the n - 1 steps of a ring) and steps that a library pipelines chunk by
-chunk (up and down a tree, inside and across nodes) run side by side, so they are one phase with all their bytes. Bytes
-are fractions of the operation's buffer, as in `collectives`.
+Who sends what to whom is the algorithm's own `flows` (`collectives/`), laid on the GPUs of every group. Rounds that a
+library pipelines chunk by chunk run side by side, so they are one phase with all their bytes; of the others each waits
+for the one before. Bytes are fractions of the operation's buffer, as in `collectives`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shardwise.collectives._trees import double_tree
+from shardwise.collectives import FABRIC_SWITCH, NODE_SWITCH, Collective, Round, collective
 from shardwise.fabric.links import Floats, Ints, Routed
 from shardwise.fabric.solver import Flows, joined
 
-PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
 MOST_MESSAGES = 4_000_000
+
+
+def nobody() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+def nothing() -> Floats:
+    return np.zeros(0)
 
 
 @dataclass(frozen=True)
 class Messages:
-    """Sent side by side: GPU to GPU, and between GPUs and the switch of their node, which adds or copies."""
+    """Sent side by side: GPU to GPU, between GPUs and the switch of their node, and through switches that add above."""
 
     source: Ints
     target: Ints
     bytes: Floats
-    switched: Ints
-    """GPUs that exchange with their node's switch"""
-    switched_bytes: Floats
-    """each of them, into the switch and out of it"""
+    into: Ints = field(default_factory=nobody)
+    """GPUs that send to the switch of their node"""
+    into_bytes: Floats = field(default_factory=nothing)
+    out_of: Ints = field(default_factory=nobody)
+    """GPUs that the switch of their node sends to"""
+    out_of_bytes: Floats = field(default_factory=nothing)
+    added: tuple[tuple[Ints, float], ...] = ()
+    """(sums x GPUs, bytes): each row's parts meet in the fabric's switches, and the sum comes back to all of it"""
 
     def flows(self, fabric: Routed) -> Flows:
         routes = fabric.routes(self.source, self.target)
         parts = [Flows(routes.links, self.bytes[routes.message] * routes.share, routes.weight)]
-        if len(self.switched):
-            for links in fabric.reducing(self.switched):
+        for gpus, size, way in ((self.into, self.into_bytes, 0), (self.out_of, self.out_of_bytes, 1)):
+            if len(gpus):
+                links = fabric.reducing(gpus)[way]
                 there = links >= 0
-                parts.append(Flows(links[there, None], self.switched_bytes[there]))
+                parts.append(Flows(links[there, None], size[there]))
+        for gpus, size_each in self.added:
+            links = fabric.adding(gpus)
+            parts.append(Flows(links[:, None], np.full(len(links), size_each)))
         return joined(parts, len(fabric.links)).folded()
 
+    def pairs(self) -> tuple[Ints, Ints, Floats]:
+        """(sender, receiver, bytes) with what switches add told as if each GPU sent to the next of its sum, and what
+        goes to the node's own switch as if to itself: every GPU sends and receives as much as it really does."""
+        source, target, size = [self.source, self.into], [self.target, self.into], [self.bytes, self.into_bytes]
+        for gpus, each in self.added:
+            source.append(gpus.ravel())
+            target.append(np.roll(gpus, -1, axis=1).ravel())
+            size.append(np.full(gpus.size, each))
+        return np.concatenate(source), np.concatenate(target), np.concatenate(size)
 
-def messages_of(algorithm: str, op: str, members: Ints, fabric: Routed, cards: int) -> Messages:
+    def of_stage(self, stage: Ints, which: int) -> "Messages":
+        """Those that GPUs of one pipeline stage send; `stage`: of each GPU."""
+        mine, into, out = (stage[gpus] == which for gpus in (self.source, self.into, self.out_of))
+        added = tuple((gpus[stage[gpus[:, 0]] == which], each) for gpus, each in self.added)
+        return Messages(self.source[mine], self.target[mine], self.bytes[mine], self.into[into], self.into_bytes[into],
+                        self.out_of[out], self.out_of_bytes[out], added)  # fmt: skip
+
+    def merged(self) -> "Messages":
+        """What goes to and from a node's switch is one message each way."""
+        into, out = _summed(self.into, self.into_bytes), _summed(self.out_of, self.out_of_bytes)
+        return Messages(self.source, self.target, self.bytes, *into, *out, self.added)
+
+    def times(self, factor: float) -> "Messages":
+        added = tuple((gpus, each * factor) for gpus, each in self.added)
+        return replace(self, bytes=self.bytes * factor, into_bytes=self.into_bytes * factor,
+                       out_of_bytes=self.out_of_bytes * factor, added=added)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Phases:
+    """What runs side by side, one after another, each so often."""
+
+    each: tuple[tuple[Messages, int], ...]
+
+    @property
+    def all(self) -> Messages:
+        """The whole operation's messages."""
+        return together([messages.times(float(often)) for messages, often in self.each])
+
+
+def phases_of(algorithm: str, op: str, members: Ints, fabric: Routed, cards: int) -> Phases:
     """`members`: groups x ranks, as GPUs in ring order. `cards`: how many of a node's cards one group spreads over."""
-    if algorithm not in PATTERNS:
-        raise ValueError(f"algorithm: {algorithm} has no pattern of messages; write one of {', '.join(PATTERNS)}")
+    found = collective(algorithm)
     size = members.shape[1]
-    if algorithm == "pairwise" and members.size * size > MOST_MESSAGES:
+    if op == "all_to_all" and members.size * size > MOST_MESSAGES:
         raise ValueError(
             f"all-to-all over {size:,} ranks is more than {MOST_MESSAGES:,} messages; write a smaller group"
         )
-    blocks = _by_node(members, fabric.node)
-    return PATTERNS[algorithm](op, blocks, cards)
+    local = local_of(members, fabric.node)
+    rounds = found.flows(op, size, local)
+    seats = _Seats(members, local, cards if found.pooled else local)
+    phases = [(seats.messages(each), each.times) for each in rounds]
+    if found.pipelined and phases:
+        phases = [(together([messages.times(float(often)) for messages, often in phases]).merged(), 1)]
+    return Phases(tuple(phases))
 
 
-def _by_node(members: Ints, node: Ints) -> Ints:
-    """groups x nodes x ranks of a node, where every group has runs of equal length inside its nodes; else every rank
-    counts as a node of its own, which is what an order that ignores nodes makes of it."""
-    groups, size = members.shape
+def messages_of(algorithm: str, op: str, members: Ints, fabric: Routed, cards: int) -> Messages:
+    """All messages of the operation, whatever waits for what."""
+    return phases_of(algorithm, op, members, fabric, cards).all
+
+
+def runs_on(found: Collective, local: int, nodes: int) -> bool:
+    """Can the algorithm serve a group that lies like this."""
+    return not (found.spans_nodes and nodes == 1) and not (found.reduces_at in ("node", "all") and local == 1)
+
+
+def local_of(members: Ints, node: Ints) -> int:
+    """Ranks of a node, where every group has runs of equal length inside its nodes; else every rank counts as a node of
+    its own, which is what an order that ignores nodes makes of it."""
+    size = members.shape[1]
     change = np.diff(node[members], axis=1) != 0
     cuts = np.flatnonzero(change.any(axis=0))
     run = int(cuts[0]) + 1 if len(cuts) else size
     regular = size % run == 0 and np.array_equal(cuts, np.arange(run - 1, size - 1, run)) and change[:, cuts].all()
-    return members.reshape(groups, size // run, run) if regular else members[:, :, None]
+    return run if regular else 1
 
 
-def _plain(source: Ints, target: Ints, bytes_: Floats | float) -> Messages:
-    nobody = np.zeros(0, dtype=np.int64)
-    flat = np.broadcast_to(np.asarray(bytes_, dtype=np.float64), source.shape)
-    return Messages(source.ravel(), target.ravel(), flat.ravel(), nobody, np.zeros(0))
+@dataclass(frozen=True)
+class _Seats:
+    """Places of a group as GPUs, for all groups at once."""
+
+    members: Ints
+    local: int
+    cards: int
+
+    def messages(self, each: Round) -> Messages:
+        source, target, size = each.source, each.target, each.fraction
+        between = (source >= 0) & (target >= 0)
+        into, out = target == NODE_SWITCH, source == NODE_SWITCH
+        a, b, part = self._carded(source[between], target[between], size[between])
+        return Messages(
+            self._gpus(a), self._gpus(b), self._sizes(part), self._gpus(source[into]), self._sizes(size[into]),
+            self._gpus(target[out]), self._sizes(size[out]), self._added(source[target == FABRIC_SWITCH], size),
+        )  # fmt: skip
+
+    def _gpus(self, places: Ints) -> Ints:
+        return self.members[:, places].ravel()
+
+    def _sizes(self, size: Floats) -> Floats:
+        return np.tile(size, len(self.members))
+
+    def _carded(self, source: Ints, target: Ints, size: Floats) -> tuple[Ints, Ints, Floats]:
+        """Between nodes a group's channels leave over at most so many of a node's cards, each with its share."""
+        if self.cards >= self.local:
+            return source, target, size
+        away = source // self.local != target // self.local
+        nodes = int(max(source.max(initial=0), target.max(initial=0))) // self.local + 1
+        pair, total = _summed(source[away] // self.local * nodes + target[away] // self.local, size[away])
+        card = np.arange(self.cards) * self.local // self.cards
+        ends = [((node * self.local)[:, None] + card).ravel() for node in (pair // nodes, pair % nodes)]
+        return (np.concatenate([source[~away], ends[0]]), np.concatenate([target[~away], ends[1]]),
+                np.concatenate([size[~away], np.repeat(total / self.cards, self.cards)]))  # fmt: skip
+
+    def _added(self, givers: Ints, size: Floats) -> tuple[tuple[Ints, float], ...]:
+        """Equal local ranks of all nodes hand up parts of one sum; the way back is the same sum's."""
+        if not len(givers):
+            return ()
+        rails = self.members.reshape(len(self.members), -1, self.local)
+        sums = np.swapaxes(rails, 1, 2).reshape(-1, rails.shape[1])
+        if self.cards < self.local:
+            places = np.arange(self.local) * self.cards // self.local * self.local // self.cards
+            sums = np.swapaxes(rails[:, :, places], 1, 2).reshape(-1, rails.shape[1])
+        return ((sums, float(size[0])),)
 
 
-def _together(parts: list[Messages]) -> Messages:
-    return Messages(*(np.concatenate([getattr(p, f) for p in parts]) for f in Messages.__dataclass_fields__))
+def _summed(keys: Ints, values: Floats) -> tuple[Ints, Floats]:
+    found, place = np.unique(keys, return_inverse=True)
+    return found, np.bincount(place, weights=values, minlength=len(found)).astype(np.float64)
 
 
-def _channels(run: int, cards: int) -> list[int]:
-    """First local rank of each channel: one per card that the group may use."""
-    many = min(run, max(cards, 1))
-    return [number * run // many for number in range(many)]
+def together(parts: Iterable[Messages]) -> Messages:
+    found = list(parts)
+    if not found:
+        return Messages(nobody(), nobody(), nothing())
+    columns = ("source", "target", "bytes", "into", "into_bytes", "out_of", "out_of_bytes")
+    joined_up = {name: np.concatenate([getattr(part, name) for part in found]) for name in columns}
+    return Messages(**joined_up, added=tuple(each for part in found for each in part.added))
 
 
-def ring(op: str, blocks: Ints, cards: int) -> Messages:
-    """Each channel enters every node on the rail it left the last one: nodes are walked up and down by turns."""
-    _, nodes, run = blocks.shape
-    starts = _channels(run, cards) if nodes > 1 else [0]
-    parts = []
-    for first in starts:
-        up = (first + np.arange(run)) % run
-        orders = np.where((np.arange(nodes) % 2 == 0)[:, None], up, up[::-1])
-        path = np.take_along_axis(blocks, np.broadcast_to(orders, blocks.shape), axis=2).reshape(len(blocks), -1)
-        size = path.shape[1]
-        if op == "broadcast":
-            parts.append(_plain(path[:, :-1], path[:, 1:], 1.0 / len(starts)))
-        else:
-            parts.append(_plain(path, np.roll(path, -1, axis=1), PASSES[op] * (size - 1) / size / len(starts)))
-    return _together(parts)
-
-
-def tree(op: str, blocks: Ints, cards: int) -> Messages:  # noqa: ARG001
-    """Up and down two trees over the nodes, a chain inside each node that ends at the channel's card."""
-    run = blocks.shape[2]
-    starts = _channels(run, cards)
-    parts = [*_trees(blocks, starts)]
-    for first in starts if run > 1 else ():
-        chain = blocks[:, :, (first + np.arange(run)) % run]
-        for source, target in ((chain[..., 1:], chain[..., :-1]), (chain[..., :-1], chain[..., 1:])):
-            parts.append(_plain(source, target, 1.0 / len(starts)))
-    return _together(parts)
-
-
-def _trees(blocks: Ints, starts: list[int]) -> list[Messages]:
-    parts = []
-    for edges in double_tree(blocks.shape[1]):
-        child, parent = (np.array(ends, dtype=np.int64) for ends in (list(edges), list(edges.values())))
-        for first in starts:
-            low, high = blocks[:, child, first], blocks[:, parent, first]
-            parts += [_plain(low, high, 0.5 / len(starts)), _plain(high, low, 0.5 / len(starts))]
-    return parts
-
-
-def nvls(op: str, blocks: Ints, cards: int) -> Messages:  # noqa: ARG001
-    """Inside a node every rank gives its buffer to the switch and multicasts its own part of the sum."""
-    gpus = blocks.ravel()
-    nobody = np.zeros(0, dtype=np.int64)
-    return Messages(nobody, nobody, np.zeros(0), gpus, np.full(len(gpus), 1.0 + 1.0 / blocks.shape[2]))
-
-
-def nvls_tree(op: str, blocks: Ints, cards: int) -> Messages:
-    parts = _trees(blocks, _channels(blocks.shape[2], cards))
-    return _together([*parts, nvls(op, blocks, cards)] if blocks.shape[2] > 1 else parts)
-
-
-def two_level(op: str, blocks: Ints, cards: int) -> Messages:  # noqa: ARG001
-    """Rings inside the nodes, and for each local rank one over the nodes with its part."""
-    _, nodes, run = blocks.shape
-    parts = []
-    if run > 1:
-        parts.append(_plain(blocks, np.roll(blocks, -1, axis=2), PASSES[op] * (run - 1) / run))
-    if nodes > 1:
-        parts.append(_plain(blocks, np.roll(blocks, -1, axis=1), PASSES[op] * (nodes - 1) / nodes / run))
-    return _together(parts) if parts else _plain(blocks, blocks, 0.0)
-
-
-def pairwise(op: str, blocks: Ints, cards: int) -> Messages:  # noqa: ARG001
-    flat = blocks.reshape(len(blocks), -1)
-    size = flat.shape[1]
-    other = (np.arange(size)[:, None] + np.arange(1, size)[None, :]) % size
-    return _plain(np.repeat(flat, size - 1, axis=1), flat[:, other].reshape(len(flat), -1), 1.0 / size)
-
-
-def neighbours(members: Ints, along: float, closing: float, *, back: bool) -> Messages:
-    """Pipeline stages: `along` bytes over every cut, `closing` from the last to the first; `back`: and as many back."""
-    pairs = [(members[:, :-1], members[:, 1:], along), (members[:, -1:], members[:, :1], closing)]
-    ways = [(a, b, size) for a, b, size in pairs if size > 0]
-    ways += [(b, a, size) for a, b, size in ways] if back else []
-    return _together([_plain(*way) for way in ways])
-
-
-def send(op: str, blocks: Ints, cards: int) -> Messages:  # noqa: ARG001
-    """Every rank to the next one, the last to the first: keys and values of ring attention."""
-    flat = blocks.reshape(len(blocks), -1)
-    return _plain(flat, np.roll(flat, -1, axis=1), 1.0)
-
-
-PATTERNS: dict[str, Callable[[str, Ints, int], Messages]] = {
-    "ring": ring, "tree": tree, "nvls": nvls, "nvls_tree": nvls_tree, "two_level": two_level, "pairwise": pairwise,
-    "send": send,
-}  # fmt: skip
+def passed_on(source: Ints, target: Ints) -> Messages:
+    """Each GPU hands one buffer to another: activations and gradients between pipeline stages."""
+    return Messages(source.ravel(), target.ravel(), np.ones(source.size))

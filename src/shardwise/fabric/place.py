@@ -37,6 +37,8 @@ class Seats:
     ring: str
     sort_key: Ints
     """of each GPU: its place by leaf group, node and rail"""
+    twin: "Seats | None" = None
+    """another job of the same policy that runs beside it"""
 
     @cached_property
     def _where(self) -> dict[str, Ints]:
@@ -53,11 +55,12 @@ class Seats:
         """Pipeline stage of each GPU; -1 where no rank runs."""
         stage = np.full(len(self.sort_key), -1, dtype=np.int64)
         stage[self.gpu] = self._where["pp"]
-        return stage
+        return stage if self.twin is None else np.maximum(stage, self.twin.stage)
 
     def groups(self, name: str) -> Ints:
-        """groups x ranks of one group, as GPUs; names as in Placement.sizes."""
-        return self.gpu[self._ranks(name)]
+        """groups x ranks of one group, as GPUs; names as in Placement.sizes; the twin's behind the own."""
+        own = self.gpu[self._ranks(name)]
+        return own if self.twin is None else np.concatenate([own, self.twin.groups(name)])
 
     def ringed(self, members: Ints) -> Ints:
         if self.ring == "rank":

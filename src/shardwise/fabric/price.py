@@ -4,35 +4,38 @@ Seconds are a latency and a time for the bytes. The latency and the part of a li
 closed form's (cost/network.py), so the two tiers differ only in what the graph knows: which messages share which links.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from shardwise.collectives import collective
+from shardwise.collectives import collective, collectives
 from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
 from shardwise.fabric.calls import Call
-from shardwise.fabric.links import Floats, Ints, Routed
-from shardwise.fabric.phases import PATTERNS, Messages, messages_of, neighbours
+from shardwise.fabric.duration import Duration, duration_of
+from shardwise.fabric.links import Floats, Ints, Routed, busy_seconds
+from shardwise.fabric.phases import Messages, Phases, local_of, passed_on, phases_of, runs_on, together
 from shardwise.fabric.place import Seats
-from shardwise.fabric.solver import finish_times
-
-EXACT = 2_000
-"""rows of flows up to which the event loop runs; a larger pattern takes as long as its busiest link needs for its
-bytes, which is less than the truth only where that link has to wait for others"""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """What one call does to the links, for one byte of its buffer."""
+    """What one call does to the links, for one byte of its buffer, on all GPUs that make it at the same time."""
 
     messages: Messages
-    seconds_per_byte: float
+    duration: Duration
     link_bytes: Floats
     paced_bytes: Floats
-    """the same of what sets the time: of sends between stages those of one direction"""
+    """the same of what sets the time: of sends between stages those of all stages in one direction"""
     link: int
     """the link that is busy to the end; -1 where nothing is sent"""
+    largest: float
+    """the longest message"""
+
+    @property
+    def seconds_per_byte(self) -> float:
+        return self.duration.seconds
 
 
 @dataclass(frozen=True)
@@ -42,20 +45,22 @@ class Priced:
     seconds: float
     """of one call"""
     latency_s: float
+    """of it: what stays with no bytes"""
     closed_form_s: float
     link: int
+    share: float = 1.0
+    """of the GPUs that make this call: all, or one pipeline stage of several"""
 
     @property
     def step_s(self) -> float:
-        """of all its calls in a step, one after another"""
-        return self.seconds * self.call.times
+        """of all its calls in a step, one after another, for an average GPU"""
+        return self.seconds * self.call.times * self.share
 
 
 @dataclass(frozen=True)
 class Quote:
     """What the closed form says of a call under one algorithm; the same on every fabric and under every placement."""
 
-    algorithm: str
     latency_s: float
     seconds_per_byte: float
     slower: float
@@ -64,7 +69,7 @@ class Quote:
     """a rank's copy of its own part"""
 
 
-Quotes = dict[tuple[Call, str | None], Quote]
+Quotes = dict[tuple[object, ...], Quote]
 
 
 @dataclass(frozen=True)
@@ -74,10 +79,17 @@ class Prices:
     seats: Seats
     quotes: Quotes = field(default_factory=dict, repr=False)
     """may be shared by prices of the same network"""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """axis -> algorithm, for its operations that the algorithm serves; the others are the library's choice"""
     _patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False)
+    _parts: dict[tuple[object, ...], tuple[Messages, Floats]] = field(default_factory=dict, repr=False)
+    _alone: dict[tuple[object, ...], Duration] = field(default_factory=dict, repr=False)
+    _choices: dict[tuple[object, ...], str] = field(default_factory=dict, repr=False)
 
     def members(self, call: Call) -> Ints:
         """groups x ranks, as GPUs in the order of their ring."""
+        if call.group == "ends":
+            return self.seats.groups("pp")[:, [0, -1]]
         whole = self.seats.groups(call.group)
         if call.part == "shard":
             whole = whole.reshape(-1, call.size)
@@ -88,46 +100,104 @@ class Prices:
         return whole if call.group == "pp" else self.seats.ringed(whole)
 
     def algorithm(self, call: Call) -> str:
-        """The closed form's choice, among those whose messages are known."""
-        chosen = str(self.network.breakdown(call.op, call.bytes * call.skew, call.size, call.stride).algorithm)
-        if chosen in PATTERNS:
-            return chosen
-        able = [name for name in PATTERNS if call.op in collective(name).ops and collective(name).automatic]
-        return min(able, key=lambda name: self._alone(call, name))
+        """What is named for the axis, else the closed form's choice among those that can run where the ranks lie."""
+        name = self.named.get(call.axis, "")
+        if name and call.op in collective(name).ops:
+            return name
+        key = (call.op, call.bytes * call.skew, call.size, call.stride, call.group, call.part)
+        if key not in self._choices:
+            self._choices[key] = self._choice(call)
+        return self._choices[key]
 
-    def _alone(self, call: Call, name: str) -> float:
+    def _choice(self, call: Call) -> str:
+        chosen = str(self.network.breakdown(call.op, call.bytes * call.skew, call.size, call.stride).algorithm)
+        members = self.members(call)
+        local = local_of(members, self.fabric.node)
+        if runs_on(collective(chosen), local, members.shape[1] // local):
+            return chosen
+        able = [
+            found.name for found in collectives().values()
+            if call.op in found.ops and found.automatic and runs_on(found, local, members.shape[1] // local)
+            and found.reduces_at == "none"
+        ]  # fmt: skip
+        return min(able, key=lambda name: self._closed_form(call, name))
+
+    def _closed_form(self, call: Call, name: str) -> float:
         try:
-            return float(self.network.seconds(call.op, call.bytes, call.size, call.stride, algorithm=name))
-        except ValueError:
+            return float(self.network.seconds(call.op, call.bytes * call.skew, call.size, call.stride, algorithm=name))
+        except ValueError:  # not where the closed form takes the ranks to lie
             return np.inf
 
     def pattern(self, call: Call, algorithm: str) -> Pattern:
-        key = (algorithm, call.op, call.group, call.part, call.size, call.wraps)
+        key = self._key(call, algorithm)
         if key not in self._patterns:
             self._patterns[key] = self._pattern(call, algorithm)
         return self._patterns[key]
 
-    def _pattern(self, call: Call, algorithm: str) -> Pattern:
-        members = self.members(call)
-        if call.group == "pp":
-            policy = self.seats.policy
-            along, closing = pipeline_shares(policy.pp, policy.vpp, call.wraps)
-            messages = neighbours(members, along, closing, back=True)
-            timed = neighbours(members, 1.0, 1.0 if call.wraps else 0.0, back=False)
-        else:
-            cards = int(self.network.links.cards_per_group)
-            pooled = collective(algorithm).pooled
-            messages = timed = messages_of(algorithm, call.op, members, self.fabric, cards if pooled else 1 << 20)
-        flows = messages.flows(self.fabric)
-        paced = flows if timed is messages else timed.flows(self.fabric)
+    def _key(self, call: Call, algorithm: str) -> tuple[object, ...]:
+        ends = (call.stage, call.target) if call.target >= 0 else ()
+        return (algorithm, call.op, call.group, call.part, call.size, *ends)
+
+    def part(self, call: Call, algorithm: str) -> tuple[Messages, Floats]:
+        """The messages, and their bytes on every link, of the GPUs of the call's own pipeline stage."""
+        key = (call.stage, *self._key(call, algorithm))
+        if key not in self._parts:
+            whole = self.pattern(call, algorithm)
+            self._parts[key] = (whole.messages, whole.link_bytes)
+            if call.stage >= 0 and call.target < 0 and self.seats.policy.pp > 1:
+                mine = whole.messages.of_stage(self.seats.stage, call.stage)
+                self._parts[key] = (mine, mine.flows(self.fabric).link_bytes(len(self.fabric.links)))
+        return self._parts[key]
+
+    def alone(self, call: Call, algorithm: str) -> Duration:
+        """For one byte, with no other pipeline stage sending the same at the same time."""
+        key = (call.stage, *self._key(call, algorithm))
+        if key not in self._alone:
+            self._alone[key] = self._stage_alone(call, algorithm)
+        return self._alone[key]
+
+    def _stage_alone(self, call: Call, algorithm: str) -> Duration:
+        whole, (_, mine) = self.pattern(call, algorithm), self.part(call, algorithm)
         capacity = self.fabric.links.capacity * self.reached(algorithm)
-        sent = flows.link_bytes(len(self.fabric.links))
-        pace = sent if paced is flows else paced.link_bytes(len(capacity))
-        slowest = pace / capacity
-        seconds = float(slowest.max())
-        if 0 < len(paced) <= EXACT:
-            seconds = float(finish_times(paced, capacity, within=0.01).max())
-        return Pattern(messages, seconds, sent, pace, int(np.argmax(slowest)) if slowest.any() else -1)
+        busiest = float(busy_seconds(mine, capacity).max(initial=0.0))
+        if call.stage < 0 or self.seats.policy.pp == 1 or busiest >= whole.duration.least * (1.0 - 1e-9):
+            return whole.duration
+        if call.target >= 0:
+            return duration_of(whole.messages.flows(self.fabric), capacity)
+        lasts = [(duration_of(each.of_stage(self.seats.stage, call.stage).flows(self.fabric), capacity), often)
+                 for each, often in self._messages(call, algorithm)[1].each]  # fmt: skip
+        return Duration(sum(d.seconds * n for d, n in lasts), sum(d.least * n for d, n in lasts))
+
+    def _pattern(self, call: Call, algorithm: str) -> Pattern:
+        messages, timed = self._messages(call, algorithm)
+        links = len(self.fabric.links)
+        sent = messages.flows(self.fabric).link_bytes(links)
+        capacity = self.fabric.links.capacity * self.reached(algorithm)
+        lasts, pace = [], np.zeros(links)
+        for each, often in timed.each:
+            flows = each.flows(self.fabric)
+            lasts.append((duration_of(flows, capacity), often))
+            pace += often * flows.link_bytes(links)
+        whole = Duration(sum(d.seconds * n for d, n in lasts), sum(d.least * n for d, n in lasts))
+        slowest = busy_seconds(pace, capacity)
+        link = int(np.argmax(slowest)) if slowest.any() else -1
+        return Pattern(messages, whole, sent, pace, link, _largest(messages))
+
+    def _messages(self, call: Call, algorithm: str) -> tuple[Messages, Phases]:
+        """(all that is sent, what sets its time)."""
+        members = self.members(call)
+        if call.target >= 0:
+            # transfers of all stages in one direction run at the same time
+            step = call.target - call.stage
+            pairs = [(s, s + step) for s in range(members.shape[1]) if 0 <= s + step < members.shape[1]]
+            beside = together(passed_on(members[:, a], members[:, b]) for a, b in pairs)
+            return passed_on(members[:, call.stage], members[:, call.target]), Phases(((beside, 1),))
+        if call.op == "send":
+            # keys and values of ring attention: every rank to the next, the last to the first
+            messages = passed_on(members, np.roll(members, -1, axis=1))
+            return messages, Phases(((messages, 1),))
+        phases = phases_of(algorithm, call.op, members, self.fabric, int(self.network.links.cards_per_group))
+        return phases.all, phases
 
     def reached(self, algorithm: str) -> Floats:
         """Part of each link's bandwidth that long messages of this algorithm reach."""
@@ -139,21 +209,24 @@ class Prices:
         ]
         return np.asarray(np.array(each)[np.minimum(self.fabric.links.level, len(levels) - 1)])
 
-    def quote(self, call: Call, algorithm: str | None = None) -> Quote:
-        key = (call, algorithm)
+    def quote(self, call: Call, name: str) -> Quote:
+        key = (name, call.op, call.bytes * call.skew, call.size, call.stride)
         if key not in self.quotes:
-            self.quotes[key] = self._quote(call, algorithm or self.algorithm(call))
+            self.quotes[key] = self._quote(call, name)
         return self.quotes[key]
 
     def _quote(self, call: Call, name: str) -> Quote:
         network = self.network
-        law = network.law(call.op, call.size, call.stride, algorithm=name)
+        try:
+            law = network.law(call.op, call.size, call.stride, algorithm=name)
+        except ValueError as error:
+            where = f"{call.op} over {call.size} ranks every {call.stride} of {network.cluster.name}"
+            raise ValueError(f"algorithm: {name} cannot run {where}: it needs {_needs(name)}; name another") from error
         line = int(law.line(call.bytes * call.skew))
         slope = float(law.slope[line, law.group])
         shape = level_members(network.cluster, call.size, call.stride)
         rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
         return Quote(
-            algorithm=name,
             latency_s=float(law.latency[line, law.group]),
             seconds_per_byte=slope,
             slower=slope / float(law.slope[:, law.group].min()) if slope else 1.0,
@@ -161,17 +234,23 @@ class Prices:
         )
 
     def priced(self, call: Call, algorithm: str | None = None) -> Priced:
-        quote = self.quote(call, algorithm)
-        pattern, latency = self.pattern(call, quote.algorithm), quote.latency_s
+        name = algorithm or self.algorithm(call)
+        quote, pattern = self.quote(call, name), self.pattern(call, name)
         each = quote.slower * (pattern.seconds_per_byte + quote.own_seconds_per_byte)
         size = call.bytes * call.skew
-        closed = latency + size * quote.seconds_per_byte
-        return Priced(call, quote.algorithm, latency + size * each, latency, closed, pattern.link)
+        closed = quote.latency_s + size * quote.seconds_per_byte
+        share = 1.0 / self.seats.policy.pp if call.stage >= 0 else 1.0
+        return Priced(call, name, quote.latency_s + size * each, quote.latency_s, closed, pattern.link, share)
 
 
-def pipeline_shares(pp: int, vpp: int, wraps: bool) -> tuple[float, float]:
-    """Messages each way over a cut, and between the last and the first stage, for one that an average rank sends."""
-    if not wraps:
-        return pp / (2.0 * (pp - 1)), 0.0
-    cuts = pp * vpp - 1
-    return vpp * pp / (2.0 * cuts), (vpp - 1) * pp / (2.0 * cuts)
+def _largest(messages: Messages) -> float:
+    added = [each for _, each in messages.added]
+    return max([float(messages.bytes.max(initial=0.0)), float(messages.into_bytes.max(initial=0.0)), *added])
+
+
+def _needs(name: str) -> str:
+    found = collective(name)
+    switches = {"node": "a node whose switch adds", "network": "switches above the nodes that add (SHARP)",
+                "all": "switches that add at every level"}  # fmt: skip
+    asked = [switches.get(found.reduces_at, ""), "a group over several nodes" if found.spans_nodes else ""]
+    return " and ".join(each for each in asked if each) or "another group"

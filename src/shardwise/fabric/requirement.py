@@ -6,6 +6,7 @@ under compute: the stated figure is the safe one.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -13,6 +14,7 @@ from msgspec import Struct
 from shardwise.collectives import collective
 from shardwise.cost.network import BUS
 from shardwise.cost.placement import level_members
+from shardwise.fabric.links import Floats, busy_seconds
 from shardwise.fabric.price import Priced
 from shardwise.fabric.step import StepLoad
 from shardwise.fabric.telemetry import Watch, watches_of
@@ -98,27 +100,36 @@ class _Step:
     load: StepLoad
     seconds: float
 
-    @property
+    @cached_property
     def outside(self) -> list[Priced]:
         """Calls that use the network."""
-        level = self.load.prices.fabric.links.level
-        return [p for p in self.load.priced if (self._pattern(p) * (level > 0)).any()]
+        network = self.load.prices.fabric.links.level > 0
+        return [p for p in self.load.priced
+                if self.load.prices.pattern(p.call, p.algorithm).link_bytes[network].any()]  # fmt: skip
 
-    def _pattern(self, p: Priced) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-        return self.load.prices.pattern(p.call, p.algorithm).link_bytes
+    @cached_property
+    def waits(self) -> Floats:
+        """calls x (tiers + 2): seconds the busiest link of each tier is busy with one, what it takes beyond latency
+        now, and how often an average GPU makes it"""
+        prices, links = self.load.prices, self.load.prices.fabric.links
+        known: dict[int, Floats] = {}
+        rows = []
+        for p in self.load.priced:
+            pattern = prices.pattern(p.call, p.algorithm)
+            if id(pattern) not in known:
+                busy = busy_seconds(pattern.paced_bytes, links.capacity * prices.reached(p.algorithm))
+                tiers = np.zeros(len(links.tiers))
+                np.maximum.at(tiers, links.tier, busy)
+                known[id(pattern)] = tiers
+            size = p.call.bytes * p.call.skew
+            rows.append([*(known[id(pattern)] * size), p.seconds - p.latency_s, p.share * p.call.times])
+        return np.array(rows).reshape(len(rows), len(links.tiers) + 2)
 
     def grown(self, tier: int, factor: float) -> float:
         """Seconds the step gains where every link of a tier carries so many times less: each call waits for the tier
         as soon as that takes longer than what it waits for now."""
-        links, gain = self.load.prices.fabric.links, 0.0
-        mine = links.tier == tier
-        for p in self.load.priced:
-            reached = self.load.prices.reached(p.algorithm)
-            pace = self.load.prices.pattern(p.call, p.algorithm).paced_bytes[mine]
-            busiest = float((pace / (links.capacity[mine] * reached[mine])).max(initial=0.0))
-            now = p.seconds - p.latency_s
-            gain += p.call.times * max(busiest * factor * p.call.bytes * p.call.skew - now, 0.0)
-        return gain
+        busy, now, often = self.waits[:, tier], self.waits[:, -2], self.waits[:, -1]
+        return float((often * np.maximum(busy * factor - now, 0.0)).sum())
 
 
 def requirement_of(load: StepLoad, step_s: float) -> Requirement:
@@ -146,19 +157,19 @@ def _name(growth: float) -> str:
 
 def _network_bytes(load: StepLoad, p: Priced) -> float:
     fabric = load.prices.fabric
-    sent = load.prices.pattern(p.call, p.algorithm).messages
-    out = fabric.node[sent.source] != fabric.node[sent.target]
-    return float(sent.bytes[out].sum()) * p.call.bytes * p.call.times
+    source, target, each = load.prices.part(p.call, p.algorithm)[0].pairs()
+    out = fabric.node[source] != fabric.node[target]
+    return float(each[out].sum()) * p.call.bytes * p.call.times
 
 
 def _rail(load: StepLoad, step_s: float) -> float:
     """Of the fullest rail, by what its cards send."""
     fabric, total = load.prices.fabric, np.zeros(int(load.prices.fabric.rail.max()) + 1)
     for p in load.priced:
-        sent = load.prices.pattern(p.call, p.algorithm).messages
-        out = fabric.node[sent.source] != fabric.node[sent.target]
-        weights = sent.bytes[out] * p.call.bytes * p.call.times
-        total += np.bincount(fabric.rail[sent.source[out]], weights=weights, minlength=len(total))
+        source, target, each = load.prices.part(p.call, p.algorithm)[0].pairs()
+        out = fabric.node[source] != fabric.node[target]
+        weights = each[out] * p.call.bytes * p.call.times
+        total += np.bincount(fabric.rail[source[out]], weights=weights, minlength=len(total))
     return float(total.max() / step_s)
 
 
@@ -197,14 +208,14 @@ def _messages(step: _Step) -> float:
     total, cluster = 0.0, step.load.prices.network.cluster
     for p in step.outside:
         shape = level_members(cluster, p.call.size, p.call.stride)
-        total += p.call.times * float(collective(p.algorithm).load(p.call.op, shape).steps[1:].sum())
+        total += p.share * p.call.times * float(collective(p.algorithm).load(p.call.op, shape).steps[1:].sum())
     return total
 
 
 def _waits(step: _Step) -> float:
     """Collectives of a step, each as often as the slowest of its ranks is later than the mean of them: the harmonic
     number of the ranks, for delays with an exponential tail."""
-    return sum(p.call.times * (math.log(p.call.size) + 0.5772) for p in step.outside)
+    return sum(p.share * p.call.times * (math.log(p.call.size) + 0.5772) for p in step.outside)
 
 
 def _card_rate(load: StepLoad) -> float:
@@ -220,11 +231,11 @@ def _buffers(step: _Step) -> tuple[Buffer, ...]:
     found: dict[str, Buffer] = {}
     rate = _card_rate(step.load)
     for p in step.outside:
-        sent = step.load.prices.pattern(p.call, p.algorithm).messages
-        out = fabric.node[sent.source] != fabric.node[sent.target]
-        pairs = np.unique(np.column_stack([sent.target[out], sent.source[out]]), axis=0)
+        source, target, each = step.load.prices.pattern(p.call, p.algorithm).messages.pairs()
+        out = fabric.node[source] != fabric.node[target]
+        pairs = np.unique(np.column_stack([target[out], source[out]]), axis=0)
         senders = int(np.bincount(pairs[:, 0]).max()) if len(pairs) else 0
-        message = float(sent.bytes[out].max(initial=0.0)) * p.call.bytes
+        message = float(each[out].max(initial=0.0)) * p.call.bytes
         queue = min(senders * message, max(senders - 1, 1) * rate * ROUND_TRIP_S)
         before = found.get(p.call.op)
         if before is None or queue > before.bytes:

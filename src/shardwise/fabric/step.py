@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from shardwise.fabric.calls import AXES, Call
-from shardwise.fabric.links import Floats, Ints
+from shardwise.fabric.links import Floats, Ints, busy_seconds
+from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import Priced, Prices
 
 
@@ -25,7 +26,7 @@ class StepLoad:
     @cached_property
     def busy_s(self) -> Floats:
         """Seconds each link needs for its bytes at its full capacity."""
-        return self.total / self.prices.fabric.links.capacity
+        return busy_seconds(self.total, self.prices.fabric.links.capacity)
 
     def communication_s(self) -> dict[str, float]:
         """axis -> seconds of its collectives, one after another and before any overlap."""
@@ -33,7 +34,8 @@ class StepLoad:
 
     def closed_form_s(self) -> dict[str, float]:
         return {
-            axis: sum(p.closed_form_s * p.call.times for p in self.priced if p.call.axis == axis) for axis in self.bytes
+            axis: sum(p.closed_form_s * p.call.times * p.share for p in self.priced if p.call.axis == axis)
+            for axis in self.bytes
         }
 
     def kinds_on(self, link: int) -> dict[str, float]:
@@ -47,20 +49,26 @@ class StepLoad:
         busy = self.busy_s if tier is None else np.where(links.tier == tier, self.busy_s, -1.0)
         return int(np.argmax(busy)) if len(busy) and busy.max() > 0 else -1
 
+    def sent(self, axis: str) -> list[tuple[Messages, float]]:
+        """Messages of an axis, each with the bytes of the buffers they are parts of, in one step."""
+        found: dict[int, tuple[Messages, float]] = {}
+        for p in self.priced:
+            if p.call.axis == axis:
+                messages = self.prices.part(p.call, p.algorithm)[0]
+                before = found.get(id(messages), (messages, 0.0))[1]
+                found[id(messages)] = (messages, before + p.call.times * p.call.bytes)
+        return list(found.values())
+
     def matrix(self, blocks: Ints) -> dict[str, Floats]:
         """axis -> bytes from each block of GPUs to each, in one step; `blocks`: of each GPU."""
         size = int(blocks.max()) + 1
         found = {}
         for axis in self.bytes:
             table = np.zeros(size * size)
-            for p in self.priced:
-                if p.call.axis != axis:
-                    continue
-                sent, scale = self.prices.pattern(p.call, p.algorithm).messages, p.call.times * p.call.bytes
-                key = blocks[sent.source] * size + blocks[sent.target]
-                table += np.bincount(key, weights=sent.bytes * scale, minlength=size * size)
-                own = blocks[sent.switched] * (size + 1)
-                table += np.bincount(own, weights=sent.switched_bytes * scale, minlength=size * size)
+            for messages, scale in self.sent(axis):
+                source, target, each = messages.pairs()
+                key = blocks[source] * size + blocks[target]
+                table += np.bincount(key, weights=each * scale, minlength=size * size)
             found[axis] = table.reshape(size, size)
         return found
 
@@ -70,47 +78,28 @@ class StepLoad:
         found = {}
         for axis in self.bytes:
             sums = dict.fromkeys(("all", "between nodes", "between rails", "between leaf groups"), 0.0)
-            for p in (p for p in self.priced if p.call.axis == axis):
-                sent, scale = self.prices.pattern(p.call, p.algorithm).messages, p.call.times * p.call.bytes
-                out = fabric.node[sent.source] != fabric.node[sent.target]
-                rail = out & (fabric.rail[sent.source] != fabric.rail[sent.target])
-                far = fabric.unit[sent.source] != fabric.unit[sent.target]
-                sums["all"] += scale * float(sent.bytes.sum() + sent.switched_bytes.sum())
+            for messages, scale in self.sent(axis):
+                source, target, each = messages.pairs()
+                out = fabric.node[source] != fabric.node[target]
+                rail = out & (fabric.rail[source] != fabric.rail[target])
+                far = fabric.unit[source] != fabric.unit[target]
+                sums["all"] += scale * float(each.sum())
                 for name, chosen in (("between nodes", out), ("between rails", rail), ("between leaf groups", far)):
-                    sums[name] += scale * float(sent.bytes[chosen].sum())
+                    sums[name] += scale * float(each[chosen].sum())
             found[axis] = sums
         return found
-
-    def by_stage(self, place: Ints, width: int) -> dict[str, Floats]:
-        """lane -> stages x places: bytes in one step, by the pipeline stage that sends them; `place`: of each link,
-        -1 for those that are not counted."""
-        fabric, stage = self.prices.fabric, self.prices.seats.stage
-        spot = np.append(place, -1)
-        found: dict[str, Floats] = {}
-        for p in self.priced:
-            table = found.setdefault(p.call.lane, np.zeros((self.prices.seats.policy.pp, width)))
-            sent, scale = self.prices.pattern(p.call, p.algorithm).messages, p.call.times * p.call.bytes
-            routes = fabric.routes(sent.source, sent.target)
-            part = np.ones(routes.links.shape) if routes.weight is None else routes.weight
-            size = (sent.bytes[routes.message] * routes.share * scale)[:, None] * part
-            _add(table, stage[sent.source][routes.message], spot[routes.links], size)
-            for links in fabric.reducing(sent.switched) if len(sent.switched) else ():
-                _add(table, stage[sent.switched], spot[links][:, None], (sent.switched_bytes * scale)[:, None])
-        return found
-
-
-def _add(table: Floats, stage: Ints, place: Ints, size: Floats) -> None:
-    width = table.shape[1]
-    seen = place >= 0
-    key = (np.broadcast_to(stage[:, None], place.shape) * width + place)[seen]
-    weights = np.broadcast_to(size, place.shape)[seen]
-    table += np.bincount(key, weights=weights, minlength=table.size).reshape(table.shape)
 
 
 def step_load(prices: Prices, calls: Sequence[Call]) -> StepLoad:
     priced = tuple(prices.priced(call) for call in calls)
     links = len(prices.fabric.links)
     sent = {axis: np.zeros(links) for axis in AXES if any(c.axis == axis for c in calls)}
+    shares: dict[tuple[str, int], tuple[Floats, float]] = {}
     for p in priced:
-        sent[p.call.axis] += p.call.times * p.call.bytes * prices.pattern(p.call, p.algorithm).link_bytes
+        on_links = prices.part(p.call, p.algorithm)[1]
+        key = (p.call.axis, id(on_links))
+        before = shares.get(key, (on_links, 0.0))[1]
+        shares[key] = (on_links, before + p.call.times * p.call.bytes)
+    for (axis, _), (on_links, scale) in shares.items():
+        sent[axis] += scale * on_links
     return StepLoad(prices, priced, sent)

@@ -10,13 +10,16 @@ capacity.
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from math import ceil, prod
+from math import ceil
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.fabric.links import Ints, Links, Routes, mixed
 from shardwise.fabric.wiring import Wiring
-from shardwise.spec.cluster import Cluster, Level
+from shardwise.spec.cluster import Cluster
+
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,24 @@ class Tier:
     """in one block, as bought"""
     fan: int
     """switches of this tier that one switch below reaches"""
+    ways: int
+    """the same, as bought: sprayed messages see them as one"""
     planes: bool
     """each switch below reaches only its own"""
     capacity: float
     """bytes/s of one link to the tier below"""
     latency_s: float
     """added to the way by going up to this tier rather than only to the one below, up and down together"""
+
+
+@dataclass(frozen=True, order=True)
+class Down:
+    """One cable of a switch to the tier above it that is away."""
+
+    index: int
+    """0: between leaves and spines"""
+    child: int
+    way: int
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,8 @@ class Tree:
     offsets: tuple[int, ...] = field(repr=False)
     """of the link groups: into the node switch, out of it, into the leaf, out of it, then up and down of each tier"""
     links: Links = field(repr=False)
+    down: tuple[Down, ...] = ()
+    """cables above the leaves that are away"""
 
     @property
     def gpus(self) -> int:
@@ -74,6 +91,29 @@ class Tree:
 
     def reducing(self, gpus: Ints) -> tuple[Ints, Ints]:
         return gpus + self.offsets[0], gpus + self.offsets[1]
+
+    def adding(self, sums: Ints) -> Ints:
+        """Every leaf adds what its cards send and hands one sum up, and so does every switch above until all meet."""
+        if not self.tiers:
+            raise ValueError(f"{self.cluster.name}: no switch above the nodes that could add; name another algorithm")
+        found = [self.offsets[2] + sums.ravel(), self.offsets[3] + sums.ravel()]
+        number = np.repeat(np.arange(len(sums)), sums.shape[1])
+        gpus, switch = sums.ravel(), self.rail[sums.ravel()]
+        for index, (lower, tier) in enumerate(pairwise(self.tiers)):
+            child = gpus // lower.block * lower.switches + switch
+            met = np.unique(np.column_stack([number, child]), axis=0)
+            apart = np.bincount(met[:, 0], minlength=len(sums)) > 1
+            met = met[apart[met[:, 0]]]
+            choice = (mixed(self.wiring.seed, index, np.arange(len(sums))) % np.uint64(tier.fan)).astype(np.int64)
+            base = self.offsets[4 + 2 * index : 6 + 2 * index]
+            found += [base[way] + met[:, 1] * tier.fan + choice[met[:, 0]] for way in (0, 1)]
+            picked = choice[number]
+            switch = switch * tier.fan + picked if tier.planes else picked
+        top = self.tiers[-1]
+        meets = np.unique(np.column_stack([number, gpus // top.block * top.switches + switch]), axis=0)
+        if (np.bincount(meets[:, 0]) > 1).any():
+            raise ValueError(f"{self.cluster.name}: no switch joins all parts of a sum; name another algorithm")
+        return np.concatenate(found)
 
     def routes(self, source: Ints, target: Ints) -> Routes:
         """The ways of messages from `source` to `target`; a message to itself takes no link."""
@@ -118,116 +158,49 @@ class Tree:
         leaf = self.tiers[0]
         apart = away & ((src // leaf.block != dst // leaf.block) | (up_switch != down_switch))
         for index, (lower, tier) in enumerate(pairwise(self.tiers)):
-            choice = (mixed(self.wiring.seed, index, src, dst, number) % np.uint64(tier.fan)).astype(np.int64)
+            pick = mixed(self.wiring.seed, index, src, dst, number)
+            ends = [(gpu // lower.block) * lower.switches + at for gpu, at in ((src, up_switch), (dst, down_switch))]
+            choice = self._left(index, pick, ends[0], ends[1], apart)
             base = self.offsets[4 + 2 * index : 6 + 2 * index]
-            up = base[0] + ((src // lower.block) * lower.switches + up_switch) * tier.fan + choice
-            down = base[1] + ((dst // lower.block) * lower.switches + down_switch) * tier.fan + choice
+            up, down = (base[way] + ends[way] * tier.fan + choice for way in (0, 1))
             ups.append(np.where(apart, up, free))
             downs.append(np.where(apart, down, free))
             up_switch = down_switch = up_switch * tier.fan + choice if tier.planes else choice
             apart = apart & (src // tier.block != dst // tier.block)
         return ups, downs
 
+    def alive(self, index: int) -> Flags | None:
+        """switches of a tier x their ways up: which are there; None where nothing is away."""
+        lower, tier = self.tiers[index], self.tiers[index + 1]
+        gone = [each for each in self.down if each.index == index]
+        if not gone:
+            return None
+        found = np.ones((ceil(self.gpus / lower.block) * lower.switches, tier.ways), dtype=np.bool_)
+        for each in gone:
+            found[each.child, each.way] = False
+        return found
 
-def tree_of(cluster: Cluster, wiring: Wiring | None = None) -> Tree:
-    wiring = wiring or Wiring()
-    tiers = _tiers(cluster, wiring)
-    counts = [cluster.gpus] * 4 if tiers else [cluster.gpus] * 2
-    for lower, tier in pairwise(tiers):
-        counts += [ceil(cluster.gpus / lower.block) * lower.switches * tier.fan] * 2
-    offsets = tuple(int(n) for n in np.concatenate([[0], np.cumsum(counts)]))
-    return Tree(cluster, wiring, tiers, offsets, _links(cluster, tiers, offsets))
+    def _left(self, index: int, pick: NDArray[np.uint64], up: Ints, down: Ints, used: Flags) -> Ints:
+        """The way a hash picks; where that is away at either end, one of those that are left."""
+        tier, alive = self.tiers[index + 1], self.alive(index)
+        choice = (pick % np.uint64(tier.fan)).astype(np.int64)
+        if alive is None or not used.any():
+            return choice
+        rows = np.flatnonzero(used)
+        allowed = alive[up[rows]] & alive[down[rows]] if tier.fan > 1 else alive[up[rows]]
+        none = np.flatnonzero(~allowed.any(axis=1) | ~alive[down[rows]].any(axis=1))
+        if len(none):
+            ends = [self._switch_name(index, int(end[rows[none[0]]])) for end in (up, down)]
+            raise ValueError(f"fail: no way is left from {ends[0]} to {ends[1]}; leave it one {tier.name}")
+        if tier.fan == 1:
+            return choice
+        lost = ~allowed[np.arange(len(rows)), choice[rows]]
+        rest = allowed[lost]
+        wanted = pick[rows[lost]] % rest.sum(axis=1).astype(np.uint64)
+        choice[rows[lost]] = np.argmax(np.cumsum(rest, axis=1) > wanted.astype(np.int64)[:, None], axis=1)
+        return choice
 
-
-def _tiers(cluster: Cluster, wiring: Wiring) -> tuple[Tier, ...]:
-    levels = cluster.levels
-    if len(levels) == 1 or cluster.gpus <= levels[0].degree:
-        return ()
-    leaf = levels[1]
-    rails = 1 if wiring.rails == "none" else min(leaf.rails, cluster.node_size)
-    if wiring.rails == "only" and rails == 1:
-        raise ValueError(f"rails: {cluster.name} has one rail; write 'optimised', or a cluster whose leaves have rails")
-    block = min(prod(level.degree for level in levels[:2]), cluster.gpus)
-    found = [Tier(leaf.name, 1, block, rails, rails, 1, False, leaf.usable_bandwidth, leaf.latency_s)]
-    above = list(enumerate(levels))[2:]
-    if not above and rails > 1 and wiring.rails != "only":
-        # the rails of a single unit are joined by spines of the same speed
-        above = [(1, leaf)]
-    for index, level in above:
-        found.append(_tier(cluster, wiring, found, index, level))
-    return tuple(found)
-
-
-def _tier(cluster: Cluster, wiring: Wiring, lower: list[Tier], index: int, level: Level) -> Tier:
-    below = lower[-1]
-    degree = 1 if index == below.level else level.degree
-    block = min(below.block * degree, cluster.gpus)
-    uplinks = below.block * level.usable_bandwidth
-    ports = max(int(uplinks / below.built / cluster.levels[1].bandwidth), 1)
-    needed = ceil(ceil(block / below.block) * below.built * ports / wiring.radix)
-    first = len(lower) == 1
-    planes = wiring.rails == "only" if first else needed > below.built
-    # a switch has no more ways up than ports
-    ways = min(max(ceil(needed / below.built) if planes else needed, 1), ports)
-    fan = 1 if wiring.routing == "spray" else ways
-    return Tier(
-        name=level.name if index != below.level else "spine", level=index, block=block,
-        switches=fan * below.switches if planes else fan, built=ways * below.built if planes else ways, fan=fan,
-        planes=planes, capacity=uplinks / below.switches / fan,
-        latency_s=max(level.latency_s - cluster.levels[below.level].latency_s, 0.0),
-    )  # fmt: skip
-
-
-def _links(cluster: Cluster, tiers: tuple[Tier, ...], offsets: tuple[int, ...]) -> Links:
-    node, gpus = cluster.levels[0], cluster.gpus
-    groups = [(gpus, node.usable_bandwidth, node.latency_s, 0)] * 2
-    if tiers:
-        groups += [(gpus, tiers[0].capacity, tiers[0].latency_s, 1)] * 2
-    for place, tier in enumerate(tiers[1:]):
-        size = offsets[5 + 2 * place] - offsets[4 + 2 * place]
-        groups += [(size, tier.capacity, tier.latency_s, tier.level)] * 2
-    sizes = [size for size, _, _, _ in groups]
-    names = ("nvlink" if node.kind == "nvlink" else node.kind, *_tier_names(tiers))
-    return Links(
-        capacity=np.repeat([c for _, c, _, _ in groups], sizes),
-        latency_s=np.repeat([s / 2 for _, _, s, _ in groups], sizes),
-        level=np.repeat([level for _, _, _, level in groups], sizes),
-        tier=np.repeat(np.arange(len(groups)) // 2, sizes),
-        tiers=names,
-        name_of=lambda link: _name(cluster, tiers, offsets, link),
-    )
-
-
-def _tier_names(tiers: tuple[Tier, ...]) -> list[str]:
-    if not tiers:
-        return []
-    return [f"card-{tiers[0].name}", *(f"{a.name}-{b.name}" for a, b in pairwise(tiers))]
-
-
-def _name(cluster: Cluster, tiers: tuple[Tier, ...], offsets: tuple[int, ...], link: int) -> str:
-    if not 0 <= link < offsets[-1]:
-        raise IndexError(f"link {link} of {offsets[-1]}")
-    group = int(np.searchsorted(offsets, link, side="right")) - 1
-    place = link - offsets[group]
-    if group < 4:
-        rails = tiers[0].switches if tiers else 1
-        node, local = divmod(place, cluster.node_size)
-        gpu = f"node {node} gpu {local}"
-        inside = f"{gpu} > its switch" if group == 0 else f"switch of node {node} > gpu {local}"
-        if group < 2:
-            return inside
-        leaf = _switch(tiers[0], place // tiers[0].block, local % rails)
-        return f"{gpu} > {leaf}" if group == 2 else f"{leaf} > {gpu}"
-    index = (group - 4) // 2
-    lower, tier = tiers[index], tiers[index + 1]
-    child, choice = divmod(place, tier.fan)
-    block, switch = divmod(child, lower.switches)
-    above = switch * tier.fan + choice if tier.planes else choice
-    ends = (_switch(lower, block, switch), _switch(tier, block * lower.block // tier.block, above))
-    return " > ".join(ends if group % 2 == 0 else ends[::-1])
-
-
-def _switch(tier: Tier, block: int, number: int) -> str:
-    many = tier.built // max(tier.switches, 1)
-    which = f"{block}.{number}" if tier.switches > 1 else f"{block}"
-    return f"{tier.name} {which}" + (f" (x{many})" if many > 1 else "")
+    def _switch_name(self, index: int, child: int) -> str:
+        lower = self.tiers[index]
+        block, switch = divmod(child, lower.switches)
+        return f"{lower.name} {block}.{switch}" if lower.switches > 1 else f"{lower.name} {block}"

@@ -1,21 +1,27 @@
 """What if: the same step on a fabric with one thing changed, each correction under its own name.
 
-Three are factors that measurements or packet simulations put on top of fluid rates; the others change links or ways and
-price every collective again.
+Three are factors that measurements or packet simulations put on top of fluid rates; the others change links, ways or
+who else is there, and price every collective again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace as changed
+from numpy.typing import NDArray
 
+from shardwise.fabric.broken import Fabric, slowed, with_capacity, without
 from shardwise.fabric.calls import Call
 from shardwise.fabric.graph import Graph
-from shardwise.fabric.links import Floats, Routed
+from shardwise.fabric.links import Routed
+from shardwise.fabric.place import Seats
 from shardwise.fabric.price import Prices
 from shardwise.fabric.step import StepLoad, step_load
-from shardwise.fabric.tree import Tree, tree_of
+from shardwise.fabric.tree import Tree
+from shardwise.fabric.tree_build import tree_of
+from shardwise.fabric.twins import on_double
+from shardwise.fabric.wiring import Wiring
 
 WIRE = (4096 + 82) / 4096
 """RoCE v2, MTU 4096: preamble and gap 20, Ethernet 18, IP 20, UDP 8, transport header 12, checksum 4 bytes a packet"""
@@ -29,105 +35,104 @@ MOST_FLOWS = 300_000
 """messages x connections of a call from which hashing is not tried"""
 
 
+def _as_it_is(call: Call) -> float:  # noqa: ARG001
+    return 1.0
+
+
 @dataclass(frozen=True)
-class WhatIf:
+class Variant:
     name: str
     what: str
-    seconds: dict[str, float]
-    """axis -> collectives of a step, before overlap"""
-    p95_s: float | None = None
-    """of the sum over axes, over the seeds of a hash"""
-
-    @property
-    def total_s(self) -> float:
-        return sum(self.seconds.values())
+    loads: tuple[Callable[[], StepLoad], ...]
+    """the step under this change; of hashes one for each seed"""
+    slower: Callable[[Call], float] = _as_it_is
+    """factor on the time of a call's bytes where they leave their node"""
 
 
-def with_capacity(fabric: Tree | Graph, capacity: Floats) -> Tree | Graph:
-    return replace(fabric, links=replace(fabric.links, capacity=capacity))
-
-
-def what_ifs(load: StepLoad, calls: Sequence[Call]) -> Iterator[WhatIf]:
+def variants_of(load: StepLoad) -> Iterator[Variant]:
     """The step as it is, then with each correction alone."""
-    yield WhatIf("as planned", "nothing changed", load.communication_s())
+    yield Variant("as planned", "nothing changed", (lambda: load,))
     yield from _factors(load)
     fabric = load.prices.fabric
-    if not isinstance(fabric, Tree | Graph):
+    if not isinstance(fabric, Tree | Graph) or not (fabric.links.level > 0).any():
         return
-    for name, what, capacity in _worse_links(load, fabric):
-        yield WhatIf(name, what, _priced(load.prices, calls, with_capacity(fabric, capacity)))
-    if isinstance(fabric, Tree) and len(fabric.tiers) > 1:
-        yield from _hashes(load, calls, fabric)
-        yield from _thinner(load, calls, fabric)
+    yield from _broken(load, fabric)
+    if isinstance(fabric, Tree):
+        yield from _twice(load, fabric)
+        if len(fabric.tiers) > 1:
+            yield from _hashes(load, fabric)
+            yield from _thinner(load, fabric)
 
 
-def _priced(prices: Prices, calls: Sequence[Call], fabric: Routed) -> dict[str, float]:
-    return step_load(Prices(fabric, prices.network, prices.seats, prices.quotes), calls).communication_s()
+def _again(load: StepLoad, fabric: Routed, seats: Seats | None = None) -> Callable[[], StepLoad]:
+    prices, calls = load.prices, [p.call for p in load.priced]
+    return lambda: step_load(Prices(fabric, prices.network, seats or prices.seats, prices.quotes, prices.named), calls)
 
 
-def _factors(load: StepLoad) -> Iterator[WhatIf]:
-    links = load.prices.fabric.links
+def _factors(load: StepLoad) -> Iterator[Variant]:
+    def same() -> StepLoad:
+        return load
 
-    def scaled(factor: float, chosen: Callable[[Call], bool]) -> dict[str, float]:
-        found = dict.fromkeys(load.bytes, 0.0)
-        for p in load.priced:
-            outside = p.link >= 0 and links.level[p.link] > 0
-            grows = factor if outside and chosen(p.call) else 1.0
-            found[p.call.axis] += p.call.times * (p.latency_s + grows * (p.seconds - p.latency_s))
-        return found
-
-    yield WhatIf("wire", f"packet headers: network x {WIRE:.2f}", scaled(WIRE, lambda _: True))
-    yield WhatIf("incast", f"receivers overrun: all-to-all x {INCAST:g}",
-                 scaled(INCAST, lambda call: call.op == "all_to_all"))  # fmt: skip
-    yield WhatIf("pfc", f"paused queues: network x {HEAD_OF_LINE:g}", scaled(HEAD_OF_LINE, lambda _: True))
+    yield Variant("wire", f"packet headers: network x {WIRE:.2f}", (same,), lambda _: WIRE)
+    yield Variant("incast", f"receivers overrun: all-to-all x {INCAST:g}", (same,),
+                  lambda call: INCAST if call.op == "all_to_all" else 1.0)  # fmt: skip
+    yield Variant("pfc", f"paused queues: network x {HEAD_OF_LINE:g}", (same,), lambda _: HEAD_OF_LINE)
 
 
-def _worse_links(load: StepLoad, fabric: Routed) -> Iterator[tuple[str, str, Floats]]:
+def _broken(load: StepLoad, fabric: Fabric) -> Iterator[Variant]:
+    """The busiest link slow; a switch above the leaves and the busiest cable to one away."""
     links = fabric.links
-    network = links.level > 0
-    if not network.any():
+    worst = links.name_of(_busiest(load, links.level > 0))
+    yield Variant("slow link", f"{worst} at {SLOW:.0%}", (_again(load, slowed(fabric, worst, SLOW)),))
+    if not isinstance(fabric, Tree) or len(fabric.tiers) < 2 or fabric.tiers[1].ways < 2:
         return
-    busy = np.where(network, load.busy_s, -1.0)
-    worst = int(np.argmax(busy))
-    slow = links.capacity.copy()
-    slow[worst] *= SLOW
-    yield "slow link", f"{links.name_of(worst)} at {SLOW:.0%}", slow
-    if not isinstance(fabric, Tree) or len(fabric.tiers) < 2:
-        return
-    spine = fabric.tiers[1]
-    above = links.tier == 2
-    if spine.built > 1:
-        lost = links.capacity.copy()
-        lost[above] *= (spine.built - 1) / spine.built
-        yield "failed spine", f"1 of {spine.built} {spine.name} switches", lost
-        cut = links.capacity.copy()
-        link = int(np.argmax(np.where(above, load.busy_s, -1.0)))
-        cut[link] *= (spine.built - 1) / spine.built
-        yield "failed link", f"{links.name_of(link)}: 1 of {spine.built} cables", cut
-    shared = links.capacity.copy()
-    shared[links.tier >= 2] /= 2
-    yield "two jobs", "another like it on the same spines", shared
+    spine, above = fabric.tiers[1], links.tier == 2
+    name = f"{spine.name} 0" + (".0" if spine.switches > 1 else "")
+    yield Variant("failed spine", f"1 of {spine.built} {spine.name} switches", (_again(load, without(fabric, name)),))
+    link = _busiest(load, above)
+    what = f"{links.name_of(link)}: 1 cable" if spine.fan == 1 else links.name_of(link)
+    yield Variant("failed link", what, (_again(load, without(fabric, links.name_of(link))),))
 
 
-def _hashes(load: StepLoad, calls: Sequence[Call], tree: Tree) -> Iterator[WhatIf]:
-    hashed = tree_of(tree.cluster, changed(tree.wiring, routing="ecmp"))
+def _busiest(load: StepLoad, chosen: NDArray[np.bool_]) -> int:
+    return int(np.argmax(np.where(chosen, load.busy_s, -1.0)))
+
+
+def _twice(load: StepLoad, tree: Tree) -> Iterator[Variant]:
+    """The same job a second time, their nodes in turn, in a fabric of twice the size; first the one job so placed."""
+    alone, both = on_double(load.prices.seats, tree)
+    yield Variant("every other node", "in a cluster twice the size", (_again(load, *alone),))
+    yield Variant("two jobs", "the same job on the nodes between", (_again(load, *both),))
+
+
+def _hashes(load: StepLoad, tree: Tree) -> Iterator[Variant]:
+    hashed = tree_of(tree.cluster, changed(tree.wiring, routing="ecmp"), ())
     if all(tier.fan == 1 for tier in hashed.tiers[1:]):
         return
     most = max((len(load.prices.pattern(p.call, p.algorithm).messages.bytes) for p in load.priced), default=0)
     for connections in (1, 4, 16):
-        if most * connections > MOST_FLOWS:
-            continue
-        found = []
-        for seed in range(SEEDS):
-            wiring = changed(tree.wiring, routing="ecmp", connections=connections, seed=seed)
-            found.append(_priced(load.prices, calls, tree_of(tree.cluster, wiring)))
-        mean = {axis: float(np.mean([each[axis] for each in found])) for axis in found[0]}
-        p95 = float(np.quantile([sum(each.values()) for each in found], 0.95))
-        yield WhatIf(f"ecmp x{connections}", f"hashed ways, {connections} per pair", mean, p95)
+        if most * connections <= MOST_FLOWS:
+            wirings = [changed(tree.wiring, routing="ecmp", connections=connections, seed=s) for s in range(SEEDS)]
+            loads = tuple(_hashed(load, tree, each) for each in wirings)
+            yield Variant(f"ecmp x{connections}", f"hashed ways, {connections} per pair", loads)
 
 
-def _thinner(load: StepLoad, calls: Sequence[Call], tree: Tree) -> Iterator[WhatIf]:
+def _hashed(load: StepLoad, tree: Tree, wiring: Wiring) -> Callable[[], StepLoad]:
+    return lambda: _again(load, tree_of(tree.cluster, wiring))()
+
+
+def _thinner(load: StepLoad, tree: Tree) -> Iterator[Variant]:
     for factor in (2.0, 4.0, 8.0):
         thin = np.where(tree.links.tier >= 2, tree.links.capacity / factor, tree.links.capacity)
         what = f"above the leaves, 1/{factor:g} of the bandwidth"
-        yield WhatIf(f"over {factor:g}:1", what, _priced(load.prices, calls, with_capacity(tree, thin)))
+        yield Variant(f"over {factor:g}:1", what, (_again(load, with_capacity(tree, thin)),))
+
+
+def collectives_s(variant: Variant, load: StepLoad) -> dict[str, float]:
+    """axis -> collectives of a step under the change, one after another and before any overlap."""
+    links, found = load.prices.fabric.links, dict.fromkeys(load.bytes, 0.0)
+    for p in load.priced:
+        outside = p.link >= 0 and links.level[p.link] > 0
+        grows = variant.slower(p.call) if outside else 1.0
+        found[p.call.axis] += p.share * p.call.times * (p.latency_s + grows * (p.seconds - p.latency_s))
+    return found

@@ -1,7 +1,8 @@
 """The other direction: the same job on many fabrics, and the cheapest on which it is nearly as fast as on the best.
 
-What a fabric costs is counted in port ends of 400 Gb/s per GPU: a cable between two switches has two, one between a
-card and its leaf has two as well. NVLink is not in that count: domains of different size are told apart, not weighed.
+Fabrics are compared in dollars for each GPU (cards, switch ports, optics, NVLink domain) and in port ends of 400 Gb/s.
+A policy that is best on one fabric may be bad on another, so the planner is asked again where fabrics differ most: on
+the fastest and on the thinnest of each NVLink domain; every fabric then takes the best of those and of the job's own.
 """
 
 from collections.abc import Iterator
@@ -15,16 +16,23 @@ from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import estimate, network_for
 from shardwise.estimate.mfu import conventions
 from shardwise.fabric.calls import Call, calls_of
+from shardwise.fabric.demand import demand_of
 from shardwise.fabric.orders import axis_orders
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices, Quotes
-from shardwise.fabric.step import step_load
-from shardwise.fabric.tree import Tree, tree_of
+from shardwise.fabric.prices import Bill, PartPrices, bill_of
+from shardwise.fabric.step import StepLoad, step_load
+from shardwise.fabric.tree import Tree
+from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
+from shardwise.search import scan
+from shardwise.simulate import simulate
+from shardwise.simulate.joint import joint_step
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.rules import legal
 from shardwise.spec.stack import Stack
 
 PORT = 400e9 / 8
@@ -39,10 +47,17 @@ class Candidate(Struct, frozen=True, kw_only=True):
     rails: str
     domain_gpus: int
     ports_per_gpu: float
+    usd_per_gpu: float
+    bill: Bill
+    policy: Policy
+    """the best of those tried on this fabric"""
     step_s: float
+    """closed form, and what collectives gain on the link graph, all of it waited for"""
     mfu: float
     below_best: float
     """share of the best MFU that is lost"""
+    joint_step_s: float | None = None
+    """by the joint loop, of those that are cheapest"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,18 @@ class Case:
     policy: Policy
     stack: Stack
     profile: Profile | None
+    prices: PartPrices
+    keep_policy: bool = False
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A policy on the 1:1 fabric of a domain and a card."""
+
+    policy: Policy
+    step_s: float
+    calls: list[Call]
+    collectives_s: float
 
 
 def fabrics_of(ask: Case) -> Iterator[Candidate]:
@@ -60,22 +87,22 @@ def fabrics_of(ask: Case) -> Iterator[Candidate]:
     flops = next(c for c in conventions(ask.model, ask.job.seq) if c.key == "full_square")
     peak = ask.cluster.gpu.peak(ask.job.precision.compute)
     for domain in _domains(ask):
+        policies = _policies(ask, domain)
         for card in CARDS:
             cluster = built(ask.cluster, card, 1.0, domain)
-            found = estimate(ask.model, cluster, ask.job, Policies.of([ask.policy]), ask.stack, every_stage=True,
-                             profile=ask.profile)  # fmt: skip
-            plain = float(found.times.step_s[0])
-            calls = calls_of(found.work)
-            best = _collectives(ask, cluster, Wiring(), calls)
-            for rails in _rails(cluster):
+            plans = [_planned(ask, cluster, policy) for policy in policies if _legal(ask, cluster, policy)]
+            for rails in _rails(cluster) if plans else ():
                 for thinner in THINNER if len(cluster.levels) > 2 else THINNER[:1]:
                     thin, wiring = built(ask.cluster, card, thinner, domain), Wiring(rails=rails)
-                    step = plain + max(_collectives(ask, thin, wiring, calls) - best, 0.0)
+                    steps = [(_step(ask, thin, wiring, plan), number) for number, plan in enumerate(plans)]
+                    step, best = min(steps)
                     rate = ask.job.step_tokens / step / ask.policy.gpus
+                    tree = tree_of(thin, wiring)
+                    bill = bill_of(tree, ask.prices)
                     yield Candidate(
                         card_bytes_per_s=card, oversubscription=thinner, rails=rails, domain_gpus=domain,
-                        ports_per_gpu=ports_per_gpu(tree_of(thin, wiring)), step_s=step,
-                        mfu=flops.utilization(rate, peak), below_best=0.0,
+                        ports_per_gpu=ports_per_gpu(tree), usd_per_gpu=bill.total, bill=bill,
+                        policy=plans[best].policy, step_s=step, mfu=flops.utilization(rate, peak), below_best=0.0,
                     )  # fmt: skip
 
 
@@ -83,16 +110,25 @@ def ranked(found: list[Candidate]) -> list[Candidate]:
     """The cheapest first, each with what it loses to the best."""
     best = max(each.mfu for each in found)
     rows = [replace(each, below_best=1.0 - each.mfu / best) for each in found]
-    return sorted(rows, key=lambda each: (each.ports_per_gpu, each.below_best))
+    return sorted(rows, key=lambda each: (each.usd_per_gpu, each.below_best))
 
 
 def cheapest(rows: list[Candidate], within: float) -> list[Candidate]:
-    """For each NVLink domain the first that loses no more than this share."""
+    """For each NVLink domain the first that loses no more than this share, the cheapest of all first."""
     chosen: dict[int, Candidate] = {}
     for each in rows:
         if each.below_best <= within:
             chosen.setdefault(each.domain_gpus, each)
     return list(chosen.values())
+
+
+def checked(ask: Case, each: Candidate) -> Candidate:
+    """With the step the joint loop gives on that fabric."""
+    cluster = built(ask.cluster, each.card_bytes_per_s, each.oversubscription, each.domain_gpus)
+    found = simulate(ask.model, cluster, ask.job, each.policy, ask.stack, profile=ask.profile)
+    loads = _loads(ask, cluster, Wiring(rails=each.rails), each.policy, calls_of(found.closed.work))
+    load = min(loads, key=lambda load: sum(load.communication_s().values()))
+    return replace(each, joint_step_s=joint_step(found, demand_of(load)).step_s)
 
 
 def built(cluster: Cluster, card: float, oversubscription: float, domain: int) -> Cluster:
@@ -116,19 +152,49 @@ def ports_per_gpu(tree: Tree) -> float:
 def _domains(ask: Case) -> list[int]:
     """The cluster's own, and half and double of it where tensor parallelism still fits inside."""
     own = ask.cluster.levels[0].degree
-    return [d for d in (own // 2, own, own * 2) if d >= max(ask.policy.tp, 2) and d < ask.policy.gpus]
+    least = max(ask.policy.tp, 2) if ask.keep_policy else 2
+    return [d for d in (own // 2, own, own * 2) if least <= d < ask.policy.gpus]
+
+
+def _policies(ask: Case, domain: int) -> list[Policy]:
+    """The job's own, and the planner's best where fabrics of this domain differ most."""
+    found = [ask.policy]
+    if ask.keep_policy:
+        return found
+    for card, thinner in ((CARDS[-1], THINNER[0]), (CARDS[0], THINNER[-1])):
+        cluster = built(ask.cluster, card, thinner, domain)
+        best = scan(ask.model, cluster, ask.job, ask.stack, top=1, profile=ask.profile).best
+        found += [each.policy for each in best if each.policy not in found]
+    return found
+
+
+def _legal(ask: Case, cluster: Cluster, policy: Policy) -> bool:
+    return bool(legal(ask.model, cluster, ask.job, Policies.of([policy]))[0])
+
+
+def _planned(ask: Case, cluster: Cluster, policy: Policy) -> _Plan:
+    found = estimate(ask.model, cluster, ask.job, Policies.of([policy]), ask.stack, every_stage=True,
+                     profile=ask.profile)  # fmt: skip
+    calls = calls_of(found.work)
+    return _Plan(policy, float(found.times.step_s[0]), calls, _collectives(ask, cluster, Wiring(), policy, calls))
+
+
+def _step(ask: Case, thin: Cluster, wiring: Wiring, plan: _Plan) -> float:
+    now = _collectives(ask, thin, wiring, plan.policy, plan.calls)
+    return plan.step_s + max(now - plan.collectives_s, 0.0)
 
 
 def _rails(cluster: Cluster) -> tuple[str, ...]:
     return ("optimised", "only") if cluster.levels[1].rails > 1 else ("none",)
 
 
-def _collectives(ask: Case, cluster: Cluster, wiring: Wiring, calls: list[Call]) -> float:
+def _collectives(ask: Case, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> float:
     """Seconds of a step's collectives under the best order of axes."""
+    return min(sum(load.communication_s().values()) for load in _loads(ask, cluster, wiring, policy, calls))
+
+
+def _loads(ask: Case, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> list[StepLoad]:
     tree, network = tree_of(cluster, wiring), network_for(cluster, ask.stack, ask.profile)
-    found = []
     quotes: Quotes = {}
-    for axes in axis_orders(ask.policy):
-        load = step_load(Prices(tree, network, seats_of(ask.policy, tree, order=axes), quotes), calls)
-        found.append(sum(load.communication_s().values()))
-    return min(found)
+    return [step_load(Prices(tree, network, seats_of(policy, tree, order=axes), quotes), calls)
+            for axes in axis_orders(policy)]  # fmt: skip

@@ -128,7 +128,8 @@ def _lines(tree: Tree, shares: Floats, rows: list[_Row], place: int, most: float
     y1, y2 = 40 + place * ROW + BOX, 40 + (place + 1) * ROW
     return [
         f'<line x1="{upper.x(b):.1f}" y1="{y1}" x2="{lower.x(a):.1f}" y2="{y2}" stroke="{colour(share / most)}" '
-        f'stroke-width="{0.6 + 1.8 * share / most:.1f}"><title>{share:.2%} of the step</title></line>'
+        f'stroke-width="{0.5 + 1.0 * share / most:.1f}" stroke-opacity="0.6">'
+        f"<title>{share:.2%} of the step</title></line>"
         for (a, b), share in sorted(worst.items(), key=lambda item: item[1])
     ]
 

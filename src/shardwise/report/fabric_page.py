@@ -17,12 +17,34 @@ section h2 { margin: 16px 0 8px; }
 """
 
 
+WORTH_SAYING = 1e-3
+"""share of the step below which sharing is not told"""
+
+
 def size_text(size: float) -> str:
     """Bytes for people: '12.3 GB'."""
     for unit, scale in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= scale:
             return f"{size / scale:.3g} {unit}"
     return f"{size:.0f} B"
+
+
+def step_words(report: FabricReport) -> str:
+    return (
+        f"{time_text(report.step_s)} at flow level, all traffic on the links at once; {time_text(report.unshared_s)} "
+        f"each kind alone, {time_text(report.simulated_s)} simulated, "
+        f"{time_text(report.closed_form_step_s)} closed form"
+    )
+
+
+def sharing_words(report: FabricReport) -> list[str]:
+    """What each kind of traffic loses to the others on the links, where it is worth saying."""
+    return [
+        f"{axis} loses {time_text(seconds)} of a step to {by}"
+        for axis, others in report.slowed_s.items()
+        for by, seconds in others.items()
+        if seconds >= WORTH_SAYING * report.step_s
+    ]
 
 
 def fabric_page(report: FabricReport, map_svg: str, extra: Sequence[tuple[str, str]] = (),
@@ -71,7 +93,7 @@ def _facts(report: FabricReport) -> str:
     facts = [
         ("policy", policy_text(report.policy)),
         ("fabric", ", ".join(f"{count:,} {name}" for name, count in report.switches.items())),
-        ("step", time_text(report.step_s)),
+        ("step", step_words(report)),
         ("collectives", f"{time_text(sum(report.communication_s.values()))} before overlap"),
         ("placement", f"{report.placement.axes}, {report.placement.deal}, rings by {report.placement.ring}"),
     ]
@@ -81,6 +103,7 @@ def _facts(report: FabricReport) -> str:
     if report.burst:
         facts.append(("burst", f"{size_text(report.burst.bytes)} of gradients per card, peak "
                                f"{report.burst.peak_share:.0%} of line rate"))  # fmt: skip
+    facts += [("sharing", words) for words in sharing_words(report)]
     return "<dl>" + "".join(f"<dt>{escape(n)}</dt><dd>{escape(v)}</dd>" for n, v in facts) + "</dl>"
 
 
@@ -102,10 +125,10 @@ def _calls(report: FabricReport) -> str:
 
 def _links(report: FabricReport) -> str:
     return html_table(
-        ["one of them", "tier", "carries", "links", "GB/s", "bytes in a step", "share of the step"],
+        ["one of them", "tier", "carries", "links", "GB/s", "bytes in a step", "share of the step", "peak"],
         [(link.name, link.tier, ", ".join(f"{a} {size_text(s)}" for a, s in link.axes_bytes.items()) or "nothing",
-          f"{link.count:,}", f"{link.bytes_per_s / 1e9:,.0f}", size_text(link.step_bytes), f"{link.share:.2%}")
-         for link in report.links[:40]], words=3,
+          f"{link.count:,}", f"{link.bytes_per_s / 1e9:,.0f}", size_text(link.step_bytes), f"{link.share:.2%}",
+          f"{link.peak_share:.0%}") for link in report.links[:40]], words=3,
     )  # fmt: skip
 
 

@@ -7,20 +7,18 @@ from shardwise.fabric.series import spread
 from shardwise.fabric.step import StepLoad
 from shardwise.report.fabric_report import Burst, Phase
 from shardwise.report.fabric_series import Series, coarse
-from shardwise.simulate.timeline import KINDS, LANES, Timeline
+from shardwise.simulate.joint import JointStep
+from shardwise.simulate.program import FORWARD, Program
 
 LINE_RATE = 0.8
 """share of a link's capacity from which it counts as full: what data reaches of line rate is about 0.85 to 0.97"""
 BURST = 0.005
 """share of the burst's bytes at either end that does not count as its start or end"""
-COMPUTES = (
-    ("forward", ("forward",), ("tp", "cp", "ep", "pp", "fsdp"), "products and attention"),
-    ("backward", ("backward", "input gradient", "weight gradient"), ("tp", "cp", "ep", "pp", "fsdp", "grad"),
-     "gradients of inputs and weights"),
-)  # fmt: skip
+INSIDE = ("tp", "cp", "ep", "pp", "fsdp")
+Spans = list[tuple[float, float]]
 
 
-def burst_of(load: StepLoad, series: Series, timeline: Timeline) -> Burst | None:
+def burst_of(load: StepLoad, series: Series, step_s: float) -> Burst | None:
     """When the busiest card sends gradients (and gathers parameters), where there are any."""
     lanes = [lane for lane in ("grad", "fsdp") if lane in series.lanes]
     shares = sum((series.lanes[lane] for lane in lanes), start=np.zeros(len(series.edges) - 1))
@@ -36,47 +34,47 @@ def burst_of(load: StepLoad, series: Series, timeline: Timeline) -> Burst | None
     return Burst(
         start_s=float(series.edges[first]), end_s=float(series.edges[min(last + 1, len(shares))]),
         bytes=float(shares.sum() * series.bin_s * capacity), peak_share=float(shares.max()),
-        mean_share=float(shares.sum() * series.bin_s / timeline.step_s),
+        mean_share=float(shares.sum() * series.bin_s / step_s),
         series=coarse(series.links[cards][low:high], 60), from_s=float(series.edges[low]),
         to_s=float(series.edges[high]),
     )  # fmt: skip
 
 
-def phases_of(load: StepLoad, series: Series, timeline: Timeline) -> tuple[Phase, ...]:
+def phases_of(load: StepLoad, series: Series, program: Program, step: JointStep) -> tuple[Phase, ...]:
     cards = series.means.get(1, series.means.get(0, np.zeros(len(series.edges) - 1)))
-    axes = {lane: {p.call.axis for p in load.priced if p.call.lane == lane} for lane in LANES}
+    ahead = program.kind == FORWARD
     rows = [
         Phase(phase="mini-batch load", gpu_s=0.0, gpu="copies tokens in; hidden", network_share=None,
               network="storage and PCIe; not on this fabric"),
     ]  # fmt: skip
-    for name, kinds, lanes, what in COMPUTES:
-        seconds, share = _during(timeline, kinds, "compute", series.edges, cards)
-        sent = sorted({axis for lane in lanes for axis in axes.get(lane, ())})
-        rows.append(Phase(phase=name, gpu_s=seconds, gpu=what, network_share=share, network=_words(share, sent)))
-    for name, lane, idle in (
-        ("gradient synchronisation", "grad", "overlapped with backward where it can be"),
-        ("parameter gather", "param", "waits, or runs the first forward"),
+    for name, chosen, lanes, what in (
+        ("forward", ahead, INSIDE, "products and attention"),
+        ("backward", ~ahead, (*INSIDE, "grad"), "gradients of inputs and weights"),
     ):
-        seconds, share = _during(timeline, ("reduce", "gather"), lane, series.edges, series.lanes.get(lane))
+        spans = list(zip(step.start[chosen].tolist(), step.end[chosen].tolist(), strict=True))
+        seconds, share = _during(spans, program.pp, series.edges, cards)
+        sent = sorted({p.call.axis for p in load.priced if p.call.lane in lanes})
+        rows.append(Phase(phase=name, gpu_s=seconds, gpu=what, network_share=share, network=_words(share, sent)))
+    for name, lane, idle, spans in (
+        ("gradient synchronisation", "grad", "overlapped with backward where it can be", list(step.reduced)),
+        ("parameter gather", "param", "waits, or runs the first forward", list(step.gathered)),
+    ):
+        seconds, share = _during(spans, program.pp, series.edges, series.lanes.get(lane))
         if seconds:
             ops = sorted({p.call.op.replace("_", "-") for p in load.priced if p.call.lane == lane})
             rows.append(Phase(phase=name, gpu_s=seconds, gpu=idle, network_share=share, network=_words(share, ops)))
-    seconds, share = _during(timeline, ("optimizer",), "compute", series.edges, cards)
+    seconds, share = _during([(step.synced_s, step.busy_s)], 1, series.edges, cards)
     rows.append(Phase(phase="weight update", gpu_s=seconds, gpu="optimizer, bound by memory", network_share=share,
                       network=_words(share, [])))  # fmt: skip
     return tuple(rows)
 
 
-def _during(
-    timeline: Timeline, kinds: tuple[str, ...], lane: str, edges: Floats, shares: Floats | None
-) -> tuple[float, float]:
+def _during(spans: Spans, ranks: int, edges: Floats, shares: Floats | None) -> tuple[float, float]:
     """(seconds of an average GPU, mean share of the cards' capacity meanwhile)."""
-    spans = timeline.spans
-    mine = np.isin(spans.kind, [KINDS.index(kind) for kind in kinds]) & spans.of(lane)
-    weight = (timeline.gpus / timeline.gpus.sum())[spans.rank[mine]]
-    length = (spans.end_s - spans.start_s)[mine]
-    seconds = float((length * weight).sum())
-    there = spread(spans.start_s[mine], spans.end_s[mine], length * weight, edges)
+    start, end = (np.array([span[side] for span in spans]) for side in (0, 1))
+    length = end - start
+    seconds = float(length.sum() / ranks)
+    there = spread(start, end, length, edges)
     if shares is None or not there.sum():
         return seconds, 0.0
     return seconds, float((there * shares).sum() / there.sum())

@@ -22,8 +22,8 @@ class LinkLoad(Struct, frozen=True, kw_only=True):
     axes_bytes: dict[str, float]
     share: float
     """of its capacity over the whole step"""
-    peak_share: float | None = None
-    """in its fullest moment, where it was watched"""
+    peak_share: float
+    """in its fullest moment"""
 
 
 class TierLoad(Struct, frozen=True, kw_only=True):
@@ -36,8 +36,6 @@ class TierLoad(Struct, frozen=True, kw_only=True):
     series: tuple[float, ...]
     """share of the busiest link's capacity in each equal part of the step"""
     mean_series: tuple[float, ...]
-    waiting_s: float
-    """of traffic that overlapping kinds ask the busiest link to carry beyond its capacity"""
 
 
 class CallLoad(Struct, frozen=True, kw_only=True):
@@ -47,8 +45,11 @@ class CallLoad(Struct, frozen=True, kw_only=True):
     ranks: int
     bytes: float
     times: float
+    """for an average GPU"""
     seconds: float
     """of one, on the link graph"""
+    least_s: float
+    """less than `seconds` where more flows differ than the event loop takes: the truth lies between"""
     closed_form_s: float
     bottleneck: str | None
 
@@ -115,7 +116,14 @@ class FabricReport(Struct, frozen=True, kw_only=True):
     fits: bool
     """into the GPUs' memory, by the closed form"""
     step_s: float
+    """at flow level: all traffic on the links at once"""
+    unshared_s: float
+    """the same with every kind of traffic alone on the links"""
+    simulated_s: float
     """the simulator's, with the closed form's network"""
+    closed_form_step_s: float
+    slowed_s: dict[str, dict[str, float]]
+    """axis -> axis that slows it -> seconds of its traffic an average rank loses by sharing links"""
     communication_s: dict[str, float]
     """by axis, on the link graph, before overlap"""
     closed_form_s: dict[str, float]

@@ -1,13 +1,14 @@
-"""Load of the busiest link of every tier, and of the tier as a whole, over one step."""
+"""Load of the busiest link of every tier, and of the tier as a whole, over one step of the joint loop."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.fabric.links import Floats
-from shardwise.fabric.series import spread
+from shardwise.fabric.demand import Demand
+from shardwise.fabric.links import Floats, Links, busy_seconds
 from shardwise.fabric.step import StepLoad
-from shardwise.simulate.timeline import KINDS, LANES, Timeline
+from shardwise.simulate.joint import JointStep
 
 BINS = 2400
 """parts of a step that are looked at: a burst of 1 % still fills 24"""
@@ -24,6 +25,8 @@ class Series:
     """tier -> share of all its links' capacity"""
     lanes: dict[str, Floats]
     """lane -> the busiest card's share of capacity"""
+    peaks: dict[int, float]
+    """link -> share of its capacity in its fullest moment"""
 
     @property
     def bin_s(self) -> float:
@@ -35,62 +38,58 @@ def coarse(values: Floats, parts: int = SHOWN) -> tuple[float, ...]:
     return tuple(round(float(part.max()), 4) for part in np.array_split(values, min(parts, len(values))))
 
 
-def series_of(load: StepLoad, timeline: Timeline, bins: int = BINS) -> Series:
-    """A lane's bytes are spread over its spans in the timeline; lanes that overlap add up, so a share above 1 means
-    that they ask for more than the link carries at that moment."""
-    links = load.prices.fabric.links
-    edges = np.linspace(0.0, timeline.step_s, bins + 1)
-    watched = {tier: link for tier in range(len(links.tiers)) if (link := load.busiest(tier)) >= 0}
-    place = np.full(len(links), -1, dtype=np.int64)
-    place[list(watched.values())] = np.arange(len(watched))
-    profiles = _profiles(timeline, edges, {p.call.lane for p in load.priced})
-    hot = _shares(load.by_stage(place, len(watched)), profiles, edges)
-    whole = _shares(load.by_stage(links.tier, len(links.tiers)), profiles, edges)
-    capacity = np.bincount(links.tier, weights=links.capacity, minlength=len(links.tiers))
-    zero = np.zeros(bins)
-    cards = _card_tier(load)
+def series_of(load: StepLoad, demand: Demand, step: JointStep, watched: Sequence[int] = (), bins: int = BINS) -> Series:
+    """`watched`: further links whose fullest moment is asked for."""
+    links, rows = load.prices.fabric.links, demand.shared.rows
+    edges = np.linspace(0.0, step.step_s, bins + 1)
+    busiest = {tier: link for tier in range(len(links.tiers)) if (link := load.busiest(tier)) >= 0}
+    chosen = list(dict.fromkeys([*busiest.values(), *watched]))
+    paces = _paces(demand, step)
+    capacity = _by_tier(links, links.capacity)
+    one = _table([busy_seconds(row.rate[chosen], links.capacity[chosen]) for row in rows], len(chosen))
+    whole = _table([busy_seconds(_by_tier(links, row.rate), capacity) for row in rows], len(capacity))
+    hot, mean = paces @ one, paces @ whole
+    place = {link: number for number, link in enumerate(chosen)}
+    over = _Binned(step, edges)
+    cards = min(1, len(links.tiers) - 1)
+    lanes = {}
+    if cards in busiest:
+        for lane in dict.fromkeys(row.lane for row in rows):
+            mine = np.array([row.lane == lane for row in rows])
+            lanes[lane] = over.of(paces[:, mine] @ one[mine, place[busiest[cards]]])
     return Series(
         edges=edges,
-        links={
-            tier: sum((table[i] for table in hot.values()), start=zero) / links.capacity[link]
-            for i, (tier, link) in enumerate(watched.items())
-        },
-        means={
-            tier: sum((table[tier] for table in whole.values()), start=zero) / capacity[tier]
-            for tier in range(len(links.tiers)) if capacity[tier] > 0
-        },
-        lanes={
-            lane: table[list(watched).index(cards)] / links.capacity[watched[cards]]
-            for lane, table in hot.items() if cards in watched
-        },
-    )  # fmt: skip
+        links={tier: over.of(hot[:, place[link]]) for tier, link in busiest.items()},
+        means={tier: over.of(mean[:, tier]) for tier in range(len(links.tiers)) if capacity[tier] > 0},
+        lanes=lanes,
+        peaks={link: float(hot[list(set(step.states)), number].max(initial=0.0)) for link, number in place.items()},
+    )
 
 
-def _card_tier(load: StepLoad) -> int:
-    """The tier of the network cards; inside one node the node's own links."""
-    return min(1, len(load.prices.fabric.links.tiers) - 1)
+def _by_tier(links: Links, values: Floats) -> Floats:
+    return np.bincount(links.tier, weights=values, minlength=len(links.tiers)).astype(np.float64)
 
 
-def _shares(tables: dict[str, Floats], profiles: dict[str, Floats], edges: Floats) -> dict[str, Floats]:
-    """lane -> places x bins, bytes/s."""
-    return {lane: table.T @ profiles[lane] / (edges[1] - edges[0]) for lane, table in tables.items()}
+def _table(rows: list[Floats], width: int) -> Floats:
+    return np.array(rows).reshape(len(rows), width)
 
 
-def _profiles(timeline: Timeline, edges: Floats, lanes: set[str]) -> dict[str, Floats]:
-    """lane -> stages x bins: which part of a stage's bytes goes in each part of the step."""
-    spans, stages = timeline.spans, int(timeline.stage.max()) + 1
-    even = np.full(len(edges) - 1, 1.0 / (len(edges) - 1))
-    found = {}
-    for lane in lanes:
-        rows = []
-        for stage in range(stages):
-            here = timeline.stage[spans.rank] == stage
-            mine = here & (spans.lane == LANES.index(lane))
-            if not mine.any():
-                # what the timeline counts into its tasks (ZeRO-2 reduces in every backward) happens while those run
-                mine = here & spans.of("compute") & (spans.kind == KINDS.index("backward"))
-            amount = np.where(spans.bytes[mine] > 0, spans.bytes[mine], (spans.end_s - spans.start_s)[mine])
-            sent = spread(spans.start_s[mine], spans.end_s[mine], amount, edges)
-            rows.append(sent / sent.sum() if sent.sum() > 0 else even)
-        found[lane] = np.stack(rows)
+def _paces(demand: Demand, step: JointStep) -> Floats:
+    """states x rows."""
+    found = np.zeros((len(step.kinds), len(demand.shared.rows)))
+    for number, active in enumerate(step.kinds):
+        for row, most in active:
+            found[number, row] += demand.shared.state(active).paces[row, most]
     return found
+
+
+class _Binned:
+    """What a state does, averaged over equal parts of the step."""
+
+    def __init__(self, step: JointStep, edges: Floats) -> None:
+        self.edges, self.states = edges, list(step.states)
+        self.moments = np.append(step.moments, max(step.step_s, float(step.moments[-1])))
+
+    def of(self, values: Floats) -> Floats:
+        done = np.concatenate([[0.0], np.cumsum(values[self.states] * np.diff(self.moments))])
+        return np.asarray(np.diff(np.interp(self.edges, self.moments, done)) / np.diff(self.edges))

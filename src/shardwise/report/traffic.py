@@ -14,6 +14,9 @@ def traffic_of(work: Work, cluster: Cluster, profile: Profile | None = None) -> 
     levels = [level.name for level in cluster.levels]
     network = network_for(cluster, work.stack, profile)
     sent = {axis: np.zeros(len(levels)) for axis in AXES}
+    stages = int(work.layout.policies.pp[0])
     for call in calls_of(work):
-        sent[call.axis] += call.times * network.traffic(call.op, call.bytes, call.size, call.stride)
+        each = network.traffic(call.op, call.bytes, call.size, call.stride)
+        # a call is of the GPUs of one stage
+        sent[call.axis] += call.times / stages * each
     return {axis: dict(zip(levels, map(float, each), strict=True)) for axis, each in sent.items()}

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.estimate.memory import memory_of
-from shardwise.estimate.messages import Piece, filled_share, messages, piecewise
 from shardwise.runtime.fake import fake_recordings
 from shardwise.runtime.parallel.comm import CONTROL
 from shardwise.runtime.parallel.world import etp_of
@@ -21,6 +20,7 @@ from shardwise.runtime.train.record import HOST, Recording, collected, memory_by
 from shardwise.runtime.train.task import Order, Task, checked
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
+from shardwise.work.messages import Piece, filled_share, messages, piecewise
 
 Key = tuple[int, str, str, str]
 """pipeline stage, axis, operation, phase"""

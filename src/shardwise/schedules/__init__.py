@@ -18,3 +18,10 @@ def used(codes: Ints) -> list[tuple[int, Schedule]]:
 def schedules() -> dict[str, Schedule]:
     found = plugins("shardwise.schedules", "SCHEDULE").values()
     return {s.name: s for s in found if isinstance(s, Schedule)}
+
+
+def held_pieces(name: str, pp: int, vpp: int) -> Ints:
+    """ranks x chunks: which piece of the model that is."""
+    schedule = schedules()[name]
+    chunks = 2 if schedule.both_ends else vpp
+    return np.array([[schedule.stage(r, c, pp, vpp) for c in range(chunks)] for r in range(pp)], dtype=np.int64)

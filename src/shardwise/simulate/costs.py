@@ -7,6 +7,7 @@ import numpy as np
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
+from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import activation_pieces, memory_of
 from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_seconds
 from shardwise.schedules import schedules
@@ -28,6 +29,8 @@ class Stream:
 
     seconds: tuple[Floats, Floats]
     bytes: tuple[Floats, Floats]
+    stops: Floats
+    """share of the seconds in which compute waits for it"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Costs:
     copy_bytes: Floats
     transfer_s: float
     transfer_bytes: float
+    transfer_overhead_s: float
+    """the part of `transfer_s` that is the host's"""
     exposed_transfer: float
     """share of a transfer that stops the sender"""
     reduce_s: Floats
@@ -107,6 +112,7 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         copy_bytes=copied,
         transfer_s=float(found.times.transfer_s[0]),
         transfer_bytes=float(transfer_bytes(work)[0]),
+        transfer_overhead_s=stack.transfer_overhead_s if _leaves_node(work, cluster, machine) else 0.0,
         exposed_transfer=1.0 - stack.hidden_share if policy.overlap_pp else 1.0,
         reduce_s=reduce[:, None] * share / (micro if each else 1.0),
         reduce_bytes=parameters * precision.grad_comm_bytes,
@@ -122,6 +128,10 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         other_s=stack.step_overhead_s,
         held=_held(work, policy, program, pieces),
     )
+
+
+def _leaves_node(work: Work, cluster: Cluster, machine: Machine) -> bool:
+    return bool((machine.strides["pp"] * work.layout.pp)[0] > cluster.levels[0].degree)
 
 
 def _per_piece(units: tuple[Unit, ...], name: str, pieces: Pieces) -> Floats:
@@ -156,20 +166,30 @@ def _streams(found: Estimate, pieces: Pieces) -> dict[str, Stream]:
         seconds = np.array([_seconds(unit, axis, 0.0) for unit in found.times.units])
         # repeated forwards count with the backward, in proportion to what each phase sends
         share = np.divide(sent[:, 0], sent.sum(axis=1), out=np.zeros(len(sent)), where=sent.sum(axis=1) > 0)
-        streams[axis] = _stream(pieces, (seconds * share, seconds * (1 - share)), (sent[:, 0], sent[:, 1]))
+        streams[axis] = _stream(
+            pieces, (seconds * share, seconds * (1 - share)), (sent[:, 0], sent[:, 1]), _hidden(found, axis)
+        )
     seconds = np.array([_seconds(unit, "fsdp", work.stack.overlap_slowdown) for unit in found.times.units])
     counts = (*work.counts.kinds, work.counts.embedding, work.counts.head_alone)
     held = np.array([float(c.dense_per_rank(work.layout)[0] + c.expert_per_rank(work.layout)[0]) for c in counts])
     held = held * (seconds > 0)
     precision = work.job.precision
     back = held * (precision.param_comm_bytes + precision.grad_comm_bytes)
-    streams["fsdp"] = _stream(pieces, (seconds / 3, seconds * 2 / 3), (held * precision.param_comm_bytes, back))
+    streams["fsdp"] = _stream(
+        pieces, (seconds / 3, seconds * 2 / 3), (held * precision.param_comm_bytes, back), _hidden(found, "fsdp")
+    )
     return {axis: stream for axis, stream in streams.items() if (stream.seconds[0] + stream.seconds[1]).any()}
 
 
-def _stream(pieces: Pieces, seconds: tuple[Floats, Floats], sent: tuple[Floats, Floats]) -> Stream:
+def _stream(pieces: Pieces, seconds: tuple[Floats, Floats], sent: tuple[Floats, Floats], hidden: Floats) -> Stream:
     counts = pieces.counts
-    return Stream((counts @ seconds[0], counts @ seconds[1]), (counts @ sent[0], counts @ sent[1]))
+    total = counts @ (seconds[0] + seconds[1])
+    stops = 1.0 - np.divide(counts @ hidden, total, out=np.zeros(len(total)), where=total > 0)
+    return Stream((counts @ seconds[0], counts @ seconds[1]), (counts @ sent[0], counts @ sent[1]), stops)
+
+
+def _hidden(found: Estimate, axis: str) -> Floats:
+    return np.array([float(np.asarray(unit.hidden.get(axis, 0.0)).reshape(-1)[0]) for unit in found.times.units])
 
 
 def _seconds(unit: Unit, axis: str, slowdown: float) -> float:

@@ -12,6 +12,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.parameters import stage_parameters
+from shardwise.work.pieces import piece_kinds
 from shardwise.work.stages import Stages
 
 
@@ -35,27 +36,11 @@ class Pieces:
 
 
 def pieces_of(model: Model, program: Program, rank_layers: Ints) -> Pieces:
-    """`rank_layers`: consecutive layers of each rank; its chunks share them evenly, the middle ones what is left."""
-    ends = np.cumsum(rank_layers)
-    pattern = np.array(model.pattern, dtype=np.int64)
-    kinds = np.zeros((program.stages, len(model.kinds)))
-    twice = program.stages < program.held.size
-    for rank, held in enumerate(program.held):
-        # where the model is there twice a rank's first chunk is its own part and the second its mirror's
-        mine = held[:1] if twice else held
-        low = int(ends[rank] - rank_layers[rank])
-        cuts = low + _even_cuts(int(rank_layers[rank]), len(mine))
-        for chunk, stage in enumerate(mine):
-            kinds[stage] = np.bincount(pattern[cuts[chunk] : cuts[chunk + 1]], minlength=len(model.kinds))
+    """`rank_layers`: consecutive layers of each rank."""
+    kinds = piece_kinds(model, program.held, rank_layers)
     first, last = np.zeros(program.stages), np.zeros(program.stages)
     first[0], last[-1] = 1.0, 1.0
     return Pieces(kinds=kinds, first=first, last=last)
-
-
-def _even_cuts(layers: int, parts: int) -> Ints:
-    base, extra = divmod(layers, parts)
-    index = np.arange(parts + 1)
-    return np.asarray(base * index + np.clip(index - (parts - extra) // 2, 0, extra))
 
 
 def rank_work(model: Model, job: Job, policy: Policy, stack: Stack, program: Program, pieces: Pieces) -> Work:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.schedules import schedules
+from shardwise.schedules import held_pieces, schedules
 from shardwise.simulate.engine import Ints, Tasks
 
 CODES = {"F": 0, "B": 1, "I": 2, "W": 3}
@@ -55,8 +55,7 @@ def program_of(name: str, pp: int, vpp: int, micro_batches: int) -> Program:
             f"--micro or a smaller --global-batch for at most {MOST_TASKS:,}"
         )
     orders = schedule.order(pp, vpp, micro_batches)
-    chunks = 2 if schedule.both_ends else vpp
-    held = np.array([[schedule.stage(r, c, pp, vpp) for c in range(chunks)] for r in range(pp)], dtype=np.int64)
+    held = held_pieces(name, pp, vpp)
     lengths = [len(order) for order in orders]
     actions = [action for order in orders for action in order]
     kind, batch, chunk, joined = (

@@ -145,7 +145,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     selective_kept: float = 1.0
     """selective recompute keeps this share of the tensors outside the attention core"""
     full_recompute_keeps_comm: bool = True
-    """recomputing a layer repeats its tensor-parallel collectives"""
+    """recomputing a layer repeats its collectives"""
 
     # memory
     gathered_inputs_saved: bool = False

@@ -12,7 +12,6 @@ from shardwise.cost.placement import level_members
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import Machine
-from shardwise.estimate.once import bucket_bytes
 from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.ranks import RankProblem, Traffic
 from shardwise.spec.cluster import Cluster
@@ -21,6 +20,7 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
+from shardwise.work.messages import bucket_bytes
 from shardwise.work.transfer import transfer_bytes
 
 ALGORITHM = {"all_to_all": "pairwise", "send": "send"}

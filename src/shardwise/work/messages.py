@@ -1,7 +1,7 @@
 """Every message one rank sends in a step: the work's collectives, transfers between stages, and data parallelism.
 
-Held against the runtime's own recording, message by message. A piece is one of the pp x vpp parts of the model; the
-work has one stage per piece (`piecewise`).
+Held against the runtime's own recording, message by message, and what the fabric lays on its links. A piece is one of
+the pp x vpp parts of the model; the work has one stage per piece (`piecewise`).
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,13 @@ from math import ceil
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors
+from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
+from shardwise.work.layout import Numbers
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import filled_shards, on_first_rank, rows_and_width
 from shardwise.work.transfer import transfer_bytes
@@ -33,6 +34,13 @@ class Sent:
     """forward, backward, recompute, or step: once, after the last backward"""
     bytes: float
     count: float
+    group: str = ""
+    """who takes part, where it is not the axis: dp_cp or edp (replicas of dense or expert parameters), ends (the first
+    and the last stage)"""
+    part: str = "whole"
+    """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
+    size: int = 0
+    """ranks of that part, where it is not the whole axis"""
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Piece:
     """One part of the model on a rank, and how it meets the others."""
 
     index: int
-    recomputed: int
+    recomputed: float
     """layers whose forward is repeated"""
     sends_on: bool
     """the next piece is on another rank"""
@@ -72,22 +80,34 @@ def _micro(work: Work, piece: Piece) -> float:
     return _one(work.layout.micro_batches) / (2.0 if piece.mirrored else 1.0)
 
 
+def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers) -> Numbers:
+    """One message of a long buffer."""
+    bucket = stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes
+    return np.minimum(bytes_, np.maximum(bucket, stack.bucket_bytes_per_rank * size))
+
+
 def _one(value: object) -> float:
     return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])
 
 
 def _inside(work: Work, piece: Piece) -> list[Sent]:
-    """Collectives of the layers and ends, in every micro-batch."""
+    """Collectives of the layers and ends, in every micro-batch; every extra prediction layer runs one more layer, its
+    projection and the head once more, on the last piece."""
     stages, at, micro = work.stages, piece.index, _micro(work, piece)
     held = [float(kind[0, at]) for kind in stages.kinds]
     layers = max(sum(held), 1.0)
-    full = work.layout.policies.recompute[0] == 2
+    again = min(piece.recomputed / layers, 1.0) if work.layout.policies.recompute[0] == 2 else 0.0
+    last = float(stages.last[0, at])
+    extra = last * work.model.mtp_layers
+    if extra:
+        held[work.model.pattern[-1]] += extra
     found = []
     for part, count in zip(work.kinds, held, strict=True):
-        again = piece.recomputed * count / layers if full else 0.0
-        found += _of(part, count * micro, again * micro)
+        found += _of(part, count * micro, again * count * micro)
     found += _of(work.embedding, float(stages.first[0, at]) * micro, 0.0)
-    return found + _of(work.head, float(stages.last[0, at]) * micro, 0.0)
+    if work.mtp is not None:
+        found += _of(work.mtp, extra * micro, 0.0)
+    return found + _of(work.head, (last + extra) * micro, 0.0)
 
 
 def _of(part: LayerWork, times: float, again: float) -> list[Sent]:
@@ -106,8 +126,37 @@ def _between(work: Work, piece: Piece) -> list[Sent]:
     return [Sent("pp", "send", phase, message, micro) for phase, goes in ways if goes]
 
 
+@dataclass(frozen=True)
+class _Replicas:
+    """Ranks that hold the same parameters, and how many of them share one copy of what ZeRO cuts."""
+
+    group: str
+    ranks: int
+    shard: int
+
+    def whole(self, op: str, phase: str, bytes_: float, count: float) -> Sent:
+        return Sent("dp", op, phase, bytes_, count, self.group, "whole", self.ranks)
+
+    def sharded(self, op: str, phase: str, bytes_: float, count: float) -> Sent:
+        part = "shard" if self.shard < self.ranks else "whole"
+        return Sent("dp", op, phase, bytes_, count, self.group, part, self.shard)
+
+    def across(self, work: Work, own: float, phase: str, count: float) -> list[Sent]:
+        """Copies of each share of `own` elements add theirs up."""
+        copies, grads = self.ranks // self.shard, own * work.job.precision.grad_comm_bytes
+        return [Sent("dp", "all_reduce", phase, grads, count, self.group, "replicas", copies)] if copies > 1 else []
+
+
+def _dense(work: Work) -> _Replicas:
+    return _Replicas("dp_cp", int(_one(work.layout.grad_ranks)), int(_one(work.layout.shard)))
+
+
+def _expert(work: Work) -> _Replicas:
+    return _Replicas("edp", int(_one(work.layout.expert_ranks)), int(_one(work.layout.expert_shard)))
+
+
 def _synchronised(work: Work, piece: Piece, staged: bool) -> list[Sent]:
-    layout, zero = work.layout, _zero(work)
+    zero = _zero(work)
     tensors = [(tensor, number) for part, number in _units(work, piece) for tensor in part]
     # a table on both ends is a buffer of its own with ZeRO 2: the other end's is cut into the same shares
     apart = zero == 2 and _tied_apart(work, piece)
@@ -115,16 +164,9 @@ def _synchronised(work: Work, piece: Piece, staged: bool) -> list[Sent]:
     dense = sum(n * _own(work, piece, t) for t, n in tensors if t.split != "expert") - table
     expert = sum(n * _own(work, piece, t) for t, n in tensors if t.split == "expert")
     found = []
-    for own, ranks, shard in (
-        (dense, _one(layout.grad_ranks), _one(layout.shard)),
-        (table, _one(layout.grad_ranks), _one(layout.shard)),
-        (expert, _one(layout.expert_ranks), _one(layout.expert_shard)),
-    ):
-        if own and ranks > 1:
-            replicas = ranks / shard
-            found += (
-                _replicas(work, own, replicas, "step", 1.0) if zero == 3 else _reduced(work, piece, own, ranks, shard)
-            )
+    for own, mine in ((dense, _dense(work)), (table, _dense(work)), (expert, _expert(work))):
+        if own and mine.ranks > 1:
+            found += mine.across(work, own, "step", 1.0) if zero == 3 else _reduced(work, piece, own, mine)
     return found + (_gathered_units(work, piece, staged) if zero == 3 else [])
 
 
@@ -133,47 +175,41 @@ def _zero(work: Work) -> int:
     return int(work.layout.policies.zero[0]) if _one(work.layout.grad_ranks) > 1 else 0
 
 
-def _reduced(work: Work, piece: Piece, parameters: float, ranks: float, shard: float) -> list[Sent]:
+def _reduced(work: Work, piece: Piece, parameters: float, mine: _Replicas) -> list[Sent]:
     """ZeRO 0, 1 and 2: a long buffer in messages; 2 keeps shares of the sum and so reduces in every micro-batch."""
     precision, zero = work.job.precision, _zero(work)
-    if zero == 0 or shard == 1:
-        return _cut(work, "all_reduce", "backward", parameters * precision.grad_comm_bytes, ranks, 1.0)
+    if zero == 0 or mine.shard == 1:
+        return [_cut(work, mine.whole("all_reduce", "backward", parameters * precision.grad_comm_bytes, 1.0))]
     often = _micro(work, piece) if zero == 2 else 1.0
     # every rank's share is as long as the others', so the buffer is filled up
-    parameters = ceil(parameters / shard) * shard
-    grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
+    share = ceil(parameters / mine.shard)
+    grads, params = (share * mine.shard * each for each in (precision.grad_comm_bytes, precision.param_comm_bytes))
     return [
-        *_cut(work, "reduce_scatter", "backward", grads, shard, often),
-        *_replicas(work, parameters / shard, ranks / shard, "backward", often),
-        *_cut(work, "all_gather", "step", params, shard, 1.0),
+        _cut(work, mine.sharded("reduce_scatter", "backward", grads, often)),
+        *mine.across(work, share, "backward", often),
+        _cut(work, mine.sharded("all_gather", "step", params, 1.0)),
     ]
 
 
-def _cut(work: Work, op: str, phase: str, bytes_: float, size: float, times: float) -> list[Sent]:
-    message = max(work.stack.bucket_bytes, work.stack.bucket_bytes_per_rank * size)
-    number = ceil(bytes_ / message)
-    return [Sent("dp", op, phase, bytes_ / number, number * times)]
-
-
-def _replicas(work: Work, own: float, replicas: float, phase: str, times: float) -> list[Sent]:
-    """Copies of each share add theirs up."""
-    grads = own * work.job.precision.grad_comm_bytes
-    return [Sent("dp", "all_reduce", phase, grads, times)] if replicas > 1 else []
+def _cut(work: Work, whole: Sent) -> Sent:
+    message = bucket_bytes(work.stack, whole.op, np.array(whole.bytes), np.array(float(whole.size)))
+    number = ceil(whole.bytes / _one(message))
+    return Sent(whole.axis, whole.op, whole.phase, whole.bytes / number, number * whole.count, whole.group, whole.part,
+                whole.size)  # fmt: skip
 
 
 def _gathered_units(work: Work, piece: Piece, staged: bool) -> list[Sent]:
     """ZeRO 3: embedding, layers, experts and head are gathered and reduced one by one, every tensor filled up."""
-    layout, precision, micro = work.layout, work.job.precision, _micro(work, piece)
-    shards = _one(layout.shard), _one(layout.expert_shard)
+    precision, micro = work.job.precision, _micro(work, piece)
     found = []
     for tensors, number in _units(work, piece):
-        for own, shard in zip(filled_shards(tensors, layout), shards, strict=True):
-            parameters = _one(own) * shard
-            if parameters and shard > 1:
+        for own, mine in zip(filled_shards(tensors, work.layout), (_dense(work), _expert(work)), strict=True):
+            parameters = _one(own) * mine.shard
+            if parameters and mine.shard > 1 and number:
                 gathered, reduced = (parameters * b for b in (precision.param_comm_bytes, precision.grad_comm_bytes))
                 phases = (("forward", 1.0),) if staged else (("forward", micro), ("backward", micro))
-                found += [Sent("dp", "all_gather", phase, gathered, times * number) for phase, times in phases]
-                found.append(Sent("dp", "reduce_scatter", "backward", reduced, (1.0 if staged else micro) * number))
+                found += [mine.sharded("all_gather", phase, gathered, times * number) for phase, times in phases]
+                found.append(mine.sharded("reduce_scatter", "backward", reduced, (1.0 if staged else micro) * number))
     return found
 
 
@@ -185,6 +221,8 @@ def _units(work: Work, piece: Piece) -> list[tuple[tuple[Tensor, ...], float]]:
     if work.stack.embedding == "broadcast":
         embedding = tuple(t for t in on_first_rank(embedding) if t.split != "first" or piece.first_of_tp)
     first, last = _ends(work, piece)
+    if last and model.mtp_layers:
+        found.append((mtp_tensors(model), 1.0))
     if first and last and model.tied:
         # a table that both ends use lies in one unit around them
         return [*found, (embedding + head, 1.0)]
@@ -213,7 +251,7 @@ def _shared(work: Work, piece: Piece) -> list[Sent]:
         if zero == 2:
             # the table's shares are summed when the step's last micro-batch is reduced
             table = ceil(table / _one(layout.shard))
-        found.append(Sent("pp", "all_reduce", "step", element * table, 1.0))
+        found.append(Sent("pp", "all_reduce", "step", element * table, 1.0, "ends", "whole", 2))
     if piece.mirrored:
         found.append(Sent("pp", "all_reduce", "step", element * _reduced_elements(work, piece), 1.0))
     return found

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
-from shardwise.estimate.messages import Piece, Sent, messages, piecewise
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.policy import Policy
 from shardwise.spec.stack import stack_of
+from shardwise.work.messages import Piece, Sent, messages, piecewise
 
 SEQ, BATCH = 64, 8
 MODEL = model_from_shape("m", 4, 64, 8, 4, 192, True, 256, tied=False)
