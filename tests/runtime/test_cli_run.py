@@ -74,6 +74,15 @@ def test_verify_refuses(tiny, capsys, words, told) -> None:
     assert told in capsys.readouterr().err
 
 
+def test_a_world_with_nothing_else_said(capsys) -> None:
+    assert main(["verify"]) == 2
+    assert "--world N --fake" in capsys.readouterr().err
+    code, found = answer(capsys, "verify", "--world", "1024", "--fake")
+    assert code == 0
+    assert found["model"] == "llama-3-8b"
+    assert found["notes"][0].startswith("no plan was named: llama-3-8b, dp 128, tp 8")
+
+
 def test_other_cuts_are_predicted(tiny, capsys) -> None:
     cuts = ("--embedding", "broadcast", "--attention-split", "gather-qk")
     code, found = answer(capsys, "verify", tiny, "--on", "2xh100", "--tp", "2", *cuts, *JOB)
