@@ -50,6 +50,46 @@ def test_verify_prints_at_80_columns(tiny, capsys, monkeypatch) -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_a_world_of_a_thousand(tiny, capsys) -> None:
+    words = ("verify", tiny, "--world", "1024", "--tp", "2", "--zero", "3", "--seq", "16", "--global-batch", "512")
+    code, found = answer(capsys, *words, "--shard-group", "16", "--fake", "--rank", "7", "--rank", "1023")
+    assert code == 0
+    assert found["holds"]
+    assert found["ranks"] == 1024
+    assert found["predicted_for"] == "dgx-h100:1024"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--on", "2xh100", "--tp", "2", "--world", "4"], "world: 4 ranks, the policy has 2"),
+        (["--on", "2xh100", "--tp", "2", "--rank", "0"], "leave --rank away"),
+        (["--world", "0", "--fake"], "world: 0 is out of range"),
+        (["--world", "8", "--fake", "--rank", "8"], "write 0 to 7"),
+        (["--on", "2xh100", "--tp", "2", "--embedding", "vocabulary"], "did you mean 'vocab'"),
+    ],
+)
+def test_verify_refuses(tiny, capsys, words, told) -> None:
+    assert main(["verify", tiny, "--seq", "16", "--global-batch", "8", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_world_with_nothing_else_said(capsys) -> None:
+    assert main(["verify"]) == 2
+    assert "--world N --fake" in capsys.readouterr().err
+    code, found = answer(capsys, "verify", "--world", "1024", "--fake")
+    assert code == 0
+    assert found["model"] == "llama-3-8b"
+    assert found["notes"][0].startswith("no plan was named: llama-3-8b, dp 128, tp 8")
+
+
+def test_other_cuts_are_predicted(tiny, capsys) -> None:
+    cuts = ("--embedding", "broadcast", "--attention-split", "gather-qk")
+    code, found = answer(capsys, "verify", tiny, "--on", "2xh100", "--tp", "2", *cuts, *JOB)
+    assert code == 0
+    assert "broadcast" in {row["op"] for row in found["messages"]}
+
+
 def test_verify_writes_a_trace(tiny, tmp_path, capsys) -> None:
     trace = tmp_path / "trace.json"
     assert main(["verify", tiny, "--on", "1xh100", *JOB, "--trace", str(trace)]) == 0

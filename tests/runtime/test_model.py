@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from msgspec.structs import replace  # noqa: E402
-from training import BATCH, GPT, LLAMA, MODELS, MOE, SEQ, batch_for, task_of  # noqa: E402
+from training import BATCH, GPT, LLAMA, MODELS, MOE, SEQ, batch_for, shaped, task_of  # noqa: E402
 
 from shardwise.arch import model_names, model_of  # noqa: E402
 from shardwise.arch.tensors import parameters  # noqa: E402
@@ -132,10 +132,11 @@ def test_capacity_drops_copies() -> None:
 @pytest.mark.parametrize(
     ("model", "policy", "word"),
     [
-        (LLAMA, Policy(tp=8), "key/value heads"),
-        (GPT, Policy(pp=2, zero=2), "tied"),
-        (LLAMA, Policy(offload="optimizer"), "offload"),
-        (MOE, Policy(dp=4, zero=3, shard_group=2), "shard-group"),
+        (shaped("three", heads=12, hidden=48, kv_heads=3), Policy(tp=2), "key/value heads"),
+        (LLAMA, Policy(tp=16), "16 does not divide 8 heads"),
+        (LLAMA, Policy(offload="activations"), "offload"),
+        (MOE, Policy(dp=6, zero=3, shard_group=4), "shard-group"),
+        (MOE, Policy(tp=2, sp=False), "sp"),
         (model_of("deepseek-v3"), Policy(), "model"),
     ],
 )
@@ -145,5 +146,19 @@ def test_refuses_with_the_field(model: Model, policy: Policy, word: str) -> None
 
 
 def test_batches_are_the_models() -> None:
-    assert {m.vocab for m in MODELS.values()} == {128}
+    assert min(m.vocab for m in MODELS.values()) == 128
     assert BATCH % 4 == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "policy", "cuts", "word"),
+    [
+        (LLAMA, Policy(cp=3), {"across": "ulysses"}, "across"),
+        (GPT, Policy(tp=2), {"embedding": "broadcast"}, "embedding"),
+        (MODELS["mqa"], Policy(tp=2), {"attention_split": "gather-qk"}, "attention-split"),
+        (MODELS["mla"], Policy(tp=2), {"attention_split": "gather-qk"}, "latent"),
+    ],
+)
+def test_cuts_that_do_not_go_together(model: Model, policy: Policy, cuts: dict, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        checked(task_of(model, policy, cuts=cuts))

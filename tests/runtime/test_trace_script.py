@@ -9,7 +9,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from shardwise.arch import model_from_shape  # noqa: E402
-from shardwise.work.messages import Piece, messages, piecewise  # noqa: E402
 from shardwise.runtime.trace.capture import ran, traced  # noqa: E402
 from shardwise.runtime.trace.events import Attention, Captured, Product  # noqa: E402
 from shardwise.runtime.trace.result import result_of  # noqa: E402
@@ -17,6 +16,7 @@ from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 from shardwise.spec.stack import stack_of  # noqa: E402
+from shardwise.work.messages import Piece, messages, piecewise  # noqa: E402
 from terminal import narrow_terminal, refused, shown  # noqa: E402, F401
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -17,8 +17,9 @@ WHOLE = "the whole step by the clock"
 
 def verify_on_device(found: Asked, order: Any, rank: int | None, fake: bool, json: bool) -> bool:
     """Whether time and memory are as predicted; prints both."""
-    from shardwise.runtime.device import measured_on_device
+    from shardwise.runtime.device import measured_on_device, needs_gpu
 
+    needs_gpu(found.policy, fake)
     expected = own_work(found.model, found.cluster, found.job, found.policy, found.stack, found.profile)
     where = (expected.rank if rank is None else rank) if fake else None
     measured = measured_on_device(order, STEPS, rank=where)

@@ -22,6 +22,7 @@ from shardwise.runtime.fake import fake_world
 from shardwise.runtime.parallel.comm import Comm
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.task import Order
+from shardwise.spec.policy import Policy
 
 WARM_UP = 3
 ARRIVES = ("received", "passed_on", "scattered", "start_scatter")
@@ -41,6 +42,15 @@ class OnDevice(Struct, frozen=True, kw_only=True):
     peak_bytes: int
     """most that was allocated at once"""
     reserved_bytes: int
+
+
+def needs_gpu(policy: Policy, fake: bool) -> None:
+    if not torch.cuda.is_available():
+        raise ValueError("device: this machine has no CUDA device; write --device cpu")
+    if policy.gpus > 1 and not fake:
+        raise ValueError(
+            f"device: one GPU is measured, the policy has {policy.gpus:,} ranks; write --fake for one of them"
+        )
 
 
 def measured_on_device(order: Order, steps: int, *, rank: int | None = None) -> OnDevice:
