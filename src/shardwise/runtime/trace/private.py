@@ -1,6 +1,6 @@
 """What tracing needs of torch beyond its public interface: all of it is here, and a test tries each piece.
 
-Tried with torch 2.13; names that moved since 2.11 are looked up in both places.
+Tried with torch 2.11 and 2.13; names that moved between them are looked up in both places.
 """
 
 import inspect
