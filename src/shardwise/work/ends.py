@@ -14,8 +14,9 @@ def embedding_work(model: Model, layout: Layout, precision: Precision) -> LayerW
     if model.inputs == "features":
         gemm = Gemm("input", tokens, model.hidden / layout.tp, model.input_width)
         saved = (Saved("input", precision.act_bytes * tokens * model.input_width, "never"),)
-        width = element_bytes(precision) * tokens * model.hidden
-        joined = Collective("input all-gather", "all_gather", "tp", width, (layout.tp > 1) * 1.0, "forward")
+        whole = element_bytes(precision) * tokens * model.hidden
+        cut = (layout.tp > 1).astype(np.float64)
+        joined = Collective("input all-gather", "all_gather", "tp", whole, cut, "forward")
         return LayerWork(gemms=(gemm,), saved=saved, collectives=(joined,))
     full = element_bytes(precision) * tokens * model.hidden
     on = (layout.tp > 1).astype(np.float64)
