@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from training import Trained, assembled, gradient_pieces  # noqa: E402
 
 from shardwise.arch import model_from_config, model_of  # noqa: E402
+from shardwise.arch.tensors import parameters  # noqa: E402
 from shardwise.cli import main  # noqa: E402
 from shardwise.runtime.data.digits import Drawn, drawn_classes, examples_of  # noqa: E402
 from shardwise.runtime.train.engine import Engine  # noqa: E402
@@ -91,6 +92,8 @@ def test_every_layout_trains_as_one_process(tried) -> None:
         assert whole.keys() == expected.keys()
         for key, gradient in expected.items():
             assert np.abs(whole[key] - gradient).max() <= 1e-5, (case, key)
+            assert np.abs(gradient).max() > 0, f"{key} never entered the loss"
+        assert sum(gradient.size for gradient in expected.values()) == parameters(task.model)
 
 
 def test_prediction_holds(tried) -> None:
