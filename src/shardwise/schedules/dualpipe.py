@@ -7,11 +7,9 @@ F + B and F = I = W: two thirds of a micro-batch for each of pp/2-1. Peak memory
 parameters twice.
 """
 
-from typing import Any
-
 import numpy as np
 
-from shardwise.schedules._contract import Action, Corners, Orders, Schedule
+from shardwise.schedules._contract import Action, Orders, Schedule
 from shardwise.schedules.dualpipe_v import corners, rank_order
 
 
@@ -30,12 +28,6 @@ def _directed(piece: Action, up: int, half: int) -> Action:
     return piece._replace(micro_batch=piece.micro_batch + half * up, chunk=up)
 
 
-def _corners(stage: Any, pp: Any, _vpp: Any, _micro_batches: Any) -> Corners:
-    """The two ranks in the middle put off most; every rank is taken for one of them where that decides."""
-    full, filling, _ = corners(np.minimum(stage, pp - 1 - stage), pp / 2, 1)
-    return full, filling, (0.0 * stage, pp / 2 + 0.0 * stage)
-
-
 SCHEDULE = Schedule(
     name="dualpipe",
     summary="micro-batches enter at both ends of a model held twice; forwards paired with backwards",
@@ -44,6 +36,6 @@ SCHEDULE = Schedule(
     order=_order,
     stage=lambda rank, chunk, pp, _vpp: pp - 1 - rank if chunk else rank,
     splits_backward=True,
-    corners=_corners,
+    corners=lambda stage, pp, _vpp, _micro_batches: corners(np.minimum(stage, pp - 1 - stage), pp / 2, 1),
     both_ends=True,
 )

@@ -5,22 +5,14 @@ matrix by rows. With sequence parallelism norms and residuals hold 1/tp of the t
 all-gather plus a reduce-scatter (arXiv:2205.05198).
 """
 
-from typing import Literal
-
 import numpy as np
 
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
 from shardwise.spec.stack import Stack
+from shardwise.work.across import attention_across, gathered_queries
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
-
-PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
-GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduce_scatter"]], ...] = (
-    ("forward", "all_gather"),
-    ("backward", "reduce_scatter"),
-)
-"""what is gathered in the forward has its gradient summed and scattered"""
 
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
@@ -33,9 +25,9 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(_core(model, attention, layout, seq, element))
         inputs = _latent_inputs(model, attention) if attention.latent else None
         parts.append(_split_collectives(model, layout, stack, "attention", element, inputs))
-        parts.append(_across(attention, layout, element, stack))
+        parts.append(attention_across(attention, layout, element, stack))
         if stack.attention_split == "gather-qk":
-            parts.append(_gathered_queries(attention, layout, element))
+            parts.append(gathered_queries(attention, layout, element))
     if layer.feed_forward is not None:
         parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
         parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
@@ -233,54 +225,6 @@ def _split_collectives(
             Collective(f"{part} all-gather", "all_gather", "tp", wide, again, "backward"),
         ]
     return LayerWork(collectives=tuple(found))
-
-
-def _across(attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
-    """What attention sends over context-parallel ranks, and keeps for it."""
-    token = element * layout.tokens
-    kv_heads = np.maximum(attention.kv_heads / layout.tp, 1.0)
-    keys, values = token * kv_heads * attention.head_dim, token * kv_heads * attention.value_dim
-    on = (layout.cp > 1).astype(np.float64)
-    if stack.across == "ulysses":
-        heads = attention.heads / layout.tp
-        queries, out = token * heads * attention.head_dim, token * heads * attention.value_dim
-        return LayerWork(
-            collectives=tuple(
-                Collective("heads for sequence", "all_to_all", "cp", size, on, phase)
-                for phase in PHASES
-                for size in (queries, keys, values, out)
-            ),
-            saved=(Saved("output of other places", on * out),),
-        )
-    if stack.across == "gather":
-        return LayerWork(
-            collectives=tuple(
-                Collective("keys and values", op, "cp", layout.cp * size, on, phase)
-                for phase, op in GATHER
-                for size in (keys, values)
-            ),
-            saved=(Saved("keys and values of other places", (layout.cp - 1.0) * (keys + values)),),
-        )
-    # backward passes their gradients too
-    return LayerWork(
-        collectives=(
-            Collective("key/value ring", "send", "cp", keys + values, layout.cp - 1.0, "forward"),
-            Collective("key/value ring", "send", "cp", 2.0 * (keys + values), layout.cp - 1.0, "backward"),
-        )
-    )
-
-
-def _gathered_queries(attention: Attention, layout: Layout, element: float) -> LayerWork:
-    """Every tensor-parallel rank gets all queries and keys; only the values stay where they were made."""
-    whole = element * layout.tokens * attention.head_dim
-    on = (layout.tp > 1).astype(np.float64)
-    return LayerWork(
-        collectives=tuple(
-            Collective("queries and keys", op, "tp", whole * heads, on, phase)
-            for phase, op in GATHER
-            for heads in (attention.heads, attention.kv_heads)
-        )
-    )
 
 
 def _feed_forward(

@@ -1,0 +1,65 @@
+"""What attention sends over context- and tensor-parallel ranks besides the inputs and outputs of its products."""
+
+from typing import Literal
+
+import numpy as np
+
+from shardwise.spec.model import Attention
+from shardwise.spec.stack import Stack
+from shardwise.work.layout import Layout
+from shardwise.work.ops import Collective, LayerWork, Saved
+
+PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
+GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduce_scatter"]], ...] = (
+    ("forward", "all_gather"),
+    ("backward", "reduce_scatter"),
+)
+"""what is gathered in the forward has its gradient summed and scattered"""
+
+
+def attention_across(attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
+    """What attention sends over context-parallel ranks, and keeps for it."""
+    token = element * layout.tokens
+    kv_heads = np.maximum(attention.kv_heads / layout.tp, 1.0)
+    keys, values = token * kv_heads * attention.head_dim, token * kv_heads * attention.value_dim
+    on = (layout.cp > 1).astype(np.float64)
+    if stack.across == "ulysses":
+        heads = attention.heads / layout.tp
+        queries, out = token * heads * attention.head_dim, token * heads * attention.value_dim
+        return LayerWork(
+            collectives=tuple(
+                Collective("heads for sequence", "all_to_all", "cp", size, on, phase)
+                for phase in PHASES
+                for size in (queries, keys, values, out)
+            ),
+            saved=(Saved("output of other places", on * out),),
+        )
+    if stack.across == "gather":
+        return LayerWork(
+            collectives=tuple(
+                Collective("keys and values", op, "cp", layout.cp * size, on, phase)
+                for phase, op in GATHER
+                for size in (keys, values)
+            ),
+            saved=(Saved("keys and values of other places", (layout.cp - 1.0) * (keys + values)),),
+        )
+    # backward passes their gradients too
+    return LayerWork(
+        collectives=(
+            Collective("key/value ring", "send", "cp", keys + values, layout.cp - 1.0, "forward"),
+            Collective("key/value ring", "send", "cp", 2.0 * (keys + values), layout.cp - 1.0, "backward"),
+        )
+    )
+
+
+def gathered_queries(attention: Attention, layout: Layout, element: float) -> LayerWork:
+    """Every tensor-parallel rank gets all queries and keys; only the values stay where they were made."""
+    whole = element * layout.tokens * attention.head_dim
+    on = (layout.tp > 1).astype(np.float64)
+    return LayerWork(
+        collectives=tuple(
+            Collective("queries and keys", op, "tp", whole * heads, on, phase)
+            for phase, op in GATHER
+            for heads in (attention.heads, attention.kv_heads)
+        )
+    )
