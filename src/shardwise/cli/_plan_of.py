@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.cli._flags import Asked, Flags, asked
+from shardwise.cli._synced import SyncName, sync_verdict, with_sync
 from shardwise.cost.profile import Profile
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
@@ -35,6 +36,7 @@ class RunFlags(Flags):
     precision: Annotated[str, Parameter(help="fp32, or with --zero 3 fsdp-mixed-reduce32, fsdp-mixed.")] = "fp32"
     model: Annotated[str | None, Parameter(help="The model of a plan file made for a config.json.")] = None
     choice: Annotated[int, Parameter(help="Which of a `plan --json` file's policies, from 1.")] = 1
+    sync: SyncName = None
 
 
 NO_FLAGS = RunFlags()
@@ -49,8 +51,10 @@ def plan_of(name: str, flags: RunFlags) -> Asked:
         if not flags.on:
             raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 4xh100")
         found = asked(name, dataclass_replace(flags, stack=STACK))
-    found = _as_run(found)
+    found = _as_run(dataclass_replace(found, policy=with_sync(found.policy, flags.sync)))
     verdict = verdict_of(found.model, found.cluster, found.job, found.policy, cure=False)
+    if verdict.legal:
+        verdict = sync_verdict(found.model, found.job, found.policy)
     if not verdict.legal:
         raise ValueError(f"policy: {verdict.rule}: {verdict.why}")
     return found

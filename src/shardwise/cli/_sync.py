@@ -9,7 +9,6 @@ from shardwise.arch import model_of
 from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
-from shardwise.cli._sync_settings import strategy_from
 from shardwise.cli.validate import write_whole
 from shardwise.compressors import Compressor, compressor, compressors
 from shardwise.cost.network import network_of
@@ -18,6 +17,7 @@ from shardwise.spec.load import cluster_of
 from shardwise.sync import Cost, Event, Flat, Layout, Strategy, strategies
 from shardwise.sync._cost import PricesMessages
 from shardwise.sync._reproduce import Result, reproduction, reproductions
+from shardwise.sync._named import strategy_from
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
 from shardwise.units import count_of, rate_of, seconds_of, time_text

@@ -39,6 +39,11 @@ def verify(
     """Runs the plan on gloo ranks of this machine: messages equal? memory by kind within 2 %?"""
     found = plan_of(plan, flags)
     needs_torch()
+    if found.policy.sync:
+        raise ValueError(
+            f"sync: {found.policy.sync}: its messages are held against its cost by the conformance suite "
+            "(benchmarks/sync.py), not by verify; write a plan without --sync"
+        )
     if steps < 1:
         raise ValueError(f"steps: {steps} is out of range; write a whole number of 1 or more")
     from shardwise.runtime.train.optimizer import OptimizerSettings

@@ -77,7 +77,7 @@ class StackComm(TensorComm):
         rows = self.decode(codec, packets)
         return self._per_group([fold(rows[group]) / self.n for group in self.groups])
 
-    def _exchange(self, packets: Packets) -> Packets:
+    def _exchange(self, codec: Compressor, packets: Packets) -> Packets:  # noqa: ARG002
         payloads: list[list[object]] = [[] for _ in self.workers]
         draws = [[packets.draws[0][0]] for _ in self.workers]
         decoded = None if packets.decoded is None else torch.empty_like(packets.decoded)

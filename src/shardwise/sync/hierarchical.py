@@ -22,6 +22,8 @@ class Hierarchical(Strategy):
     summary: ClassVar[str] = "one strategy inside a node, another across nodes"
     source: ClassVar[str] = "as the 8-GPU nodes of Ying et al. 2021, arXiv:2110.13363"
 
+    needs_whole: ClassVar[str] = "it cuts the row for its own two levels"
+
     inner: Strategy = field(default_factory=PSGD)
     outer: Strategy = field(default_factory=DSGD)
     size: int = 8

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
@@ -120,10 +121,11 @@ def state_of(engine: Engine) -> dict[str, Parts]:
     """Parameters and moments by name. The first rank of those that hold the same writes it."""
     found: dict[str, Parts] = {}
     engine.optimizer.ensure_states()
+    own = engine.across.own_names if engine.across else ""
     for local, states in zip(engine.locals(), engine.optimizer.states(), strict=True):
         for kind, values in (("parameter", local.tensor), *states.items()):
             for span in local.spans:
-                name = f"{kind}.{span.held.piece.name}"
+                name = f"{own}{kind}.{span.held.piece.name}"
                 parts = found.setdefault(name, Parts(span.held.piece.shape, values.dtype))
                 parts.add(span, values)
     return found
@@ -136,7 +138,9 @@ def save(engine: Engine, folder: Path, step: int) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(beside, ignore_errors=True)
     _meet()
-    write_checkpoint(_plain(state_of(engine), step), checkpoint_id=str(beside), planner=SavesParts())
+    write_checkpoint(
+        _plain(state_of(engine), step) | _of_strategy(engine), checkpoint_id=str(beside), planner=SavesParts()
+    )
     _meet()
     if engine.world.rank == 0:
         shutil.rmtree(final, ignore_errors=True)
@@ -147,14 +151,39 @@ def save(engine: Engine, folder: Path, step: int) -> Path:
 
 def load(engine: Engine, path: Path) -> int:
     """The step it was taken after. The layout may be another than the one that wrote it."""
-    wanted = _plain(state_of(engine), 0)
+    strategy = _of_strategy(engine)
+    wanted = _plain(state_of(engine), 0) | strategy
+    _refuse_other_strategy(path, wanted)
     read_checkpoint(wanted, checkpoint_id=str(path), planner=LoadsParts(flatten_state_dict=False))
     step = int(wanted["step"])
+    if engine.across is not None:
+        head = _head(engine)
+        engine.across.load({name.removeprefix(head): tensor for name, tensor in strategy.items()}, step)
     engine.optimizer.set_steps(step)
     for sync in engine.syncs:
         sync.gather()
     engine.world.comm.events.clear()
     return step
+
+
+def _head(engine: Engine) -> str:
+    return f"sync.{engine.world.rank}."
+
+
+def _of_strategy(engine: Engine) -> dict[str, Tensor]:
+    """State of a strategy of data parallelism belongs to its rank."""
+    saved = engine.across.saved() if engine.across is not None else {}
+    return {_head(engine) + name: tensor for name, tensor in saved.items()}
+
+
+def _refuse_other_strategy(path: Path, wanted: dict[str, Any]) -> None:
+    known = set(FileSystemReader(str(path)).read_metadata().state_dict_metadata)
+    missing = sorted(set(wanted) - known)
+    if missing:
+        raise ValueError(
+            f"checkpoints: {path.name} lacks {missing[0]!r}; it was written with another --sync or, under one, another "
+            "number of ranks, and workers that differ cannot be dealt out anew"
+        )
 
 
 def load_newest(engine: Engine, folder: Path) -> int:

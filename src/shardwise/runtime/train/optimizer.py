@@ -35,9 +35,13 @@ class LocalOptimizer:
         self.inner = _optimizer(self.tensors, settings)
 
     def step(self, locals_: Sequence[Local], rate: float) -> float:
-        norm = self._norm(locals_)
+        norm = float(self.world.comm.all_reduce(squares(locals_, self.world), self.world.everyone).sqrt())
         most = self.settings.clip
-        factor = min(most / (norm + 1e-6), 1.0) if most else 1.0
+        self.apply(locals_, rate, min(most / (norm + 1e-6), 1.0) if most else 1.0)
+        return norm
+
+    def apply(self, locals_: Sequence[Local], rate: float, factor: float = 1.0) -> None:
+        """One update with the gradients times `factor`."""
         for tensor, local in zip(self.tensors, locals_, strict=True):
             if local.grad is not None:
                 tensor.grad = local.grad.mul_(factor) if factor < 1 else local.grad
@@ -46,22 +50,6 @@ class LocalOptimizer:
         self.inner.step()
         for tensor in self.tensors:
             tensor.grad = None
-        return norm
-
-    def _norm(self, locals_: Sequence[Local]) -> float:
-        """Every element counts once, however many ranks hold it."""
-        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
-        for local in locals_:
-            if local.grad is None:
-                continue
-            for span in local.spans:
-                piece = span.held.piece
-                copies = local.copies * (self.world.tp.size if not piece.cuts and not piece.expert else 1)
-                copies *= 2 if piece.tied else 1
-                part = local.grad[span.at : span.at + span.length]
-                total += part.double().square().sum() / copies
-        self.world.comm.all_reduce(total, self.world.everyone)
-        return float(total.sqrt())
 
     def ensure_states(self) -> None:
         """Moments exist, zero where no step was made yet: a step of rate 0 on zero gradients."""
@@ -90,6 +78,21 @@ class LocalOptimizer:
             {name: value for name, value in self.inner.state[t].items() if value is not None and value.shape == t.shape}
             for t in self.tensors
         ]
+
+
+def squares(locals_: Sequence[Local], world: World) -> Tensor:
+    """Of this rank's gradients, added up; over all ranks every element counts once, however many hold it."""
+    total = torch.zeros((), dtype=torch.float64, device=world.device)
+    for local in locals_:
+        if local.grad is None:
+            continue
+        for span in local.spans:
+            piece = span.held.piece
+            copies = local.copies * (world.tp.size if not piece.cuts and not piece.expert else 1)
+            copies *= 2 if piece.tied else 1
+            part = local.grad[span.at : span.at + span.length]
+            total += part.double().square().sum() / copies
+    return total
 
 
 def _optimizer(tensors: list[Tensor], settings: OptimizerSettings) -> torch.optim.Optimizer:

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shardwise.estimate.synced import choice_of, refusal
 from shardwise.registry import closest
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.schedules import schedules
@@ -121,6 +122,8 @@ def checked(task: Task) -> Task:
             "write 1f1b or interleaved, and a zero other than 2"
         )
     experts = any(kind.experts for kind in task.model.kinds)
+    if policy.sync:
+        _strategy(task, experts)
     if experts and policy.shard_group:
         raise ValueError(f"shard-group: {policy.shard_group} with experts cannot be run; write --shard-group 0")
     if policy.ep > 1 and policy.etp > 1:
@@ -136,6 +139,17 @@ def checked(task: Task) -> Task:
             f"across: ulysses needs cp {policy.cp} to divide {heads // policy.tp} key/value heads of a rank"
         )
     return task
+
+
+def _strategy(task: Task, experts: bool) -> None:
+    policy = task.policy
+    choice = choice_of(policy.sync)
+    why = refusal(choice, task.model, task.job, policy) if choice else ""
+    if why:
+        raise ValueError(f"sync: {why}")
+    if policy.zero == 3 or experts:
+        what = "experts" if experts else "zero 3"
+        raise ValueError(f"sync: {policy.sync} with {what} cannot be run; write a dense model and --zero 0, 1 or 2")
 
 
 def _decoder(task: Task) -> None:

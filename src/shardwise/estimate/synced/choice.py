@@ -1,0 +1,50 @@
+"""Strategies a plan may take, as the user names them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardwise.estimate.synced.convergence import DENSE, Extra, extra_of, measured_texts
+from shardwise.sync import Strategy
+from shardwise.sync._named import strategy_named, texts_of
+
+ANY = "any"
+
+
+@dataclass(frozen=True)
+class Choice:
+    text: str
+    """the name and the settings that were stated"""
+    strategy: Strategy
+
+    @cached_property
+    def extra(self) -> Extra:
+        return extra_of(self.strategy)
+
+    @property
+    def gathers(self) -> bool:
+        """Everyone receives everyone's message, so that its traffic grows with the workers."""
+        codec = getattr(self.strategy, "compressor", None)
+        return codec is not None and not codec.linear and self.strategy.name in GATHERING
+
+
+GATHERING = ("mem_sgd", "ef21_sgd", "ef21_sgdm", "qsgd")
+
+
+def choice_of(text: str) -> Choice | None:
+    """None: the mean gradient, as the software does it."""
+    if not text:
+        return None
+    strategy = strategy_named(text)
+    return None if text == DENSE else Choice(text, strategy)
+
+
+def choices_of(text: str, optimizer: str) -> list[Choice | None]:
+    """'any', or names with settings, by commas; None among them stands for the mean gradient."""
+    if text.strip() == ANY:
+        return [None, *map(choice_of, measured_texts(optimizer))]
+    found: list[Choice | None] = []
+    for each in texts_of(text):
+        choice = choice_of(each)
+        if choice not in found:
+            found.append(choice)
+    return found
