@@ -1,10 +1,10 @@
 """How many more steps does a strategy need to the loss of PSGD? Writes the planner's column on convergence.
 
 A small language model (byte by byte, two layers, 37,000 parameters) is trained on the built-in corpus by 8 simulated
-workers with equal data, the learning rate falling along a cosine, the best of three rates for each. PSGD is run over several horizons, so that the loss
-it ends at is known for each; every other strategy makes as many steps as the longest. Where it ends at the loss PSGD
-has after a share h of the steps, it needs 1 / h - 1 more. `--write` puts the figures into
-src/shardwise/catalog/sync_convergence.toml; `--json` ends with one line.
+workers with equal data, the learning rate falling along a cosine, the best of three rates for each. PSGD is run over
+several horizons, so that the loss it ends at is known for each; every other strategy makes as many steps as the longest
+of them. Where it ends at the loss PSGD has after a share h of the steps, it needs 1 / h - 1 more. `--write` puts the
+figures into src/shardwise/catalog/sync_convergence.toml; `--json` ends with one line.
 """
 
 # ruff: noqa: E402
@@ -34,14 +34,16 @@ from shardwise.sync._stack import StackComm
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "src" / "shardwise" / "catalog" / "sync_convergence.toml"
-WORKERS, BATCH, SEQ, VOCAB, WIDTH, HEADS, LAYERS, WINDOW, WARMUP = 8, 4, 32, 128, 32, 2, 2, 20, 20
+WORKERS, BATCH, SEQ, VOCAB, WIDTH, HEADS, LAYERS = 8, 4, 32, 128, 32, 2, 2
+WINDOW, WARMUP = 20, 20
 SHARES = (0.25, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """of the steps: PSGD's horizons"""
 ADAM = (
     "dsgd", "dsgd,topology=static_exp", "dsgd,topology=ring", "dsgd,overlap=true", "gossip_pga",
-    "gossip_pga,topology=one_peer_exp", "gradient_tracking", "exact_diffusion", "local_sgd,every=4", "local_sgd,every=16",
-    "local_sgd,every=64", "fedavg", "slowmo,every=16", "post_local_sgd,start=100", "diloco,every=16",
-    "diloco,every=64", "streaming_diloco,every=64", "mem_sgd", "mem_sgd,compressor=sign", "mem_sgd,compressor=top_k",
+    "gossip_pga,topology=one_peer_exp", "gradient_tracking", "exact_diffusion", "local_sgd,every=4",
+    "local_sgd,every=16", "local_sgd,every=64", "fedavg", "slowmo,every=16", "post_local_sgd,start=100",
+    "diloco,every=16", "diloco,every=64", "streaming_diloco,every=64", "mem_sgd", "mem_sgd,compressor=sign",
+    "mem_sgd,compressor=top_k",
     "double_squeeze", "double_squeeze,compressor=sign", "ef21_sgd", "ef21_sgdm", "neolithic", "qsgd",
     "power_sgd", "power_sgd,rank=4", "bounded_staleness", "hierarchical,size=4",
     "hierarchical,size=4,outer=diloco,outer.every=64", "hierarchical,size=4,outer=mem_sgd", "krum", "multi_krum",
@@ -52,6 +54,12 @@ OWN = ("one_bit_adam,freeze=50", "demo")
 """are the optimizer themselves; against PSGD with AdamW"""
 MOMENTUM = ("dmsgd", "qg_dsgdm", "decentlam")
 """keep momentum themselves; against PSGD with SGD of momentum 0.9"""
+UNDER_MOMENTUM = (
+    "dsgd", "gossip_pga", "local_sgd,every=16", "diloco,every=16", "mem_sgd", "mem_sgd,compressor=sign",
+    "double_squeeze", "double_squeeze,compressor=sign", "ef21_sgd", "ef21_sgdm", "neolithic", "qsgd", "power_sgd",
+    "power_sgd,rank=4",
+)  # fmt: skip
+"""any optimizer; with SGD of momentum 0.9"""
 PLAIN = ("async_sgd", "fedbuff")
 """against PSGD with plain SGD"""
 
@@ -148,7 +156,8 @@ def families(quick: bool) -> list[tuple[str, Callable[..., torch.optim.Optimizer
     if quick:
         return [("adamw", adam, (1e-2,), ADAM[:2])]
     return [
-        ("adamw", adam, (1e-2, 2e-2, 4e-2), (*ADAM, *OWN)), ("sgd-m", momentum, (0.1, 0.3, 0.6), MOMENTUM),
+        ("adamw", adam, (1e-2, 2e-2, 4e-2), (*ADAM, *OWN)),
+        ("sgd-m", momentum, (0.1, 0.3, 0.6), (*MOMENTUM, *UNDER_MOMENTUM)),
         ("sgd", sgd, (0.5, 1.0, 2.0), PLAIN),
     ]  # fmt: skip
 
@@ -158,11 +167,13 @@ def _own_rates(text: str, rates: Rates) -> Rates:
     return tuple(rate / 10 for rate in rates) if text in OWN else rates
 
 
-def measured(steps: int, quick: bool) -> list[dict[str, object]]:
+def measured(steps: int, quick: bool, only: str) -> list[dict[str, object]]:
     source = ByteWindows(built_in_corpus(Path(tempfile.gettempdir()) / "shardwise"), SEQ, VOCAB, seed=0)
     found: list[dict[str, object]] = []
     psgd = strategy_named("psgd,via=sharded")
     for kind, optimizer_fn, rates, texts in families(quick):
+        if only not in ("", kind):
+            continue
         ends = {share: best(psgd, optimizer_fn, rates, round(share * steps), source) for share in SHARES}
         print(f"psgd with {kind}: {ends}", file=sys.stderr, flush=True)
         for text in texts:
@@ -184,12 +195,15 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into the planner's data file")
     parser.add_argument("--quick", action="store_true", help="two strategies only")
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--only", default="", help="the strategies of one optimizer: adamw, sgd-m or sgd")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = measured(options.steps, options.quick)
+    found = measured(options.steps, options.quick, options.only)
     if options.write:
-        head = DATA.read_text(encoding="utf-8").split("# measured\n")[0]
-        rows = [f"[[measured]]\nsync = \"{f['sync']}\"\noptimizer = \"{f['optimizer']}\"\nextra = {f['extra']}\n"
+        head, _, kept = DATA.read_text(encoding="utf-8").partition("# measured\n")
+        rows = [f"[[measured]]{row}".rstrip() + "\n" for row in kept.split("[[measured]]")[1:]
+                if options.only and f'optimizer = "{options.only}"' not in row]  # fmt: skip
+        rows += [f"[[measured]]\nsync = \"{f['sync']}\"\noptimizer = \"{f['optimizer']}\"\nextra = {f['extra']}\n"
                 f"met = {str(f['met']).lower()}\n" for f in found]  # fmt: skip
         DATA.write_text(head + "# measured\n" + "\n".join(rows), encoding="utf-8")
     if options.json:

@@ -48,7 +48,8 @@ def strategies_data(each: list[Best], case: Case, cluster: Cluster) -> list[dict
         rows.append({
             "sync": best.text, "why_not": best.why or None,
             "policy": None if found is None else msgspec.to_builtins(found.policy),
-            "step_s": None if found is None else found.step_s, "peak_bytes": None if found is None else found.peak_bytes,
+            "step_s": None if found is None else found.step_s,
+            "peak_bytes": None if found is None else found.peak_bytes,
             **(candidate_data(found) if found is not None else {"extra_steps": None, "to_loss_s": None}),
             "report": None if report is None else msgspec.to_builtins(report.sync),
         })  # fmt: skip

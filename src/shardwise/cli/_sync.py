@@ -16,8 +16,8 @@ from shardwise.report.sync_figure import figure_of
 from shardwise.spec.load import cluster_of
 from shardwise.sync import Cost, Event, Flat, Layout, Strategy, strategies
 from shardwise.sync._cost import PricesMessages
-from shardwise.sync._reproduce import Result, reproduction, reproductions
 from shardwise.sync._named import strategy_from
+from shardwise.sync._reproduce import Result, reproduction, reproductions
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
 from shardwise.units import count_of, rate_of, seconds_of, time_text
@@ -210,7 +210,7 @@ def reproduce(name: str, figure: Path | None, quick: bool, json: bool) -> int:
     names = list(reproductions()) if name == "all" else [reproduction(name).name]
     if figure is not None and (figure.suffix != ".svg" or len(names) > 1):
         raise ValueError(f"figure: {figure.name!r} with {name}; write one result and a name that ends in .svg")
-    if names != ["talk_times"]:
+    if names not in (["talk_times"], ["language_model"]):
         torch_on_one_thread()
     found: dict[str, Result] = {}
     for each in names:

@@ -63,7 +63,7 @@ def compare(
         check_policy(text)
     clusters = [cluster_of(text) for text in on]
     case, notes = case_of(model, flags)
-    strategies = [choice_of(text.strip()) for text in sync or [""]]
+    strategies = [choice_of(text.strip(), case.job.optimizer.name) for text in sync or [""]]
     wanted = [
         (c, p, t, s) for c in clusters for p in map(precision_of, precisions) for t in choices for s in strategies
     ]

@@ -25,7 +25,7 @@ def report_of(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, *, profile: Profile | None = None
 ) -> Report:
     """The closed form's answer for one legal policy, on every pipeline stage."""
-    choice, one = choice_of(policy.sync), Policies.of([policy])
+    choice, one = choice_of(policy.sync, job.optimizer.name), Policies.of([policy])
     found = estimate(model, cluster, job, one, stack, every_stage=True, profile=profile, sync=choice)
     step_s, rate = float(found.times.step_s[0]), float(found.tokens_per_s_per_gpu[0])
     flops = {c.key: c for c in conventions(model, job.seq)}

@@ -40,6 +40,8 @@ class SyncReport(Struct, frozen=True, kw_only=True):
     """more steps to the same loss than with the mean gradient, as a share; None: unknown"""
     extra_at_least: bool
     extra_source: str
+    published: str
+    """what others reported of it at scale"""
     to_loss_s: float | None
     """the step stretched by them: compare this, not the step alone"""
     loses: tuple[str, ...]
@@ -69,7 +71,8 @@ def sync_report(choice: Choice, found: Estimate, dense: Estimate) -> SyncReport:
         workers=workers, sent_bytes=sent, dense_sent_bytes=dense_sent, messages_s=messages, hidden_s=hidden,
         hides_under=strategy.hides_under(), compress_s=compress, compress_source=source_of(strategy),
         state_bytes=float(largest(found.memory.kinds["sync"])[0][0]), dense_step_s=dense_step,
-        extra_steps=extra.share, extra_at_least=extra.at_least, extra_source=extra.source, to_loss_s=to_loss,
+        extra_steps=extra.share, extra_at_least=extra.at_least, extra_source=extra.source,
+        published=extra.published, to_loss_s=to_loss,
         loses=tuple(_loses(choice, workers, sent / dense_sent, compress, (step, dense_step), to_loss)),
     )  # fmt: skip
 
@@ -81,8 +84,8 @@ def _loses(
     found = []
     if volume > 1 and choice.gathers:
         found.append(
-            f"messages gathered from all {workers:,} workers are {volume:.2g} times the dense gradient: Top-K of share r "
-            "loses once n r > 1; double_squeeze and neolithic send in two phases and do not grow with n"
+            f"messages gathered from all {workers:,} workers are {volume:.2g} times the dense gradient: Top-K of share "
+            "r loses once n r > 1; double_squeeze and neolithic send in two phases and do not grow with n"
         )
     if step >= dense * (1.0 - WORTH_SAYING):
         saved = dense - (step - compress)
@@ -93,7 +96,6 @@ def _loses(
             else "its step is no shorter than with the mean gradient: gradients already travel under the backward pass"
         )
     elif to_loss is not None and to_loss > dense:
-        found.append(
-            f"its step is {1 - step / dense:.1%} shorter, but to the same loss it takes {to_loss / dense - 1:.0%} longer"
-        )
+        more = f"{to_loss / dense - 1:.0%}"
+        found.append(f"its step is {1 - step / dense:.1%} shorter, but to the same loss it takes {more} longer")
     return found

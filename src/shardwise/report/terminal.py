@@ -139,11 +139,12 @@ def _sync_rows(sync: SyncReport) -> list[tuple[str, str]]:
     hidden = f", {time_text(sync.hidden_s)} of it under the {sync.hides_under}" if sync.hidden_s > 0 else ""
     return [
         ("sync", f"{sync.strategy} ({sync.summary}), {sync.workers:,} workers"),
-        ("traffic", f"{sync.sent_bytes / 1e6:,.4g} MB a step, a dense all-reduce {sync.dense_sent_bytes / 1e6:,.4g} MB; "
+        ("traffic", f"{sync.sent_bytes / 1e6:,.5g} MB a step, dense {sync.dense_sent_bytes / 1e6:,.5g} MB; "
                     f"{time_text(sync.messages_s)}{hidden}, {time_text(sync.compress_s)} to compress and keep state, "
                     f"{gib(sync.state_bytes)} GiB held"),
         ("extra steps", f"{sync.extra_text}{to_loss}; with the mean gradient {time_text(sync.dense_step_s)}"),
-        ("source", sync.extra_source),
+        ("measured", sync.extra_source),
+        *([("published", sync.published)] if sync.published else []),
         *(("loses", line) for line in sync.loses),
     ]  # fmt: skip
 

@@ -103,7 +103,7 @@ def scan(
                 job.step_tokens / float(step) / cluster.gpus,
                 float(peak),
                 sync.extra if sync else None,
-            )  # fmt: skip
+            )
             for i, (step, peak) in enumerate(zip(seen.steps, seen.peaks, strict=True))
             if np.isfinite(peak)
         )

@@ -1,4 +1,4 @@
-"""The best policies over strategies of data parallelism: one exact scan for each, ranked by the time to the same loss."""
+"""The best policies over strategies of data parallelism: an exact scan of each, ranked by the time to the same loss."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -52,11 +52,12 @@ def scan_over(
         raise ValueError(f"sync: {each[0].text}: {each[0].why}")
     each.sort(key=_order)
     merged = sorted((c for ranked in found for c in ranked.best), key=_standing)
+    small = min((r.smallest for r in found if r.smallest), key=lambda c: c.peak_bytes, default=None)
     return replace(
         found[0], best=tuple(merged[:top]), points=sum(r.points for r in found),
         evaluated=sum(r.evaluated for r in found), fitting=sum(r.fitting for r in found),
         finished=all(r.finished for r in found) and len(each) == len(choices),
-        smallest=None if merged else min((r.smallest for r in found if r.smallest), key=lambda c: c.peak_bytes, default=None),
+        smallest=None if merged else small,
     ), each  # fmt: skip
 
 

@@ -21,6 +21,8 @@ class Extra:
     at_least: bool
     """it did not get as far, so this is the least"""
     source: str
+    published: str = ""
+    """what others reported at scale, in words"""
 
     @property
     def text(self) -> str:
@@ -34,30 +36,31 @@ def _table() -> dict[str, Any]:
     return tomllib.loads(_TABLE.read_text(encoding="utf-8"))
 
 
+def _rows(optimizer: str) -> list[tuple[Strategy, dict[str, Any]]]:
+    """Measured with such an optimizer; what is the optimizer itself counts for those it can replace."""
+    kinds = ("sgd", "sgd-m") if optimizer.startswith("sgd") else ("adamw",)
+    found = [(strategy_named(row["sync"]), row) for row in _table().get("measured", [])]
+    return [(s, row) for s, row in found if row["optimizer"] in kinds or s.optimizer != "any"]
+
+
 def measured_texts(optimizer: str) -> list[str]:
     """Strategies that were measured and work with this optimizer."""
-    rows = _table().get("measured", [])
-    return [row["sync"] for row in rows if _optimizer_fits(strategy_named(row["sync"]), optimizer)]
+    return [row["sync"] for s, row in _rows(optimizer) if s.optimizer == "any" or optimizer == s.optimizer]
 
 
-def _optimizer_fits(strategy: Strategy, optimizer: str) -> bool:
-    return strategy.optimizer == "any" or optimizer == strategy.optimizer
-
-
-def extra_of(strategy: Strategy) -> Extra:
+def extra_of(strategy: Strategy, optimizer: str) -> Extra:
     """Of these very settings; else of the nearest that were measured, which is said."""
     if strategy.name == DENSE:
         return Extra(0.0, False, "the reference: the mean gradient of all at every step")
-    table = _table()
-    rows = [(strategy_named(row["sync"]), row) for row in table.get("measured", [])]
-    for other, row in rows:
-        if other == strategy:
-            return Extra(float(row["extra"]), not row["met"], table["source"])
+    table, rows = _table(), _rows(optimizer)
+    published = str(table.get("published", {}).get(strategy.name, ""))
     alike = [(other, row) for other, row in rows if other.name == strategy.name]
     if not alike:
-        return Extra(None, False, "never measured: it is ranked after those that were")
-    _, row = min(alike, key=lambda pair: _distance(pair[0], strategy))
-    return Extra(float(row["extra"]), not row["met"], f"of {row['sync']}, the nearest settings {table['source']}")
+        return Extra(None, False, f"never with {optimizer}: it is ranked after those that were", published)
+    nearest, row = min(alike, key=lambda pair: _distance(pair[0], strategy))
+    told = f"{table['source']}, {row['optimizer']}"
+    other = "" if nearest == strategy else f"with {row['sync']}, not these settings; "
+    return Extra(float(row["extra"]), not row["met"], other + told, published)
 
 
 def _distance(a: Strategy, b: Strategy) -> tuple[int, float]:
