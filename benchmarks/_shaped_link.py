@@ -36,12 +36,12 @@ def hosts(count: int, rate: str) -> Iterator[list[str]]:
     try:
         for name in (switch, *names):
             _do(f"ip netns add {name}")
-        _do(f"ip -n {switch} link add br type bridge stp_state 0")
-        _do(f"ip -n {switch} link set br up")
+        _do(f"ip -n {switch} link add leaf0 type bridge stp_state 0")
+        _do(f"ip -n {switch} link set leaf0 up")
         for i, name in enumerate(names):
             _do(f"ip -n {name} link set lo up")
             _do(f"ip -n {name} link add eth0 type veth peer name p{i} netns {switch}")
-            _do(f"ip -n {switch} link set p{i} master br up")
+            _do(f"ip -n {switch} link set p{i} master leaf0 up")
             _do(f"ip -n {name} addr add 10.79.0.{i + 1}/24 dev eth0")
             _do(f"ip -n {name} link set eth0 up")
             for place, device in ((name, "eth0"), (switch, f"p{i}")):

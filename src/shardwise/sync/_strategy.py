@@ -62,6 +62,10 @@ class Strategy(ABC):
         lengths = [topology.period(n) for topology in self.topologies()]
         return max(lengths, default=1)
 
+    def needs_optimizer(self) -> str:
+        """As `optimizer`, of these settings."""
+        return self.optimizer
+
     def hides_under(self) -> str:
         """What its messages can travel under: 'backward' (bucket by bucket), 'step' (a whole one), 'nothing'."""
         return "backward" if self.gradient_only and not self.needs_whole else "nothing"

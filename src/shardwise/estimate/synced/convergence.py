@@ -40,12 +40,14 @@ def _rows(optimizer: str) -> list[tuple[Strategy, dict[str, Any]]]:
     """Measured with such an optimizer; what is the optimizer itself counts for those it can replace."""
     kinds = ("sgd", "sgd-m") if optimizer.startswith("sgd") else ("adamw",)
     found = [(strategy_named(row["sync"]), row) for row in _table().get("measured", [])]
-    return [(s, row) for s, row in found if row["optimizer"] in kinds or s.optimizer != "any"]
+    return [(s, row) for s, row in found if row["optimizer"] in kinds or s.needs_optimizer() != "any"]
 
 
 def measured_texts(optimizer: str) -> list[str]:
     """Strategies that were measured and work with this optimizer."""
-    return [row["sync"] for s, row in _rows(optimizer) if s.optimizer == "any" or optimizer == s.optimizer]
+    return [
+        row["sync"] for s, row in _rows(optimizer) if s.needs_optimizer() == "any" or optimizer == s.needs_optimizer()
+    ]
 
 
 def extra_of(strategy: Strategy, optimizer: str) -> Extra:

@@ -32,7 +32,7 @@ def workers_refusal(choice: Choice, count: int) -> str:
 
 def job_refusal(choice: Choice, job: Job) -> str:
     strategy = choice.strategy
-    if strategy.optimizer != "any" and job.optimizer.name != strategy.optimizer:
+    if strategy.needs_optimizer() != "any" and job.optimizer.name != strategy.needs_optimizer():
         return (
             f"{strategy.name} keeps moments or momentum itself and assumes plain SGD around it, not "
             f"{job.optimizer.name}; write --optimizer sgd"

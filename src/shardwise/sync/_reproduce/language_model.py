@@ -29,9 +29,9 @@ def _losses(steps: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory(prefix="shardwise-sync-") as folder:
         model, asked = Path(folder) / "small.json", Path(folder) / "asked.json"
         model.write_text(json.dumps(MODEL), encoding="utf-8")
-        rates = dict.fromkeys(METHODS.values(), RATE)
-        asked.write_text(json.dumps({"model": str(model), "ranks": RANKS, "seq": 64, "global_batch": 16,
-                                     "steps": steps, "optimizer": "adamw", "rates": rates}), encoding="utf-8")  # fmt: skip
+        order = {"model": str(model), "ranks": RANKS, "seq": 64, "global_batch": 16, "steps": steps,
+                 "optimizer": "adamw", "rates": dict.fromkeys(METHODS.values(), RATE)}  # fmt: skip
+        asked.write_text(json.dumps(order), encoding="utf-8")
         done = subprocess.run(
             [sys.executable, "-m", "shardwise.runtime.train.curves", str(asked)], capture_output=True, text=True,
             check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -66,8 +66,8 @@ def run(quick: bool, tell: Tell) -> Result:
         series=tuple(Series(name, tuple((float(t), _smooth(losses, t)) for t in range(len(losses))))
                      for name, losses in found.items()),
         x_title="steps", y_title="loss", log_x=False, log_y=False,
-        notes=(f"two layers of width 64, sequences of 64 bytes of the built-in corpus, AdamW with rate {RATE:g} along a "
-               "cosine, the same for all",
+        notes=(f"two layers of width 64, sequences of 64 bytes of the built-in corpus, AdamW with rate {RATE:g} along "
+               "a cosine, the same for all",
                f"mean of the last {WINDOW} steps; one seed"),
     )  # fmt: skip
 
