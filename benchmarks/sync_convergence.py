@@ -55,9 +55,8 @@ OWN = ("one_bit_adam,freeze=50", "demo")
 MOMENTUM = ("dmsgd", "qg_dsgdm", "decentlam")
 """keep momentum themselves; against PSGD with SGD of momentum 0.9"""
 UNDER_MOMENTUM = (
-    "dsgd", "gossip_pga", "local_sgd,every=16", "diloco,every=16", "mem_sgd", "mem_sgd,compressor=sign",
-    "double_squeeze", "double_squeeze,compressor=sign", "ef21_sgd", "ef21_sgdm", "neolithic", "qsgd", "power_sgd",
-    "power_sgd,rank=4",
+    "mem_sgd", "double_squeeze", "double_squeeze,compressor=sign", "dsgd", "local_sgd,every=16", "diloco,every=16",
+    "mem_sgd,compressor=sign", "ef21_sgd", "ef21_sgdm", "neolithic", "qsgd", "power_sgd,rank=4",
 )  # fmt: skip
 """any optimizer; with SGD of momentum 0.9"""
 PLAIN = ("async_sgd", "fedbuff")
@@ -157,7 +156,7 @@ def families(quick: bool) -> list[tuple[str, Callable[..., torch.optim.Optimizer
         return [("adamw", adam, (1e-2,), ADAM[:2])]
     return [
         ("adamw", adam, (1e-2, 2e-2, 4e-2), (*ADAM, *OWN)),
-        ("sgd-m", momentum, (0.1, 0.3, 0.6), (*MOMENTUM, *UNDER_MOMENTUM)),
+        ("sgd-m", momentum, (0.1, 0.3, 0.6), (*UNDER_MOMENTUM, *MOMENTUM)),
         ("sgd", sgd, (0.5, 1.0, 2.0), PLAIN),
     ]  # fmt: skip
 
