@@ -10,6 +10,7 @@ from shardwise.estimate.synced import allowed_with, choice_of, choices_of, refus
 from shardwise.estimate.synced.price import sent_bytes
 from shardwise.estimate.synced.traffic import traffic_of
 from shardwise.report import report_of
+from shardwise.report.sync_report import FAST_LINKS, GATHERED, NO_SHORTER
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
@@ -74,7 +75,7 @@ def test_gathered_top_k_loses_once_n_times_its_share_passes_one():
         policy = Policy(dp=dp, tp=64 // dp, zero=0, sync="mem_sgd,compressor=top_k,compressor.ratio=0.05")
         found = report_of(MODEL, CLUSTER, JOB, policy, STACK).sync
         assert (found.sent_bytes > found.dense_sent_bytes) is loses
-        assert any("n r > 1" in line for line in found.loses) is loses
+        assert any(loss.kind == GATHERED for loss in found.loses) is loses
 
 
 def test_fast_links_make_compression_lose_and_slow_ones_do_not():
@@ -85,7 +86,7 @@ def test_fast_links_make_compression_lose_and_slow_ones_do_not():
     fast, slow = of("dgx-h100:16"), of("16x1xv100")
     assert fast.compress_s > 0
     assert slow.dense_step_s > fast.dense_step_s
-    assert any("too fast" in line or "no shorter" in line for line in fast.loses)
+    assert fast.loses[0].kind in (FAST_LINKS, NO_SHORTER)
 
 
 @pytest.mark.parametrize("name", sorted(strategies()))
@@ -124,9 +125,9 @@ def test_experts_on_several_replicas_need_equal_ones():
 
 def test_no_strategy_looks_free():
     """Every choice of `any` says how many more steps it takes and where that is from."""
-    for optimizer in ("adamw", "sgd"):
+    for optimizer, most in (("adamw", 20), ("sgd-m", 5)):
         found = [choice for choice in choices_of("any", optimizer) if choice is not None]
-        assert len(found) >= 10
+        assert len(found) >= most
         for choice in found:
             assert choice.extra.share is not None
             assert choice.extra.share >= 0.0

@@ -12,7 +12,7 @@ from shardwise.search.exhaustive import Candidate
 from shardwise.search.synced import Best
 from shardwise.spec.cluster import Cluster
 
-HEADS = ("strategy", "policy", "step s", "extra", "to loss s", "")
+HEADS = ("strategy with its best policy", "step s", "extra", "to loss s", "over psgd")
 
 
 def extra_text(candidate: Candidate) -> str:
@@ -27,8 +27,8 @@ def show_strategies(each: list[Best]) -> None:
     dense = next((b.candidate for b in each if b.choice is None), None)
     print_gap()
     print_table(
-        "strategies, each with its best policy, by the time to the same loss", HEADS,
-        [_cells(best.text, best.candidate, dense) for best in each if best.candidate], words=2, breaks=1,
+        "strategies by the time to the same loss", HEADS,
+        [_cells(best.text, best.candidate, dense) for best in each if best.candidate], breaks=0,
     )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def _cells(text: str, found: Candidate, dense: Candidate | None) -> list[Cell]:
     policy = policy_code(msgspec.structs.replace(found.policy, sync=""))
     against = "" if dense is None or found is dense else f"{100 * (found.to_loss_s / dense.to_loss_s - 1):+.1f}%"
     known = found.extra is None or found.extra.share is not None
-    return [text.replace(",", ", "), policy, f"{found.step_s:.4g}", extra_text(found),
+    return [f"{text.replace(',', ', ')}: {policy}", f"{found.step_s:.4g}", extra_text(found),
             f"{found.to_loss_s:.4g}" if known else "?", against if known else None]  # fmt: skip
 
 
@@ -77,6 +77,6 @@ def strategy_notes(each: list[Best], case: Case, cluster: Cluster) -> list[str]:
     for best in each:
         report = report_for(best, case, cluster) if best.choice is not None else None
         loses = report.sync.loses if report is not None and report.sync is not None else ()
-        for line in (*loses, *([f"left out: {best.why}"] if best.why else [])):
-            said.setdefault(line, []).append(best.text)
-    return notes + [f"{'; '.join(texts)}: {line}" for line, texts in said.items()]
+        for line in (*(loss.kind for loss in loses), *([f"left out, {best.why}"] if best.why else [])):
+            said.setdefault(line, []).append(best.text.replace(",", ", "))
+    return notes + [f"{line}: {'; '.join(texts)}" for line, texts in said.items()]

@@ -14,6 +14,20 @@ WORTH_SAYING = 1e-3
 """share of a step"""
 
 
+GATHERED = "gathered messages outgrow the dense gradient"
+FAST_LINKS = "compressing takes longer than it saves on these links"
+NO_SHORTER = "the step is no shorter: gradients already travel under the backward pass"
+MORE_STEPS = "a shorter step, but more of them to the same loss"
+
+
+class Loss(Struct, frozen=True, kw_only=True):
+    """Why sending less does not pay."""
+
+    kind: str
+    why: str
+    """with its numbers"""
+
+
 class SyncReport(Struct, frozen=True, kw_only=True):
     strategy: str
     """its name and stated settings"""
@@ -44,7 +58,7 @@ class SyncReport(Struct, frozen=True, kw_only=True):
     """what others reported of it at scale"""
     to_loss_s: float | None
     """the step stretched by them: compare this, not the step alone"""
-    loses: tuple[str, ...]
+    loses: tuple[Loss, ...]
     """why it does not pay here; empty: it does"""
 
     @property
@@ -79,23 +93,26 @@ def sync_report(choice: Choice, found: Estimate, dense: Estimate) -> SyncReport:
 
 def _loses(
     choice: Choice, workers: int, volume: float, compress: float, steps: tuple[float, float], to_loss: float | None
-) -> list[str]:
+) -> list[Loss]:
     step, dense = steps
     found = []
     if volume > 1 and choice.gathers:
-        found.append(
+        found.append(Loss(kind=GATHERED, why=(
             f"messages gathered from all {workers:,} workers are {volume:.2g} times the dense gradient: Top-K of share "
             "r loses once n r > 1; double_squeeze and neolithic send in two phases and do not grow with n"
-        )
+        )))  # fmt: skip
     if step >= dense * (1.0 - WORTH_SAYING):
-        saved = dense - (step - compress)
-        found.append(
-            f"compressing takes {time_text(compress)} a step and smaller messages save {time_text(max(saved, 0.0))}: "
-            "these links are too fast for it"
-            if compress > WORTH_SAYING * step
-            else "its step is no shorter than with the mean gradient: gradients already travel under the backward pass"
-        )
+        saved = max(dense - (step - compress), 0.0)
+        if compress > saved and source_of(choice.strategy):
+            found.append(Loss(kind=FAST_LINKS, why=(
+                f"compressing takes {time_text(compress)} a step and smaller messages save {time_text(saved)}: these "
+                "links are too fast for it"
+            )))  # fmt: skip
+        else:
+            found.append(Loss(kind=NO_SHORTER, why=NO_SHORTER))
     elif to_loss is not None and to_loss > dense:
-        more = f"{to_loss / dense - 1:.0%}"
-        found.append(f"its step is {1 - step / dense:.1%} shorter, but to the same loss it takes {more} longer")
+        shorter, more = f"{1 - step / dense:.1%}", f"{to_loss / dense - 1:.0%}"
+        found.append(Loss(kind=MORE_STEPS, why=(
+            f"its step is {shorter} shorter, but to the same loss it takes {more} longer"
+        )))  # fmt: skip
     return found

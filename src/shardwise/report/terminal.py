@@ -145,7 +145,7 @@ def _sync_rows(sync: SyncReport) -> list[tuple[str, str]]:
         ("extra steps", f"{sync.extra_text}{to_loss}; with the mean gradient {time_text(sync.dense_step_s)}"),
         ("measured", sync.extra_source),
         *([("published", sync.published)] if sync.published else []),
-        *(("loses", line) for line in sync.loses),
+        *(("loses", loss.why) for loss in sync.loses),
     ]  # fmt: skip
 
 

@@ -43,6 +43,9 @@ def decode_slower() -> float:
 
 def source_of(strategy: Strategy) -> str:
     """Where the time to compress is from; empty where nothing is compressed."""
+    levels = [getattr(strategy, level) for level in ("inner", "outer") if hasattr(strategy, level)]
+    if levels:
+        return next(filter(None, map(source_of, levels)), "")
     table, codec = _table(), getattr(strategy, "compressor", None)
     name = codec.name if codec is not None else "fastest components" if strategy.name == "demo" else ""
     if isinstance(strategy, PowerSGD):
