@@ -54,8 +54,7 @@ def _of_strategy(sync: Choice, work: Work, network: Network) -> Floats:
         for event, bytes_, times in traffic.exchanges:
             stride = event.stride * int(who.stride[0])
             plain = event.op in ("mix", "push", "pull") or event.algorithm == "server"
-            ops = ("send",) if plain else (event.op,)
-            ops = ("all_to_all", "all_gather") if event.algorithm == "sharded" else ops
+            ops = ["all_to_all", "all_gather"] if event.algorithm == "sharded" else ["send" if plain else event.op]
             often = sum(event.sent) / event.size / event.bytes if plain else 1.0
             total += sum(times * often * network.traffic(op, bytes_ * row, event.size, stride) for op in ops)
     return total

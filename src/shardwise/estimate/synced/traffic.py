@@ -7,8 +7,8 @@ from functools import lru_cache
 from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
 from shardwise.spec.model import Model
 from shardwise.sync import Layout, Strategy
-from shardwise.sync._cost import Event, trace_of
-from shardwise.sync._events import FP32
+from shardwise.sync._cost import trace_of
+from shardwise.sync._events import FP32, Event
 
 ROW = 1 << 24
 """parameters the trace is taken with where matrices do not matter; all of it grows with them"""

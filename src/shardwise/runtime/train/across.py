@@ -35,7 +35,8 @@ class Row:
         return torch.cat([tensors[i][s.at : s.at + s.length] for i, s in self.places])[None]
 
     def write(self, tensors: Sequence[Tensor], row: Tensor) -> None:
-        for (i, span), piece in zip(self.places, row[0].split([s.length for _, s in self.places]), strict=True):
+        pieces = torch.split(row[0], [s.length for _, s in self.places])
+        for (i, span), piece in zip(self.places, pieces, strict=True):
             tensors[i][span.at : span.at + span.length] = piece
 
 
