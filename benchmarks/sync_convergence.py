@@ -178,7 +178,7 @@ def measured(steps: int, quick: bool, only: str) -> list[dict[str, object]]:
         for text in texts:
             strategy, start = strategy_named(text), time.process_time()
             # plain SGD around what is the optimizer itself
-            build = families(False)[2][1] if strategy.optimizer == "sgd" else optimizer_fn
+            build = families(False)[2][1] if strategy.needs_optimizer() == "sgd" else optimizer_fn
             loss = best(strategy, build, _own_rates(text, rates), steps, source)
             extra, met = extra_steps(loss, ends)
             found.append({"sync": text, "optimizer": kind, "extra": round(extra, 3), "met": met, "loss": round(loss, 4),

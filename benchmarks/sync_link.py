@@ -63,7 +63,8 @@ def prepared(method: str, width: int) -> tuple[Step, Trace]:
 
     trace: Trace = dense_bytes
     if method in (DENSE, HOOK):
-        ddp = DistributedDataParallel(model)
+        # one bucket: with several, the hook starts its sums in the order in which they end, which gloo mixes up
+        ddp = DistributedDataParallel(model, bucket_cap_mb=256)
         if method == HOOK:
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=RANK_OF_FACTORS, start_powerSGD_iter=2)
             ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
