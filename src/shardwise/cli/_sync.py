@@ -12,6 +12,7 @@ from shardwise.cli._progress import bar
 from shardwise.cli.validate import write_whole
 from shardwise.compressors import Compressor, compressor, compressors
 from shardwise.cost.network import network_of
+from shardwise.estimate.synced.convergence import extra_of
 from shardwise.report.sync_figure import figure_of
 from shardwise.spec.load import cluster_of
 from shardwise.sync import Cost, Event, Flat, Layout, Strategy, strategies
@@ -142,9 +143,10 @@ def _shapes(name: str) -> Layout:
 
 
 def _cost_notes(strategy: Strategy, found: Cost, dense: Cost) -> list[str]:
+    extra = extra_of(strategy, "adamw")
     notes = [
         "nothing hidden behind compute; time to compress not counted; fp32 on the wire; answered by the cost model",
-        "fewer bytes may need more steps: `shardwise sync reproduce` shows by how much",
+        f"extra steps to the loss of psgd, with AdamW: {extra.text} ({extra.source})",
     ]
     if strategy.name != "psgd" and found.seconds > dense.seconds:
         notes.append("slower than the dense all-reduce of psgd here")

@@ -6,8 +6,9 @@ from shardwise.estimate.closed_form import Estimate
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.compress import source_of
 from shardwise.estimate.synced.price import sent_bytes, workers_of
-from shardwise.estimate.synced.traffic import dense_bytes
+from shardwise.estimate.synced.traffic import dense_bytes, traffic_of
 from shardwise.units import time_text
+from shardwise.work import Work
 from shardwise.work.stages import largest
 
 WORTH_SAYING = 1e-3
@@ -87,16 +88,18 @@ def sync_report(choice: Choice, found: Estimate, dense: Estimate) -> SyncReport:
         state_bytes=float(largest(found.memory.kinds["sync"])[0][0]), dense_step_s=dense_step,
         extra_steps=extra.share, extra_at_least=extra.at_least, extra_source=extra.source,
         published=extra.published, to_loss_s=to_loss,
-        loses=tuple(_loses(choice, workers, sent / dense_sent, compress, (step, dense_step), to_loss)),
+        loses=tuple(_loses(choice, found.work, workers, sent / dense_sent, compress, (step, dense_step), to_loss)),
     )  # fmt: skip
 
 
 def _loses(
-    choice: Choice, workers: int, volume: float, compress: float, steps: tuple[float, float], to_loss: float | None
-) -> list[Loss]:
+    choice: Choice, work: Work, workers: int, volume: float, compress: float, steps: tuple[float, float],
+    to_loss: float | None,
+) -> list[Loss]:  # fmt: skip
     step, dense = steps
     found = []
-    if volume > 1 and choice.gathers:
+    traffic = traffic_of(choice.strategy, workers, work.model, int(work.layout.policies.tp[0]))
+    if volume > 1 and traffic.gathers:
         found.append(Loss(kind=GATHERED, why=(
             f"messages gathered from all {workers:,} workers are {volume:.2g} times the dense gradient: Top-K of share "
             "r loses once n r > 1; double_squeeze and neolithic send in two phases and do not grow with n"

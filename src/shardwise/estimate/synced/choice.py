@@ -22,15 +22,6 @@ class Choice:
     def extra(self) -> Extra:
         return extra_of(self.strategy, self.optimizer)
 
-    @property
-    def gathers(self) -> bool:
-        """Everyone receives everyone's message, so that its traffic grows with the workers."""
-        codec = getattr(self.strategy, "compressor", None)
-        return codec is not None and not codec.linear and self.strategy.name in GATHERING
-
-
-GATHERING = ("mem_sgd", "ef21_sgd", "ef21_sgdm", "qsgd")
-
 
 def choice_of(text: str, optimizer: str = "adamw") -> Choice | None:
     """None: the mean gradient, as the software does it."""

@@ -29,6 +29,12 @@ class Traffic:
     busy: float
     """share of the steps that exchange anything"""
 
+    @property
+    def gathers(self) -> bool:
+        """Everyone receives everyone's compressed message, so that its traffic grows with the workers."""
+        ops = {event.op for event, _, _ in self.exchanges}
+        return bool(self.encoded) and "all_gather" in ops and "all_to_all" not in ops
+
 
 @lru_cache(maxsize=4096)
 def traffic_of(strategy: Strategy, workers: int, model: Model, tp: int) -> Traffic:
