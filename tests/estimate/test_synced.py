@@ -125,13 +125,15 @@ def test_experts_on_several_replicas_need_equal_ones():
 
 def test_no_strategy_looks_free():
     """Every choice of `any` says how many more steps it takes and where that is from."""
-    for optimizer, most in (("adamw", 20), ("sgd-m", 5)):
+    for optimizer, most in (("adamw", 20), ("sgd-m", 20)):
         found = [choice for choice in choices_of("any", optimizer) if choice is not None]
         assert len(found) >= most
         for choice in found:
             assert choice.extra.share is not None
             assert choice.extra.share >= 0.0
             assert "measured on" in choice.extra.source
+    assert choice_of("mem_sgd", "sgd-m").extra.source.endswith("sgd-m")
+    assert choice_of("dsgd", "sgd-m").extra.source.endswith("adamw")
     assert choice_of("local_sgd,every=17").extra.source.startswith("with local_sgd,every=16, not these settings")
 
 

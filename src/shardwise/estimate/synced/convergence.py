@@ -37,32 +37,29 @@ def _table() -> dict[str, Any]:
 
 
 def _rows(optimizer: str) -> list[tuple[Strategy, dict[str, Any]]]:
-    """Measured with such an optimizer; what is the optimizer itself counts for those it can replace."""
-    kinds = ("sgd", "sgd-m") if optimizer.startswith("sgd") else ("adamw",)
+    """What was measured and works with this optimizer, with such a one first: the others stand in for what was not."""
+    mine = ("sgd", "sgd-m") if optimizer.startswith("sgd") else ("adamw",)
     found = [(strategy_named(row["sync"]), row) for row in _table().get("measured", [])]
-    return [(s, row) for s, row in found if row["optimizer"] in kinds or s.needs_optimizer() != "any"]
+    fitting = [(s, row) for s, row in found if s.needs_optimizer() in ("any", optimizer)]
+    return sorted(fitting, key=lambda pair: pair[1]["optimizer"] not in mine)
 
 
 def measured_texts(optimizer: str) -> list[str]:
-    """Strategies that were measured and work with this optimizer."""
-    return [
-        row["sync"] for s, row in _rows(optimizer) if s.needs_optimizer() == "any" or optimizer == s.needs_optimizer()
-    ]
+    return list(dict.fromkeys(row["sync"] for _, row in _rows(optimizer)))
 
 
 def extra_of(strategy: Strategy, optimizer: str) -> Extra:
-    """Of these very settings; else of the nearest that were measured, which is said."""
+    """Of these very settings; else of the nearest that were measured, which is said. So is another optimizer."""
     if strategy.name == DENSE:
         return Extra(0.0, False, "the reference: the mean gradient of all at every step")
-    table, rows = _table(), _rows(optimizer)
+    table = _table()
     published = str(table.get("published", {}).get(strategy.name, ""))
-    alike = [(other, row) for other, row in rows if other.name == strategy.name]
+    alike = [(other, row) for other, row in _rows(optimizer) if other.name == strategy.name]
     if not alike:
         return Extra(None, False, f"never with {optimizer}: it is ranked after those that were", published)
     nearest, row = min(alike, key=lambda pair: _distance(pair[0], strategy))
-    told = f"{table['source']}, {row['optimizer']}"
     other = "" if nearest == strategy else f"with {row['sync']}, not these settings; "
-    return Extra(float(row["extra"]), not row["met"], other + told, published)
+    return Extra(float(row["extra"]), not row["met"], f"{other}{table['source']}, {row['optimizer']}", published)
 
 
 def _distance(a: Strategy, b: Strategy) -> tuple[int, float]:
