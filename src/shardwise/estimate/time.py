@@ -27,9 +27,6 @@ PARTS = (
 SETTLED = ("grad_comm", "param_comm", "optimizer", "fsdp_comm")
 """parts that the settings of a frame decide"""
 
-OF_SYNC = ("sync_comm", "sync_work")
-"""parts that only a strategy of data parallelism adds"""
-
 END_OPS = 6.0
 """operations the embedding or the head launches in the forward pass"""
 
@@ -197,7 +194,7 @@ def _strategy(
     sync: Choice, needed: Seconds, work: Work, machine: Machine, parts: Parts, hidden: Parts,
     windows: tuple[Numbers, Numbers],
 ) -> None:  # fmt: skip
-    """`windows`: one micro-batch, and its backward pass. Compressing is never hidden."""
+    """Adds `sync_comm` and `sync_work`. `windows`: one micro-batch, and its backward pass. Compressing is never hidden."""
     under, stack, policies = sync.strategy.hides_under(), machine.stack, work.layout.policies
     room = np.zeros_like(needed.messages)
     if under == "backward":
