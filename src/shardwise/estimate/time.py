@@ -194,7 +194,7 @@ def _strategy(
     sync: Choice, needed: Seconds, work: Work, machine: Machine, parts: Parts, hidden: Parts,
     windows: tuple[Numbers, Numbers],
 ) -> None:  # fmt: skip
-    """Adds `sync_comm` and `sync_work`; compressing is never hidden. `windows`: a micro-batch, and its backward pass."""
+    """Adds `sync_comm` and `sync_work`; compressing is never hidden. `windows`: a micro-batch, its backward pass."""
     under, stack, policies = sync.strategy.hides_under(), machine.stack, work.layout.policies
     room = np.zeros_like(needed.messages)
     if under == "backward":
