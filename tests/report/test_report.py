@@ -22,7 +22,7 @@ KEYS = {
     "tokens_per_s_per_gpu", "peak_flops_per_s",
     "mfu_full_square", "mfu_causal_half", "hfu", "capacity_bytes", "peak_bytes", "reserve_bytes", "headroom_bytes",
     "fullest_stage", "host_bytes", "stages", "time_s", "hidden_s", "micro_batches", "bubble_share", "traffic_bytes",
-    "money",
+    "money", "sync",
     "assumptions", "time_share",
 }  # fmt: skip
 

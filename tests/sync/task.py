@@ -26,7 +26,7 @@ def model_fn() -> nn.Module:
 
 
 def optimizer_for(strategy: Strategy):
-    if strategy.optimizer == "sgd":
+    if strategy.needs_optimizer() == "sgd":
         return lambda parameters: torch.optim.SGD(parameters, lr=0.05)
     return lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True)
 

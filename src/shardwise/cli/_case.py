@@ -18,6 +18,7 @@ from shardwise.cli._job import (
 )
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cost.profile import Profile
+from shardwise.estimate.synced import Choice
 from shardwise.report import Report, report_of
 from shardwise.search import Candidate, Limits, Ranked, scan
 from shardwise.search.constraints import Constraint
@@ -62,11 +63,13 @@ class Case:
     headroom: float = HEADROOM
     only: tuple[Constraint, ...] = ()
     limits: Limits | None = None
+    sync: Choice | None = None
+    """in place of the mean gradient"""
 
     def ranked(self, cluster: Cluster, *, top: int = 1) -> Ranked:
         return scan(
             self.model, cluster, self.job, self.stack, top=top, headroom=self.headroom, limits=self.limits,
-            only=self.only, losers=False, profile=self.profile,
+            only=self.only, losers=False, profile=self.profile, sync=self.sync,
         )  # fmt: skip
 
     def frontier(self, cluster: Cluster) -> tuple[Candidate, ...]:

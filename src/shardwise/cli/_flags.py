@@ -20,6 +20,7 @@ from shardwise.cli._job import (
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._policy import command_of
+from shardwise.cli._synced import sync_verdict
 from shardwise.cost.profile import Profile
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -107,6 +108,8 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
 def refused(model: str, flags: Flags, ask: Asked, json: bool, verb: str = "estimate") -> bool:
     """Whether the policy cannot run; then the rule, the numbers and the nearest one that can are printed."""
     verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
+    if verdict.legal:
+        verdict = sync_verdict(ask.model, ask.job, ask.policy)
     if verdict.legal:
         return False
     cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name, verb) if verdict.cure else None

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.cli._flags import Asked, Flags, asked, refused
+from shardwise.cli._synced import SyncName, with_sync
 from shardwise.cost.profile import Profile
 from shardwise.registry import closest
 from shardwise.spec.job import Job, optimizer_of, precision_of
@@ -45,6 +46,7 @@ class RunFlags(Flags):
         str, Parameter(help="heads; gather-qk: queries and keys gathered over tp, values local.")
     ] = "heads"
     choice: Annotated[int, Parameter(help="Which of a `plan --json` file's policies, from 1.")] = 1
+    sync: SyncName = None
 
 
 NO_FLAGS = RunFlags()
@@ -59,7 +61,7 @@ def plan_of(name: str, flags: RunFlags) -> Asked:
         if not flags.on:
             raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 4xh100")
         found = asked(name, dataclass_replace(flags, stack=STACK))
-    return _as_run(found, flags)
+    return _as_run(dataclass_replace(found, policy=with_sync(found.policy, flags.sync)), flags)
 
 
 def cannot_run(name: str, flags: RunFlags, found: Asked, json: bool, verb: str) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 from shardwise.cli._case import Case
 from shardwise.cli._output import Cell, print_notes, print_table
+from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
 from shardwise.estimate.mfu import conventions
 from shardwise.report import Report
 from shardwise.report.money import money_of, price_line
@@ -15,6 +16,7 @@ from shardwise.report.terminal import policy_code, policy_text, usd_text
 from shardwise.report.why import why_slower
 from shardwise.search import Candidate, Ranked
 from shardwise.search.constraints import words_of
+from shardwise.search.synced import Best
 from shardwise.spec.cluster import Cluster
 from shardwise.units import gib
 
@@ -29,6 +31,8 @@ class Planned:
     cluster: Cluster
     ranked: Ranked
     top: int
+    strategies: tuple[Best, ...] = ()
+    """where asked for: each strategy of data parallelism with its best policy"""
 
     @property
     def shown(self) -> tuple[Candidate, ...]:
@@ -61,21 +65,26 @@ def bottleneck_of(report: Report) -> str:
 
 def show_plan(planned: Planned) -> None:
     cluster, job = planned.cluster, planned.case.job
-    heads = ["policy", "step s", "MFU %"]
+    both = bool(planned.strategies)
+    heads = ["policy", "step s", *(["extra", "to loss s"] if both else ["MFU %"])]
     heads += ["GiB", "free", "days", "USD"] if job.tokens else ["tok/s", "GiB", "free", "USD/Gtok"]
     flops, peak = planned.flops_per_token, planned.peak_flops
 
     def cells(found: Candidate) -> list[Cell]:
         rate = found.tokens_per_s_per_gpu
-        money = money_of(cluster, job.tokens or 1e9, rate * cluster.gpus)
+        money = money_of(cluster, (job.tokens or 1e9) * found.to_loss_s / found.step_s, rate * cluster.gpus)
         memory: list[Cell] = [gib(found.peak_bytes), gib(planned.ranked.limit_bytes - found.peak_bytes)]
-        row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}", f"{100 * rate * flops / peak:.1f}"]
+        share = f"{100 * rate * flops / peak:.1f}"
+        own: list[Cell] = [extra_text(found), f"{found.to_loss_s:.4g}"] if both else [share]
+        row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}", *own]
         row += [*memory, f"{money.seconds / DAY:,.4g}"] if job.tokens else [f"{rate:,.0f}", *memory]
         return [*row, usd_text(money)]
 
     print_table(f"{planned.case.model.name} on {cluster.name}", heads, map(cells, planned.shown), breaks=0)
     print_notes([f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in planned.ranked.losers],
                 title="why others lose (the best of their kind)")  # fmt: skip
+    if both:
+        show_strategies(list(planned.strategies))
 
 
 def nothing_fits(planned: Planned) -> list[str]:
@@ -108,9 +117,11 @@ def notes_of(planned: Planned) -> list[str]:
         part = bottleneck_of(report)
         share = report.shares.get(part, 0.0)
         notes.append(f"bottleneck of the first beside compute: {part}, {share:.1%} of the step")
+    if planned.strategies:
+        notes += strategy_notes(list(planned.strategies), planned.case, cluster)
     if not ranked.finished:
         notes.append("interrupted: the best so far, not the best of all")
-    close = sum(c.step_s <= planned.shown[0].step_s * (1 + _band(planned)) for c in planned.shown)
+    close = sum(c.to_loss_s <= planned.shown[0].to_loss_s * (1 + _band(planned)) for c in planned.shown)
     if close > 1:
         notes.append(f"the first {close} differ by less than that band: any of them may be the fastest in fact")
     return notes
@@ -135,17 +146,21 @@ def plan_data(planned: Planned) -> dict[str, Any]:
                     "step_s": found.step_s, "peak_bytes": found.peak_bytes, "slower": found.slower,
                     "over_bytes": found.over_bytes} for found in ranked.losers],
         "smallest": _entry(planned, ranked.smallest) if ranked.smallest else None,
+        **({"strategies": strategies_data(list(planned.strategies), planned.case, cluster)}
+           if planned.strategies else {}),
     }  # fmt: skip
 
 
 def _entry(planned: Planned, found: Candidate) -> dict[str, Any]:
     cluster, job, rate = planned.cluster, planned.case.job, found.tokens_per_s_per_gpu
-    run = money_of(cluster, job.tokens, rate * cluster.gpus) if job.tokens else None
+    stretch = found.to_loss_s / found.step_s
+    run = money_of(cluster, job.tokens * stretch, rate * cluster.gpus) if job.tokens else None
     return {
         "policy": msgspec.to_builtins(found.policy), "step_s": found.step_s, "tokens_per_s_per_gpu": rate,
         "mfu_full_square": rate * planned.flops_per_token / planned.peak_flops, "peak_bytes": found.peak_bytes,
         "run": msgspec.to_builtins(run),
-        "billion_tokens": msgspec.to_builtins(money_of(cluster, 1e9, rate * cluster.gpus)),
+        "billion_tokens": msgspec.to_builtins(money_of(cluster, 1e9 * stretch, rate * cluster.gpus)),
+        **(candidate_data(found) if planned.strategies else {}),
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ WORDS = (
     ("tp", "--tp"), ("pp", "--pp"), ("dp", "--dp"), ("cp", "--cp"), ("ep", "--ep"), ("vpp", "--vpp"), ("etp", "--etp"),
     ("zero", "--zero"), ("micro_batch", "--micro"), ("recompute", "--recompute"),
     ("recompute_layers", "--recompute-layers"), ("schedule", "--schedule"), ("shard_group", "--shard-group"),
-    ("offload", "--offload"), ("attention", "--attention"), ("order", "--order"),
+    ("offload", "--offload"), ("attention", "--attention"), ("order", "--order"), ("sync", "--sync"),
 )  # fmt: skip
 ALWAYS = ("tp", "pp", "dp", "zero")
 

@@ -9,14 +9,15 @@ from shardwise.arch import model_of
 from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
-from shardwise.cli._sync_settings import strategy_from
 from shardwise.cli.validate import write_whole
 from shardwise.compressors import Compressor, compressor, compressors
 from shardwise.cost.network import network_of
+from shardwise.estimate.synced.convergence import extra_of
 from shardwise.report.sync_figure import figure_of
 from shardwise.spec.load import cluster_of
 from shardwise.sync import Cost, Event, Flat, Layout, Strategy, strategies
 from shardwise.sync._cost import PricesMessages
+from shardwise.sync._named import strategy_from
 from shardwise.sync._reproduce import Result, reproduction, reproductions
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
@@ -142,9 +143,10 @@ def _shapes(name: str) -> Layout:
 
 
 def _cost_notes(strategy: Strategy, found: Cost, dense: Cost) -> list[str]:
+    extra = extra_of(strategy, "adamw")
     notes = [
         "nothing hidden behind compute; time to compress not counted; fp32 on the wire; answered by the cost model",
-        "fewer bytes may need more steps: `shardwise sync reproduce` shows by how much",
+        f"extra steps to the loss of psgd, with AdamW: {extra.text} ({extra.source})",
     ]
     if strategy.name != "psgd" and found.seconds > dense.seconds:
         notes.append("slower than the dense all-reduce of psgd here")
@@ -210,7 +212,7 @@ def reproduce(name: str, figure: Path | None, quick: bool, json: bool) -> int:
     names = list(reproductions()) if name == "all" else [reproduction(name).name]
     if figure is not None and (figure.suffix != ".svg" or len(names) > 1):
         raise ValueError(f"figure: {figure.name!r} with {name}; write one result and a name that ends in .svg")
-    if names != ["talk_times"]:
+    if names not in (["talk_times"], ["language_model"]):
         torch_on_one_thread()
     found: dict[str, Result] = {}
     for each in names:

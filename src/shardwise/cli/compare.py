@@ -13,6 +13,8 @@ from shardwise.cli._job import DEFAULT_PRECISION
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import watched
+from shardwise.cli._synced import sync_verdict
+from shardwise.estimate.synced import choice_of
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code, usd_text
 from shardwise.spec.cluster import Cluster
@@ -20,7 +22,7 @@ from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
-from shardwise.units import gib
+from shardwise.units import gib, time_text
 
 DOES_NOT_FIT = 1
 MOST_ROWS = 64
@@ -49,6 +51,9 @@ def compare(
         Parameter(negative=(), help="'tp=8,pp=4', ddp, fsdp, hsdp, 3d, best, 'best,zero=3'; may repeat; default best."),
     ] = None,
     precision: Annotated[list[str] | None, Parameter(negative=(), help="bf16, fp8, ...; may repeat.")] = None,
+    sync: Annotated[
+        list[str] | None, Parameter(negative=(), help="A strategy of data parallelism (`sync list`); may repeat.")
+    ] = None,
     flags: SharedFlags = SharedFlags(),  # noqa: B008  frozen
     json: Json = False,
 ) -> int:
@@ -58,12 +63,15 @@ def compare(
         check_policy(text)
     clusters = [cluster_of(text) for text in on]
     case, notes = case_of(model, flags)
-    wanted = [(c, p, t) for c in clusters for p in map(precision_of, precisions) for t in choices]
+    strategies = [choice_of(text.strip(), case.job.optimizer.name) for text in sync or [""]]
+    wanted = [
+        (c, p, t, s) for c in clusters for p in map(precision_of, precisions) for t in choices for s in strategies
+    ]
     if len(wanted) > MOST_ROWS:
         raise ValueError(f"compare: {len(wanted)} cases are too many for a table; write at most {MOST_ROWS}")
     rows = [
-        _row(replace(case, job=with_fields(case.job, precision=kind)), cluster, text)
-        for cluster, kind, text in watched(wanted, "cases")
+        _row(replace(case, job=with_fields(case.job, precision=kind), sync=strategy), cluster, text)
+        for cluster, kind, text, strategy in watched(wanted, "cases")
     ]
     if json:
         print_json(_data(case, rows) | {"notes": notes})
@@ -75,12 +83,19 @@ def compare(
 def _row(case: Case, cluster: Cluster, text: str) -> Row:
     policy, precision = policy_from(text, case, cluster), case.job.precision.name
     if policy is None:
-        return Row(text, cluster, precision, None, None, "no such policy fits")
+        return Row(_asked(text, case), cluster, precision, None, None, "no such policy fits")
+    policy = with_fields(policy, sync=case.sync.text if case.sync else "")
     verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
+    if verdict.legal:
+        verdict = sync_verdict(case.model, case.job, policy)
     if not verdict.legal:
-        return Row(text, cluster, precision, policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
+        return Row(_asked(text, case), cluster, precision, policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
     report = case.report(cluster, policy)
-    return Row(text, cluster, precision, policy, report, report.verdict)
+    return Row(_asked(text, case), cluster, precision, policy, report, report.verdict)
+
+
+def _asked(text: str, case: Case) -> str:
+    return f"{text} {case.sync.text}" if case.sync else text
 
 
 def _sent(report: Report) -> tuple[float, float]:
@@ -126,12 +141,21 @@ def _show(case: Case, rows: list[Row], notes: list[str]) -> None:
         *notes,
         "diff: against the first case that can run; GB: sent by an average GPU in a step, in its node and beyond; "
         "! does not fit",
+        *(["steps, MFU and dollars are of the step alone: a strategy's further steps are told with its case"]
+          if any(row.report is not None and row.report.sync for row in rows) else []),
     ])  # fmt: skip
 
 
 def _spelled(row: Row) -> str:
     code = "" if row.policy is None else f" = {policy_code(row.policy)}"
-    return code + ("" if row.verdict == "fits" else f"; {row.verdict}")
+    sync = row.report.sync if row.report is not None else None
+    steps = (
+        ""
+        if sync is None
+        else f"; {sync.extra_text} steps"
+        + (f", {time_text(sync.to_loss_s)} a step to the same loss" if sync.to_loss_s is not None else "")
+    )
+    return code + steps + ("" if row.verdict == "fits" else f"; {row.verdict}")
 
 
 def _cells(index: int, row: Row, first: Report | None) -> list[Cell]:
@@ -184,5 +208,5 @@ def _numbers(report: Report) -> dict[str, Any]:
         "step_s": report.step_s, "mfu_full_square": report.mfu_full_square,
         "tokens_per_s_per_gpu": report.tokens_per_s_per_gpu, "peak_bytes": report.peak_bytes,
         "billion_tokens": msgspec.to_builtins(report.money["billion_tokens"]), "time_s": report.time_s,
-        "traffic_bytes": report.traffic_bytes,
+        "traffic_bytes": report.traffic_bytes, "sync": msgspec.to_builtins(report.sync),
     }  # fmt: skip

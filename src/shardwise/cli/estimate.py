@@ -1,5 +1,6 @@
 """`shardwise estimate`: one policy - memory, time, utilization, traffic, cost, and whether it can run at all."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -8,6 +9,7 @@ from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, refused
 from shardwise.cli._job import Tokens
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json, print_notes
+from shardwise.cli._synced import SyncName, with_sync
 from shardwise.report import report_of
 from shardwise.report.terminal import show
 
@@ -17,11 +19,13 @@ def estimate(
     /,
     flags: Flags,
     *,
+    sync: SyncName = None,
     tokens: Tokens = None,
     json: Json = False,
 ) -> int:
     """One policy: memory by kind and stage, step time by part, MFU, traffic, cost, verdict."""
     ask = asked(model, flags, tokens)
+    ask = replace(ask, policy=with_sync(ask.policy, sync))
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     report = report_of(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, profile=ask.profile)

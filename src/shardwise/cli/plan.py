@@ -2,7 +2,7 @@
 
 import shlex
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -30,9 +30,11 @@ from shardwise.cli._progress import bar, watched
 from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.cost.overlay import what_it_changes
 from shardwise.engines.local import cores
+from shardwise.estimate.synced import choices_of
 from shardwise.search import scan
 from shardwise.search.constraints import constraints_of, words_of
 from shardwise.search.exhaustive import HEADROOM
+from shardwise.search.synced import scan_over
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
 from shardwise.spec.stack import known_stack
@@ -47,6 +49,10 @@ class Questions:
     """What else is asked about the plan."""
 
     fix: Fixed = None
+    sync: Annotated[
+        str | None,
+        Parameter(help="Search strategies of data parallelism too: any, or NAME[,setting=value],NAME..."),
+    ] = None
     budget: Annotated[
         list[str] | None,
         Parameter(
@@ -87,6 +93,11 @@ def plan(
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
     case = Case(shape, job, software, measured, headroom, constraints_of(questions.fix or ()))
+    if questions.sync is not None:
+        if questions.budget or questions.pareto:
+            raise ValueError("sync: sizes of a --budget or a --pareto front are planned with the mean gradient only; "
+                             "write --sync without them")  # fmt: skip
+        choices_of(questions.sync, job.optimizer.name)  # bad names fail before anything long
     limit, largest = budget_of(questions.budget or ()), on
     if questions.budget:
         chosen = _inside(case, on, limit)
@@ -95,10 +106,17 @@ def plan(
             return DOES_NOT_FIT
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
-    with bar("frames of policies") as progress:
-        ranked = scan(shape, cluster, job, software, top=max(top, 2 if questions.why else 1), headroom=headroom,
-                      only=case.only, processes=cores(), progress=progress, profile=measured)  # fmt: skip
-    planned = Planned(case, cluster, ranked, top)
+    given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "only": case.only,
+                             "processes": cores(), "profile": measured}  # fmt: skip
+    if questions.sync is None:
+        with bar("frames of policies") as progress:
+            ranked = scan(shape, cluster, job, software, progress=progress, **given)
+        planned = Planned(case, cluster, ranked, top)
+    else:
+        with bar("strategies") as progress:
+            ranked, each = scan_over(choices_of(questions.sync, job.optimizer.name), job, told=progress, model=shape,
+                                     cluster=cluster, stack=software, **given)  # fmt: skip
+        planned = Planned(case, cluster, ranked, top, tuple(each))
     notes += notes_of(planned)
     if measured is not None:
         notes += [measured.words, *what_it_changes(measured, software)]

@@ -71,6 +71,11 @@ def verify(
     needs_torch()
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device: {device!r} is unknown; write cpu or cuda")
+    if found.policy.sync:
+        raise ValueError(
+            f"sync: {found.policy.sync}: its messages are held against its cost by the conformance suite "
+            "(benchmarks/sync.py), not by verify; write a plan without --sync"
+        )
     if steps < 1:
         raise ValueError(f"steps: {steps} is out of range; write a whole number of 1 or more")
     from shardwise.runtime.train.optimizer import OptimizerSettings

@@ -13,6 +13,7 @@ from shardwise.cost.placement import Placement
 from shardwise.cost.profile import Profile
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import Memory, memory_of
+from shardwise.estimate.synced import Choice
 from shardwise.estimate.time import Times, step_times
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -48,14 +49,16 @@ def estimate(
     every_stage: bool = False,
     profile: Profile | None = None,
     network: Network | None = None,
+    sync: Choice | None = None,
 ) -> Estimate:
     """`profile`: what was measured on such a machine, in place of the shipped constants. `network`: this case's
-    (`network_for`), for callers with many batches: it remembers the groups it has priced."""
+    (`network_for`), for callers with many batches: it remembers the groups it has priced. `sync`: a strategy in place
+    of the mean gradient, for policies it can run with (`allowed_with`)."""
     stack = stack_with(stack, profile)
     work = work_of(model, job, policies, stack, every_stage=every_stage)
     machine = machine_for(cluster, job, policies, stack, profile, network)
-    times = step_times(work, machine, cluster)
-    memory = _memory(work, every_stage)
+    times = step_times(work, machine, cluster, sync)
+    memory = _memory(work, every_stage, sync)
     gpus = policies.dp * policies.tp * policies.pp * policies.cp
     return Estimate(
         work=work,
@@ -67,14 +70,14 @@ def estimate(
     )
 
 
-def _memory(work: Work, every_stage: bool) -> Memory:
+def _memory(work: Work, every_stage: bool, sync: Choice | None) -> Memory:
     """What waits for what does not change what is held, so policies that differ in overlap only are looked at once."""
     policies = work.layout.policies
     runs = runs_of(policies, HELD_BY)
     if runs.of is None:
-        return memory_of(work)
+        return memory_of(work, sync)
     few = work_of(work.model, work.job, policies.take(runs.first), work.stack, every_stage=every_stage)
-    return memory_of(few).spread(runs)
+    return memory_of(few, sync).spread(runs)
 
 
 def machine_for(

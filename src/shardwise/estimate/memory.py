@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced.price import state_bytes
 from shardwise.schedules import used
 from shardwise.work import Work, copies_held
 from shardwise.work.layout import Numbers, sharded_over
@@ -39,7 +41,7 @@ class Memory:
         )
 
 
-def memory_of(work: Work) -> Memory:
+def memory_of(work: Work, sync: Choice | None = None) -> Memory:
     layout, stack, precision = work.layout, work.stack, work.job.precision
     policies, stages = layout.policies, work.stages
     dense, expert = work.parameters
@@ -62,6 +64,8 @@ def memory_of(work: Work) -> Memory:
         "working": working,
         "buffers": _buffers(work, dense + expert) + _kept_gathered(work, in_flight),
     }
+    if sync is not None:
+        kinds["sync"] = state_bytes(sync, work)
     if stack.frees_gradients:
         leaving = kinds["activations"] + kinds["logits"] + kinds["gathered"]
         once = (layout.micro_batches == 1)[:, None]

@@ -1,5 +1,7 @@
 """What happens once per step: gradients are reduced, the optimizer runs, sharded parameters are gathered again."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from shardwise.cost.gpu import memory_seconds
@@ -29,6 +31,18 @@ def sync_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
         more = _sync(work, machine, expert, layout.expert_ranks, layout.expert_shard, "edp")
         reduce, gather = reduce + more[0], gather + more[1]
     return reduce, gather
+
+
+def inner_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
+    """The same where a strategy works across replicas: what the ranks of one worker do among themselves. Without ZeRO
+    they are its context-parallel ranks, with it a shard group."""
+    layout, zero = work.layout, work.layout.policies.zero
+    dense, expert = (largest(grid)[0] for grid in work.parameters)
+    alone = replace(layout, grad_ranks=layout.shard)
+    held = dense + np.where(layout.expert_ranks == layout.grad_ranks, expert, 0.0)
+    reduce, gather = _sync(replace(work, layout=alone), machine, held, layout.shard, layout.shard, "dp_cp")
+    whole = _bucketed(machine, "all_reduce", held * machine.precision.grad_comm_bytes, layout.cp, machine.strides["cp"])
+    return np.where(zero > 0, reduce, whole), np.where(zero > 0, gather, 0.0)
 
 
 def _sync(

@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
-from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_seconds
+from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, sync_seconds
+from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced.price import Seconds, seconds_of
 from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
 from shardwise.work import Work
@@ -49,7 +51,7 @@ class Times:
     bubble_share: Numbers
 
 
-def step_times(work: Work, machine: Machine, cluster: Cluster) -> Times:
+def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | None = None) -> Times:
     layout, stages = work.layout, work.stages
     units = _units(work, machine)
     counts = [*stages.kinds, stages.first, stages.last]
@@ -64,12 +66,14 @@ def step_times(work: Work, machine: Machine, cluster: Cluster) -> Times:
     transfer = _transfer(work, machine)
     parts["bubble"], parts["pp_comm"] = _pipeline(work, machine, everything - longest, transfer)
     forward = sum((n * u.forward for u, n in zip(units, held, strict=True)), start=0.0 * longest)
-    reduce, gather = sync_seconds(work, machine)
+    reduce, gather = (sync_seconds if sync is None else inner_seconds)(work, machine)
     _overlapped_sync(work, machine, parts, hidden, (reduce, longest - forward), (gather, forward))
+    if sync is not None:
+        _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden, (longest, longest - forward))
     parts["offload"] = _activation_offload(work, cluster, longest, held)
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
     parts["other"] = 0.0 * longest
-    busy = sum((parts[name] for name in PARTS), start=0.0 * longest)
+    busy = sum(parts.values(), start=0.0 * longest)
     nodes = np.maximum(layout.dp * layout.tp * layout.pp * layout.cp / cluster.node_size, 1.0)
     parts["other"] = busy * machine.stack.jitter * np.log2(nodes) + machine.stack.step_overhead_s
     step = busy + parts["other"]
@@ -184,6 +188,22 @@ def _overlapped_sync(
         under = np.where(overlap > 0, stack.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
         parts[f"{name}_comm"] = seconds - under + stack.overlap_slowdown * under
         hidden[name] = under
+
+
+def _strategy(
+    sync: Choice, needed: Seconds, work: Work, machine: Machine, parts: Parts, hidden: Parts,
+    windows: tuple[Numbers, Numbers],
+) -> None:  # fmt: skip
+    """Adds `sync_comm` and `sync_work`; compressing is never hidden. `windows`: a micro-batch, its backward pass."""
+    under, stack, policies = sync.strategy.hides_under(), machine.stack, work.layout.policies
+    room = np.zeros_like(needed.messages)
+    if under == "backward":
+        room = np.where(policies.overlap_grad > 0, np.maximum(windows[1] - hidden["grad"], 0.0), 0.0)
+    elif under == "step":
+        room = windows[0] * work.layout.micro_batches
+    hidden["sync"] = stack.hidden_share * np.minimum(needed.messages, room)
+    parts["sync_comm"] = needed.messages - (1.0 - stack.overlap_slowdown) * hidden["sync"]
+    parts["sync_work"] = needed.work
 
 
 def _activation_offload(work: Work, cluster: Cluster, longest: Numbers, held: list[Numbers]) -> Numbers:

@@ -8,8 +8,10 @@ from shardwise.cost.profile import Profile
 from shardwise.estimate.band import band_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.mfu import Convention, conventions, recomputed_flops
+from shardwise.estimate.synced import choice_of
 from shardwise.report.money import money_table, price_line
 from shardwise.report.report import Report, Stage
+from shardwise.report.sync_report import sync_report
 from shardwise.report.traffic import traffic_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -23,7 +25,8 @@ def report_of(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, *, profile: Profile | None = None
 ) -> Report:
     """The closed form's answer for one legal policy, on every pipeline stage."""
-    found = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True, profile=profile)
+    choice, one = choice_of(policy.sync, job.optimizer.name), Policies.of([policy])
+    found = estimate(model, cluster, job, one, stack, every_stage=True, profile=profile, sync=choice)
     step_s, rate = float(found.times.step_s[0]), float(found.tokens_per_s_per_gpu[0])
     flops = {c.key: c for c in conventions(model, job.seq)}
     peak_flops = cluster.gpu.peak(job.precision.compute)
@@ -66,9 +69,12 @@ def report_of(
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
         micro_batches=int(found.work.layout.micro_batches[0]),
         bubble_share=float(found.times.bubble_share[0]),
-        traffic_bytes=traffic_of(found.work, cluster, profile),
+        traffic_bytes=traffic_of(found.work, cluster, profile, choice),
         money=money_table(cluster, job, step_s),
         assumptions=tuple(_assumptions(model, cluster, job, policy, stack, profile)),
+        sync=None
+        if choice is None
+        else sync_report(choice, found, estimate(model, cluster, job, one, stack, every_stage=True, profile=profile)),
     )
 
 

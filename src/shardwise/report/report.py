@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from shardwise.report.sync_report import SyncReport
 from shardwise.spec.policy import Policy
 
 
@@ -75,6 +76,8 @@ class Report(Struct, frozen=True, kw_only=True):
     money: dict[str, Money]
     """per step, per 1e9 tokens, and (when the job states its tokens) for the whole run"""
     assumptions: tuple[str, ...]
+    sync: SyncReport | None = None
+    """where the policy has a strategy of data parallelism"""
 
     @property
     def shares(self) -> dict[str, float]:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardwise.report.report import Money, Report, Stage
+from shardwise.report.sync_report import SyncReport
 from shardwise.spec.policy import Policy
 from shardwise.units import gib, time_text
 
@@ -16,6 +17,7 @@ LETTERS = {
     "parameters": ("P", "blue"), "gradients": ("G", "cyan"), "optimizer": ("O", "magenta"),
     "activations": ("A", "green"), "logits": ("L", "yellow"), "gathered": ("F", "bright_blue"),
     "working": ("W", "bright_green"), "buffers": ("B", "bright_cyan"), "overhead": ("x", "bright_black"),
+    "sync": ("S", "red"),
 }  # fmt: skip
 OFFLOAD_CODES = {"optimizer": "off-opt", "activations": "off-act", "both": "off-all"}
 MOST_STAGES = 12
@@ -69,6 +71,8 @@ def policy_text(policy: Policy) -> str:
         words.append("no sequence parallelism")
     if policy.order != Policy().order:
         words.append(f"order {policy.order}")
+    if policy.sync:
+        words.append(f"sync {policy.sync}")
     return ", ".join(words)
 
 
@@ -89,6 +93,8 @@ def policy_code(policy: Policy) -> str:
         words.append(policy.schedule)
     if policy.order != Policy().order:
         words.append(policy.order)
+    if policy.sync:
+        words.append(policy.sync.replace(",", " "))
     return " ".join(words)
 
 
@@ -121,9 +127,26 @@ def _head(report: Report) -> Table:
                    f"{gib(report.reserve_bytes)} kept free, headroom {gib(report.headroom_bytes)} GiB"),
         ("pipeline", f"{report.micro_batches:,} micro-batches, bubble {report.bubble_share:.1%} of the step"),
     ]  # fmt: skip
+    if report.sync is not None:
+        rows += _sync_rows(report.sync)
     for name, value in rows:
         table.add_row(name, Text(value, style="red" if name == "verdict" and not report.fits else ""))
     return table
+
+
+def _sync_rows(sync: SyncReport) -> list[tuple[str, str]]:
+    to_loss = "" if sync.to_loss_s is None else f"; a step to the same loss {time_text(sync.to_loss_s)}"
+    hidden = f", {time_text(sync.hidden_s)} of it under the {sync.hides_under}" if sync.hidden_s > 0 else ""
+    return [
+        ("sync", f"{sync.strategy} ({sync.summary}), {sync.workers:,} workers"),
+        ("traffic", f"{sync.sent_bytes / 1e6:,.5g} MB a step, dense {sync.dense_sent_bytes / 1e6:,.5g} MB; "
+                    f"{time_text(sync.messages_s)}{hidden}, {time_text(sync.compress_s)} to compress and keep state, "
+                    f"{gib(sync.state_bytes)} GiB held"),
+        ("extra steps", f"{sync.extra_text}{to_loss}; with the mean gradient {time_text(sync.dense_step_s)}"),
+        ("measured", sync.extra_source),
+        *([("published", sync.published)] if sync.published else []),
+        *(("loses", loss.why) for loss in sync.loses),
+    ]  # fmt: skip
 
 
 def _alike(stages: tuple[Stage, ...]) -> list[tuple[str, Stage]]:

@@ -15,6 +15,7 @@ from shardwise.cost.network import Network
 from shardwise.cost.overlay import stack_with
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import Estimate, estimate, network_for
+from shardwise.estimate.synced import Choice, allowed_with
 from shardwise.estimate.time import work_alone
 from shardwise.search.bounded import Bounded, plain
 from shardwise.search.every import BATCH, every
@@ -43,22 +44,29 @@ class Case:
     job: Job
     stack: Stack
     profile: Profile | None
+    sync: Choice | None = None
+    """in place of the mean gradient"""
 
     @cached_property
     def _network(self) -> Network:
         return network_for(self.cluster, stack_with(self.stack, self.profile), self.profile)
 
-    def estimate(self, policies: Policies) -> Estimate:
+    def estimate(self, policies: Policies, sync: Choice | None = None) -> Estimate:
         return estimate(
-            self.model, self.cluster, self.job, policies, self.stack, profile=self.profile, network=self._network
-        )
+            self.model, self.cluster, self.job, policies, self.stack, profile=self.profile, network=self._network,
+            sync=sync,
+        )  # fmt: skip
 
     def price(self, policies: Policies) -> Seen:
         if not len(policies):
             return Seen.none()
-        parts = [self.estimate(policies.take(slice(i, i + BATCH))) for i in range(0, len(policies), BATCH)]
-        steps, peaks = ([p.times.step_s for p in parts], [p.memory.peak for p in parts])
-        return Seen(policies, np.concatenate(steps), np.concatenate(peaks))
+        parts = [self.estimate(policies.take(slice(i, i + BATCH)), self.sync) for i in range(0, len(policies), BATCH)]
+        steps, peaks = (np.concatenate([p.times.step_s for p in parts]), np.concatenate([p.memory.peak for p in parts]))
+        if self.sync is not None:
+            # what the strategy cannot run with never fits
+            wrong = ~allowed_with(self.sync, self.model, self.job, policies)
+            steps[wrong], peaks[wrong] = np.inf, np.inf
+        return Seen(policies, steps, peaks)
 
     def floors(self, frames: Policies) -> Floats:
         """What each frame takes at least, whatever its settings."""

@@ -53,6 +53,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     orders: tuple[str, ...] = ORDERS
     shard_groups: bool = True
     """ZeRO over every part of the data-parallel ranks too (HSDP), not only over all of them"""
+    replicas: bool = False
+    """ZeRO over a part of the ranks only, so that every shard has copies"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Settings:
     """the better value first"""
     groups: tuple[Constraint, ...] | None
     """what the user asks of the ZeRO group; None: it is all ranks"""
+    replicas: bool
+    """never all ranks"""
 
     @property
     def whole(self) -> tuple[int, ...]:
@@ -89,7 +93,9 @@ class Space:
     def sharding(self, frame: int) -> tuple[tuple[int, int], ...]:
         """(ZeRO stage, its group) the frame may have; a group of 0 is all ranks, and comes first."""
         ranks = int(self.frames.dp[frame] * self.frames.cp[frame])
-        return _sharding(ranks, self._zero(bool(self.frames.pp[frame] > 1)), self.settings.groups)
+        return _sharding(
+            ranks, self._zero(bool(self.frames.pp[frame] > 1)), self.settings.groups, self.settings.replicas
+        )
 
     def _zero(self, stages: bool) -> tuple[int, ...]:
         return tuple(z for z in self.settings.zero if not stages or z <= self.settings.zero_with_stages)
@@ -107,7 +113,8 @@ class Space:
             repeated = repeated + _by_value(stage, lambda n: len(_some_layers(n, settings.layers)))
         ranks = self.frames.dp * self.frames.cp
         flat, staged = (
-            _by_value(ranks, partial(_ways, zero=self._zero(stages), asked=settings.groups)) for stages in (False, True)
+            _by_value(ranks, partial(_ways, zero=self._zero(stages), asked=settings.groups, replicas=settings.replicas))
+            for stages in (False, True)
         )
         sharded = np.where(self.frames.pp > 1, staged, flat)
         switches = reduce(lambda n, values: n * len(values), settings.overlaps.values(), 1)
@@ -174,20 +181,24 @@ def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Sett
         ),
         overlaps={name: kept(name, (1, 0) if getattr(stack, name) else (0,)) for name in OVERLAPS},
         groups=groups if groups or bounds.shard_groups else None,
+        replicas=bounds.replicas,
     )
 
 
 @lru_cache(maxsize=4096)
-def _sharding(ranks: int, zero: tuple[int, ...], asked: tuple[Constraint, ...] | None) -> tuple[tuple[int, int], ...]:
+def _sharding(
+    ranks: int, zero: tuple[int, ...], asked: tuple[Constraint, ...] | None, replicas: bool
+) -> tuple[tuple[int, int], ...]:
     """Where no two ranks hold the same, every ZeRO stage is the same run."""
     parts = (0, *(d for d in reversed(divisors(ranks)) if 1 < d < ranks)) if asked is not None else (0,)
     stages = zero if ranks > 1 else zero[:1]
     found = ((z, g) for z in stages for g in (parts if z and ranks > 1 else (0,)))
-    return tuple((z, g) for z, g in found if all(c.accepts(g) for c in asked or ()))
+    kept = ((z, g) for z, g in found if g or not (z and replicas))
+    return tuple((z, g) for z, g in kept if all(c.accepts(g) for c in asked or ()))
 
 
-def _ways(ranks: int, zero: tuple[int, ...], asked: tuple[Constraint, ...] | None) -> int:
-    return len(_sharding(ranks, zero, asked))
+def _ways(ranks: int, zero: tuple[int, ...], asked: tuple[Constraint, ...] | None, replicas: bool) -> int:
+    return len(_sharding(ranks, zero, asked, replicas))
 
 
 @lru_cache(maxsize=4096)

@@ -70,6 +70,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     offload: str = "none"
     order: str = ORDERS[0]
     """how the axes lie on the fabric"""
+    sync: str = ""
+    """strategy of data parallelism with its settings, such as 'diloco,every=64'; empty: the mean gradient"""
 
     def __post_init__(self) -> None:
         for field in ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch"):
@@ -92,7 +94,8 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Policies:
-    """Many policies: one column per field of Policy, choices as their index in CHOICES."""
+    """Many policies: one column per field of Policy but `sync`, choices as their index in CHOICES. A batch has one
+    strategy, which whoever prices it states."""
 
     dp: Ints
     tp: Ints

@@ -69,8 +69,10 @@ def ddp_hook(
 def fsdp_hook(strategy: Strategy, group: Any, *, seed: int = 0) -> Callable[[Tensor], None]:
     """A hook for one FSDP module: its shard of the gradient, already averaged inside, is averaged over `group`."""
     _need_gradient_only("FSDP2", strategy)
-    if strategy.name == "power_sgd":
-        raise ValueError("strategy: power_sgd needs whole matrices, and FSDP2 hands over shards; use mem_sgd or psgd")
+    if strategy.needs_whole:
+        raise ValueError(
+            f"strategy: {strategy.name}: {strategy.needs_whole}, and FSDP2 hands over shards; use mem_sgd or psgd"
+        )
     rows = _Rows(strategy, group, seed, 0)
 
     def hook(shard: Tensor) -> None:

@@ -108,7 +108,7 @@ class Comm(ABC):
     def exchange(self, codec: Compressor, packets: Packets) -> Packets:
         """Member p gets the encoded part p of everyone."""
         self._record(_events.exchange_event(codec.wire_bytes(packets.length), self.n, self.stride))
-        return self._exchange(packets)
+        return self._exchange(codec, packets)
 
     def publish(self, codec: Compressor, packets: Packets, d: int) -> Array:
         """Every member's encoded part, decoded side by side at every member: (m, d)."""
@@ -195,7 +195,7 @@ class Comm(ABC):
     def _average(self, codec: Compressor, packets: Packets) -> Array: ...
 
     @abstractmethod
-    def _exchange(self, packets: Packets) -> Packets: ...
+    def _exchange(self, codec: Compressor, packets: Packets) -> Packets: ...
 
     @abstractmethod
     def _publish(self, codec: Compressor, packets: Packets, d: int) -> Array: ...

@@ -11,7 +11,7 @@ from shardwise.collectives import collective
 from shardwise.sync._array import Ghost
 from shardwise.sync._comm import Ready
 from shardwise.sync._events import FP32, Event
-from shardwise.sync._ghost import GhostComm
+from shardwise.sync._ghost import GhostComm, Passes
 from shardwise.sync._layout import Layout
 from shardwise.sync._strategy import Strategy
 
@@ -73,21 +73,23 @@ class Cost:
 
 
 def seconds_of(event: Event, network: PricesMessages) -> float:
-    """Neighbours and servers send one message after the other; a collective is the network's."""
-    if event.size <= 1:
-        return 0.0
-    if event.op in ("mix", "push", "pull") or event.algorithm == "server":
-        message = float(network.seconds("send", event.bytes, event.size, event.stride))
-        busiest = max(event.sent) / event.bytes
-        if event.op == "push":
-            busiest = float(sum(event.sent)) / event.bytes  # the server takes them in one after the other
-        return message * (2 * busiest if event.algorithm == "server" and event.op == "all_reduce" else busiest)
-    if event.algorithm == "sharded":
-        halves = [network.seconds(op, event.bytes, event.size, event.stride) for op in ("all_to_all", "all_gather")]
-        return float(sum(map(float, halves)))
     # a placed network has trees only over nodes, so it is left to choose
     name = "tree" if event.algorithm == "tree" and isinstance(network, Flat) else _NAMED.get(event.algorithm)
-    return float(network.seconds(event.op, event.bytes, event.size, event.stride, algorithm=name))
+    return float(priced(network, event, event.bytes, event.stride, name)) if event.size > 1 else 0.0
+
+
+def priced(network: PricesMessages, event: Event, bytes_: ArrayLike, stride: ArrayLike, algorithm: str | None) -> Any:
+    """Seconds of an event with these bytes at this stride, which may be arrays. Neighbours and servers send one message
+    after the other; a collective is the network's, by this algorithm or of its choice."""
+    if event.op in ("mix", "push", "pull") or event.algorithm == "server":
+        # a server takes what is pushed in one after the other
+        busiest = (sum(event.sent) if event.op == "push" else max(event.sent)) / event.bytes
+        turns = 2 * busiest if event.algorithm == "server" and event.op == "all_reduce" else busiest
+        return network.seconds("send", bytes_, event.size, stride) * turns
+    if event.algorithm == "sharded":
+        halves = [network.seconds(op, bytes_, event.size, stride) for op in ("all_to_all", "all_gather")]
+        return halves[0] + halves[1]
+    return network.seconds(event.op, bytes_, event.size, stride, algorithm=algorithm)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Trace:
     setup: list[Event]
     """before the first step"""
     steps: list[list[Event]]
+    passes: list[Passes]
+    """of each step"""
     state_bytes: int
 
 
@@ -104,13 +108,14 @@ def trace_of(strategy: Strategy, layout: Layout, workers: int, steps: int) -> Tr
     comm = GhostComm(layout, workers)
     x: Any = Ghost(1, layout.d)
     state = strategy.init(comm, x)
-    setup, found = list(comm.trace), []
+    setup, found, passes = list(comm.trace), [], []
     for step in range(steps):
-        comm.step, comm.trace[:] = step, []
+        comm.step, comm.trace[:], comm.passes = step, [], Passes()
         direction = strategy.on_grad(comm, state, x, x, 1.0, step)
         strategy.on_param(comm, state, x, direction, 1.0, step)
         found.append(list(comm.trace))
-    return Trace(setup, found, _held_bytes(state))
+        passes.append(comm.passes)
+    return Trace(setup, found, passes, _held_bytes(state))
 
 
 def _held_bytes(state: Any) -> int:

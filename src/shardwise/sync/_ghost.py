@@ -1,5 +1,7 @@
 """The world without numbers: shapes only, for costs. No torch."""
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise.compressors import Compressor
@@ -10,17 +12,31 @@ from shardwise.sync._layout import Layout
 from shardwise.topologies import Topology
 
 
+@dataclass
+class Passes:
+    """What compressing touches, at one worker."""
+
+    encoded: Counter[str] = field(default_factory=Counter)
+    """numbers read and encoded, by compressor"""
+    decoded_bytes: int = 0
+    """messages of others read, and what comes of them written"""
+
+
 def _ghost(*shape: int) -> Any:
     return Ghost(*shape)
 
 
 class GhostComm(Comm):
-    def __init__(self, layout: Layout, n: int, stride: int = 1, trace: list[Event] | None = None) -> None:
+    def __init__(
+        self, layout: Layout, n: int, stride: int = 1, trace: list[Event] | None = None, passes: Passes | None = None
+    ) -> None:
         self.n, self.m, self.stride, self.layout = n, 1, stride, layout
         self.seed, self.step = 0, 0
         self.trace = [] if trace is None else trace
+        self.passes = Passes() if passes is None else passes
 
     def encode(self, codec: Compressor, x: Array, purpose: int = 0) -> Packets:  # noqa: ARG002
+        self.passes.encoded[codec.name] += x.numel()
         parts = x.shape[1] if len(x.shape) == 3 else 1
         return Packets([[None] * parts], x.shape[-1], parted=len(x.shape) == 3)
 
@@ -50,8 +66,8 @@ class GhostComm(Comm):
 
     def split(self, size: int) -> tuple[Comm, Comm]:
         return (
-            GhostComm(self.layout, size, self.stride, self.trace),
-            GhostComm(self.layout, self.n // size, self.stride * size, self.trace),
+            GhostComm(self.layout, size, self.stride, self.trace, self.passes),
+            GhostComm(self.layout, self.n // size, self.stride * size, self.trace, self.passes),
         )
 
     def _mean(self, x: Array, via: str) -> Handle:  # noqa: ARG002
@@ -69,13 +85,19 @@ class GhostComm(Comm):
     def _collect(self, part: Array, d: int) -> Array:
         return self.whole(part, d)
 
+    def _heard(self, message: int, written: int) -> None:
+        self.passes.decoded_bytes += self.n * message + FP32 * written
+
     def _average(self, codec: Compressor, packets: Packets) -> Array:
+        self._heard(codec.wire_bytes(packets.length), packets.length)
         return self.decode(codec, packets)
 
-    def _exchange(self, packets: Packets) -> Packets:
+    def _exchange(self, codec: Compressor, packets: Packets) -> Packets:
+        self._heard(codec.wire_bytes(packets.length), packets.length)
         return packets
 
-    def _publish(self, codec: Compressor, packets: Packets, d: int) -> Array:  # noqa: ARG002
+    def _publish(self, codec: Compressor, packets: Packets, d: int) -> Array:
+        self._heard(codec.wire_bytes(packets.length), d)
         found: Array = _ghost(1, d)
         return found
 
@@ -86,6 +108,7 @@ class GhostComm(Comm):
         return x
 
     def _stacked(self, codec: Compressor, packets: Packets) -> Array:
+        self.passes.decoded_bytes += codec.wire_bytes(packets.length) + FP32 * packets.length
         found: Array = _ghost(1, codec.wire_bytes(packets.length) // FP32)
         return found
 

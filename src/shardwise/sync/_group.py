@@ -198,7 +198,7 @@ class GroupComm(TensorComm):
         """The draw of another member for the same purpose."""
         return self._draw(self.ranks[place], part, packets.draws[0][0].purpose >> 16)
 
-    def _exchange(self, packets: Packets) -> Packets:
+    def _exchange(self, codec: Compressor, packets: Packets) -> Packets:  # noqa: ARG002
         own = packets.payloads[0]
         messages = [_flat(payload) for payload in own]
         got = [torch.empty_like(messages[0]) for _ in range(self.n)]

@@ -95,7 +95,7 @@ def simulate(
 
 def check_optimizer(strategy: Strategy, optimizer: torch.optim.Optimizer) -> None:
     """Refuses an optimizer whose step is not the one the strategy's equations assume."""
-    if strategy.optimizer == "any":
+    if strategy.needs_optimizer() == "any":
         return
     plain = isinstance(optimizer, torch.optim.SGD) and all(group["momentum"] == 0 for group in optimizer.param_groups)
     if not plain:

@@ -83,7 +83,7 @@ class StackComm(TensorComm):
         rows = packets.decoded
         return self._per_group([mean(rows[group]) for group in self.groups])
 
-    def _exchange(self, packets: Packets) -> Packets:
+    def _exchange(self, codec: Compressor, packets: Packets) -> Packets:  # noqa: ARG002
         payloads: list[list[object]] = [[] for _ in self.workers]
         draws = [[packets.draws[0][0]] for _ in self.workers]
         decoded = None if packets.decoded is None else torch.empty_like(packets.decoded)

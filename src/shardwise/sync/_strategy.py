@@ -38,6 +38,8 @@ class Strategy(ABC):
     """states that are the same at every worker, so that another number of workers can go on with them"""
     gradient_only: ClassVar[bool] = False
     """all it does is turn gradients into a direction that is equal at all workers"""
+    needs_whole: ClassVar[str] = ""
+    """why it cannot work on a shard of the row alone; empty: it can"""
 
     def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
         return {}
@@ -59,6 +61,14 @@ class Strategy(ABC):
         """Steps after which its traffic repeats."""
         lengths = [topology.period(n) for topology in self.topologies()]
         return max(lengths, default=1)
+
+    def needs_optimizer(self) -> str:
+        """As `optimizer`, of these settings."""
+        return self.optimizer
+
+    def hides_under(self) -> str:
+        """What its messages can travel under: 'backward' (bucket by bucket), 'step' (a whole one), 'nothing'."""
+        return "backward" if self.gradient_only and not self.needs_whole else "nothing"
 
     def settles(self) -> int:
         """Steps before its traffic starts to repeat: a warm-up."""

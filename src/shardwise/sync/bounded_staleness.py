@@ -23,6 +23,9 @@ class BoundedStaleness(Strategy):
         need_count("delay", self.delay)
         need_via(self.via)
 
+    def hides_under(self) -> str:
+        return "step"
+
     def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
         return {f"sent_{slot}": Ready(x * 0.0) for slot in range(self.delay)}
 

@@ -14,6 +14,7 @@ class CenteredClipping(Robust):
     name: ClassVar[str] = "centered_clipping"
     summary: ClassVar[str] = "rows clipped around the last result, then averaged"
     source: ClassVar[str] = "Karimireddy et al. 2021, arXiv:2012.10333"
+    needs_whole: ClassVar[str] = "it compares whole rows"
 
     radius: float = 10.0
     """about the spread of honest rows; far above it nothing is clipped"""

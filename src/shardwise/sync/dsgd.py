@@ -22,6 +22,9 @@ class DSGD(Strategy):
     topology: Topology = field(default_factory=lambda: topology("one_peer_exp"))
     overlap: bool = False
 
+    def hides_under(self) -> str:
+        return "step" if self.overlap else "nothing"
+
     def init(self, c: Comm, x: Array) -> State:
         return {"mixing": c.start_mix(x, self.topology, 0)} if self.overlap else {}
 

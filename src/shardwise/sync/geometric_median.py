@@ -14,6 +14,7 @@ class GeometricMedian(Robust):
     name: ClassVar[str] = "geometric_median"
     summary: ClassVar[str] = "the point with the least sum of distances"
     source: ClassVar[str] = "Pillutla et al. 2022, arXiv:1912.13445"
+    needs_whole: ClassVar[str] = "it compares whole rows"
 
     iterations: int = 8
     smoothing: float = 1e-6

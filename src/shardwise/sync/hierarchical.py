@@ -1,10 +1,13 @@
 """Hierarchical: one strategy inside groups of neighbours (a node), another across them.
 
-Inside, the gradients become equal; across, every member of a group works on its own part of the row with its
-counterparts, and the parts are gathered inside. So each byte leaves a node once, as in a two-level all-reduce.
+Where the inner one leaves the workers of a group equal, every member works across on its own part of the row with its
+counterparts, and the parts are gathered inside: each byte leaves a node once, as in a two-level all-reduce. Where it
+does not (Local SGD inside a node), parts of different members would not fit together, so each member takes its whole
+row across.
 """
 
 from dataclasses import dataclass, field
+from math import lcm
 from typing import ClassVar
 
 from shardwise.sync._array import Array
@@ -12,8 +15,11 @@ from shardwise.sync._comm import Comm
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 from shardwise.sync.diloco import DiLoCo
 from shardwise.sync.dsgd import DSGD
+from shardwise.sync.local_sgd import LocalSGD
 from shardwise.sync.mem_sgd import MemSGD
+from shardwise.sync.one_bit_adam import OneBitAdam
 from shardwise.sync.psgd import PSGD
+from shardwise.topologies import topology
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,8 @@ class Hierarchical(Strategy):
     summary: ClassVar[str] = "one strategy inside a node, another across nodes"
     source: ClassVar[str] = "as the 8-GPU nodes of Ying et al. 2021, arXiv:2110.13363"
 
+    needs_whole: ClassVar[str] = "it cuts the row for its own two levels"
+
     inner: Strategy = field(default_factory=PSGD)
     outer: Strategy = field(default_factory=DSGD)
     size: int = 8
@@ -29,15 +37,21 @@ class Hierarchical(Strategy):
 
     def __post_init__(self) -> None:
         need_count("size", self.size)
-        if not self.inner.gradient_only or self.inner.optimizer != "any":
-            raise ValueError(
-                f"inner: {self.inner.name} does not leave the workers of a node equal; write one that only averages "
-                "gradients, such as psgd, mem_sgd or power_sgd"
-            )
-        if self.outer.name in ("power_sgd", "hierarchical"):
-            raise ValueError(f"outer: {self.outer.name} needs whole matrices, and outside it sees parts; write another")
-        if self.outer.optimizer != "any":
-            raise ValueError(f"outer: {self.outer.name} replaces the optimizer; write one that works with any")
+        if self.inner.optimizer != "any" or self.inner.name == self.name:
+            raise ValueError(f"inner: {self.inner.name} replaces the optimizer or has levels itself; write another")
+        if self.parted and self.outer.needs_whole:
+            raise ValueError(f"outer: {self.outer.name}: {self.outer.needs_whole}, and outside it sees parts; "
+                             "write another")  # fmt: skip
+        if self.outer.name == self.name:
+            raise ValueError("outer: two levels are all there is; write a strategy of one level")
+
+    @property
+    def parted(self) -> bool:
+        """The members of a group stay equal, so that each takes a part across."""
+        return self.inner.gradient_only
+
+    def needs_optimizer(self) -> str:
+        return self.outer.optimizer
 
     def check(self, n: int) -> None:
         if n % self.size:
@@ -46,7 +60,7 @@ class Hierarchical(Strategy):
         self.outer.check(n // self.size)
 
     def period(self, n: int) -> int:
-        return self.outer.period(n // self.size)
+        return lcm(self.inner.period(self.size), self.outer.period(n // self.size))
 
     def settles(self) -> int:
         return max(self.inner.settles(), self.outer.settles())
@@ -55,8 +69,22 @@ class Hierarchical(Strategy):
         inside, across = self._split(c)
         state: State = {}
         _put(state, "inner", self.inner.init(inside, x))
-        _put(state, "outer", self.outer.init(across, _own(inside, x)))
+        _put(state, "outer", self.outer.init(across, self._taken(inside, x)))
         return state
+
+    def _taken(self, inside: Comm, x: Array) -> Array:
+        """What each member takes across."""
+        return inside.own_part(inside.parts(x)) if self.parted else x
+
+    def _rate(self, inside: Comm, lr: Rate) -> Rate:
+        """Of the numbers it takes; 1 behind the end, where nothing moves but some divide by it."""
+        if isinstance(lr, float) or not self.parted:
+            return lr
+        whole = lr.expand(inside.m, -1)
+        return self._taken(inside, whole) + (1.0 - self._taken(inside, whole * 0.0 + 1.0))
+
+    def _home(self, inside: Comm, part: Array, d: int) -> Array:
+        return inside.collect(part, d) if self.parted else part
 
     def _split(self, c: Comm) -> tuple[Comm, Comm]:
         inside, across = c.split(self.size)
@@ -71,37 +99,34 @@ class Hierarchical(Strategy):
         if type(self.outer).on_grad is Strategy.on_grad:
             return g
         held = _of(state, "outer")
-        part = self.outer.on_grad(across, held, _own(inside, x), _own(inside, g), _part_rate(lr), t)
+        part = self.outer.on_grad(
+            across, held, self._taken(inside, x), self._taken(inside, g), self._rate(inside, lr), t
+        )
         _put(state, "outer", held)
-        return inside.collect(part, g.shape[1])
+        return self._home(inside, part, g.shape[1])
 
     def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:
+        inside, across = self._split(c)
+        if type(self.inner).on_param is not Strategy.on_param:
+            held = _of(state, "inner")
+            x1 = self.inner.on_param(inside, held, x0, x1, lr, t)
+            _put(state, "inner", held)
         if type(self.outer).on_param is Strategy.on_param:
             return x1
-        inside, across = self._split(c)
         held, before = _of(state, "outer"), len(c.trace)
-        own = _own(inside, x1)
-        part = self.outer.on_param(across, held, _own(inside, x0), own, _part_rate(lr), t)
+        own = self._taken(inside, x1)
+        part = self.outer.on_param(across, held, self._taken(inside, x0), own, self._rate(inside, lr), t)
         _put(state, "outer", held)
         # nothing was exchanged and nothing moved: the parts are still equal inside
-        return x1 if part is own and len(c.trace) == before else inside.collect(part, x1.shape[1])
+        return x1 if part is own and len(c.trace) == before else self._home(inside, part, x1.shape[1])
 
     @classmethod
     def examples(cls) -> tuple[Strategy, ...]:
         return (
             cls(size=2), cls(outer=DiLoCo(every=2), size=2), cls(inner=MemSGD(), outer=PSGD(), size=2),
-            cls(outer=MemSGD(), size=2),
+            cls(outer=MemSGD(), size=2), cls(inner=LocalSGD(every=2), outer=DiLoCo(every=4), size=2),
+            cls(inner=DSGD(topology("complete")), outer=PSGD(), size=2), cls(outer=OneBitAdam(freeze=2), size=2),
         )  # fmt: skip
-
-
-def _own(inside: Comm, x: Array) -> Array:
-    return inside.own_part(inside.parts(x))
-
-
-def _part_rate(lr: Rate) -> Rate:
-    if not isinstance(lr, float):
-        raise ValueError("lr: hierarchical needs one learning rate for all parameters; write one parameter group")
-    return lr
 
 
 def _of(state: State, name: str) -> State:

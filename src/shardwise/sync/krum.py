@@ -14,6 +14,7 @@ class Krum(Robust):
     name: ClassVar[str] = "krum"
     summary: ClassVar[str] = "the row nearest to its n - f - 2 nearest"
     source: ClassVar[str] = "Blanchard et al. 2017, arXiv:1703.02757"
+    needs_whole: ClassVar[str] = "it compares whole rows"
 
     byzantine: int = 0
 

@@ -18,6 +18,7 @@ class PowerSGD(Strategy):
     summary: ClassVar[str] = "thin factors of gradient matrices, error feedback"
     source: ClassVar[str] = "Vogels et al. 2019, arXiv:1905.13727"
     gradient_only: ClassVar[bool] = True
+    needs_whole: ClassVar[str] = "it factors whole matrices"
 
     rank: int = 1
     start: int = 0
@@ -28,6 +29,9 @@ class PowerSGD(Strategy):
     def __post_init__(self) -> None:
         need_count("rank", self.rank)
         need_count("start", self.start, 0)
+
+    def hides_under(self) -> str:
+        return "backward"  # a bucket holds whole matrices
 
     def settles(self) -> int:
         return self.start

@@ -37,6 +37,9 @@ class StreamingDiLoCo(Strategy):
     def period(self, n: int) -> int:  # noqa: ARG002
         return self.every
 
+    def hides_under(self) -> str:
+        return "step" if self.delay else "nothing"
+
     def _leaves(self, fragment: int) -> int:
         """The step of each round at which it is sent."""
         return (fragment + 1) * self.every // self.fragments - 1

@@ -91,7 +91,9 @@ def _flat(held: list[Held], world: World, precision: Precision, stack: Stack, *,
     everyone = world.edp if expert else world.dp
     shard, replica = (world.expert_shard, world.expert_replica) if expert else (world.shard, world.replica)
     zero = policy.zero
-    if zero == 0 or shard.size == 1:
+    if policy.sync:
+        replica = Group("dp", (world.rank,), 0)  # a strategy has this axis
+    elif zero == 0 or shard.size == 1:
         zero, shard, replica = 0, everyone, Group("dp", (world.rank,), 0)
     bytes_ = max(stack.bucket_bytes, stack.bucket_bytes_per_rank * shard.size)
     return Flat(held, world, shard, replica, zero, bytes_, precision, policy.overlap_grad)

@@ -77,6 +77,8 @@ def world_of(
         )
     table = np.arange(size).reshape(policy.pp, policy.dp, policy.cp, policy.tp)
     shard = policy.shard_group or policy.dp * policy.cp
+    if policy.sync and not policy.zero:
+        shard = policy.cp  # a strategy works across replicas; inside one, context-parallel ranks add up
     data = table.reshape(policy.pp, -1, shard, policy.tp)
     etp = etp_of(policy)
     inner = policy.ep * etp

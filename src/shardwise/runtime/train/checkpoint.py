@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoint
 from torch.distributed.checkpoint.state_dict_saver import async_save
@@ -64,7 +66,7 @@ class Checkpoints:
         if not self.in_background:
             save(self.engine, self.folder, step)
             return
-        state = _plain(state_of(self.engine), step)
+        state = _plain(state_of(self.engine), step) | _of_strategy(self.engine)
         self._done.clear()
         writing = async_save(
             state, checkpoint_id=str(_beside(self.folder, step)), planner=SavesParts(), process_group=self.group,
@@ -95,10 +97,11 @@ def state_of(engine: Engine) -> dict[str, Parts]:
     """Parameters and moments by name. The first rank of those that hold the same writes it."""
     found: dict[str, Parts] = {}
     engine.optimizer.ensure_states()
+    own = engine.across.own_names if engine.across else ""
     for local, states in zip(engine.locals(), engine.optimizer.states(), strict=True):
         for kind, values in (("parameter", local.tensor), *states.items()):
             for span in local.spans:
-                name = f"{kind}.{span.held.piece.name}"
+                name = f"{own}{kind}.{span.held.piece.name}"
                 parts = found.setdefault(name, Parts(span.held.piece.shape, values.dtype))
                 parts.add(span, values)
     return found
@@ -109,7 +112,7 @@ def save(engine: Engine, folder: Path, step: int) -> Path:
     if engine.world.rank == 0:
         shutil.rmtree(_beside(folder, step), ignore_errors=True)
     _meet()
-    state = _plain(state_of(engine), step)
+    state = _plain(state_of(engine), step) | _of_strategy(engine)
     with quiet():
         write_checkpoint(state, checkpoint_id=str(_beside(folder, step)), planner=SavesParts(), no_dist=_alone())
     _meet()
@@ -134,15 +137,40 @@ def _moved(folder: Path, step: int) -> None:
 
 def load(engine: Engine, path: Path) -> int:
     """The step it was taken after. The layout may be another than the one that wrote it."""
-    wanted = _plain(state_of(engine), 0)
+    strategy = _of_strategy(engine)
+    wanted = _plain(state_of(engine), 0) | strategy
+    _refuse_other_strategy(path, wanted)
     with quiet():
         read_checkpoint(wanted, checkpoint_id=str(path), planner=LoadsParts(flatten_state_dict=False), no_dist=_alone())
     step = int(wanted["step"])
+    if engine.across is not None:
+        head = _head(engine)
+        engine.across.load({name.removeprefix(head): tensor for name, tensor in strategy.items()}, step)
     engine.optimizer.set_steps(step)
     for sync in engine.syncs:
         sync.gather()
     engine.world.comm.events.clear()
     return step
+
+
+def _head(engine: Engine) -> str:
+    return f"sync.{engine.world.rank}."
+
+
+def _of_strategy(engine: Engine) -> dict[str, Tensor]:
+    """State of a strategy of data parallelism belongs to its rank."""
+    saved = engine.across.saved() if engine.across is not None else {}
+    return {_head(engine) + name: tensor for name, tensor in saved.items()}
+
+
+def _refuse_other_strategy(path: Path, wanted: dict[str, Any]) -> None:
+    known = set(FileSystemReader(str(path)).read_metadata().state_dict_metadata)
+    missing = sorted(set(wanted) - known)
+    if missing:
+        raise ValueError(
+            f"checkpoints: {path.name} lacks {missing[0]!r}; it was written with another --sync or, under one, another "
+            "number of ranks, and workers that differ cannot be dealt out anew"
+        )
 
 
 def load_newest(engine: Engine, folder: Path) -> int:

@@ -11,6 +11,7 @@ from shardwise.runtime.parallel.held import Local
 from shardwise.runtime.parallel.pipeline import Batch, Pipeline
 from shardwise.runtime.parallel.sync import Sync, sync_of
 from shardwise.runtime.parallel.world import WAIT, World, world_of
+from shardwise.runtime.train.across import across_of
 from shardwise.runtime.train.optimizer import LocalOptimizer, OptimizerSettings
 from shardwise.runtime.train.task import Task, checked
 
@@ -37,6 +38,7 @@ class Engine:
             self.chunks, self.syncs, self.world, self.context.cut.later, task.micro_batches, self._between()
         )
         self.optimizer = LocalOptimizer(self.locals(), self.world, settings, on_host=task.policy.offload == "optimizer")
+        self.across = across_of(task, self.locals(), self.world, self.optimizer)
 
     def _chunks(self) -> list[Chunk]:
         task, here, ranges = self.task, self.world.stage, self.task.ranges()
@@ -75,7 +77,10 @@ class Engine:
     def update(self, rate: float) -> float:
         """The optimizer's step; returns the norm of the whole gradient before it was clipped."""
         with self.world.comm.during("step"):
-            norm = self.optimizer.step(self.locals(), rate)
+            if self.across is None:
+                norm = self.optimizer.step(self.locals(), rate)
+            else:
+                norm = self.across.step(self.optimizer, self.locals(), rate)
             for sync in self.syncs:
                 sync.gather(rounded=self.optimizer.rounds)
                 sync.clear()

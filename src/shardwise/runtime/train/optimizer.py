@@ -62,9 +62,15 @@ class LocalOptimizer:
             else _optimizer(self.tensors, settings, self.fused)  # fmt: skip
 
     def step(self, locals_: Sequence[Local], rate: float) -> float:
-        norm = self._norm(locals_)
+        norm = self.world.comm.all_reduce(squares(locals_, self.world), self.world.everyone).sqrt()
         most = self.settings.clip
         shrink = torch.clamp((norm + 1e-6) / most, min=1.0).float() if most else torch.ones_like(norm).float()
+        self.apply(locals_, rate, shrink)
+        return float(norm)
+
+    def apply(self, locals_: Sequence[Local], rate: float, shrink: Tensor | None = None) -> None:
+        """One update with the gradients over `shrink`."""
+        shrink = torch.ones((), device=self.world.device) if shrink is None else shrink
         for tensor, shown, local in zip(self.tensors, self.shown, locals_, strict=True):
             tensor.grad = None if local.grad is None else local.grad.to(tensor.device)
             if tensor is not shown:
@@ -81,15 +87,14 @@ class LocalOptimizer:
                 if tensor.grad is not None:
                     tensor.grad.mul_(factor)
         if self.settings.decay_on == "matrices":
-            self._decay_matrices(locals_, rate)
+            self._decay_matrices(locals_, rate, shrink)
         self.inner.step()
         for tensor, shown in zip(self.tensors, self.shown, strict=True):
             tensor.grad = None
             if tensor is not shown:
                 shown.copy_(tensor)
-        return float(norm)
 
-    def _decay_matrices(self, locals_: Sequence[Local], rate: float) -> None:
+    def _decay_matrices(self, locals_: Sequence[Local], rate: float, shrink: Tensor) -> None:
         """A flat tensor holds parameters of both kinds, so decay is made here, run by run."""
         decay = self.settings.weight_decay
         for tensor, local in zip(self.tensors, locals_, strict=True):
@@ -100,24 +105,9 @@ class LocalOptimizer:
                 if self.settings.name == "adamw":
                     tensor[part].mul_(1.0 - rate * decay)
                 else:
-                    tensor.grad[part].add_(tensor[part], alpha=decay)
-
-    def _norm(self, locals_: Sequence[Local]) -> Tensor:
-        """Every element counts once, however many ranks hold it."""
-        parts, copies = [], []
-        for local in locals_:
-            if local.grad is None:
-                continue
-            for span in local.spans:
-                piece = span.held.piece
-                parts.append(local.grad[span.at : span.at + span.length])
-                copies.append(local.copies * piece.copies * (2 if piece.tied else 1) * self.world.mirror.size)
-        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
-        if parts:
-            norms = torch.stack(torch._foreach_norm(parts, dtype=torch.float32)).double()
-            total = (norms.square() / moved(torch.tensor(copies, dtype=torch.float64), norms.device)).sum()
-        self.world.comm.all_reduce(total, self.world.everyone)
-        return total.sqrt()
+                    # the fused kernel divides what is added here too
+                    scale = float(shrink) if self.fused else 1.0
+                    tensor.grad[part].add_(tensor[part], alpha=decay * scale)
 
     def ensure_states(self) -> None:
         """Moments exist, zero where no step was made yet: a step of rate 0 on zero gradients."""
@@ -146,6 +136,22 @@ class LocalOptimizer:
             {name: value for name, value in self.inner.state[t].items() if value is not None and value.shape == t.shape}
             for t in self.tensors
         ]
+
+
+def squares(locals_: Sequence[Local], world: World) -> Tensor:
+    """Of this rank's gradients, added up; over all ranks every element counts once, however many hold it."""
+    parts, copies = [], []
+    for local in locals_:
+        if local.grad is None:
+            continue
+        for span in local.spans:
+            piece = span.held.piece
+            parts.append(local.grad[span.at : span.at + span.length])
+            copies.append(local.copies * piece.copies * (2 if piece.tied else 1) * world.mirror.size)
+    if not parts:
+        return torch.zeros((), dtype=torch.float64, device=world.device)
+    norms = torch.stack(torch._foreach_norm(parts, dtype=torch.float32)).double()
+    return (norms.square() / moved(torch.tensor(copies, dtype=torch.float64), norms.device)).sum()
 
 
 def moment_names(settings: OptimizerSettings) -> list[str]:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shardwise.estimate.synced import choice_of, refusal
 from shardwise.runtime.parallel.world import etp_of
 from shardwise.runtime.train.limits import one_of, require
 from shardwise.runtime.train.optimizer import OptimizerSettings
@@ -180,6 +181,8 @@ def checked(task: Task) -> Task:
     experts = any(kind.experts for kind in task.model.kinds)
     if task.even_routing and task.capacity:
         raise ValueError(f"capacity: {task.capacity:g} with even routing means nothing; write --capacity 0")
+    if policy.sync:
+        _strategy(task, experts)
     if experts and policy.shard_group:
         _expert_shards(policy)
     if any(layer.attention and 0 < layer.attention.window < task.job.seq for layer in task.model.kinds):
@@ -222,6 +225,17 @@ def _perceptron(task: Task) -> Task:
         if width % tp:
             raise ValueError(f"tp: {tp} does not divide {model.name}'s {width:,} {name}; write a divisor")
     return task
+
+
+def _strategy(task: Task, experts: bool) -> None:
+    policy = task.policy
+    choice = choice_of(policy.sync)
+    why = refusal(choice, task.model, task.job, policy) if choice else ""
+    if why:
+        raise ValueError(f"sync: {why}")
+    if policy.zero == 3 or experts:
+        what = "experts" if experts else "zero 3"
+        raise ValueError(f"sync: {policy.sync} with {what} cannot be run; write a dense model and --zero 0, 1 or 2")
 
 
 def _decoder(task: Task) -> None:

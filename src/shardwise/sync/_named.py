@@ -1,11 +1,48 @@
-"""`--set name=value` -> a strategy: numbers, lists of them, graphs, compressors and other strategies by name."""
+"""A strategy from text: 'mem_sgd,compressor=top_k,compressor.ratio=0.01'. Numbers, lists of them, graphs, compressors
+and other strategies by name."""
 
 from typing import Any
 
 from shardwise.compressors import compressor, compressors
 from shardwise.registry import closest
-from shardwise.sync import Strategy, strategies, strategy
+from shardwise.sync import strategies, strategy
+from shardwise.sync._strategy import Strategy
 from shardwise.topologies import topology
+
+
+def strategy_named(text: str) -> Strategy:
+    """One strategy with its settings, as one text."""
+    found = texts_of(text)
+    if len(found) != 1:
+        raise ValueError(f"sync: {text!r} names {len(found)} strategies; write one, such as dsgd,topology=ring")
+    name, *settings = _items(found[0])
+    return strategy_from(name, settings)
+
+
+def texts_of(text: str) -> list[str]:
+    """Several strategies in one text, apart: what has '=' in it belongs to the name before."""
+    found: list[list[str]] = []
+    for item in _items(text):
+        if "=" in item and found:
+            found[-1].append(item)
+        elif "=" in item:
+            raise ValueError(f"sync: {text!r} begins with a setting; write the strategy first: local_sgd,{item}")
+        else:
+            found.append([item])
+    if not found:
+        raise ValueError("sync: no strategy named; `shardwise sync list` has the names")
+    return [",".join(items) for items in found]
+
+
+def _items(text: str) -> list[str]:
+    """By commas, but for those between the numbers of a list: periods=20,1,1."""
+    found: list[str] = []
+    for item in filter(None, map(str.strip, text.split(","))):
+        if item.lstrip("-").isdigit() and found:
+            found[-1] += f",{item}"
+        else:
+            found.append(item)
+    return found
 
 
 def strategy_from(name: str, settings: list[str]) -> Strategy:

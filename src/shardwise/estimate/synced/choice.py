@@ -1,0 +1,43 @@
+"""Strategies a plan may take, as the user names them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardwise.estimate.synced.convergence import DENSE, Extra, extra_of, measured_texts
+from shardwise.sync import Strategy
+from shardwise.sync._named import strategy_named, texts_of
+
+ANY = "any"
+
+
+@dataclass(frozen=True)
+class Choice:
+    text: str
+    """the name and the settings that were stated"""
+    strategy: Strategy
+    optimizer: str
+    """of the job: how many steps it takes depends on it"""
+
+    @cached_property
+    def extra(self) -> Extra:
+        return extra_of(self.strategy, self.optimizer)
+
+
+def choice_of(text: str, optimizer: str = "adamw") -> Choice | None:
+    """None: the mean gradient, as the software does it."""
+    if not text:
+        return None
+    strategy = strategy_named(text)
+    return None if text == DENSE else Choice(text, strategy, optimizer)
+
+
+def choices_of(text: str, optimizer: str) -> list[Choice | None]:
+    """'any', or names with settings, by commas; None among them stands for the mean gradient."""
+    if text.strip() == ANY:
+        return [None, *(choice_of(each, optimizer) for each in measured_texts(optimizer))]
+    found: list[Choice | None] = []
+    for each in texts_of(text):
+        choice = choice_of(each, optimizer)
+        if choice not in found:
+            found.append(choice)
+    return found

@@ -1,0 +1,115 @@
+"""A strategy on the data-parallel axis of many policies: seconds of its messages and of compressing, bytes it holds.
+
+Without ZeRO a worker is one replica of the model, its context-parallel ranks summed up first. With ZeRO a worker is one
+shard group; each of its ranks takes its own share of the row across the groups.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.gpu import memory_seconds
+from shardwise.cost.placement import Placement
+from shardwise.estimate.layers import Machine
+from shardwise.estimate.synced.choice import Choice
+from shardwise.estimate.synced.compress import decode_slower, encode_bytes, factor_bytes
+from shardwise.estimate.synced.rules import workers_refusal
+from shardwise.estimate.synced.traffic import Traffic, traffic_of
+from shardwise.spec.policy import Ints
+from shardwise.sync._cost import priced
+from shardwise.work import Work
+from shardwise.work.layout import Layout, Numbers
+from shardwise.work.stages import Grid, largest
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who takes part in the strategy: one column per policy."""
+
+    count: Ints
+    stride: Ints
+    share: Numbers
+    """of the parameters of a rank that it sends itself"""
+
+
+@dataclass(frozen=True)
+class Seconds:
+    messages: Numbers
+    work: Numbers
+    """compressing, decompressing and keeping state: not hidden by anything"""
+
+
+def workers_of(layout: Layout, *, expert: bool = False) -> Workers:
+    policies, placement = layout.policies, Placement()
+    strides = placement.strides(policies)
+    sharded = policies.zero > 0
+    count = np.where(sharded, np.rint(layout.grad_ranks / layout.shard), policies.dp)
+    stride = np.where(sharded, strides["dp_cp"] * layout.shard, strides["dp"])
+    if expert:
+        # experts that are spread over replicas have groups of their own
+        apart = policies.ep > 1
+        count = np.where(apart, placement.sizes(policies)["edp"], count)
+        stride = np.where(apart, strides["edp"], stride)
+    share = np.where(sharded, 1.0 / layout.shard, 1.0)
+    return Workers(count.astype(np.int64), stride.astype(np.int64), share)
+
+
+def seconds_of(choice: Choice, work: Work, machine: Machine) -> Seconds:
+    """Of one step, on the stage with the most parameters."""
+    total = Seconds(np.zeros_like(work.layout.tp), np.zeros_like(work.layout.tp))
+    for grid, expert in zip(work.parameters, (False, True), strict=True):
+        held = largest(grid)[0]
+        if held.any():
+            who = workers_of(work.layout, expert=expert)
+            found = _seconds(choice, work, machine, who, held * who.share)
+            total = Seconds(total.messages + found.messages, total.work + found.work)
+    return total
+
+
+def _seconds(choice: Choice, work: Work, machine: Machine, who: Workers, row: Numbers) -> Seconds:
+    messages, moved, kernels = np.zeros_like(row), np.zeros_like(row), np.zeros_like(row)
+    for rows, traffic in _alike(choice, work, who):
+        mine = row[rows]
+        for event, bytes_, times in traffic.exchanges:
+            stride = event.stride * who.stride[rows]
+            messages[rows] += times * np.asarray(priced(machine.network, event, bytes_ * mine, stride, None))
+        touched = traffic.decoded * decode_slower() + 2.0 * traffic.state * traffic.busy
+        touched += sum(number * encode_bytes(name, choice.strategy) for name, number in traffic.encoded)
+        moved[rows] = mine * (touched + factor_bytes(choice.strategy) * traffic.busy)
+        kernels[rows] = traffic.busy * (1.0 + len(traffic.encoded))
+    busy = np.asarray(memory_seconds(machine.curve, moved, kernels=kernels))
+    return Seconds(messages, np.where(moved > 0, busy, 0.0))
+
+
+def state_bytes(choice: Choice, work: Work) -> Grid:
+    """Held beyond everything else by one rank of each stage."""
+    total = np.zeros_like(work.stages.index)
+    for grid, expert in zip(work.parameters, (False, True), strict=True):
+        who, per = workers_of(work.layout, expert=expert), np.zeros_like(work.layout.tp)
+        for rows, traffic in _alike(choice, work, who):
+            per[rows] = traffic.state
+        total = total + grid * (per * who.share)[:, None]
+    return total
+
+
+def sent_bytes(choice: Choice, work: Work) -> Numbers:
+    """By one rank of the fullest stage in a step, averaged over the strategy's period."""
+    total = np.zeros_like(work.layout.tp)
+    for grid, expert in zip(work.parameters, (False, True), strict=True):
+        who, held = workers_of(work.layout, expert=expert), largest(grid)[0]
+        for rows, traffic in _alike(choice, work, who):
+            total[rows] += held[rows] * who.share[rows] * traffic.sent
+    return total
+
+
+def _alike(choice: Choice, work: Work, who: Workers) -> Iterator[tuple[NDArray[np.int64], Traffic]]:
+    """Policies whose workers send alike, with what they send. Where there is nobody to send to, nothing is."""
+    tp = work.layout.policies.tp if choice.strategy.needs_whole else np.ones_like(who.count)
+    keys = np.stack([who.count, tp], axis=1)
+    distinct, place = np.unique(keys, axis=0, return_inverse=True)
+    for number, (count, cut) in enumerate(distinct):
+        if not workers_refusal(choice, int(count)):
+            rows = np.flatnonzero(place.reshape(-1) == number)
+            yield rows, traffic_of(choice.strategy, int(count), work.model, int(cut))

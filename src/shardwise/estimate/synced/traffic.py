@@ -1,0 +1,77 @@
+"""What a strategy sends, holds and touches for each parameter of a worker: its own trace on shapes, per step."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
+from shardwise.spec.model import Model
+from shardwise.sync import Layout, Strategy
+from shardwise.sync._cost import trace_of
+from shardwise.sync._events import FP32, Event
+
+ROW = 1 << 24
+"""parameters the trace is taken with where matrices do not matter; all of it grows with them"""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    exchanges: tuple[tuple[Event, float, float], ...]
+    """(event, its bytes per parameter, times per step)"""
+    sent: float
+    """bytes per parameter and step that the busiest worker sends"""
+    state: float
+    """bytes per parameter held beyond parameters, gradients and the optimizer's state"""
+    encoded: tuple[tuple[str, float], ...]
+    """numbers encoded per parameter and step, by compressor"""
+    decoded: float
+    """bytes per parameter and step that decoding reads and writes"""
+    busy: float
+    """share of the steps that exchange anything"""
+
+    @property
+    def gathers(self) -> bool:
+        """Everyone receives everyone's compressed message, so that its traffic grows with the workers."""
+        ops = {event.op for event, _, _ in self.exchanges}
+        return bool(self.encoded) and "all_gather" in ops and "all_to_all" not in ops
+
+
+@lru_cache(maxsize=4096)
+def traffic_of(strategy: Strategy, workers: int, model: Model, tp: int) -> Traffic:
+    layout = _layout(model, tp) if strategy.needs_whole else Layout.flat(ROW)
+    start, length, d = strategy.settles(), strategy.period(workers), float(layout.d)
+    trace = trace_of(strategy, layout, workers, start + length)
+    steps, passes = trace.steps[start:], trace.passes[start:]
+    # rounds of a graph that differ in the partners only take the same time
+    kinds: dict[tuple[object, ...], tuple[Event, int]] = {}
+    sent = [0] * workers
+    for event, times in Counter(event for step in steps for event in step).items():
+        key = (event.op, event.algorithm, event.bytes, event.size, event.stride, max(event.sent), sum(event.sent))
+        kinds[key] = (event, times + (kinds[key][1] if key in kinds else 0))
+        for place, amount in enumerate(event.sent):
+            sent[place] += times * amount
+    encoded: Counter[str] = Counter()
+    for each in passes:
+        encoded.update(each.encoded)
+    return Traffic(
+        exchanges=tuple((event, event.bytes / d, times / length) for event, times in kinds.values()),
+        sent=max(sent) / d / length,
+        state=trace.state_bytes / d,
+        encoded=tuple((name, number / d / length) for name, number in encoded.items()),
+        decoded=sum(each.decoded_bytes for each in passes) / d / length,
+        busy=sum(bool(step) for step in steps) / length,
+    )
+
+
+def _layout(model: Model, tp: int) -> Layout:
+    """The model's matrices, each cut along its rows over tp: enough for what factors them."""
+    tensors = [*embedding_tensors(model), *(t for kind in model.pattern for t in layer_tensors(model, kind)),
+               *head_tensors(model)]  # fmt: skip
+    shapes = [shape for t in tensors for shape in ([t.shape[1:]] * t.shape[0] if len(t.shape) == 3 else [t.shape])]
+    cut = [(max(shape[0] // tp, 1), *shape[1:]) if len(shape) > 1 else shape for shape in shapes]
+    return Layout.named((str(index), shape) for index, shape in enumerate(cut))
+
+
+def dense_bytes(workers: int) -> float:
+    """Of a ring all-reduce in fp32, sent per parameter."""
+    return 2.0 * FP32 * (workers - 1) / workers

@@ -1,0 +1,90 @@
+"""`--sync` of estimate, plan and compare as a user meets it: pages of 80 columns, JSON, reasons, bad names."""
+
+import json
+
+import pytest
+
+from shardwise.cli import main
+from terminal import narrow_terminal, refused, shown  # noqa: F401
+
+JOB = ["--seq", "2048", "--global-batch", "64"]
+PLAN = ["plan", "gpt2", "--on", "2x8xa100-80", *JOB, "--top", "3"]
+ESTIMATE = ["estimate", "gpt2", "--on", "2x8xa100-80", *JOB, "--zero", "0"]
+BAD = [
+    ([*ESTIMATE, "--sync", "dsdg"], "did you mean 'dsgd'?"),
+    ([*ESTIMATE, "--sync", "dsgd,topology=rign"], "did you mean 'ring'?"),
+    ([*ESTIMATE, "--sync", "local_sgd,evry=4"], "did you mean 'every'?"),
+    ([*ESTIMATE, "--sync", "every=4"], "write the strategy first"),
+    ([*ESTIMATE, "--sync", "qsgd,compressor=top_k"], "biased"),
+    ([*PLAN, "--sync", "anny"], "is unknown"),
+    ([*PLAN, "--sync", "dsgd", "--pareto"], "write --sync without them"),
+    ([*PLAN, "--sync", "one_bit_adam"], "--optimizer sgd"),
+    (["compare", "gpt2", "--on", "8xa100-80", "--sync", "dsgd,psgd"], "names 2 strategies"),
+]
+
+
+@pytest.mark.usefixtures("narrow_terminal")
+@pytest.mark.parametrize(("words", "cure"), BAD)
+def test_bad_input_is_one_line(capsys, words, cure):
+    refused(capsys, words, cure)
+
+
+@pytest.mark.usefixtures("narrow_terminal")
+@pytest.mark.parametrize(
+    "words",
+    [[*ESTIMATE, "--sync", "mem_sgd"], [*PLAN, "--sync", "any"],
+     ["compare", "gpt2", "--on", "2x8xa100-80", *JOB, "--sync", "psgd", "--sync", "diloco,every=64"]],
+)  # fmt: skip
+def test_pages_fit_and_have_no_codes(capsys, words):
+    page = shown(capsys, words)
+    assert max(map(len, page.splitlines())) <= 80
+    assert "\x1b" not in page
+    assert "the same loss" in page
+
+
+def test_estimate_says_both_step_and_time_to_the_loss(capsys):
+    found = json.loads(shown(capsys, [*ESTIMATE, "--sync", "mem_sgd,compressor.ratio=0.01", "--json"]))
+    sync = found["sync"]
+    assert found["policy"]["sync"] == "mem_sgd,compressor.ratio=0.01"
+    assert sync["to_loss_s"] == pytest.approx(found["step_s"] * (1 + sync["extra_steps"]))
+    assert "benchmarks/fit_convergence.py" in sync["extra_source"]
+    assert found["time_s"]["sync_work"] > 0
+    assert sum(found["time_s"].values()) == pytest.approx(found["step_s"])
+    plain = json.loads(shown(capsys, [*ESTIMATE, "--json"]))
+    assert plain["sync"] is None
+    assert sync["dense_step_s"] == pytest.approx(plain["step_s"])
+
+
+def test_an_illegal_pair_gets_the_reason_and_a_command(capsys):
+    words = [*ESTIMATE[:-2], "--zero", "1", "--sync", "dsgd", "--json"]
+    found = json.loads(shown(capsys, words, code=1))
+    assert found["rule"] == "sync strategy"
+    assert "--shard-group" in found["why"]
+    assert found["cure"].endswith("--zero 0 --sync dsgd")
+
+
+def test_plan_ranks_by_the_time_to_the_loss(capsys):
+    found = json.loads(shown(capsys, [*PLAN, "--sync", "any", "--json"]))
+    times = [entry["to_loss_s"] for entry in found["best"]]
+    assert times == sorted(times)
+    each = {entry["sync"]: entry for entry in found["strategies"]}
+    assert len(each) > 20
+    assert each["psgd"]["extra_steps"] == 0
+    assert each["dsgd"]["policy"]["sync"] == "dsgd"
+    assert all(entry["why_not"] or entry["step_s"] > 0 for entry in found["strategies"])
+    plain = json.loads(shown(capsys, [*PLAN, "--json"]))
+    assert "strategies" not in plain
+    assert each["psgd"]["step_s"] == plain["best"][0]["step_s"]
+
+
+def test_compare_holds_strategies_against_each_other(capsys):
+    words = ["compare", "gpt2", "--on", "2x8xa100-80", *JOB, "--policy", "ddp"]
+    found = json.loads(shown(capsys, [*words, "--sync", "psgd", "--sync", "dsgd", "--sync", "krum", "--json"]))
+    assert [case["asked"] for case in found["cases"]] == ["ddp", "ddp dsgd", "ddp krum"]
+    assert found["cases"][0]["sync"] is None
+    assert found["cases"][1]["sync"]["workers"] == 16
+
+
+def test_the_command_of_a_plan_can_be_run(capsys):
+    assert main([*ESTIMATE, "--sync", "local_sgd,every=8"]) == 0
+    assert "local_sgd,every=8" in capsys.readouterr().out
