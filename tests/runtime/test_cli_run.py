@@ -169,7 +169,7 @@ def test_a_plan_file_is_run(tiny, tmp_path, capsys) -> None:
     ("words", "word"),
     [
         (("--on", "2xh100", "--tp", "2", "--nproc", "3"), "nproc"),
-        (("--on", "2xh100", "--tp", "2", "--precision", "bf16"), "precision"),
+        (("--on", "2xh100", "--tp", "2", "--precision", "fp8"), "precision"),
         (("--on", "1xh100", "--steps", "0"), "steps"),
         (("--on", "1xh100", "--data", "nowhere.txt"), "data"),
         (("--on", "1xh100", "--decay", "cubic"), "wsd"),

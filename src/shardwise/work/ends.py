@@ -72,7 +72,7 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
         ),
         saved=(
             Saved("final norm", shard * (stream * model.final_norm + precision.act_bytes), "never"),
-            Saved("logits and loss", logits * (stack.loss_logit_bytes or element_bytes(precision)), "never"),
+            Saved("logits and loss", _loss_bytes(stack, precision, logits, tokens), "never"),
         ),
         collectives=(
             Collective("head all-gather", "all_gather", "tp", full, sharded, "forward"),
@@ -82,6 +82,12 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
             Collective("head all-gather", "all_gather", "tp", full, sharded, "backward"),
         ),
     )
+
+
+def _loss_bytes(stack: Stack, precision: Precision, logits: Value, tokens: Value) -> Value:
+    """In place: the logits, and the log-sum-exp of each token."""
+    in_place = logits * element_bytes(precision) + 4.0 * tokens
+    return logits * stack.loss_logit_bytes if stack.loss_logit_bytes else in_place
 
 
 def mtp_work(model: Model, layout: Layout) -> LayerWork:

@@ -83,6 +83,11 @@ class Flat:
                 setattr(h.parameter, TAKES_PRODUCTS, partial(take, h))
 
     @property
+    def in_place(self) -> bool:
+        """NCCL reduces into the own part of the buffer itself; gloo needs another."""
+        return self.zero == 1 and self.gradients.is_cuda
+
+    @property
     def widens(self) -> bool:
         return self.grad_dtype != self.dtype
 
@@ -214,18 +219,15 @@ class Flat:
                     data[span.at : span.at + span.length] = grad.flatten()[span.first : span.first + span.length]
         if not self.zero:
             return comm.start_all_reduce(data, self.shard), None
-        # NCCL reduces into the own part of the buffer itself; gloo needs another
-        in_place = self.zero == 1 and data.is_cuda
-        own = self._own(self.gradients, message) if in_place else data.new_empty(len(data) // self.shard.size)
+        own = self._own(self.gradients, message) if self.in_place else data.new_empty(len(data) // self.shard.size)
         return comm.start_scatter(own, data, self.shard), own
 
     def _keep(self, message: Message, own: Tensor) -> None:
         if self.replica.size > 1:
             self.world.comm.all_reduce(own, self.replica)
         if self.zero == 1:
-            kept = self._own(self.gradients, message)
-            if kept.data_ptr() != own.data_ptr():
-                kept.copy_(own)
+            if not self.in_place:
+                self._own(self.gradients, message).copy_(own)
         else:
             first = message.first // self.shard.size
             self.gradients[first : first + len(own)] += own

@@ -74,6 +74,15 @@ def _add_to_grad(weight: Tensor, grad: Tensor, x: Tensor) -> None:
         weight.grad = found if weight.grad is None else weight.grad.add_(found)
 
 
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """One kernel with the bias; not as a view, which FSDP2 warns of."""
+    if bias is None:
+        return F.linear(x, weight)
+    flat = torch.addmm(bias, x.flatten(0, -2), weight.t())
+    found: Tensor = torch.ops.aten._unsafe_view(flat, [*x.shape[:-1], len(weight)])
+    return found
+
+
 def _by_bias(bias: Tensor | None, grad: Tensor) -> Tensor | None:
     return None if bias is None else grad.flatten(0, -2).sum(0)
 
@@ -86,7 +95,7 @@ class Entering(Op):
         ctx.cut, ctx.weights, ctx.biases = cut, parameters[:count], parameters[count:]
         ctx.save_for_backward(x)
         whole = cut.whole(x)
-        return tuple(F.linear(whole, w, b) for w, b in zip(ctx.weights, ctx.biases, strict=True))
+        return tuple(_linear(whole, w, b) for w, b in zip(ctx.weights, ctx.biases, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
@@ -119,7 +128,7 @@ class Leaving(Op):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, cut: Cut) -> Tensor:
         ctx.cut, ctx.weight, ctx.bias = cut, weight, bias
         ctx.save_for_backward(x)
-        return cut.summed(F.linear(x, weight, bias))
+        return cut.summed(_linear(x, weight, bias))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
