@@ -5,6 +5,8 @@ matrix by rows. With sequence parallelism norms and residuals hold 1/tp of the t
 all-gather plus a reduce-scatter (arXiv:2205.05198).
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from shardwise.spec.job import Precision
@@ -37,7 +39,8 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
             shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
             parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
             parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
-    return merge(parts)
+    whole = stack.gathered_working * element * layout.tokens * model.hidden
+    return replace(merged := merge(parts), working_bytes=merged.working_bytes + np.where(layout.sp > 1, whole, 0.0))
 
 
 def merge(parts: list[LayerWork]) -> LayerWork:
@@ -105,7 +108,7 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
             Saved("attention output", element * tokens * out),
             *unnormed,
         ),
-        working_bytes=element * tokens * (query + key + value) + _gathered_working(model, layout, element),
+        working_bytes=element * tokens * (query + key + value),
         put_off_bytes=element * tokens * (model.hidden / layout.sp + query + key + value + out + model.hidden),
     )
 
@@ -180,12 +183,6 @@ def _core(model: Model, attention: Attention, layout: Layout, seq: int, element:
     return LayerWork(attention=attend, saved=(softmax, *dropout, lse))
 
 
-def _gathered_working(model: Model, layout: Layout, element: float) -> Value:
-    """Sequence parallelism gathers a product's output gradient and input, and scatters its input gradient: three whole
-    tensors while a backward runs, where they would be there anyway without it."""
-    return np.where(layout.sp > 1, 3.0 * element * layout.tokens * model.hidden, 0.0)
-
-
 def _latent_inputs(model: Model, attention: Attention) -> tuple[tuple[float, bool], ...]:
     """MLA: the up projections are split, so their narrow inputs travel, not the model width; the rotary part of the
     keys is no product's input and needs no second gather."""
@@ -245,7 +242,7 @@ def _feed_forward(
         gemms=(Gemm(f"{name} up", tokens, up, model.hidden), Gemm(f"{name} down", tokens, model.hidden, width)),
         pointwise=(Pointwise(f"{name} activation", moved, element * tokens * (2 * up + width)),),
         saved=tuple(saved),
-        working_bytes=element * tokens * (up + width) + _gathered_working(model, layout, element),
+        working_bytes=element * tokens * (up + width),
         put_off_bytes=element * tokens * (model.hidden / layout.sp + up + width + model.hidden),
     )
 
