@@ -57,7 +57,7 @@ def series_svg(report: FabricReport, step_text: str) -> str:
         if report.burst and name != "the burst":
             body.append(_mark(report, 20 + number * (PANEL + 30)))
     foot = 20 + len(panels) * (PANEL + 30)
-    told = f"share of capacity in a step of {step_text}; filled: busiest link, line: mean of the tier, shaded: burst"
+    told = f"share of capacity, mean of each part of a step of {step_text}; filled: busiest link, line: mean of the tier, shaded: burst"
     body.append(f'<text x="{LEFT}" y="{foot + 12}" fill="{GREY}">{escape(told)}</text>')
     return svg_of(WIDTH, foot + 24, "load over one step", body)
 
@@ -85,7 +85,7 @@ def _panel(
         f'<polygon points="{LEFT},{top + PANEL} {spots(series)} {WIDTH - RIGHT},{top + PANEL}" fill="#4477aa" '
         'fill-opacity="0.75"/>',
         f'<line x1="{LEFT}" y1="{top + PANEL}" x2="{WIDTH - RIGHT}" y2="{top + PANEL}" stroke="{INK}"/>',
-        f'<text x="{WIDTH - RIGHT + 6}" y="{top + PANEL}" fill="{GREY}">peak {max(series):.0%}</text>',
+        f'<text x="{WIDTH - RIGHT + 6}" y="{top + PANEL}" fill="{GREY}">highest {max(series):.0%}</text>',
     ]
     if mean:
         found.append(f'<polyline points="{spots(mean)}" fill="none" stroke="#c1121f" stroke-width="1.2"/>')
