@@ -57,7 +57,8 @@ def series_svg(report: FabricReport, step_text: str) -> str:
         if report.burst and name != "the burst":
             body.append(_mark(report, 20 + number * (PANEL + 30)))
     foot = 20 + len(panels) * (PANEL + 30)
-    told = f"share of capacity, mean of each part of a step of {step_text}; filled: busiest link, line: mean of the tier, shaded: burst"
+    told = f"share of capacity, mean of each part of a step of {step_text}; "
+    told += "filled: busiest link, line: mean of the tier, shaded: burst"
     body.append(f'<text x="{LEFT}" y="{foot + 12}" fill="{GREY}">{escape(told)}</text>')
     return svg_of(WIDTH, foot + 24, "load over one step", body)
 
