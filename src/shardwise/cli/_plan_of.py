@@ -38,7 +38,9 @@ class RunFlags(Flags):
     """A plan's flags; what is run is predicted with the runtime's own stack."""
 
     on: Annotated[str, Parameter(help="The cluster it is planned for: 4xh100; a plan file states its own.")] = ""
-    precision: Annotated[str, Parameter(help="fp32, or with --zero 3 fsdp-mixed-reduce32, fsdp-mixed.")] = "fp32"
+    precision: Annotated[
+        str, Parameter(help="fp32, bf16, bf16-pure; with --zero 3 fsdp-mixed-reduce32, fsdp-mixed.")
+    ] = "fp32"
     model: Annotated[str | None, Parameter(help="The model of a plan file made for a config.json.")] = None
     across: Annotated[str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")] = "ring"
     embedding: Annotated[str, Parameter(help="vocab: cut by tp; broadcast: the first tp rank has it whole.")] = "vocab"

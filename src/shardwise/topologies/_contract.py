@@ -82,12 +82,6 @@ class Topology(ABC):
         """Everyone holds the mean of all after one period."""
         return bool(np.abs(self.product(n) - 1.0 / n).max() < 1e-9)
 
-    def smallest_eigenvalue(self, n: int) -> float | None:
-        """Of a symmetric static graph."""
-        if not (self.symmetric and self.static):
-            return None
-        return float(np.linalg.eigvalsh(self.matrices(n)[0])[0])
-
 
 @lru_cache(maxsize=256)
 def _matrices_of(topology: Topology, n: int) -> list[Matrix]:

@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 class Kernels(ABC):
     """For rows of fp32 without gaps in memory."""
 
-    @abstractmethod
     def feed_back(self, row: "Tensor", rest: "Tensor", left: "Tensor") -> "Payload":
         """The message of rest + row; what it leaves out of that goes to `left`, another tensor."""
+        return self.encoded(row, rest, left, track=False)
 
-    @abstractmethod
     def track(self, row: "Tensor", estimate: "Tensor", moved: "Tensor") -> "Payload":
         """The message of row - estimate; the estimate plus what it says goes to `moved`, another tensor."""
+        return self.encoded(row, estimate, moved, track=True)
+
+    @abstractmethod
+    def encoded(self, row: "Tensor", held: "Tensor", out: "Tensor", *, track: bool) -> "Payload":
+        """Either of them."""
 
     @abstractmethod
     def mean(self, payloads: "Sequence[Payload]", d: int) -> "Tensor":

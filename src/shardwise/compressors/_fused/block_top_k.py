@@ -157,13 +157,7 @@ class BlockTopKKernels(Kernels):
     span: int = 128
     """first step of the search below the largest, in bf16 numbers; 128 halve a size"""
 
-    def feed_back(self, row: Tensor, rest: Tensor, left: Tensor) -> Payload:
-        return self._encoded(row, rest, left, track=False)
-
-    def track(self, row: Tensor, estimate: Tensor, moved: Tensor) -> Payload:
-        return self._encoded(row, estimate, moved, track=True)
-
-    def _encoded(self, row: Tensor, held: Tensor, out: Tensor, *, track: bool) -> Payload:
+    def encoded(self, row: Tensor, held: Tensor, out: Tensor, *, track: bool) -> Payload:
         d = row.numel()
         count = triton.cdiv(d, self.block)
         words = torch.empty((count, kept(self.ratio, min(self.block, d))), dtype=torch.int32, device=row.device)

@@ -77,13 +77,7 @@ class Int4Kernels(Kernels):
     span: int = 1024
     """numbers decoded by one program"""
 
-    def feed_back(self, row: Tensor, rest: Tensor, left: Tensor) -> Payload:
-        return self._encoded(row, rest, left, track=False)
-
-    def track(self, row: Tensor, estimate: Tensor, moved: Tensor) -> Payload:
-        return self._encoded(row, estimate, moved, track=True)
-
-    def _encoded(self, row: Tensor, held: Tensor, out: Tensor, *, track: bool) -> Payload:
+    def encoded(self, row: Tensor, held: Tensor, out: Tensor, *, track: bool) -> Payload:
         d = row.numel()
         words = torch.empty(triton.cdiv(d, 8), dtype=torch.int32, device=row.device)
         steps = torch.empty(triton.cdiv(d, self.group), device=row.device)

@@ -76,13 +76,7 @@ class SignKernels(Kernels):
     span: int = 2048
     """numbers decoded by one program"""
 
-    def feed_back(self, row: Tensor, rest: Tensor, left: Tensor) -> Payload:
-        return self._encoded(row, rest, left, track=False)
-
-    def track(self, row: Tensor, estimate: Tensor, moved: Tensor) -> Payload:
-        return self._encoded(row, estimate, moved, track=True)
-
-    def _encoded(self, row: Tensor, held: Tensor, out: Tensor, *, track: bool) -> Payload:
+    def encoded(self, row: Tensor, held: Tensor, out: Tensor, *, track: bool) -> Payload:
         d = row.numel()
         count = triton.cdiv(d, self.block)
         words = torch.empty(triton.cdiv(d, 32), dtype=torch.int32, device=row.device)

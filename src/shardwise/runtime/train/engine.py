@@ -82,6 +82,7 @@ class Engine:
             else:
                 norm = self.across.step(self.optimizer, self.locals(), rate)
             for sync in self.syncs:
-                sync.gather(rounded=self.optimizer.rounds)
+                # a strategy changes parameters after the optimizer has rounded them
+                sync.gather(rounded=self.optimizer.rounds and self.across is None)
                 sync.clear()
         return norm
