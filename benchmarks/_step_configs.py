@@ -64,6 +64,8 @@ class Config:
     compiled: bool
     moe_experts: int = 0
     moe_topk: int = 0
+    fused: bool = False
+    """a gated model's queries, keys and values are one projection, its gate and up too"""
 
     def cells(self) -> dict[str, str]:
         found = {key: str(int(value)) if isinstance(value, bool) else str(value) for key, value in asdict(self).items()}
@@ -71,7 +73,7 @@ class Config:
 
 
 STATED = tuple(Config.__dataclass_fields__)[:14]
-COLUMNS = (*STATED, *MEASURED, "moe_experts", "moe_topk")
+COLUMNS = (*STATED, *MEASURED, "moe_experts", "moe_topk", "fused")
 
 
 def configs(path: Path | None = None) -> list[Config]:
@@ -82,9 +84,9 @@ def configs(path: Path | None = None) -> list[Config]:
 
 def config_of(row: dict[str, str]) -> Config:
     words = ("name", "recompute", "precision")
-    flags = ("glu", "compiled")
+    flags = ("glu", "compiled", "fused")
     values = {
-        key: row[key] if key in words else row[key] == "1" if key in flags else int(row.get(key) or 0)
+        key: row[key] if key in words else row.get(key) == "1" if key in flags else int(row.get(key) or 0)
         for key in Config.__dataclass_fields__
     }
     return Config(**values)  # type: ignore[arg-type]

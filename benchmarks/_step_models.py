@@ -1,7 +1,8 @@
 """Decoders in plain PyTorch, as a user would write them.
 
-Gated models: RMSNorm, no biases, separate projections for queries, keys and values. The others: LayerNorm, biases, one
-projection for all three, learned positions, GELU. The head is untied; there is no rotary embedding and no dropout.
+Gated models: RMSNorm, no biases, separate projections for queries, keys and values and for gate and up, or (`fused`)
+one for each group. The others: LayerNorm, biases, one projection for all three, learned positions, GELU. The head is
+untied; there is no rotary embedding and no dropout.
 Experts: tokens are dealt to them evenly (as benchmarks with forced balance do), sorted, multiplied in one batched
 product, and weighted by the router's own scores, so that every step has the same shapes and drops nothing.
 """
@@ -19,10 +20,10 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.width = c.heads, c.kv_heads, c.hidden // c.heads
         wide, narrow = c.hidden, c.kv_heads * self.width
-        if c.glu:
+        if c.glu and not c.fused:
             self.parts = nn.ModuleList(nn.Linear(c.hidden, size, bias=False) for size in (wide, narrow, narrow))
         else:
-            self.qkv = nn.Linear(c.hidden, wide + 2 * narrow)
+            self.qkv = nn.Linear(c.hidden, wide + 2 * narrow, bias=not c.glu)
         self.sizes = (wide, narrow, narrow)
         self.out = nn.Linear(c.hidden, c.hidden, bias=not c.glu)
 
@@ -37,14 +38,16 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, c: Config) -> None:
         super().__init__()
-        self.gate = nn.Linear(c.hidden, c.ffn, bias=False) if c.glu else None
-        self.up = nn.Linear(c.hidden, c.ffn, bias=not c.glu)
+        self.gated, fused = c.glu, c.glu and c.fused
+        self.gate = nn.Linear(c.hidden, c.ffn, bias=False) if c.glu and not fused else None
+        self.up = nn.Linear(c.hidden, 2 * c.ffn if fused else c.ffn, bias=not c.glu)
         self.down = nn.Linear(c.ffn, c.hidden, bias=not c.glu)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.gate is None:
+        if not self.gated:
             return self.down(F.gelu(self.up(x)))
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+        gate, up = self.up(x).chunk(2, dim=-1) if self.gate is None else (self.gate(x), self.up(x))
+        return self.down(F.silu(gate) * up)
 
 
 class Experts(nn.Module):

@@ -67,9 +67,10 @@ def memory_of(work: Work, sync: Choice | None = None) -> Memory:
     if sync is not None:
         kinds["sync"] = state_bytes(sync, work)
     if stack.frees_gradients:
-        leaving = kinds["activations"] + kinds["logits"] + kinds["gathered"]
         once = (layout.micro_batches == 1)[:, None]
-        kinds["gradients"] = kinds["gradients"] - np.where(once, np.minimum(kinds["gradients"], leaving), 0.0)
+        leaving = sum(kinds[kind] for kind in ("activations", "logits", "gathered", "working"))
+        late = _late_in_backward(work, dense + expert, kinds["gradients"], kinds["activations"], layers_need)
+        kinds["gradients"] = np.where(once, np.maximum(late - leaving, 0.0), kinds["gradients"])
     tensors = sum(kinds.values(), start=np.zeros_like(stages.index))
     kinds["overhead"] = tensors * stack.fragmentation + stack.base_bytes
     total = tensors + kinds["overhead"]
@@ -203,6 +204,35 @@ def _piles_up(work: Work) -> NDArray[np.bool_]:
     return np.isin(codes, [code for code, schedule in used(codes) if schedule.piles_up])
 
 
+def _late_in_backward(work: Work, parameters: Grid, gradients: Grid, activations: Grid, working: Grid) -> Grid:
+    """When activations have left and gradients have come: all of them, or the first layer still at work without its."""
+    layers = np.maximum(work.stages.layers, 1.0)
+    tables, rest = _tables_and_layers(work, parameters)
+    coming = gradients / np.maximum(parameters, 1.0) * (tables * work.stages.first + rest / layers)
+    held = activations / layers + rest / layers * work.job.precision.cast_bytes
+    return np.maximum(gradients, gradients - coming + held + working)
+
+
+def _tables_and_layers(work: Work, parameters: Grid) -> tuple[Grid, Grid]:
+    """Parameters of one vocabulary table, and of everything that is no table."""
+    table = work.counts.embedding.dense_per_rank(work.layout)[:, None]
+    return table, np.maximum(parameters - table * (work.stages.first + work.stages.last), 0.0)
+
+
+def _casts(work: Work, parameters: Grid) -> Grid:
+    """Weights in compute precision that stay for the backward pass. A lookup needs none, a recomputed layer makes its
+    own again, and the head's product is not among those in eight bits or fewer (copies of 16-bit weights)."""
+    precision, policies, stages = work.job.precision, work.layout.policies, work.stages
+    if not precision.cast_bytes:
+        return np.zeros_like(parameters)
+    table, layers = _tables_and_layers(work, parameters)
+    if precision.param_bytes < 4.0:
+        return layers * precision.cast_bytes
+    asked = np.where(policies.recompute_layers < 0, 1e9, policies.recompute_layers)[:, None]
+    again = np.minimum(asked, stages.layers) / np.maximum(stages.layers, 1.0) * (policies.recompute == 2)[:, None]
+    return (table * stages.last + layers * (1.0 - again)) * precision.cast_bytes
+
+
 def _gathered(work: Work, parameters: Grid, logits: Grid, working: Grid) -> Grid:
     """What ZeRO-3 holds of gathered weights and whole gradients, beside the loss or the working layer.
 
@@ -210,12 +240,12 @@ def _gathered(work: Work, parameters: Grid, logits: Grid, working: Grid) -> Grid
     compute precision; later a buffer of gradients is reduced, or a layer works, but not both at their fullest (FSDP2 on
     one H200, docs/benchmarks/runtime-gpu.md)."""
     layout, precision, stages = work.layout, work.job.precision, work.stages
-    casts = parameters * precision.cast_bytes
+    casts = _casts(work, parameters)
     sharded = (layout.policies.zero == 3)[:, None]
     if not sharded.any():
         return casts
-    table = work.counts.embedding.dense_per_rank(layout)[:, None]
-    layer = np.maximum(parameters - table * (stages.first + stages.last), 0.0) / np.maximum(stages.layers, 1.0)
+    table, rest = _tables_and_layers(work, parameters)
+    layer = rest / np.maximum(stages.layers, 1.0)
     ends = table * np.maximum(stages.first, stages.last)
     weight, reduced, arrives = precision.param_comm_bytes, precision.grad_comm_bytes, element_bytes(precision)
     at_loss = logits + (ends + layer) * weight + ends * arrives

@@ -53,6 +53,11 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the gated activation is one kernel: it keeps its input only"""
     fused_norm: bool = True
     """norms keep their input only, in the residual dtype"""
+    separate_projections: bool = False
+    """queries, keys and values are three products, gate and up two; where each rounds its input, each keeps a copy"""
+    rebuilds_residual: bool = False
+    """the sum between a layer's two blocks is made again in the backward pass: the first block's output is kept for
+    it, in compute precision"""
     host_s_per_op: float = 6e-6
     """time the host needs to launch one operation; decides when kernels are small"""
     ops_per_layer: float = 24.0

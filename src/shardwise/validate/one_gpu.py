@@ -55,9 +55,13 @@ def _predict(row: Measured, stack_name: str, profile: Profile | None) -> Predict
 
 
 def _stack(row: Measured, name: str) -> Stack:
+    """A compiler joins what a program states apart, so `fused` matters to the other one alone."""
     if name != "auto":
         return known_stack(name)
-    return known_stack("torch-compile" if row.word("compiled") == "1" else "torch-eager")
+    if row.word("compiled") == "1":
+        return known_stack("torch-compile")
+    apart = row.word("fused") == "0" and row.word("glu") == "1"
+    return replace(known_stack("torch-eager"), separate_projections=apart)
 
 
 def _size(row: Measured, column: str) -> int:

@@ -70,10 +70,13 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
     stream = precision.residual_bytes
     saved = [Saved("layer input", width * stream, "never")]
     blocks = (layer.attention is not None) + (layer.feed_forward is not None or layer.experts is not None)
-    saved += [Saved("norm input", width * stream)] * (blocks - 1)
+    between = min(stream, element_bytes(precision)) if stack.rebuilds_residual else stream
+    saved += [Saved("norm input", width * between)] * (blocks - 1)
     kept = layout.tokens * model.hidden if stack.gathered_inputs_saved else width
     if layer.norms:
-        saved += [Saved("norm output", kept * precision.act_bytes)] * blocks
+        saved += [Saved("norm output", kept * precision.act_bytes)] * (
+            blocks + _further_copies(layer, precision, stack)
+        )
     # further norms stand behind a block: the block's output is kept for them, theirs goes into the residual
     saved += [Saved("post-norm input", width * element_bytes(precision))] * max(layer.norms - blocks, 0)
     if not stack.fused_norm:
@@ -84,6 +87,14 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
     # a perceptron has no residual stream, but its ReLUs read and write as much
     residual = Pointwise("residual", 3.0 * blocks * width * stream, 2.0 * blocks * width * stream)
     return LayerWork(pointwise=(norm, residual), saved=tuple(saved), working_bytes=2 * width * stream)
+
+
+def _further_copies(layer: Layer, precision: Precision, stack: Stack) -> int:
+    """Of a norm's output: one for each product beyond the first that rounds it for itself."""
+    if not stack.separate_projections or precision.residual_bytes <= element_bytes(precision):
+        return 0
+    gated = layer.feed_forward is not None and layer.feed_forward.glu
+    return 2 * (layer.attention is not None) + gated
 
 
 def _projections(model: Model, attention: Attention, layout: Layout, element: float) -> LayerWork:
@@ -278,6 +289,8 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
             Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
             Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
+    unfused = element * copies * (width * experts.glu + hidden)
+    apart = () if stack.fused_glu else (Saved("expert gate and unweighted output", unfused),)
     return LayerWork(
         gemms=gemms,
         pointwise=(
@@ -290,6 +303,7 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
             Saved("expert pre-activation", element * copies * up),
             Saved("expert activation", precision.act_bytes * copies * width),
             Saved("router scores", 8.0 * local * experts.count),
+            *apart,
         ),
         collectives=tuple(collectives),
         extra_ops=stack.ops_per_expert_layer,
