@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 
 from _step_configs import COLUMNS, Config
-
 from shardwise.validate.one_gpu import one_gpu_predictions
 
 GIB = 2.0**30
@@ -75,7 +74,7 @@ def main(words: list[str]) -> int:
             configs.append(config)
             predicted.append((step, peak))
     with asked.out.open("w", encoding="utf-8", newline="") as file:
-        stated = [name for name in configs[0].cells()]
+        stated = list(configs[0].cells())
         writer = csv.DictWriter(file, (*stated, *PREDICTED), lineterminator="\n")
         writer.writeheader()
         for config, (step, peak) in zip(configs, predicted, strict=True):

@@ -1,15 +1,20 @@
 """On a GPU: kernels against the arithmetic they stand for, and losses against the CPU's."""
 
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device", allow_module_level=True)
-from training import GPT, LLAMA, task_of  # noqa: E402
+from training import GPT, LLAMA, shaped, task_of  # noqa: E402
 
 from shardwise.runtime.device import measured_on_device  # noqa: E402
 from shardwise.runtime.net.attention import FlashAttention  # noqa: E402
 from shardwise.runtime.net.device_attention import kernel_backward, kernel_forward  # noqa: E402
+from shardwise.runtime.net.ring import RingAttention  # noqa: E402
 from shardwise.runtime.train.loop import Trainer  # noqa: E402
 from shardwise.runtime.train.task import Order, Settings  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
@@ -35,6 +40,51 @@ def test_the_attention_kernel_computes_attention(batch: int) -> None:
         assert apart(mine, theirs.grad) < 1e-2
 
 
+class Passing:
+    """Ranks are threads of this process and hand each other their blocks."""
+
+    def __init__(self, size: int) -> None:
+        self.boxes: list[Queue] = [Queue() for _ in range(size)]
+
+    def passed_on(self, x, group, step: int):
+        torch.cuda.synchronize()
+        self.boxes[(group.index + step) % group.size].put(x)
+        return self.boxes[group.index].get(timeout=60).clone()
+
+
+class Context(SimpleNamespace):
+    def save_for_backward(self, *tensors) -> None:
+        self.saved_tensors = tensors
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_ring_over_kernels_computes_attention(size: int) -> None:
+    length = 256 * size
+    q = torch.randn(length, 2, 8, 64, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(length, 2, 2, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    at = torch.arange(length, device="cuda")
+    wide = [x.float().requires_grad_() for x in (q, k, v)]
+    reference = FlashAttention.apply(*wide, at, at)
+    grad = torch.randn_like(reference)
+    reference.backward(grad)
+    pieces = at.view(2 * size, -1)
+    comm = Passing(size)
+
+    def rank(index: int):
+        mine = torch.cat([pieces[index], pieces[-1 - index]])
+        context, group = Context(), SimpleNamespace(size=size, index=index)
+        out = RingAttention.forward(context, q[mine], k[mine], v[mine], comm, group)
+        gradients = RingAttention.backward(context, grad[mine].to(q.dtype))[:3]
+        assert all(how is not None for how in context.hows.values()), "no kernel ran"
+        return mine, out, gradients
+
+    with ThreadPoolExecutor(size) as ranks:
+        for mine, out, gradients in ranks.map(rank, range(size)):
+            assert apart(out, reference.detach()[mine]) < 1e-2
+            for found, whole in zip(gradients, wide, strict=True):
+                assert apart(found, whole.grad[mine]) < 2e-2
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16-pure"])
 @pytest.mark.parametrize("model", [LLAMA, GPT], ids=lambda m: m.name)
 def test_losses_are_the_cpus(model, precision: str) -> None:
@@ -47,7 +97,8 @@ def test_losses_are_the_cpus(model, precision: str) -> None:
 
 def test_a_rank_of_a_pretended_world_runs_its_kernels() -> None:
     policy = Policy(tp=2, cp=2, pp=2, dp=2, zero=1)
-    order = Order(task=task_of(LLAMA, policy, "bf16"), settings=Settings(steps=100, device="cuda"))
+    wide = shaped("wide heads", hidden=512, ffn=1024)
+    order = Order(task=task_of(wide, policy, "bf16"), settings=Settings(steps=100, device="cuda"))
     found = measured_on_device(order, 2, rank=8)
     assert found.kernels_s > 0
     assert found.peak_bytes > 0
