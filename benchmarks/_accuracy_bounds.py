@@ -37,6 +37,8 @@ BOUNDS = {
     "pointwise_passes": Bound(0.7, 4.0, "full fusion saves a third of the counted traffic; eager code repeats it"),
     "host_s_per_op": Bound(1e-6, 5e-5, "a launch takes microseconds, through Python tens", logarithmic=True),
     "ops_per_layer": Bound(8.0, 100.0, "kernels of one layer's forward, all fused to all apart"),
+    "ops_per_recompute": Bound(0.0, 300.0, "a checkpoint saves and restores state and sets hooks: within milliseconds"),
+    "gap_s_per_op": Bound(0.0, 4e-6, "one kernel drains and the next fills the GPU: a few microseconds"),
     "ops_per_expert_layer": Bound(
         0.0, 600.0, "routing, permuting, a few launches for each local expert, and waits for the token counts"
     ),
@@ -47,7 +49,7 @@ BOUNDS = {
     ),
     "step_overhead_s": Bound(0.0, 0.1, "data loading and logging, not compute"),
     "optimizer_passes": Bound(0.8, 5.0, "an unfused Adam touches its state a few times"),
-    "loss_passes": Bound(4.0, 20.0, "fused loss to one tensor per operation"),
+    "loss_passes": Bound(4.0, 24.0, "fused loss to one tensor per operation"),
     "hidden_share": Bound(0.0, 1.0, "a share"),
     "overlap_slowdown": Bound(0.0, 0.3, "collectives take a few of the multiprocessors"),
     "fsdp_messages": Bound(1.0, 2.0, "copies cost at most what the transfer does"),

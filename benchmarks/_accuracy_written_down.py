@@ -11,11 +11,13 @@ SETS = (
     ("h200_fresh", "32 chosen configurations (dense, grouped-query, long, expert, compiled or not, launch-bound), with "
      "the constants as they were before any of them was measured"),
     ("h200_second", "24 random configurations, with the constants after the first set had been seen"),
+    ("h200_third", "28 drawn by `benchmarks/draw_steps.py --seed 3`, with memory counted tensor by tensor"),
+    ("h200_fourth", "28 drawn with `--seed 4`, with element-wise work counted kernel by kernel"),
 )  # fmt: skip
 
 
 def written_down(folder: Path) -> str:
-    """A section with both sets: errors over all, and every row."""
+    """A section with every set: errors over all, and every row."""
     parts = ["### Predicted first, then measured\n"]
     for name, what in SETS:
         predicted = {row["name"]: row for row in _rows(folder / f"{name}_predicted.csv")}

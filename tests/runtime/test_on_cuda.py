@@ -44,12 +44,12 @@ class Passing:
     """Ranks are threads of this process and hand each other their blocks."""
 
     def __init__(self, size: int) -> None:
-        self.boxes: list[Queue] = [Queue() for _ in range(size)]
+        self.boxes = {(index, step): Queue() for index in range(size) for step in (1, -1)}
 
     def passed_on(self, x, group, step: int):
         torch.cuda.synchronize()
-        self.boxes[(group.index + step) % group.size].put(x)
-        return self.boxes[group.index].get(timeout=60).clone()
+        self.boxes[(group.index + step) % group.size, step].put(x)
+        return self.boxes[group.index, step].get(timeout=60).clone()
 
 
 class Context(SimpleNamespace):

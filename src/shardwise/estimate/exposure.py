@@ -110,7 +110,9 @@ def _unit(
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
         # where gradients are freed after a step, its first micro-batch has nothing to add to
         adding = 1.0 - 1.0 / layout.micro_batches if stack.frees_gradients else 1.0
-        touched = held * (adding * stack.grad_accumulation_bytes + machine.precision.cast_traffic)
+        # a layer that is recomputed rounds its weights once more
+        cast = machine.precision.cast_traffic * (1.0 + 0.5 * full)
+        touched = held * (adding * stack.grad_accumulation_bytes + cast)
         parts["backward"] = parts["backward"] + memory_seconds(machine.curve, touched)
     total = _sum(parts)
     if gathers.any:
@@ -128,7 +130,8 @@ def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) ->
     """Time the host needs to launch the layer: the device cannot be faster than that."""
     layout, stack = work.layout, machine.stack
     # the backward launches twice as many operations; a recomputed layer launches its forward once more
-    operations = seconds.ops * (3.0 + full) + seconds.collectives * stack.ops_per_collective
+    operations = seconds.ops * (3.0 + full) + full * stack.ops_per_recompute
+    operations = operations + seconds.collectives * stack.ops_per_collective
     launch = operations * stack.host_s_per_op
     if not stack.stall_s_per_peer:
         return launch

@@ -109,6 +109,8 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         forward = forward + memory_seconds(machine.curve, part.forward_bytes * passes)
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
+    gaps = (base_ops + work.extra_ops) * stack.gap_s_per_op
+    forward, backward = forward + gaps, backward + 2.0 * gaps
     return LayerSeconds(
         forward=forward,
         backward=backward,

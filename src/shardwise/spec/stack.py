@@ -49,6 +49,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """expert products (many small ones) over one product of the same total size"""
     pointwise_passes: float = 1.0
     """memory traffic of norms, activations and residuals over a fully fused implementation"""
+    one_kernel_per_op: bool = False
+    """every element-wise operation, rounding included, goes through memory by itself; else chains are one kernel"""
     fused_glu: bool = True
     """the gated activation is one kernel: it keeps its input only"""
     fused_norm: bool = True
@@ -65,6 +67,10 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
     counts included"""
+    gap_s_per_op: float = 0.0
+    """time the GPU idles between the kernels of one operation and the next"""
+    ops_per_recompute: float = 0.0
+    """operations on the host that recomputing a layer costs besides the layer's own: state saved and put back, hooks"""
     ops_per_collective: float = 4.0
     """operations a tensor- or expert-parallel collective adds on the host"""
     stall_s_per_peer: float = 0.0

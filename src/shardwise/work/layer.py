@@ -13,6 +13,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
 from shardwise.spec.stack import Stack
 from shardwise.work.across import attention_across, gathered_queries
+from shardwise.work.apart import activation_passes, apart_passes
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
 
@@ -22,8 +23,10 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
     element = element_bytes(precision)
     if layer.attention is not None:
         attention = layer.attention
-        project = _latent if attention.latent else _projections
-        parts.append(project(model, attention, layout, element))
+        if attention.latent:
+            parts.append(_latent(model, attention, layout, element))
+        else:
+            parts.append(_projections(model, attention, layout, element, stack))
         parts.append(_core(model, attention, layout, seq, element))
         inputs = _latent_inputs(model, attention) if attention.latent else None
         parts.append(_split_collectives(model, layout, stack, "attention", element, inputs))
@@ -83,10 +86,18 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
         saved += [Saved("norm in fp32", width * 4.0)] * blocks
     if model.dropout:
         saved += [Saved("dropout mask", width)] * blocks
-    norm = Pointwise("norm", 2 * layer.norms * width * stream, 4 * layer.norms * width * stream)
-    # a perceptron has no residual stream, but its ReLUs read and write as much
-    residual = Pointwise("residual", 3.0 * blocks * width * stream, 2.0 * blocks * width * stream)
-    return LayerWork(pointwise=(norm, residual), saved=tuple(saved), working_bytes=2 * width * stream)
+    copies = blocks + _further_copies(layer, precision, stack)
+    passes = (
+        apart_passes(layer.norms, blocks, copies, precision)
+        if stack.one_kernel_per_op
+        else (
+            # a perceptron has no residual stream, but its ReLUs read and write as much
+            Pointwise("norm", 2.0 * layer.norms * stream, 4.0 * layer.norms * stream),
+            Pointwise("residual", 3.0 * blocks * stream, 2.0 * blocks * stream),
+        )
+    )
+    pointwise = tuple(Pointwise(p.name, p.forward_bytes * width, p.backward_bytes * width) for p in passes)
+    return LayerWork(pointwise=pointwise, saved=tuple(saved), working_bytes=2 * width * stream)
 
 
 def _further_copies(layer: Layer, precision: Precision, stack: Stack) -> int:
@@ -97,7 +108,7 @@ def _further_copies(layer: Layer, precision: Precision, stack: Stack) -> int:
     return 2 * (layer.attention is not None) + gated
 
 
-def _projections(model: Model, attention: Attention, layout: Layout, element: float) -> LayerWork:
+def _projections(model: Model, attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
     """Multi-head and grouped-query attention: fused query/key/value product and the output product."""
     tokens, tp = layout.tokens, layout.tp
     query = attention.heads * attention.head_dim / tp
@@ -111,9 +122,13 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     if attention.qk_norm != "none":
         rotary = rotary + element * 2 * tokens * (query + key)
         unnormed = (Saved("query and key before norm", element * tokens * (query + key)),)
+    apart: tuple[Pointwise, ...] = ()
+    if stack.one_kernel_per_op and not stack.separate_projections:
+        # their three gradients are written side by side for the one product
+        apart = (Pointwise("split", 0.0, 2.0 * element * tokens * (query + key + value)),)
     return LayerWork(
         gemms=(qkv, Gemm("attention out", tokens, model.hidden, out)),
-        pointwise=(Pointwise("rotary", rotary, rotary),),
+        pointwise=(Pointwise("rotary", rotary, rotary), *apart),
         saved=(
             Saved("query, key, value", element * tokens * (query + key + value)),
             Saved("attention output", element * tokens * out),
@@ -248,10 +263,12 @@ def _feed_forward(
         saved.insert(0, Saved(f"{name} pre-activation", element * tokens * up))
     if ff.glu and not stack.fused_glu:
         saved.append(Saved(f"{name} gate", element * tokens * width))
-    moved = element * tokens * (up + width)
+    forward, backward = activation_passes(ff, stack)
     return LayerWork(
         gemms=(Gemm(f"{name} up", tokens, up, model.hidden), Gemm(f"{name} down", tokens, model.hidden, width)),
-        pointwise=(Pointwise(f"{name} activation", moved, element * tokens * (2 * up + width)),),
+        pointwise=(
+            Pointwise(f"{name} activation", element * tokens * width * forward, element * tokens * width * backward),
+        ),
         saved=tuple(saved),
         working_bytes=element * tokens * (up + width),
         put_off_bytes=element * tokens * (model.hidden / layout.sp + up + width + model.hidden),
@@ -275,8 +292,10 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
         Gemm("expert up", per_expert, up, hidden, owned, grouped=True),
         Gemm("expert down", per_expert, hidden, width, owned, grouped=True),
     )
-    permute = element * 2 * 2 * copies * hidden
-    moved = element * copies * (up + width)
+    # apart: rows are picked in the residual's precision and rounded, and outputs weighted, widened and added up
+    permute = element * (12.0 if stack.one_kernel_per_op else 4.0) * copies * hidden
+    moved = element * copies * width
+    forward, backward = activation_passes(FeedForward(width=experts.width, glu=experts.glu), stack)
     ep_on = (layout.ep > 1).astype(np.float64)
     etp_on = (layout.etp > 1).astype(np.float64)
     # copies cross to the expert's ranks first and are gathered over etp there
@@ -296,7 +315,7 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
         pointwise=(
             Pointwise("permute", permute, permute),
             Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
-            Pointwise("expert activation", moved, element * copies * (2 * up + width)),
+            Pointwise("expert activation", moved * forward, moved * backward),
         ),
         saved=(
             Saved("routed tokens", precision.act_bytes * copies * hidden),
