@@ -51,6 +51,7 @@ def _predict(row: Measured, stack_name: str, profile: Profile | None) -> Predict
         peak_bytes=peak,
         policy=policy,
         stack=stack.name,
+        host_share=float(result.times.parts["host"][0]) / step_s,
     )
 
 
