@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from _accuracy_tables import markdown, percent
-
 from shardwise.estimate.band import HOST_BOUND
 from shardwise.validate.one_gpu import one_gpu_predictions
 
@@ -23,8 +22,8 @@ def written_down(folder: Path) -> str:
     """A section with every set: errors over all, and every row."""
     parts = [
         "### Predicted first, then measured\n",
-        "*(host)*: today's constants say that the GPU waits for the host there. Hosts differ: the step `random-22` took "
-        "108.9 ms on one machine and 175.4 ms on another with the same GPU.\n",
+        "*(host)*: today's constants say that the GPU waits for the host there. Hosts differ: the step `random-22` "
+        "took 108.9 ms on one machine and 175.4 ms on another with the same GPU.\n",
     ]
     for name, what in SETS:
         predicted = {row["name"]: row for row in _rows(folder / f"{name}_predicted.csv")}
@@ -37,8 +36,8 @@ def written_down(folder: Path) -> str:
         parts.append(
             f"`docs/accuracy/{name}_predicted.csv`, {what}: step {percent(np.abs(steps).mean())} mean, "
             f"{percent(np.median(np.abs(steps)))} median, {percent(np.abs(steps).max())} at most "
-            f"({percent(np.abs(steps[~waits]).mean())} mean over the {int((~waits).sum())} in which kernels set the pace); "
-            f"peak memory {np.abs(peaks).mean():.2%} mean, {percent(np.abs(peaks).max())} at most.\n"
+            f"({percent(np.abs(steps[~waits]).mean())} mean over the {int((~waits).sum())} in which kernels set the "
+            f"pace); peak memory {np.abs(peaks).mean():.2%} mean, {percent(np.abs(peaks).max())} at most.\n"
         )
         lines = [
             [row["name"] + " (host)" * bool(wait), f"{float(row['step_ms']):.1f}", percent(step, signed=True),
