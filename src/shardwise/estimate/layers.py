@@ -84,6 +84,13 @@ class Machine:
             self.laws[key] = self.network.law(op, self.sizes[axis], self.strides[axis])
         return self.laws[key].seconds(bytes_)
 
+    def boundary_s(self, op: str) -> Numbers:
+        """What the messages of a tensor-parallel ring take at the boundary of a node, if it passes one."""
+        size, stride = self.sizes["tp"], self.strides["tp"]
+        leaves = size * stride > self.network.cluster.levels[0].degree
+        rounds = 2.0 if op == "all_reduce" else 1.0
+        return np.where(leaves, rounds * (size - 1.0) * self.stack.boundary_message_s, 0.0)
+
     def over(self, op: str, bytes_: Value, size: Numbers, stride: Ints) -> Numbers:
         """Seconds of one collective over a part of an axis."""
         key = (op, id(size), id(stride))
@@ -192,7 +199,10 @@ def _communication(
         axis = "ep" if item.axis == "etp" else item.axis
         # the fullest rank receives more than the mean, and all wait for it
         received = item.bytes * machine.stack.expert_imbalance if item.op == "all_to_all" else item.bytes
-        into[axis] = into[axis] + item.count * machine.collective(item.op, item.axis, received)
+        seconds = machine.collective(item.op, item.axis, received)
+        if machine.stack.boundary_message_s and item.axis == "tp":
+            seconds = seconds + machine.boundary_s(item.op)
+        into[axis] = into[axis] + item.count * seconds
         if item.axis != "cp":
             number = number + item.count
     return phases["forward"], phases["backward"], number

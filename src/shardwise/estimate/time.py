@@ -178,6 +178,9 @@ def _overlapped_sync(
     stage hides its share under its own compute; the other chunks' run while the pipeline works on what is between.
     """
     layout, policies, stack = work.layout, work.layout.policies, machine.stack
+    if stack.staged_reductions:
+        late = (policies.zero == 0) & (layout.pp > 1)
+        reduce = np.where(late, stack.staged_reductions * reduce[0], reduce[0]), np.where(late, 0.0, reduce[1])
     backwards = np.where(policies.zero == 2, layout.micro_batches, 1.0)
     own = 1.0 / layout.vpp
     for name, (seconds, window), overlap in (

@@ -103,6 +103,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overlap_grad: bool = True
     overlap_sharded_grad: bool = True
     """gradients that ZeRO shards are reduced under the backward too, not only those that are replicated"""
+    staged_reductions: float = 0.0
+    """with pipeline stages, replicated gradients are reduced this many times after the backward pass; 0: as without
+    stages"""
     overlap_param: bool = True
     overlap_tp: bool = False
     tp_backward_hidden: float = 0.0
@@ -133,6 +136,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """achieved over modelled network bandwidth between nodes"""
     fabric_latency_s: float = 0.0
     """added to every message between nodes, beyond what the cluster states"""
+    boundary_message_s: float = 0.0
+    """what each message of a tensor-parallel collective over several nodes takes at the boundary, besides its bytes: a
+    ring of n ranks sends n - 1 there one after the other"""
     jitter: float = 0.0
     """extra step time per doubling of the number of nodes: waiting for the slowest"""
     overlap_ep: float = 0.0
