@@ -230,7 +230,7 @@ def _casts(work: Work, parameters: Grid) -> Grid:
         return layers * precision.cast_bytes
     asked = np.where(policies.recompute_layers < 0, 1e9, policies.recompute_layers)[:, None]
     again = np.minimum(asked, stages.layers) / np.maximum(stages.layers, 1.0) * (policies.recompute == 2)[:, None]
-    return (table * stages.last + layers * (1.0 - again)) * precision.cast_bytes
+    return np.asarray((table * stages.last + layers * (1.0 - again)) * precision.cast_bytes)
 
 
 def _gathered(work: Work, parameters: Grid, logits: Grid, working: Grid) -> Grid:
