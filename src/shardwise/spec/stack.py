@@ -49,6 +49,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """expert products (many small ones) over one product of the same total size"""
     pointwise_passes: float = 1.0
     """memory traffic of norms, activations and residuals over a fully fused implementation"""
+    scan_efficiency: float = 0.5
+    """memory rate of a Mamba-2 scan's kernels over that of a plain copy"""
     fused_glu: bool = True
     """the gated activation is one kernel: it keeps its input only"""
     fused_norm: bool = True

@@ -82,6 +82,8 @@ def _model(reader: _Reader) -> Model:
     }
     known = _catalog_model(name)
     if known is not None and shape["hidden"] in (None, known.hidden):
+        if shape["hidden"] is None:
+            reader.assumed.append(f"shape of the catalog's {known.name} ({known.source})")
         return known if shape["layers"] in (None, known.layers) else cut(known, int(shape["layers"] or 1), name)
     if shape["moe_experts"]:
         raise Unsupported(

@@ -57,6 +57,16 @@ class Attend:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """The chunked scan of a Mamba-2 mixer: small products with everything in memory between them. Its backward makes
+    states and scores again and multiplies twice as often."""
+
+    forward_flops: Value
+    forward_bytes: Value
+    backward_bytes: Value
+
+
+@dataclass(frozen=True)
 class Pointwise:
     """Element-wise passes over memory: bytes read and written, forward and backward."""
 
@@ -91,9 +101,12 @@ class LayerWork:
 
     gemms: tuple[Gemm, ...] = ()
     attention: Attend | None = None
+    scan: Scan | None = None
     pointwise: tuple[Pointwise, ...] = ()
     saved: tuple[Saved, ...] = ()
     collectives: tuple[Collective, ...] = ()
+    ops_share: float = 1.0
+    """launches of a dense layer that it has, `extra_ops` aside: half where it is one block, not two"""
     extra_ops: float = 0.0
     """launches beyond those of a dense layer (routing, permutation, experts)"""
     working_bytes: Value = field(default=0.0)
