@@ -184,10 +184,13 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
 
 
 def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:
-    """Memory time at the kernels' share of what a copy reaches; they launch one after the other."""
-    curve, share = machine.curve, machine.stack.scan_efficiency
-    forward = memory_seconds(curve, scan.forward_bytes / share, kernels=SCAN_KERNELS)
-    backward = memory_seconds(curve, scan.backward_bytes / share, kernels=2.0 * SCAN_KERNELS)
+    """Memory time. The kernels wait for their loads: each multiprocessor moves what it can keep in flight (Little's
+    law), however fast the memory is, and they launch one after the other."""
+    curve, gpu = machine.curve, machine.network.cluster.gpu
+    copied = curve.bandwidth * curve.memory_efficiency("stream")
+    slowed = max(copied / (gpu.sms * machine.stack.scan_bytes_per_sm_s), 1.0)
+    forward = memory_seconds(curve, scan.forward_bytes * slowed, kernels=SCAN_KERNELS)
+    backward = memory_seconds(curve, scan.backward_bytes * slowed, kernels=2.0 * SCAN_KERNELS)
     return np.asarray(forward), np.asarray(backward)
 
 

@@ -49,8 +49,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """expert products (many small ones) over one product of the same total size"""
     pointwise_passes: float = 1.0
     """memory traffic of norms, activations and residuals over a fully fused implementation"""
-    scan_efficiency: float = 0.5
-    """memory rate of a Mamba-2 scan's kernels over that of a plain copy"""
+    scan_bytes_per_sm_s: float = 10e9
+    """bytes/s that one multiprocessor moves in a Mamba-2 scan: what its kernels keep in flight over the latency of
+    memory"""
     fused_glu: bool = True
     """the gated activation is one kernel: it keeps its input only"""
     fused_norm: bool = True
@@ -130,6 +131,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of the expert all-to-all that runs under compute"""
     overlap_ep_between_nodes: float = -1.0
     """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
+    overlap_ep_hybrid: float = 0.0
+    """the same in a hybrid model, whose layers are one block: none has compute beside its exchange to put it under
+    (NVIDIA/Megatron-LM issue 5854)"""
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
     scatter_gather_p2p: bool = True
