@@ -63,6 +63,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
     counts included"""
+    ops_per_hybrid_expert_layer: float = -1.0
+    """the same in a hybrid model; -1 means as `ops_per_expert_layer`"""
     ops_per_collective: float = 4.0
     """operations a tensor- or expert-parallel collective adds on the host"""
     stall_s_per_peer: float = 0.0
