@@ -136,6 +136,11 @@ def _assumptions(
     if any(kind.experts for kind in model.kinds):
         balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
         lines.append(f"routing: {balance}")
+    if model.hybrid:
+        lines.append(
+            f"Mamba-2 scan: {stack.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, whatever "
+            "the memory could do"
+        )
     if policy.recompute == "selective" and policy.attention == "flash" and stack.selective_kept == 1:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
     return lines

@@ -51,7 +51,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """memory traffic of norms, activations and residuals over a fully fused implementation"""
     scan_bytes_per_sm_s: float = 10e9
     """bytes/s that one multiprocessor moves in a Mamba-2 scan: what its kernels keep in flight over the latency of
-    memory"""
+    memory (chosen on Nemotron 3 Nano and Super of Megatron-Bridge; docs/decisions/0017)"""
     fused_glu: bool = True
     """the gated activation is one kernel: it keeps its input only"""
     fused_norm: bool = True

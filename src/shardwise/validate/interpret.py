@@ -91,7 +91,7 @@ def _model(reader: _Reader) -> Model:
         )
     hidden = shape["hidden"]
     if not hidden or not shape["heads"]:
-        raise Unsupported(f"the shape of {name!r} is not stated (hybrid or unpublished architecture)")
+        raise Unsupported(f"the shape of {name!r} is not stated, and the catalog has no such model")
     ffn, vocab = shape["ffn"] or 4 * hidden, shape["vocab"] or 50_257
     layers = shape["layers"]
     glu = row.word("glu") == "1"

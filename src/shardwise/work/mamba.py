@@ -9,9 +9,9 @@ For G groups and H heads of P channels a token takes
     2 N P H      the chunk's state
     2 N P H      what the states before it give to the output
 
-FLOP. The products are small and between the kernels everything goes through memory, so it is bytes that it is made of:
-inputs are read by two kernels, the output is written once, and states (fp32, N/Q of them per channel and token) are
-written, passed on and read.
+FLOP, a few percent of the layer's. The products are small and between the kernels everything goes through memory, so
+bytes make up its time: inputs are read by two kernels, the output is written once, and states (fp32, N/Q of them per
+channel and token) are written, passed on and read (mamba-ssm's Triton kernels).
 
 Tensor parallelism cuts by heads and groups; context parallelism exchanges the sequence for heads before the convolution
 and back after the scan (Megatron-Core, MambaContextParallel).
@@ -28,7 +28,7 @@ from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Sc
 STATE_BYTES = 4.0
 STATE_PASSES = 4.0
 """states are written by the kernel that makes them, read and written where they are passed on, and read for the output"""
-BACKWARD_PASSES = 2.0
+BACKWARD_STATES = 2.0
 """states and their gradients"""
 
 
@@ -75,13 +75,12 @@ def scan_flops_per_token(mamba: Mamba) -> float:
 
 
 def _scan(mamba: Mamba, layout: Layout, element: float) -> Scan:
-    tokens, tp = layout.tokens, layout.tp
-    flops = tokens * scan_flops_per_token(mamba) / tp
+    tp = layout.tp
     inner, both = mamba.inner / tp, (mamba.mixed - mamba.inner) / tp
     states = STATE_BYTES * inner * mamba.state / mamba.chunk
     scores = STATE_BYTES * mamba.chunk * mamba.groups / tp
-    # inputs, B and C are read for the states and for the output, which is written
+    # inputs, B and C are read for states and scores and again for the output, which is written
     forward = element * (2 * inner + 2 * both + inner) + STATE_PASSES * states + 2 * scores
     # states and scores are made again; then gradients of states, inputs, B and C, each from all that went in
-    backward = forward + element * (4 * inner + 4 * both) + BACKWARD_PASSES * STATE_PASSES * states + 4 * scores
-    return Scan(flops, tokens * forward, tokens * backward)
+    backward = forward + element * (4 * inner + 4 * both) + BACKWARD_STATES * STATE_PASSES * states + 4 * scores
+    return Scan(layout.tokens * forward, layout.tokens * backward)

@@ -58,10 +58,8 @@ class Attend:
 
 @dataclass(frozen=True)
 class Scan:
-    """The chunked scan of a Mamba-2 mixer: small products with everything in memory between them. Its backward makes
-    states and scores again and multiplies twice as often."""
+    """The chunked scan of a Mamba-2 mixer by what its kernels move: bytes read and written, forward and backward."""
 
-    forward_flops: Value
     forward_bytes: Value
     backward_bytes: Value
 
