@@ -1,4 +1,4 @@
-"""torch as judge of the Mamba-2 scan: a chunked scan that equals the plain recurrence multiplies as often as we count."""
+"""torch as judge of the Mamba-2 scan: in chunks it equals the plain recurrence and multiplies as often as we count."""
 
 import pytest
 

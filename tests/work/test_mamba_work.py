@@ -1,4 +1,4 @@
-"""What a Mamba-2 layer computes, moves, keeps and sends, by hand counts, and that tensor parallelism splits all of it."""
+"""What a Mamba-2 layer computes, moves, keeps and sends, by hand counts; tensor parallelism splits all of it."""
 
 import numpy as np
 import pytest

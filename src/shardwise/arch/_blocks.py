@@ -52,7 +52,7 @@ def _latent(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
 
 
 def _mamba(make: Maker, m: Mamba, hidden: int) -> Iterator[Tensor]:
-    """Every part of the input product is cut by heads or groups, and so is all that follows up to the output product."""
+    """Every part of the input product is cut by heads or groups, and so is all that follows."""
     yield from make.matrix("mamba.in", m.projected, hidden, "column", bias=m.bias)
     yield make.plain("mamba.conv", (m.mixed, 1, m.conv), "column")
     if m.conv_bias:

@@ -45,7 +45,7 @@ def end_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine
 
 
 def with_mtp(head: Unit, layers: list[Unit], project: Unit, depth: int) -> Unit:
-    """Every extra prediction layer runs its projection, one more layer (or several, of a hybrid model) and the head once
+    """Every extra prediction layer runs its projection, one more layer (of a hybrid model several) and the head once
     more, on the last stage."""
     layer = _together(layers)
 

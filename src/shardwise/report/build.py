@@ -138,8 +138,8 @@ def _assumptions(
         lines.append(f"routing: {balance}")
     if model.hybrid:
         lines.append(
-            f"Mamba-2 scan: {stack.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, whatever "
-            "the memory could do"
+            f"Mamba-2 scan: {stack.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, "
+            "whatever the memory could do"
         )
     if policy.recompute == "selective" and policy.attention == "flash" and stack.selective_kept == 1:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")

@@ -27,7 +27,7 @@ from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Sc
 
 STATE_BYTES = 4.0
 STATE_PASSES = 4.0
-"""states are written by the kernel that makes them, read and written where they are passed on, and read for the output"""
+"""states are written by the kernel that makes them, read and written where they are passed on, read for the output"""
 BACKWARD_STATES = 2.0
 """states and their gradients"""
 
