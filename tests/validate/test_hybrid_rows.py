@@ -21,6 +21,12 @@ RUNS = {
     "nano": (TRAY | NANO, "NeMo/Megatron-Bridge 26.08", "512", 39936.0),
     "nano before": (TRAY | NANO, "NeMo/Megatron-Bridge 26.04.01", "512", 37888.0),
     "super": (TRAY | SUPER, "NeMo/Megatron-Bridge 26.08", "512", 9856.0),
+    "super over two": (
+        TRAY | SUPER | {"gpu": "GB200", "internode_gbps_per_gpu": "400", "tp": "2", "sp": "1", "dp": "32"},
+        "NeMo/Megatron-Bridge 26.08",
+        "512",
+        7040.0,
+    ),
     "dense hybrid": (DENSE, "NeMo (dgxc v25.05.05)", "768", 1546.44),
 }
 

@@ -164,7 +164,7 @@ def _communication(
     hidden["tp"] = needed * pipelined + seconds.backward_comm["tp"] * (under_weights - pipelined)
     parts["tp_comm"] = needed - hidden["tp"]
     needed = seconds.forward_comm["ep"] * (1.0 + repeats) + seconds.backward_comm["ep"]
-    under = _expert_overlap(work, machine)
+    under = _expert_overlap(machine)
     hidden["ep"] = needed * under
     parts["ep_comm"] = needed - hidden["ep"]
     # ring attention sends the next block while it computes this one; its backward computes about twice as long
@@ -177,10 +177,8 @@ def _communication(
     return tp + ep + (seconds.forward_comm["cp"] - forward)
 
 
-def _expert_overlap(work: Work, machine: Machine) -> Value:
+def _expert_overlap(machine: Machine) -> Value:
     """Share of the expert exchange that runs under compute."""
-    if work.model.hybrid:
-        return machine.stack.overlap_ep_hybrid
     within, between = machine.stack.overlap_ep, machine.stack.overlap_ep_between_nodes
     if between < 0:
         return within

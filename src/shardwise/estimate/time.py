@@ -1,6 +1,6 @@
 """Step time in closed form: the slowest stage, the idle time around it, and what communication leaves exposed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,7 @@ def work_alone(times: Times) -> Numbers:
 
 def _units(work: Work, machine: Machine) -> list[Unit]:
     """Every kind of layer, then the embedding and the head."""
+    machine = replace(machine, stack=work.stack) if work.model.hybrid else machine
     gathers, once = Gathers(work, machine), machine.of_runs(work.runs)
 
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from shardwise import catalog
 from shardwise.registry import closest
+from shardwise.spec.model import Model
 
 
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,9 +50,6 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """expert products (many small ones) over one product of the same total size"""
     pointwise_passes: float = 1.0
     """memory traffic of norms, activations and residuals over a fully fused implementation"""
-    scan_bytes_per_sm_s: float = 10e9
-    """bytes/s that one multiprocessor moves in a Mamba-2 scan: what its kernels keep in flight over the latency of
-    memory (chosen on Nemotron 3 Nano and Super of Megatron-Bridge; docs/decisions/0017)"""
     fused_glu: bool = True
     """the gated activation is one kernel: it keeps its input only"""
     fused_norm: bool = True
@@ -63,8 +61,6 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
     counts included"""
-    ops_per_hybrid_expert_layer: float = -1.0
-    """the same in a hybrid model; -1 means as `ops_per_expert_layer`"""
     ops_per_collective: float = 4.0
     """operations a tensor- or expert-parallel collective adds on the host"""
     stall_s_per_peer: float = 0.0
@@ -133,9 +129,6 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of the expert all-to-all that runs under compute"""
     overlap_ep_between_nodes: float = -1.0
     """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
-    overlap_ep_hybrid: float = 0.0
-    """the same in a hybrid model, whose layers are one block: none has compute beside its exchange to put it under
-    (NVIDIA/Megatron-LM issue 5854)"""
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
     scatter_gather_p2p: bool = True
@@ -179,6 +172,27 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of the tensors' bytes lost in the allocator"""
     error_band: float = 0.2
     """typical relative error of a step time on measurements that were not fitted"""
+
+    # hybrid models, whose layers are one block each
+    scan_bytes_per_sm_s: float = 10e9
+    """bytes/s that one multiprocessor moves in a Mamba-2 scan: what its kernels keep in flight over the latency of
+    memory (chosen on Nemotron 3 Nano and Super of Megatron-Bridge; docs/decisions/0017)"""
+    hybrid_overlap_ep: float = 0.0
+    """their `overlap_ep`: no layer has compute beside its exchange to put it under (NVIDIA/Megatron-LM issue 5854)"""
+    hybrid_ops_per_expert_layer: float = -1.0
+    """their `ops_per_expert_layer`; -1 means no other"""
+
+    def running(self, model: Model) -> "Stack":
+        """The settings as they are for a model."""
+        if not model.hybrid:
+            return self
+        launches = self.hybrid_ops_per_expert_layer
+        return msgspec.structs.replace(
+            self,
+            overlap_ep=self.hybrid_overlap_ep,
+            overlap_ep_between_nodes=-1.0,
+            ops_per_expert_layer=self.ops_per_expert_layer if launches < 0 else launches,
+        )
 
     def precision_for(self, dtype: str) -> str:
         """The precision recipe this stack means by a dtype column such as bf16, fp8-cs, mxfp8, nvfp4."""

@@ -304,14 +304,9 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
             *((Saved("latent output", precision.act_bytes * local * seen),) if experts.latent else ()),
         ),
         collectives=tuple(collectives),
-        extra_ops=_launches(model, stack),
+        extra_ops=stack.ops_per_expert_layer,
         working_bytes=element * copies * (up + seen),
     )
-
-
-def _launches(model: Model, stack: Stack) -> float:
-    own = model.hybrid and stack.ops_per_hybrid_expert_layer >= 0
-    return stack.ops_per_hybrid_expert_layer if own else stack.ops_per_expert_layer
 
 
 def _to_and_from_latent(local: Value, hidden: int, latent: int) -> tuple[Gemm, Gemm]:
