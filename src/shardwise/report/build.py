@@ -133,14 +133,14 @@ def _assumptions(
         price_line(cluster),
         *(what_it_changes(profile, stack) if profile is not None else ()),
     ]
-    if any(kind.experts for kind in model.kinds):
-        balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
-        lines.append(f"routing: {balance}")
     if model.hybrid:
         lines.append(
             f"Mamba-2 scan: {stack.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, "
             "whatever the memory could do"
         )
+    if any(kind.experts for kind in model.kinds):
+        balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
+        lines.append(f"routing: {balance}")
     if policy.recompute == "selective" and policy.attention == "flash" and stack.selective_kept == 1:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
     return lines

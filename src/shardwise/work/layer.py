@@ -265,23 +265,23 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
     up = width * (2.0 if experts.glu else 1.0)
     owned = np.maximum(experts.count / layout.ep, 1.0)
     per_expert = copies / owned
-    hidden, element = model.hidden, element_bytes(precision)
-    seen = experts.latent or hidden
-    gate = (Gemm("shared gate", layout.tokens / layout.sp, 1.0, hidden, low_precision=False),)
+    # what the experts read and write: routing and the shared expert see the model's width
+    hidden, element = experts.latent or model.hidden, element_bytes(precision)
+    gate = (Gemm("shared gate", layout.tokens / layout.sp, 1.0, model.hidden, low_precision=False),)
     gemms = (
-        Gemm("router", local, float(experts.count), hidden, low_precision=False),
+        Gemm("router", local, float(experts.count), model.hidden, low_precision=False),
         *(gate if experts.shared_gate else ()),
-        *(_to_and_from_latent(local, hidden, seen) if experts.latent else ()),
-        Gemm("expert up", per_expert, up, seen, owned, grouped=True),
-        Gemm("expert down", per_expert, seen, width, owned, grouped=True),
+        *(_to_and_from_latent(local, model.hidden, hidden) if experts.latent else ()),
+        Gemm("expert up", per_expert, up, hidden, owned, grouped=True),
+        Gemm("expert down", per_expert, hidden, width, owned, grouped=True),
     )
-    permute = element * 2 * 2 * copies * seen
+    permute = element * 2 * 2 * copies * hidden
     moved = element * copies * (up + width)
     ep_on = (layout.ep > 1).astype(np.float64)
     etp_on = (layout.etp > 1).astype(np.float64)
     # copies cross to the expert's ranks first and are gathered over etp there
-    sent = element * local * experts.top_k * seen
-    gathered = element * copies * seen
+    sent = element * local * experts.top_k * hidden
+    gathered = element * copies * hidden
     collectives = []
     for phase in ("forward", "backward"):
         collectives += [
@@ -297,15 +297,15 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
             Pointwise("expert activation", moved, element * copies * (2 * up + width)),
         ),
         saved=(
-            Saved("routed tokens", precision.act_bytes * copies * seen),
+            Saved("routed tokens", precision.act_bytes * copies * hidden),
             Saved("expert pre-activation", element * copies * up),
             Saved("expert activation", precision.act_bytes * copies * width),
             Saved("router scores", 8.0 * local * experts.count),
-            *((Saved("latent output", precision.act_bytes * local * seen),) if experts.latent else ()),
+            *((Saved("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),
         ),
         collectives=tuple(collectives),
         extra_ops=stack.ops_per_expert_layer,
-        working_bytes=element * copies * (up + seen),
+        working_bytes=element * copies * (up + hidden),
     )
 
 
