@@ -13,6 +13,7 @@ SHARED = {"seq": "8192", "pp": "1", "vpp": "1", "cp": "1", "zero_stage_or_fsdp":
 TRAY = {"gpu": "GB300", "gpus_per_node": "4", "internode_gbps_per_gpu": "800", "dtype": "mxfp8", "tp": "1", "sp": "0"}
 NANO = {"model": "Nemotron-3-Nano", "layers": "52", "gpus": "8", "ep": "8", "dp": "8", "micro_batch": "4"}
 SUPER = {"model": "Nemotron-3-Super", "gpus": "64", "ep": "64", "dp": "64", "micro_batch": "1"}
+HALVES = SUPER | {"gpu": "GB200", "internode_gbps_per_gpu": "400", "tp": "2", "sp": "1", "dp": "32"}
 DENSE = {
     "model": "Nemotron-H-56B", "layers": "118", "gpu": "H100-80GB-SXM", "gpus": "256", "gpus_per_node": "8",
     "internode_gbps_per_gpu": "400", "dtype": "fp8", "tp": "8", "sp": "1", "dp": "32", "micro_batch": "1",
@@ -21,12 +22,8 @@ RUNS = {
     "nano": (TRAY | NANO, "NeMo/Megatron-Bridge 26.08", "512", 39936.0),
     "nano before": (TRAY | NANO, "NeMo/Megatron-Bridge 26.04.01", "512", 37888.0),
     "super": (TRAY | SUPER, "NeMo/Megatron-Bridge 26.08", "512", 9856.0),
-    "super over two": (
-        TRAY | SUPER | {"gpu": "GB200", "internode_gbps_per_gpu": "400", "tp": "2", "sp": "1", "dp": "32"},
-        "NeMo/Megatron-Bridge 26.08",
-        "512",
-        7040.0,
-    ),
+    "super over two": (TRAY | HALVES, "NeMo/Megatron-Bridge 26.08", "512", 7040.0),
+    "super over two before": (TRAY | HALVES, "NeMo/Megatron-Bridge 26.04.01", "512", 6656.0),
     "dense hybrid": (DENSE, "NeMo (dgxc v25.05.05)", "768", 1546.44),
 }
 
