@@ -46,6 +46,12 @@ def test_layers_are_what_the_pattern_says() -> None:
     assert not model.rotary
 
 
+@pytest.mark.parametrize("pattern", ["M-", "*E"])
+def test_layers_of_one_mixer_make_a_hybrid(pattern: str) -> None:
+    assert model_from_config({**SMALL, "hybrid_override_pattern": pattern}, "small").hybrid
+    assert [model_of(name).hybrid for name in ("llama-3-8b", "deepseek-v3", "mnist-mlp")] == [False] * 3
+
+
 def test_a_list_of_words_means_the_same() -> None:
     words = {key: value for key, value in SMALL.items() if key != "hybrid_override_pattern"}
     words["layers_block_type"] = ["mamba", "attention", "mlp", "moe"]

@@ -32,7 +32,7 @@ def test_a_plan_never_cuts_a_group(capsys):
 @pytest.mark.parametrize("verb", ["run", "verify"])
 def test_what_executes_refuses_a_hybrid(capsys, verb):
     pytest.importorskip("torch")
-    refused(capsys, [verb, "nemotron-3-nano", "--on", "2xh100"], "Mamba-2 layers (hybrid_override_pattern)")
+    refused(capsys, [verb, "nemotron-3-nano", "--on", "2xh100"], "layers of one mixer each (hybrid_override_pattern)")
 
 
 def test_no_cut_of_a_mixed_layer(capsys):

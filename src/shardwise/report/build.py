@@ -133,7 +133,7 @@ def _assumptions(
         price_line(cluster),
         *(what_it_changes(profile, stack) if profile is not None else ()),
     ]
-    if model.hybrid:
+    if any(kind.mamba for kind in model.kinds):
         lines.append(
             f"Mamba-2 scan: {stack.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, "
             "whatever the memory could do"

@@ -200,4 +200,5 @@ class Model(Struct, frozen=True, kw_only=True):
 
     @property
     def hybrid(self) -> bool:
-        return any(kind.mamba is not None for kind in self.kinds)
+        """its layers are one mixer each"""
+        return self.inputs == "tokens" and any(kind.blocks == 1 for kind in self.kinds)

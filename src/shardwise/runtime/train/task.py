@@ -242,7 +242,7 @@ def _decoder(task: Task) -> None:
     model, policy = task.model, task.policy
     if model.hybrid:
         raise ValueError(
-            f"model: {model.name} has Mamba-2 layers (hybrid_override_pattern), which this runtime lacks; "
+            f"model: {model.name} has layers of one mixer each (hybrid_override_pattern), which this runtime lacks; "
             "write a GPT, Llama or Mixtral form"
         )
     extras = ("token_types", "pooler", "head_transform", "embedding_width", "mtp_layers")
