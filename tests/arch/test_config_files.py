@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shardwise import catalog
 from shardwise.arch import model_from_config, model_of
 from shardwise.arch.tensors import parameters
 
@@ -102,3 +103,13 @@ def test_messages_name_field_value_and_cure(field: str, value: object, message: 
 def test_nested_field_is_named_with_its_section() -> None:
     with pytest.raises(ValueError, match=r"text_config\.hidden_size is missing"):
         model_from_config({"model_type": "gemma3", "text_config": {"intermediate_size": 8}}, "g")
+
+
+def test_infinity_as_transformers_prints_it(tmp_path: Path) -> None:
+    """Nemotron-H's published file has it in a field nobody reads; where a number is read it is refused."""
+    config = catalog.entry("models", "nemotron-h-8b")
+    file = write(tmp_path, json.dumps(config | {"time_step_limit": [0.0, float("inf")]}))
+    assert parameters(model_of(str(file))) == parameters(model_of("nemotron-h-8b"))
+    write(tmp_path, json.dumps(config | {"layer_norm_epsilon": float("inf")}))
+    with pytest.raises(ValueError, match="layer_norm_epsilon is inf; write a number"):
+        model_of(str(file))

@@ -337,10 +337,48 @@ def dbrx(c: Config) -> nn.Module:
     return decoder(c, blocks, layer_norm(h, False), tied=False, hidden=h)
 
 
+def mamba(c: Config) -> nn.ModuleList:
+    heads, inner = c["mamba_num_heads"], c["mamba_num_heads"] * c["mamba_head_dim"]
+    mixed = inner + 2 * c["n_groups"] * c["ssm_state_size"]
+    return bag(
+        linear(c["hidden_size"], inner + mixed + heads, c["use_bias"]),
+        nn.Conv1d(mixed, mixed, c["conv_kernel"], groups=mixed, bias=c["use_conv_bias"], device=META),
+        weight(heads), weight(heads), weight(heads),
+        rms(inner),
+        linear(inner, c["hidden_size"], c["use_bias"]),
+    )  # fmt: skip
+
+
+def latent_experts(c: Config) -> nn.ModuleList:
+    h, count, width = c["hidden_size"], c["n_routed_experts"], c["moe_intermediate_size"]
+    latent = c.get("moe_latent_size")
+    found = bag(linear(h, count), weight(count), perceptron(h, c["moe_shared_expert_intermediate_size"], False))
+    found.extend([weight(count, latent or h, width), weight(count, width, latent or h)])
+    return found.extend([linear(h, latent), linear(latent, h)] if latent else [])
+
+
+def nemotron_h(c: Config) -> nn.Module:
+    words = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+    letters = c.get("hybrid_override_pattern") or [words[word] for word in c["layers_block_type"]]
+    blocks: list[nn.Module] = []
+    for letter in letters:
+        if letter == "M":
+            mixer = mamba(c)
+        elif letter == "*":
+            mixer = grouped(c)
+        elif letter == "-":
+            mixer = perceptron(c["hidden_size"], c["intermediate_size"], c["mlp_bias"])
+        else:
+            mixer = latent_experts(c)
+        blocks.append(bag(rms(c["hidden_size"]), mixer))
+    return decoder(c, blocks, rms(c["hidden_size"]), tied=False)
+
+
 BUILDERS = {
     "llama": llama, "mistral": llama, "mixtral": mixtral, "qwen2": qwen2, "qwen2_moe": qwen2_moe, "qwen3": qwen3,
     "qwen3_moe": qwen3_moe, "deepseek": deepseek, "gemma": gemma, "gemma2": gemma2, "gemma3": gemma3,
     "nemotron": nemotron, "gpt_oss": gpt_oss, "gpt2": gpt2, "gpt_neox": gpt_neox, "opt": opt, "bloom": bloom,
     "mpt": mpt, "grok": grok, "llama4": llama4, "bert": bert,
+    "nemotron_h": nemotron_h,
     "mlp": mlp, "olmo2": olmo2, "falcon": falcon, "dbrx": dbrx,
 }  # fmt: skip

@@ -54,6 +54,9 @@ def shrunk(config: Config, rng: Random) -> Config:
             small[key] = shrunk(value, rng)
         elif not key.startswith("_") and key != "aliases":
             small[key] = value
+    if "hybrid_override_pattern" in small or "layers_block_type" in small:
+        # the pattern says how many
+        small.pop("num_hidden_layers", None)
     for key in ("attn_config", "ffn_config"):
         if "kv_n_heads" in small.get(key, {}):
             small[key]["kv_n_heads"] = groups

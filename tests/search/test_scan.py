@@ -46,6 +46,7 @@ def test_the_best_is_the_fastest_that_fits():
         ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["offload=both", "shard_group=2"]),
         ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["overlap_grad=off", "recompute=selective"]),
         ("llama-3.1-405b", "8xh100", "megatron-core", 0.94, ["micro=1", "sp=on"]),
+        ("nemotron-h-8b", "8xh100", "megatron-core", 0.94, ["micro=1", "offload=none"]),
     ],
 )
 def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
@@ -67,7 +68,7 @@ def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
         assert quick.smallest.policy == slow.smallest.policy
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v2-lite", "gpt-oss-20b"])
+@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v2-lite", "gpt-oss-20b", "nemotron-3-nano"])
 def test_leaders_and_losers_are_what_estimating_them_alone_gives(name):
     """Also where layers do not divide by stages and kinds of layers are mixed."""
     model, cluster, job = model_of(name), cluster_of("dgx-h100:96"), Job(seq=4096, global_batch=192)

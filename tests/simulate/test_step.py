@@ -56,6 +56,15 @@ def test_peak_memory_is_the_closed_forms(policy, stack):
     assert peaks == pytest.approx(found.closed.memory.total[0].tolist(), rel=0.01)
 
 
+@pytest.mark.parametrize("policy", [Policy(dp=64, zero=1), Policy(dp=16, pp=4), Policy(dp=8, tp=2, pp=4)])
+def test_a_hybrid_agrees_too(policy):
+    """Its stages are not alike: the closed form's bubble is the mean one."""
+    found = one(policy, model=model_of("nemotron-h-8b"))
+    assert gap_of(found).share == pytest.approx(0.0, abs=0.03)
+    peaks = [peak.bytes for peak in found.timeline().peaks()]
+    assert peaks == pytest.approx(found.closed.memory.total[0].tolist(), rel=0.01)
+
+
 def test_a_tight_order_waits_for_transfers_in_both():
     """1F1B has no slack: what goes on in the background is waited for all the same, simulated and in closed form."""
     slow, even = replace(CORE, transfer_overhead_s=5e-3), replace(LLAMA, vocab=8)

@@ -1,5 +1,6 @@
 """Illegal policies are verdicts with a rule, numbers and a cure that is itself legal."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,11 +9,13 @@ from hypothesis import strategies as st
 from shardwise.arch import model_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
+from shardwise.spec.model import Layer
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import RULES, divisors, legal, nearest_legal, verdict_of
 
 LLAMA = model_of("llama-3-8b")
 MIXTRAL = model_of("mixtral-8x7b")
+HYBRID = model_of("nemotron-h-8b")
 CLUSTER = cluster_of("dgx-h100:64")
 JOB = Job(seq=8192, global_batch=128)
 GOOD = Policy(dp=8, tp=4, pp=2, micro_batch=1)
@@ -57,6 +60,23 @@ def test_experts_divide() -> None:
     assert verdict_of(MIXTRAL, CLUSTER, JOB, Policy(dp=8, tp=8, etp=3)).rule == "tp divides width"
 
 
+def test_mamba_is_cut_by_groups_and_heads() -> None:
+    """8 groups, 128 heads: tp divides the groups, and cp takes over heads, tp x cp of them at once."""
+    assert verdict_of(HYBRID, CLUSTER, JOB, Policy(dp=2, tp=8, cp=4)).legal
+    verdict = verdict_of(HYBRID, CLUSTER, JOB, Policy(dp=4, tp=16))
+    assert verdict.rule == "tp divides groups"
+    assert "tp 16 must divide 8 Mamba groups" in verdict.why
+    assert verdict.cure is not None
+    assert verdict_of(HYBRID, CLUSTER, JOB, verdict.cure).legal
+    narrow = msgspec.structs.replace(HYBRID, kinds=tuple(_with_heads(kind, 8) for kind in HYBRID.kinds))
+    assert verdict_of(narrow, CLUSTER, JOB, Policy(dp=4, tp=8, cp=2)).rule == "tp divides groups"
+
+
+def _with_heads(kind: Layer, heads: int) -> Layer:
+    mamba = kind.mamba
+    return kind if mamba is None else msgspec.structs.replace(kind, mamba=msgspec.structs.replace(mamba, heads=heads))
+
+
 def test_experts_lie_on_neighbouring_ranks() -> None:
     spread = Policy(dp=16, tp=2, pp=2, ep=8, order="tp-pp-cp-dp")
     verdict = verdict_of(MIXTRAL, CLUSTER, JOB, spread)
@@ -67,7 +87,7 @@ def test_experts_lie_on_neighbouring_ranks() -> None:
 
 def test_every_rule_can_fail() -> None:
     shown = {*BROKEN, "cp divides the sequence", "sequence parallel divides the sequence",
-             "tp divides width", "order"}  # fmt: skip
+             "tp divides width", "tp divides groups", "order"}  # fmt: skip
     assert shown == {rule.name for rule in RULES}
 
 

@@ -1,9 +1,9 @@
-"""The tensors of one layer: attention, feed-forward, experts."""
+"""The tensors of one layer: attention or a Mamba-2 mixer, feed-forward, experts."""
 
 from collections.abc import Iterator
 
 from shardwise.arch._tensor import Maker, Tensor
-from shardwise.spec.model import Attention, Experts, FeedForward, Layer
+from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Mamba
 
 
 def layer_block(make: Maker, layer: Layer, hidden: int) -> Iterator[Tensor]:
@@ -12,6 +12,8 @@ def layer_block(make: Maker, layer: Layer, hidden: int) -> Iterator[Tensor]:
     if layer.attention is not None:
         heads = _latent if layer.attention.latent else _grouped
         yield from heads(make, layer.attention, hidden)
+    if layer.mamba is not None:
+        yield from _mamba(make, layer.mamba, hidden)
     if layer.feed_forward is not None:
         yield from _feed_forward(make, layer.feed_forward, hidden)
     if layer.experts is not None:
@@ -49,6 +51,18 @@ def _latent(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
     yield from make.matrix("o", hidden, a.heads * a.value_dim, "row", bias=a.bias_out, pieces=a.heads)
 
 
+def _mamba(make: Maker, m: Mamba, hidden: int) -> Iterator[Tensor]:
+    """Every part of the input product is cut by heads or groups, and so is all that follows."""
+    yield from make.matrix("mamba.in", m.projected, hidden, "column", bias=m.bias)
+    yield make.plain("mamba.conv", (m.mixed, 1, m.conv), "column")
+    if m.conv_bias:
+        yield make.plain("mamba.conv", (m.mixed,), "column", kind="bias")
+    for name in ("A_log", "D", "dt_bias"):
+        yield make.plain("mamba", (m.heads,), "column", kind=name)
+    yield make.plain("mamba.norm", (m.inner,), "column")
+    yield from make.matrix("mamba.out", hidden, m.inner, "row", bias=m.bias)
+
+
 def _feed_forward(make: Maker, f: FeedForward, hidden: int, prefix: str = "") -> Iterator[Tensor]:
     if f.glu:
         yield from make.matrix(f"{prefix}gate", f.width, hidden, "column", bias=f.bias)
@@ -58,7 +72,11 @@ def _feed_forward(make: Maker, f: FeedForward, hidden: int, prefix: str = "") ->
 
 def _experts(make: Maker, e: Experts, hidden: int) -> Iterator[Tensor]:
     yield from make.matrix("router", e.count, hidden, "none", bias=e.router_bias)
-    shapes = {"gate": (e.width, hidden), "up": (e.width, hidden), "down": (hidden, e.width)}
+    if e.latent:
+        yield from make.matrix("latent.down", e.latent, hidden, "none")
+        yield from make.matrix("latent.up", hidden, e.latent, "none")
+    seen = e.latent or hidden
+    shapes = {"gate": (e.width, seen), "up": (e.width, seen), "down": (seen, e.width)}
     for role in ("gate", "up", "down") if e.glu else ("up", "down"):
         outputs, inputs = shapes[role]
         yield make.plain(f"expert.{role}", (e.count, outputs, inputs), "expert", product=True)

@@ -67,6 +67,13 @@ class Fields:
             raise self._error(name, f"is {_short(value)}", f"a list of {length} words out of {', '.join(choices)}")
         return value
 
+    def listed(self, name: str, choices: Sequence[str], most: int) -> Sequence[str]:
+        """A list of words of any length up to `most`."""
+        value = self._config.get(name)
+        if not isinstance(value, list) or not 1 <= len(value) <= most or any(v not in choices for v in value):
+            raise self._error(name, f"is {_short(value)}", f"a list of words out of {', '.join(choices)}")
+        return value
+
     def wholes(self, name: str, *, least: int, most: int, default: Sequence[int] | None = None) -> Sequence[int]:
         """A list of whole numbers."""
         if not self.has(name):

@@ -48,18 +48,19 @@ def head_tensors(model: Model) -> tuple[Tensor, ...]:
 
 @lru_cache(_CACHED)
 def mtp_tensors(model: Model) -> tuple[Tensor, ...]:
-    """Layers that predict further tokens: two norms, a 2h x h projection, a layer as the last one, a norm.
+    """Layers that predict further tokens: two norms, a 2h x h projection, a layer as the last one (or those that
+    `mtp_pattern` says), a norm.
 
     Embedding and vocabulary matrix are the model's own.
     """
     make, hidden = _maker(model, "mtp"), model.hidden
     found: list[Tensor] = []
-    for extra in range(model.mtp_layers):
+    for extra in range(min(model.mtp_layers, 1) if model.mtp_repeated else model.mtp_layers):
         module = [
             *make.norm("mtp.embedding_norm", hidden),
             *make.norm("mtp.hidden_norm", hidden),
             *make.matrix("mtp.projection", hidden, 2 * hidden, "column"),
-            *layer_block(make, model.kinds[model.pattern[-1]], hidden),
+            *(tensor for kind in model.mtp_kinds for tensor in layer_block(make, model.kinds[kind], hidden)),
             *make.norm("mtp.final_norm", hidden),
         ]
         index = str(model.layers + extra)
@@ -85,7 +86,7 @@ def active_parameters(model: Model, *, embedding: bool = True, mtp: bool = False
     )
     active += sum(t.size for t in head_tensors(model))
     active += sum(t.size for t in embedding_tensors(model) if embedding or not _only_looked_up(model, t))
-    return active + (sum(_active(model, model.pattern[-1], t) for t in mtp_tensors(model)) if mtp else 0)
+    return active + (sum(_active(model, _mtp_experts(model), t) for t in mtp_tensors(model)) if mtp else 0)
 
 
 def matmul_parameters(model: Model, *, mtp: bool = False) -> int:
@@ -99,7 +100,8 @@ def matmul_parameters(model: Model, *, mtp: bool = False) -> int:
     extra = 0
     if mtp and model.mtp_layers:
         head = model.vocab * _embedding_width(model) * model.mtp_layers
-        extra = head + sum(_active(model, model.pattern[-1], t) for t in mtp_tensors(model) if t.product)
+        passes = model.mtp_layers if model.mtp_repeated else 1
+        extra = head + passes * sum(_active(model, _mtp_experts(model), t) for t in mtp_tensors(model) if t.product)
     return active + ends + tied + extra
 
 
@@ -154,6 +156,12 @@ def _kinds(model: Model) -> list[tuple[int, int]]:
 
 def _layers(model: Model) -> list[tuple[tuple[Tensor, ...], int]]:
     return [(layer_tensors(model, kind), times) for kind, times in _kinds(model)]
+
+
+def _mtp_experts(model: Model) -> int:
+    """The kind whose experts an extra prediction layer has."""
+    kinds = model.mtp_kinds
+    return next((kind for kind in kinds if model.kinds[kind].experts is not None), kinds[-1])
 
 
 def _active(model: Model, kind: int, tensor: Tensor) -> int:

@@ -82,11 +82,14 @@ def _layer_text(layer: Layer) -> str:
         text = f"{attention.heads} heads of {attention.head_dim}, {attention.kv_heads} kv"
         parts.append(text + (f", latent {attention.kv_lora}" if attention.latent else "")
                      + (f", window {attention.window:,}" if attention.window else ""))  # fmt: skip
+    if (mamba := layer.mamba) is not None:
+        parts.append(f"Mamba-2: {mamba.heads} heads of {mamba.head_dim}, state {mamba.state}, {mamba.groups} groups")
     if (dense := layer.feed_forward) is not None:
         parts.append(f"feed-forward {dense.width:,}{' gated' if dense.glu else ''}")
     if (experts := layer.experts) is not None:
         shared = f" + shared {experts.shared_width:,}" if experts.shared_width else ""
-        parts.append(f"{experts.count} experts of {experts.width:,}, {experts.top_k} active{shared}")
+        latent = f" in a latent of {experts.latent:,}" if experts.latent else ""
+        parts.append(f"{experts.count} experts of {experts.width:,}{latent}, {experts.top_k} active{shared}")
     return "; ".join(parts)
 
 

@@ -44,8 +44,10 @@ def end_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine
     return _unit(seconds, zero, zero, counts, work, machine, gathers)
 
 
-def with_mtp(head: Unit, layer: Unit, project: Unit, depth: int) -> Unit:
-    """Every extra prediction layer runs its projection, one more layer and the head once more, on the last stage."""
+def with_mtp(head: Unit, layers: list[Unit], project: Unit, depth: int) -> Unit:
+    """Every extra prediction layer runs its projection, one more layer (of a hybrid model several) and the head once
+    more, on the last stage."""
+    layer = _together(layers)
 
     def all_three(a: Parts, b: Parts, c: Parts) -> Parts:
         return {name: a[name] * (1.0 + depth) + (b[name] + c[name]) * float(depth) for name in b}
@@ -57,6 +59,19 @@ def with_mtp(head: Unit, layer: Unit, project: Unit, depth: int) -> Unit:
         forward=head.forward * (1.0 + depth) + (layer.forward + project.forward) * float(depth),
         weight=head.weight * (1.0 + depth) + (layer.weight + project.weight) * float(depth),
     )
+
+
+def _together(units: list[Unit]) -> Unit:
+    first, *rest = units
+    for unit in rest:
+        first = Unit(
+            parts={name: first.parts[name] + value for name, value in unit.parts.items()},
+            hidden={name: first.hidden[name] + value for name, value in unit.hidden.items()},
+            total=first.total + unit.total,
+            forward=first.forward + unit.forward,
+            weight=first.weight + unit.weight,
+        )
+    return first
 
 
 class Gathers:

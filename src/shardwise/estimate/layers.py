@@ -11,7 +11,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
 from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout, Numbers
-from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Value
+from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Scan, Value
 from shardwise.work.runs import Runs
 
 AXES = ("tp", "cp", "ep")
@@ -21,6 +21,10 @@ ALIGNED = 64.0
 MISALIGNED_TIME = 1.4
 """time of a product whose width is not a multiple of that, over one whose is: BigScience's runs with hidden 14,400
 (1,800 columns a rank) against the same cluster's runs with hidden 12,288 to 14,336"""
+
+SCAN_KERNELS = 5.0
+"""of the scan's forward pass: sums of time steps, chunk states, their passing on, scores, output (mamba-ssm's Triton
+kernels)"""
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,9 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     if work.attention is not None:
         attention, attention_backward = _attention(work.attention, layout, machine)
         forward, backward = forward + attention, backward + attention_backward
+    if work.scan is not None:
+        scanned, scanned_backward = _scan(work.scan, machine)
+        forward, backward = forward + scanned, backward + scanned_backward
     passes = stack.pointwise_passes
     for part in work.pointwise:
         forward = forward + memory_seconds(machine.curve, part.forward_bytes * passes)
@@ -183,6 +190,17 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
         forward = np.where(plain, slow[0] / efficiency, forward)
         backward = np.where(plain, slow[1] / efficiency, backward)
     return forward, backward
+
+
+def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:
+    """Memory time. The kernels wait for their loads: each multiprocessor moves what it can keep in flight (Little's
+    law), however fast the memory is, and they launch one after the other."""
+    curve, gpu = machine.curve, machine.network.cluster.gpu
+    copied = curve.bandwidth * curve.memory_efficiency("stream")
+    slowed = max(copied / (gpu.sms * machine.stack.scan_bytes_per_sm_s), 1.0)
+    forward = memory_seconds(curve, scan.forward_bytes * slowed, kernels=SCAN_KERNELS)
+    backward = memory_seconds(curve, scan.backward_bytes * slowed, kernels=2.0 * SCAN_KERNELS)
+    return np.asarray(forward), np.asarray(backward)
 
 
 def _communication(

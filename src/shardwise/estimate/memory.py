@@ -181,10 +181,10 @@ def _saved(work: Work) -> tuple[Grid, Grid]:
     embedding = work.runs.spread(work.embedding.saved_bytes()[0])
     held = held + stages.first * embedding[:, None]
     if work.model.mtp_layers:
-        extra = work.kinds[work.model.pattern[-1]]
         times = stages.last * work.model.mtp_layers
-        held = held + times * work.runs.spread(extra.saved_bytes()[0])[:, None]
-        put_off = put_off + times * work.runs.spread(extra.put_off_bytes)[:, None]
+        for extra in (work.kinds[kind] for kind in work.model.mtp_kinds):
+            held = held + times * work.runs.spread(extra.saved_bytes()[0])[:, None]
+            put_off = put_off + times * work.runs.spread(extra.put_off_bytes)[:, None]
     return held, put_off
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from shardwise.arch.tensors import active_parameters, matmul_parameters
 from shardwise.spec.model import Attention, Model
+from shardwise.work.mamba import scan_flops_per_token
 
 RECOMPUTE = ("none", "selective", "full")
 
@@ -30,7 +31,8 @@ def attended_keys(attention: Attention, seq: int, *, causal_half: bool) -> float
 
 
 def attention_flops_per_token(model: Model, seq: int, *, causal_half: bool) -> float:
-    """Forward FLOP per token of the two products with keys and values, over all layers."""
+    """Forward FLOP per token of the two products with keys and values, or of the products of a scan, over all
+    layers."""
     total = 0.0
     for kind, layer in enumerate(model.kinds):
         attention = layer.attention
@@ -38,6 +40,8 @@ def attention_flops_per_token(model: Model, seq: int, *, causal_half: bool) -> f
             width = attention.heads * (attention.head_dim + attention.value_dim)
             keys = attended_keys(attention, seq, causal_half=causal_half)
             total += model.pattern.count(kind) * 2 * keys * width
+        elif layer.mamba is not None:
+            total += model.pattern.count(kind) * scan_flops_per_token(layer.mamba)
     return total
 
 

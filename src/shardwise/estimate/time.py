@@ -1,6 +1,6 @@
 """Step time in closed form: the slowest stage, the idle time around it, and what communication leaves exposed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,18 +94,19 @@ def work_alone(times: Times) -> Numbers:
 
 def _units(work: Work, machine: Machine) -> list[Unit]:
     """Every kind of layer, then the embedding and the head."""
+    machine = replace(machine, stack=work.stack) if work.model.hybrid else machine
     gathers, once = Gathers(work, machine), machine.of_runs(work.runs)
 
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:
         return layer_seconds(part, work.frames, once, operations).spread(work.runs)
 
-    layers = [seconds(kind, machine.stack.ops_per_layer) for kind in work.kinds]
+    layers = [seconds(kind, machine.stack.ops_per_layer * kind.ops_share) for kind in work.kinds]
     kinds = [layer_unit(s, c, work, machine, gathers) for s, c in zip(layers, work.counts.kinds, strict=True)]
     embedding = end_unit(seconds(work.embedding, END_OPS), work.counts.embedding, work, machine, gathers)
     head = end_unit(seconds(work.head, END_OPS), work.counts.head_alone, work, machine, gathers)
     if work.mtp is not None:
         project = end_unit(seconds(work.mtp, 1.0), NOTHING, work, machine, gathers)
-        head = with_mtp(head, kinds[work.model.pattern[-1]], project, work.model.mtp_layers)
+        head = with_mtp(head, [kinds[kind] for kind in work.model.mtp_kinds], project, work.model.mtp_layers)
     return [*kinds, embedding, head]
 
 

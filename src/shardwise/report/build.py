@@ -133,6 +133,11 @@ def _assumptions(
         price_line(cluster),
         *(what_it_changes(profile, stack) if profile is not None else ()),
     ]
+    if any(kind.mamba for kind in model.kinds):
+        lines.append(
+            f"Mamba-2 scan: {stack.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, "
+            "whatever the memory could do"
+        )
     if any(kind.experts for kind in model.kinds):
         balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
         lines.append(f"routing: {balance}")

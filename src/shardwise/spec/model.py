@@ -1,7 +1,7 @@
 """A model: the shapes of its weights and nothing about dtype, batch or devices.
 
-Layers come in kinds (dense or expert, full or windowed attention); `pattern` says which kind each layer is. A model has
-few kinds and many layers, so everything downstream computes per kind and counts.
+Layers come in kinds (dense or expert, full or windowed attention, Mamba-2); `pattern` says which kind each layer is. A
+model has few kinds and many layers, so everything downstream computes per kind and counts.
 """
 
 from typing import Literal
@@ -49,6 +49,46 @@ class Attention(Struct, frozen=True, kw_only=True):
         return self.kv_lora > 0
 
 
+class Mamba(Struct, frozen=True, kw_only=True):
+    """A Mamba-2 mixer (arXiv:2405.21060): one product makes gate, input, B, C and time steps; a short convolution and a
+    scan over chunks of the sequence follow, a gated norm, and the output product."""
+
+    heads: int
+    head_dim: int
+    state: int
+    """numbers each channel of a head remembers"""
+    groups: int
+    """sets of B and C; the heads of a group share one"""
+    conv: int
+    """positions the depthwise convolution sees"""
+    chunk: int
+    """positions the scan handles as one block of products"""
+    bias: bool = False
+    """on the input and output product"""
+    conv_bias: bool = True
+
+    def __post_init__(self) -> None:
+        if min(self.heads, self.head_dim, self.state, self.groups, self.conv, self.chunk) < 1:
+            raise ValueError(f"mamba: every size must be positive, not {self}")
+        if self.heads % self.groups:
+            raise ValueError(f"mamba: heads {self.heads} must be a multiple of groups {self.groups}")
+
+    @property
+    def inner(self) -> int:
+        """channels of the scan"""
+        return self.heads * self.head_dim
+
+    @property
+    def mixed(self) -> int:
+        """channels of the convolution: input, B and C"""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def projected(self) -> int:
+        """outputs of the input product"""
+        return self.inner + self.mixed + self.heads
+
+
 class FeedForward(Struct, frozen=True, kw_only=True):
     width: int
     glu: bool
@@ -66,6 +106,8 @@ class Experts(Struct, frozen=True, kw_only=True):
     shared_gate: bool = False
     bias: bool = False
     router_bias: bool = False
+    latent: int = 0
+    """the routed experts read and write vectors of this width, projected from and to the model's; 0: the model's"""
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.count:
@@ -73,13 +115,21 @@ class Experts(Struct, frozen=True, kw_only=True):
 
 
 class Layer(Struct, frozen=True, kw_only=True):
-    """One kind of layer. Every kind has attention (or none), and a dense feed-forward or experts."""
+    """One kind of layer. Every kind has attention (or none), and a dense feed-forward or experts; a layer of a hybrid
+    model has just one of them, or a Mamba-2 mixer."""
 
-    attention: Attention | None
+    attention: Attention | None = None
+    mamba: Mamba | None = None
     feed_forward: FeedForward | None = None
     experts: Experts | None = None
     norms: int = 2
-    """norms of model width in the layer (Gemma-2 and 3 have 4)"""
+    """norms of model width in the layer (Gemma-2 and 3 have 4, a layer of a hybrid model 1)"""
+
+    @property
+    def blocks(self) -> int:
+        """what adds to the residual stream: two in a transformer's layer, one in a hybrid model's"""
+        mixers = (self.attention is not None) + (self.mamba is not None)
+        return mixers + (self.feed_forward is not None or self.experts is not None)
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -115,6 +165,10 @@ class Model(Struct, frozen=True, kw_only=True):
     """width of the embedding when it is not hidden (0: hidden)"""
     mtp_layers: int = 0
     """extra layers that predict further tokens (DeepSeek-V3), each with its own 2h x h projection"""
+    mtp_pattern: tuple[int, ...] = ()
+    """kinds of layer in one extra prediction layer; empty: one as the last"""
+    mtp_repeated: bool = False
+    """the extra prediction layers are one, passed `mtp_layers` times"""
     inputs: Literal["tokens", "features"] = "tokens"
     input_width: int = 0
     """features per example when inputs='features'"""
@@ -128,7 +182,7 @@ class Model(Struct, frozen=True, kw_only=True):
             raise ValueError(f"model {self.name}: hidden {self.hidden} and vocab {self.vocab} must be positive")
         if self.inputs == "tokens" and not self.pattern:
             raise ValueError(f"model {self.name}: has no layers")
-        if any(not 0 <= kind < len(self.kinds) for kind in self.pattern):
+        if any(not 0 <= kind < len(self.kinds) for kind in self.pattern + self.mtp_pattern):
             raise ValueError(f"model {self.name}: pattern names a layer kind that is not there")
         if len(self.pattern) > 4096 or self.hidden > 10**6 or self.vocab > 10**8:
             raise ValueError(
@@ -139,3 +193,12 @@ class Model(Struct, frozen=True, kw_only=True):
     @property
     def layers(self) -> int:
         return len(self.pattern)
+
+    @property
+    def mtp_kinds(self) -> tuple[int, ...]:
+        return self.mtp_pattern or self.pattern[-1:]
+
+    @property
+    def hybrid(self) -> bool:
+        """its layers are one mixer each"""
+        return self.inputs == "tokens" and any(kind.blocks == 1 for kind in self.kinds)

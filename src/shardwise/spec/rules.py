@@ -73,6 +73,14 @@ def _tp_width(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     return ok
 
 
+def _tp_mamba(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+    ok = np.ones(len(p), dtype=bool)
+    for kind in model.kinds:
+        if kind.mamba is not None:
+            ok &= (kind.mamba.groups % p.tp == 0) & (kind.mamba.heads % (p.tp * p.cp) == 0)
+    return ok
+
+
 def _stages(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     # embedding and head may have a stage of their own
     return np.asarray(p.pp * p.vpp <= model.layers + 2)
@@ -129,6 +137,14 @@ def _explain_heads(model: Model, _: Cluster, __: Job, p: Policy) -> str:
     return f"tp {p.tp} must divide {attention.heads} heads, and tp and {attention.kv_heads} key/value heads one another"
 
 
+def _explain_mamba(model: Model, _: Cluster, __: Job, p: Policy) -> str:
+    mamba = next(kind.mamba for kind in model.kinds if kind.mamba)
+    return (
+        f"tp {p.tp} must divide {mamba.groups} Mamba groups, and tp x cp = {p.tp * p.cp} its {mamba.heads} heads, "
+        "which context parallelism exchanges for the sequence"
+    )
+
+
 def _explain_width(model: Model, _: Cluster, __: Job, p: Policy) -> str:
     if model.inputs == "features":
         return f"tp {p.tp} must divide the widths, the first of {model.hidden} and the outputs, {model.vocab}, too"
@@ -151,6 +167,11 @@ RULES: tuple[Rule, ...] = (
         name="tp divides heads",
         check=_tp_heads,
         explain=_explain_heads,
+    ),
+    Rule(
+        name="tp divides groups",
+        check=_tp_mamba,
+        explain=_explain_mamba,
     ),
     Rule(
         name="tp divides width",

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from shardwise import catalog
 from shardwise.registry import closest
+from shardwise.spec.model import Model
 
 
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -188,6 +189,27 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of the tensors' bytes lost in the allocator"""
     error_band: float = 0.2
     """typical relative error of a step time on measurements that were not fitted"""
+
+    # hybrid models, whose layers are one block each
+    scan_bytes_per_sm_s: float = 10e9
+    """bytes/s that one multiprocessor moves in a Mamba-2 scan: what its kernels keep in flight over the latency of
+    memory (chosen on Nemotron 3 Nano and Super of Megatron-Bridge; docs/decisions/0017)"""
+    hybrid_overlap_ep: float = 0.0
+    """their `overlap_ep`: no layer has compute beside its exchange to put it under (NVIDIA/Megatron-LM issue 5854)"""
+    hybrid_ops_per_expert_layer: float = -1.0
+    """their `ops_per_expert_layer`; -1 means no other"""
+
+    def running(self, model: Model) -> "Stack":
+        """The settings as they are for a model."""
+        if not model.hybrid:
+            return self
+        launches = self.hybrid_ops_per_expert_layer
+        return msgspec.structs.replace(
+            self,
+            overlap_ep=self.hybrid_overlap_ep,
+            overlap_ep_between_nodes=-1.0,
+            ops_per_expert_layer=self.ops_per_expert_layer if launches < 0 else launches,
+        )
 
     def precision_for(self, dtype: str) -> str:
         """The precision recipe this stack means by a dtype column such as bf16, fp8-cs, mxfp8, nvfp4."""

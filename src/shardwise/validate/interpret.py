@@ -82,6 +82,8 @@ def _model(reader: _Reader) -> Model:
     }
     known = _catalog_model(name)
     if known is not None and shape["hidden"] in (None, known.hidden):
+        if shape["hidden"] is None:
+            reader.assumed.append(f"shape of the catalog's {known.name} ({known.source})")
         return known if shape["layers"] in (None, known.layers) else cut(known, int(shape["layers"] or 1), name)
     if shape["moe_experts"]:
         raise Unsupported(
@@ -89,7 +91,7 @@ def _model(reader: _Reader) -> Model:
         )
     hidden = shape["hidden"]
     if not hidden or not shape["heads"]:
-        raise Unsupported(f"the shape of {name!r} is not stated (hybrid or unpublished architecture)")
+        raise Unsupported(f"the shape of {name!r} is not stated, and the catalog has no such model")
     ffn, vocab = shape["ffn"] or 4 * hidden, shape["vocab"] or 50_257
     layers = shape["layers"]
     glu = row.word("glu") == "1"

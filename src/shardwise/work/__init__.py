@@ -24,6 +24,7 @@ class Work:
     model: Model
     job: Job
     stack: Stack
+    """as it is for the model"""
     layout: Layout
     runs: Runs
     """policies that differ in their settings only; layers and ends are told once for each run"""
@@ -41,6 +42,7 @@ class Work:
 
 
 def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_stage: bool) -> Work:
+    stack = stack.running(model)
     layout = layout_of(model, job, policies)
     runs = runs_of(policies, FRAME)
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))

@@ -15,6 +15,7 @@ from shardwise.spec.stack import Stack
 from shardwise.work.across import attention_across, gathered_queries
 from shardwise.work.apart import activation_passes, apart_passes
 from shardwise.work.layout import Layout
+from shardwise.work.mamba import mamba_work
 from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
 
 
@@ -33,6 +34,9 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(attention_across(attention, layout, element, stack))
         if stack.attention_split == "gather-qk":
             parts.append(gathered_queries(attention, layout, element))
+    if layer.mamba is not None:
+        parts.append(mamba_work(model, layer.mamba, layout, precision))
+        parts.append(_split_collectives(model, layout, stack, "mamba", element))
     if layer.feed_forward is not None:
         parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
         parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
@@ -43,13 +47,18 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
             parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
             parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
     whole = stack.gathered_working * element * layout.tokens * model.hidden
-    return replace(merged := merge(parts), working_bytes=merged.working_bytes + np.where(layout.sp > 1, whole, 0.0))
+    return replace(
+        merged := merge(parts),
+        working_bytes=merged.working_bytes + np.where(layout.sp > 1, whole, 0.0),
+        ops_share=layer.blocks / 2 if model.inputs == "tokens" else 1.0,
+    )
 
 
 def merge(parts: list[LayerWork]) -> LayerWork:
     return LayerWork(
         gemms=tuple(g for p in parts for g in p.gemms),
         attention=next((p.attention for p in parts if p.attention is not None), None),
+        scan=next((p.scan for p in parts if p.scan is not None), None),
         pointwise=tuple(x for p in parts for x in p.pointwise),
         saved=tuple(x for p in parts for x in p.saved),
         collectives=tuple(x for p in parts for x in p.collectives),
@@ -72,7 +81,7 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
     width = tokens * model.hidden
     stream = precision.residual_bytes
     saved = [Saved("layer input", width * stream, "never")]
-    blocks = (layer.attention is not None) + (layer.feed_forward is not None or layer.experts is not None)
+    blocks = layer.blocks
     between = min(stream, element_bytes(precision)) if stack.rebuilds_residual else stream
     saved += [Saved("norm input", width * between)] * (blocks - 1)
     kept = layout.tokens * model.hidden if stack.gathered_inputs_saved else width
@@ -284,11 +293,13 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
     up = width * (2.0 if experts.glu else 1.0)
     owned = np.maximum(experts.count / layout.ep, 1.0)
     per_expert = copies / owned
-    hidden, element = model.hidden, element_bytes(precision)
-    gate = (Gemm("shared gate", layout.tokens / layout.sp, 1.0, hidden, low_precision=False),)
+    # what the experts read and write: routing and the shared expert see the model's width
+    hidden, element = experts.latent or model.hidden, element_bytes(precision)
+    gate = (Gemm("shared gate", layout.tokens / layout.sp, 1.0, model.hidden, low_precision=False),)
     gemms = (
-        Gemm("router", local, float(experts.count), hidden, low_precision=False),
+        Gemm("router", local, float(experts.count), model.hidden, low_precision=False),
         *(gate if experts.shared_gate else ()),
+        *(_to_and_from_latent(local, model.hidden, hidden) if experts.latent else ()),
         Gemm("expert up", per_expert, up, hidden, owned, grouped=True),
         Gemm("expert down", per_expert, hidden, width, owned, grouped=True),
     )
@@ -323,8 +334,14 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
             Saved("expert activation", precision.act_bytes * copies * width),
             Saved("router scores", 8.0 * local * experts.count),
             *apart,
+            *((Saved("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),
         ),
         collectives=tuple(collectives),
         extra_ops=stack.ops_per_expert_layer,
         working_bytes=element * copies * (up + hidden),
     )
+
+
+def _to_and_from_latent(local: Value, hidden: int, latent: int) -> tuple[Gemm, Gemm]:
+    """Every rank projects its own tokens before they leave for the experts and after they are back."""
+    return Gemm("latent down", local, float(latent), hidden), Gemm("latent up", local, float(hidden), latent)

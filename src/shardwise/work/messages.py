@@ -100,7 +100,8 @@ def _inside(work: Work, piece: Piece) -> list[Sent]:
     last = float(stages.last[0, at])
     extra = last * work.model.mtp_layers
     if extra:
-        held[work.model.pattern[-1]] += extra
+        for kind in work.model.mtp_kinds:
+            held[kind] += extra
     found = []
     for part, count in zip(work.kinds, held, strict=True):
         found += _of(part, count * micro, again * count * micro)

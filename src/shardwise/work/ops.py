@@ -57,6 +57,14 @@ class Attend:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """The chunked scan of a Mamba-2 mixer by what its kernels move: bytes read and written, forward and backward."""
+
+    forward_bytes: Value
+    backward_bytes: Value
+
+
+@dataclass(frozen=True)
 class Pointwise:
     """Element-wise passes over memory: bytes read and written, forward and backward."""
 
@@ -91,9 +99,12 @@ class LayerWork:
 
     gemms: tuple[Gemm, ...] = ()
     attention: Attend | None = None
+    scan: Scan | None = None
     pointwise: tuple[Pointwise, ...] = ()
     saved: tuple[Saved, ...] = ()
     collectives: tuple[Collective, ...] = ()
+    ops_share: float = 1.0
+    """launches of a dense layer that it has, `extra_ops` aside: half where it is one block, not two"""
     extra_ops: float = 0.0
     """launches beyond those of a dense layer (routing, permutation, experts)"""
     working_bytes: Value = field(default=0.0)

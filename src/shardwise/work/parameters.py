@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
-from shardwise.spec.model import Model
+from shardwise.spec.model import Layer, Model
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.stages import Grid, Stages
 
@@ -98,20 +98,24 @@ def _counts(tensors: Iterable[Tensor], kv: float = 0.0, kv_heads: int = 1, exper
     )
 
 
+def _kv(model: Model, kind: Layer) -> tuple[float, int]:
+    """Parameters of keys and values, and the most ranks they can be cut over."""
+    attention = kind.attention
+    if attention is None or attention.latent:
+        return 0.0, 1
+    inputs = model.hidden + attention.bias_qkv
+    kv = float(inputs * attention.kv_heads * (attention.head_dim + attention.value_dim))
+    if attention.qk_norm == "full":
+        kv += attention.kv_heads * attention.head_dim
+    return kv, attention.kv_heads
+
+
 @lru_cache(maxsize=256)
 def counts_of(model: Model) -> ModelCounts:
     kinds = []
     for index, kind in enumerate(model.kinds):
-        attention = kind.attention
-        kv, heads = 0.0, 1
-        if attention is not None and not attention.latent:
-            inputs = model.hidden + attention.bias_qkv
-            kv = float(inputs * attention.kv_heads * (attention.head_dim + attention.value_dim))
-            if attention.qk_norm == "full":
-                kv += attention.kv_heads * attention.head_dim
-            heads = attention.kv_heads
         experts = kind.experts.count if kind.experts else 1
-        kinds.append(_counts(layer_tensors(model, index), kv, heads, experts))
+        kinds.append(_counts(layer_tensors(model, index), *_kv(model, kind), experts))
     embedding, head = _counts(embedding_tensors(model)), _counts(head_tensors(model))
     table = float(model.vocab * model.hidden) if model.tied else 0.0
     return ModelCounts(
@@ -119,8 +123,17 @@ def counts_of(model: Model) -> ModelCounts:
         embedding=embedding,
         head=Counts(split=head.split + table, whole=head.whole),
         head_alone=head,
-        mtp=_counts(mtp_tensors(model), experts=next((k.experts.count for k in model.kinds if k.experts), 1)),
+        mtp=_mtp_counts(model),
     )
+
+
+def _mtp_counts(model: Model) -> Counts:
+    tensors = mtp_tensors(model)
+    experts = next((kind.experts.count for kind in model.kinds if kind.experts), 1)
+    # of a hybrid model's; elsewhere they are latent and have no keys of their own to copy
+    keys = [_kv(model, model.kinds[kind]) for kind in model.mtp_pattern] if tensors else []
+    kv, heads = max(keys, default=(0.0, 1))
+    return _counts(tensors, kv, heads, experts)
 
 
 def stage_shards(model: Model, layout: Layout, stages: Stages, *, cut_table: bool) -> tuple[Grid, Grid]:

@@ -240,6 +240,11 @@ def _strategy(task: Task, experts: bool) -> None:
 
 def _decoder(task: Task) -> None:
     model, policy = task.model, task.policy
+    if model.hybrid:
+        raise ValueError(
+            f"model: {model.name} has layers of one mixer each (hybrid_override_pattern), which this runtime lacks; "
+            "write a GPT, Llama or Mixtral form"
+        )
     extras = ("token_types", "pooler", "head_transform", "embedding_width", "mtp_layers")
     if model.inputs != "tokens" or any(getattr(model, name) for name in extras) or model.norm == "none":
         raise ValueError(f"model: {model.name} is no plain decoder; write a GPT, Llama or Mixtral form")

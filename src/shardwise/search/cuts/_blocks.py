@@ -40,9 +40,11 @@ def _layer_with(model: Model, block: str) -> Layer:
     parts = {"attention": "attention", "mlp": "feed_forward", "moe": "experts"}
     counted = [(model.pattern.count(k), -k) for k, kind in enumerate(model.kinds)
                if block == "layer" or getattr(kind, parts[block]) is not None]  # fmt: skip
+    have = [name for name, field in parts.items() if any(getattr(kind, field) for kind in model.kinds)]
+    cure = f"write {' or '.join(have)}" if have else "write a language model such as llama-3-8b, or --chain"
+    if block == "layer" and any(kind.mamba for kind in model.kinds):
+        raise ValueError(f"block: a layer of {model.name} may be a Mamba-2 mixer, which has no cut here; {cure}")
     if not counted:
-        have = [name for name, field in parts.items() if any(getattr(kind, field) for kind in model.kinds)]
-        cure = f"write {' or '.join(have)}" if have else "write a language model such as llama-3-8b, or --chain"
         raise ValueError(f"block: {model.name} has no {block} block; {cure}")
     return model.kinds[-max(counted)[1]]
 
@@ -98,11 +100,13 @@ def _feed_forward(made: Builder, hidden: int, ff: FeedForward, x: str, prefix: s
 
 def _experts(made: Builder, hidden: int, e: Experts, x: str) -> str:
     scores = made.matrix("router", x, e.count, low_precision=False)
-    copies = made.dispatch("dispatch", x, e.top_k, e.count)
+    seen = made.matrix("latent down", x, e.latent) if e.latent else x
+    copies = made.dispatch("dispatch", seen, e.top_k, e.count)
     reads = [made.matrix("expert gate", copies, e.width)] if e.glu else []
     reads.append(made.matrix("expert up", copies, e.width))
-    back = made.matrix("expert down", made.activation("expert activation", *reads), hidden)
+    back = made.matrix("expert down", made.activation("expert activation", *reads), e.latent or hidden)
     y = made.combine("combine", back, scores, e.top_k)
+    y = made.matrix("latent up", y, hidden) if e.latent else y
     if not e.shared_width:
         return y
     shared = FeedForward(width=e.shared_width, glu=e.glu)
