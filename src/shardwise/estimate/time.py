@@ -151,7 +151,20 @@ def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) 
     # each round of pp micro-batches comes back to the first stage just as it is done with them, so while the pipeline
     # fills and drains, every further chunk waits for a whole turn of transfers even where they are overlapped
     turns = (1.0 - exposed) * (layout.vpp - 1.0) * layout.pp
-    return bubble, 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0 + turns)
+    busy = 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0 + turns)
+    return bubble, busy + _stalls(work, machine)
+
+
+def _stalls(work: Work, machine: Machine) -> Numbers:
+    """A stage in the middle sends and takes two messages for each micro-batch, one at an end one of each."""
+    layout, stack, levels = work.layout, machine.stack, machine.network.cluster.levels
+    if not stack.stalled_transfer_s:
+        return np.zeros_like(layout.tp)
+    per_node = float(levels[0].degree)
+    leaves_node = machine.strides["pp"] * layout.pp > per_node
+    stalls = (layout.pp > 1) & leaves_node & (machine.network.cluster.gpus / per_node >= stack.stalls_from_nodes)
+    messages = 2.0 * np.minimum(layout.pp - 1.0, 2.0) * layout.micro_batches * layout.vpp + 2.0 * (layout.pp - 1.0)
+    return np.where(stalls, messages * stack.stalled_transfer_s, 0.0)
 
 
 def _idle(work: Work) -> tuple[Numbers, NDArray[np.bool_]]:

@@ -152,6 +152,10 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """pipeline transfers send 1/tp of the tensor from each tensor-parallel rank"""
     transfer_overhead_s: float = 0.0
     """per pipeline transfer between nodes, besides the bytes: handshake and metadata on the host"""
+    stalled_transfer_s: float = 0.0
+    """what a stage waits for each message it sends to or takes from another node, besides the message's own time"""
+    stalls_from_nodes: int = 1
+    """the fewest nodes of a job in which it waits so"""
     stage_split: Literal["even", "by_cost"] = "even"
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
     empty_stages: int = 10_000
