@@ -25,6 +25,11 @@ MISALIGNED_TIME = 1.4
 SCAN_KERNELS = 5.0
 """of the scan's forward pass: sums of time steps, chunk states, their passing on, scores, output (mamba-ssm's Triton
 kernels)"""
+EVEN = 8.0
+"""elements of 2 bytes in the 16 that a tensor core's loads take at once"""
+UNEVEN_TIME = 2.8
+"""time of a product whose width is not a multiple of that: the head of vTrain's runs on one A100 rank, 50,257 columns,
+against the split and padded one on two ranks (hidden 1,024 and 2,048, three micro-batches each)"""
 
 
 @dataclass(frozen=True)
@@ -164,9 +169,12 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
 
 
 def _misalignment(n: Value, k: Value) -> Value:
-    """Rows of a matrix that do not start on 128-byte lines take the tensor cores' slow path."""
+    """Rows of a matrix that do not start on 128-byte lines take the tensor cores' slow path, others a slower one."""
     odd = (np.mod(n, ALIGNED) != 0) | (np.mod(k, ALIGNED) != 0)
-    return np.where(odd, MISALIGNED_TIME, 1.0) if np.any(odd) else 1.0
+    if not np.any(odd):
+        return 1.0
+    uneven = (np.mod(n, EVEN) != 0) | (np.mod(k, EVEN) != 0)
+    return np.where(uneven, UNEVEN_TIME, np.where(odd, MISALIGNED_TIME, 1.0))
 
 
 def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Numbers, Numbers]:

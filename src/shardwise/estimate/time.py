@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
-from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, sync_seconds
+from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, reduced_late, sync_seconds
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.price import Seconds, seconds_of
 from shardwise.schedules import used
@@ -26,9 +26,6 @@ PARTS = (
 
 SETTLED = ("grad_comm", "param_comm", "optimizer", "fsdp_comm")
 """parts that the settings of a frame decide"""
-
-END_OPS = 6.0
-"""operations the embedding or the head launches in the forward pass"""
 
 
 @dataclass(frozen=True)
@@ -100,10 +97,11 @@ def _units(work: Work, machine: Machine) -> list[Unit]:
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:
         return layer_seconds(part, work.frames, once, operations).spread(work.runs)
 
+    ends = machine.stack.ops_per_end
     layers = [seconds(kind, machine.stack.ops_per_layer * kind.ops_share) for kind in work.kinds]
     kinds = [layer_unit(s, c, work, machine, gathers) for s, c in zip(layers, work.counts.kinds, strict=True)]
-    embedding = end_unit(seconds(work.embedding, END_OPS), work.counts.embedding, work, machine, gathers)
-    head = end_unit(seconds(work.head, END_OPS), work.counts.head_alone, work, machine, gathers)
+    embedding = end_unit(seconds(work.embedding, ends), work.counts.embedding, work, machine, gathers)
+    head = end_unit(seconds(work.head, ends), work.counts.head_alone, work, machine, gathers)
     if work.mtp is not None:
         project = end_unit(seconds(work.mtp, 1.0), NOTHING, work, machine, gathers)
         head = with_mtp(head, [kinds[kind] for kind in work.model.mtp_kinds], project, work.model.mtp_layers)
@@ -134,12 +132,21 @@ def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, 
 
 def _transfer(work: Work, machine: Machine) -> Numbers:
     """One activation (or its gradient) from a stage to the next; nothing without stages."""
-    layout, stack = work.layout, machine.stack
+    layout = work.layout
     message = transfer_bytes(work)
     stride = machine.strides["pp"]
     send = machine.over("send", message, np.minimum(layout.pp, 2.0), stride)
-    leaves_node = stride * layout.pp > machine.network.cluster.levels[0].degree
-    return np.where(layout.pp > 1, send + np.where(leaves_node, stack.transfer_overhead_s, 0.0), 0.0)
+    return np.where(layout.pp > 1, send + transfer_wait_s(work, machine), 0.0)
+
+
+def transfer_wait_s(work: Work, machine: Machine) -> Numbers:
+    """What a transfer to another node takes besides its bytes. A stage between two others stands still for what it
+    takes as for what it sends, one at an end for half as much."""
+    layout, stack, cluster = work.layout, machine.stack, machine.network.cluster
+    wait = np.full_like(layout.pp, stack.transfer_overhead_s)
+    if stack.stalled_transfer_s and cluster.gpus / cluster.levels[0].degree >= stack.stalls_from_nodes:
+        wait = wait + stack.stalled_transfer_s * np.minimum(layout.pp - 1.0, 2.0)
+    return np.where(machine.strides["pp"] * layout.pp > cluster.levels[0].degree, wait, 0.0)
 
 
 def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) -> tuple[Numbers, Numbers]:
@@ -151,20 +158,7 @@ def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) 
     # each round of pp micro-batches comes back to the first stage just as it is done with them, so while the pipeline
     # fills and drains, every further chunk waits for a whole turn of transfers even where they are overlapped
     turns = (1.0 - exposed) * (layout.vpp - 1.0) * layout.pp
-    busy = 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0 + turns)
-    return bubble, busy + _stalls(work, machine)
-
-
-def _stalls(work: Work, machine: Machine) -> Numbers:
-    """A stage in the middle sends and takes two messages for each micro-batch, one at an end one of each."""
-    layout, stack, levels = work.layout, machine.stack, machine.network.cluster.levels
-    if not stack.stalled_transfer_s:
-        return np.zeros_like(layout.tp)
-    per_node = float(levels[0].degree)
-    leaves_node = machine.strides["pp"] * layout.pp > per_node
-    stalls = (layout.pp > 1) & leaves_node & (machine.network.cluster.gpus / per_node >= stack.stalls_from_nodes)
-    messages = 2.0 * np.minimum(layout.pp - 1.0, 2.0) * layout.micro_batches * layout.vpp + 2.0 * (layout.pp - 1.0)
-    return np.where(stalls, messages * stack.stalled_transfer_s, 0.0)
+    return bubble, 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0 + turns)
 
 
 def _idle(work: Work) -> tuple[Numbers, NDArray[np.bool_]]:
@@ -192,9 +186,7 @@ def _overlapped_sync(
     stage hides its share under its own compute; the other chunks' run while the pipeline works on what is between.
     """
     layout, policies, stack = work.layout, work.layout.policies, machine.stack
-    if stack.staged_reductions:
-        late = (policies.zero == 0) & (layout.pp > 1)
-        reduce = np.where(late, stack.staged_reductions * reduce[0], reduce[0]), np.where(late, 0.0, reduce[1])
+    reduce = reduce[0], np.where(reduced_late(work), 0.0, reduce[1])
     backwards = np.where(policies.zero == 2, layout.micro_batches, 1.0)
     own = 1.0 / layout.vpp
     for name, (seconds, window), overlap in (

@@ -7,9 +7,9 @@ import numpy as np
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
-from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import activation_pieces, memory_of
-from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_seconds
+from shardwise.estimate.once import copy_rate, optimizer_seconds, reduced_late, sync_seconds
+from shardwise.estimate.time import transfer_wait_s
 from shardwise.schedules import schedules
 from shardwise.simulate.engine import Floats
 from shardwise.simulate.placed import Pieces
@@ -112,14 +112,14 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         copy_bytes=copied,
         transfer_s=float(found.times.transfer_s[0]),
         transfer_bytes=float(transfer_bytes(work)[0]),
-        transfer_overhead_s=stack.transfer_overhead_s if _leaves_node(work, cluster, machine) else 0.0,
+        transfer_overhead_s=float(transfer_wait_s(work, machine)[0]),
         exposed_transfer=1.0 - stack.hidden_share if policy.overlap_pp else 1.0,
         reduce_s=reduce[:, None] * share / (micro if each else 1.0),
         reduce_bytes=parameters * precision.grad_comm_bytes,
         reduces_each=each,
         gather_s=gather[:, None] * share,
         gather_bytes=parameters * precision.param_comm_bytes,
-        overlap_grad=policy.overlap_grad,
+        overlap_grad=policy.overlap_grad and not reduced_late(work)[0],
         overlap_param=policy.overlap_param,
         hidden_share=stack.hidden_share,
         slowdown=stack.overlap_slowdown,
@@ -128,10 +128,6 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         other_s=stack.step_overhead_s,
         held=_held(work, policy, program, pieces),
     )
-
-
-def _leaves_node(work: Work, cluster: Cluster, machine: Machine) -> bool:
-    return bool((machine.strides["pp"] * work.layout.pp)[0] > cluster.levels[0].degree)
 
 
 def _per_piece(units: tuple[Unit, ...], name: str, pieces: Pieces) -> Floats:

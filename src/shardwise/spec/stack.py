@@ -68,6 +68,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
     counts included"""
+    ops_per_end: float = 6.0
+    """operations that the embedding launches in the forward pass, and the head with its loss"""
     gap_s_per_op: float = 0.0
     """time the GPU idles between the kernels of one operation and the next"""
     ops_per_recompute: float = 0.0
@@ -85,6 +87,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """memory traffic of the optimizer step over one fused pass"""
     pads_vocab: bool = True
     """the embedding table is padded to a multiple of 128 rows for each tensor-parallel rank"""
+    pads_whole_vocab: bool = True
+    """so it is where one rank holds all of it"""
     loss_logit_bytes: float = 10.0
     """bytes per logit alive at the fullest moment of the loss; 0: the logits alone, their gradient takes their place"""
     loss_passes: float = 6.0

@@ -52,7 +52,8 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
     shard = tokens * model.hidden / layout.sp
     columns = model.vocab / layout.tp
     if stack.pads_vocab and model.inputs == "tokens":
-        columns = np.ceil(columns / 128) * 128
+        padded = np.ceil(columns / 128) * 128
+        columns = padded if stack.pads_whole_vocab else np.where(layout.tp > 1, padded, columns)
     logits = tokens * columns
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)
