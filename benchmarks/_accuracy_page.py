@@ -33,6 +33,7 @@ from _accuracy_tables import (
     unfiltered,
     worst,
 )  # fmt: skip
+from _accuracy_two_kinds import two_kinds
 from _accuracy_written_down import written_down
 from shardwise.estimate.band import ANY
 from shardwise.spec.stack import Stack, stack_of
@@ -200,7 +201,7 @@ def _rest() -> str:
     )
     return (
         f"## Where the rest comes from\n\n{noise}\nThe sum of errors by source:\n\n{share_of_error()}\n"
-        f"The rows furthest off:\n\n{worst()}"
+        f"{two_kinds()}The rows furthest off:\n\n{worst()}"
     )
 
 

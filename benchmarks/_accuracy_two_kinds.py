@@ -1,0 +1,86 @@
+"""Runs that come in two kinds: as predicted, and much slower by an amount that nothing in the table explains."""
+
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+from msgspec.structs import replace as settings_replaced
+
+from _accuracy_data import measured_rows, predictions
+from _accuracy_tables import markdown, percent
+from shardwise.spec.stack import Stack, stack_of
+from shardwise.validate.interpret import Unsupported, case_of
+from shardwise.validate.predict import Prediction, predict_cases
+from shardwise.validate.score import scored
+from shardwise.validate.table import Measured
+
+STAGED, CLUSTERED = "nanotron-ultrascale", "vTrain-multi"
+SLOW_S = 0.15
+"""a message this much longer than predicted marks a slow run: the fast ones lie far below, the slow ones at 0.27 s"""
+NEAR, FAR = 0.05, 0.09
+
+
+def two_kinds() -> str:
+    """Paragraphs on both sources; empty where their rows are not at hand."""
+    return _stalled() + _uneven()
+
+
+def _stalled() -> str:
+    quiet = settings_replaced(stack_of("nanotron"), stalled_transfer_s=0.0)
+    rows = [row for row in measured_rows() if row.word("source") == STAGED and (row.whole("pp") or 1) > 1]
+    found = sorted(
+        ((_nodes(one.measured), _wait(one)) for one in _predicted(rows, quiet) if one.step_s), key=lambda pair: pair[0]
+    )
+    if not found:
+        return ""
+    lines = []
+    for nodes, runs in groupby(found, key=lambda pair: pair[0]):
+        waits = np.array([wait for _, wait in runs])
+        slow = waits > SLOW_S
+        middle = f"{np.median(waits[slow]):.2f} s" if slow.any() else "-"
+        lines.append([f"{nodes:g}", f"{len(waits)}", f"{int(slow.sum())}", percent(float(slow.mean())), middle])
+    table = markdown(("nodes", "runs with stages", "slow", "share", "extra for each message"), lines)
+    return (
+        f"Runs of {STAGED} with pipeline stages come in two kinds: as predicted, or slower by about the same time for "
+        "every message between stages, whatever the model, its split or the message. Nothing in the table tells which; "
+        "the stack counts it from 64 nodes on, where nearly every run shows it:\n\n" + table + "\n"
+    )
+
+
+def _predicted(rows: list[Measured], stack: Stack) -> list[Prediction]:
+    cases = []
+    for row in rows:
+        try:
+            cases.append(replace(case_of(row), stack=stack))
+        except Unsupported:
+            continue
+    return predict_cases(cases)
+
+
+def _nodes(row: Measured) -> float:
+    return (row.number("gpus") or 8.0) / 8.0
+
+
+def _wait(one: Prediction) -> float:
+    """Seconds over the prediction, for each message a stage of the middle (or one of two) takes or sends."""
+    row = one.measured
+    pp, micro = row.number("pp") or 1.0, row.number("grad_accum") or 1.0
+    messages = 2.0 * min(pp - 1.0, 2.0) * (micro + pp - 1.0)
+    return ((row.number("step_seconds") or 0.0) - (one.step_s or 0.0)) / messages
+
+
+def _uneven() -> str:
+    rows = [p for p in predictions() if p.measured.word("source") == CLUSTERED and scored(p) and p.error is not None]
+    if not rows:
+        return ""
+    split = [p for p in rows if p.measured.whole("tp") in (2, 4) and (p.measured.whole("dp") or 0) >= 16]
+    others = [p for p in rows if p not in split]
+    errors, rest = (np.array([p.error for p in part]) for part in (split, others))
+    near, far = np.abs(errors) < NEAR, errors < -FAR
+    return (
+        f"Runs of {CLUSTERED} with tensor parallelism of 2 or 4 and 16 or more replicas do, too: of {len(errors)}, "
+        f"{int(near.sum())} lie within {percent(NEAR)} and {int(far.sum())} ran {percent(FAR)} to "
+        f"{percent(float(-errors.min()))} slower than predicted, with neighbours in micro-batch on either side. The "
+        f"other {len(rest)} err by {percent(float(np.median(np.abs(rest))))} in the median. The layout predicted best "
+        "of GPT-18.4B on 256 GPUs is one of the slow ones, which is all that keeps regret there below 1.\n\n"
+    )
