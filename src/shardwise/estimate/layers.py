@@ -7,6 +7,7 @@ import numpy as np
 
 from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_seconds, plain_attention_seconds
 from shardwise.cost.network import Law, Network
+from shardwise.estimate.dispatch import expert_operations, once_share
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
 from shardwise.spec.stack import Stack
@@ -34,7 +35,7 @@ class LayerSeconds:
     forward_comm: dict[str, Numbers]
     """by axis, before any overlap"""
     backward_comm: dict[str, Numbers]
-    ops: float
+    ops: Value
     """operations the host launches in the forward pass, collectives aside"""
     collectives: Numbers
     """tensor- and expert-parallel collectives of the forward and backward pass"""
@@ -50,7 +51,7 @@ class LayerSeconds:
             attention=runs.rows(self.attention),
             forward_comm={axis: runs.rows(seconds) for axis, seconds in self.forward_comm.items()},
             backward_comm={axis: runs.rows(seconds) for axis, seconds in self.backward_comm.items()},
-            ops=self.ops,
+            ops=runs.rows(self.ops) if isinstance(self.ops, np.ndarray) else self.ops,
             collectives=runs.rows(self.collectives),
         )
 
@@ -116,9 +117,13 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         attention=attention,
         forward_comm=forward_comm,
         backward_comm=backward_comm,
-        ops=base_ops + work.extra_ops,
+        ops=base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0),
         collectives=collectives,
     )
+
+
+def _expert_operations(machine: Machine) -> Value:
+    return expert_operations(machine.stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
 
 
 def expert_seconds(work: LayerWork, machine: Machine, imbalance: Numbers) -> Numbers:
@@ -190,6 +195,10 @@ def _communication(
         axis = "ep" if item.axis == "etp" else item.axis
         # the fullest rank receives more than the mean, and all wait for it
         received = item.bytes * machine.stack.expert_imbalance if item.op == "all_to_all" else item.bytes
+        if item.copies > 1.0 and machine.stack.dispatch == "once":
+            received = received * once_share(
+                machine.network.cluster, machine.sizes[item.axis], machine.strides[item.axis], item.copies
+            )
         into[axis] = into[axis] + item.count * machine.collective(item.op, item.axis, received)
         if item.axis != "cp":
             number = number + item.count

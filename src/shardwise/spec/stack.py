@@ -60,6 +60,12 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
     counts included"""
+    ops_per_expert_layer_in_node: float = -1.0
+    """the same where the experts lie inside one node and the program exchanges them there by a plain all-to-all, for
+    which the host must read the token counts; -1 means as `ops_per_expert_layer`"""
+    ops_per_expert_layer_in_rack: float = -1.0
+    """the same where they lie inside one NVLink domain of several nodes and the program replays attention, routing and
+    their preparation as graphs; -1 means as `ops_per_expert_layer`"""
     ops_per_collective: float = 4.0
     """operations a tensor- or expert-parallel collective adds on the host"""
     stall_s_per_peer: float = 0.0
@@ -128,6 +134,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of the expert all-to-all that runs under compute"""
     overlap_ep_between_nodes: float = -1.0
     """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
+    dispatch: Literal["copies", "once"] = "copies"
+    """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
+    and between nodes one to each node"""
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
     scatter_gather_p2p: bool = True

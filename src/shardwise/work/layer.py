@@ -51,6 +51,7 @@ def merge(parts: list[LayerWork]) -> LayerWork:
         saved=tuple(x for p in parts for x in p.saved),
         collectives=tuple(x for p in parts for x in p.collectives),
         extra_ops=sum(p.extra_ops for p in parts),
+        routed=any(p.routed for p in parts),
         working_bytes=_largest([p.working_bytes for p in parts]),
         put_off_bytes=sum((p.put_off_bytes for p in parts), start=0.0),
     )
@@ -274,7 +275,7 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
     collectives = []
     for phase in ("forward", "backward"):
         collectives += [
-            Collective("expert all-to-all", "all_to_all", "ep", sent, 2.0 * ep_on, phase),
+            Collective("expert all-to-all", "all_to_all", "ep", sent, 2.0 * ep_on, phase, float(experts.top_k)),
             Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
             Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
@@ -292,6 +293,6 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
             Saved("router scores", 8.0 * local * experts.count),
         ),
         collectives=tuple(collectives),
-        extra_ops=stack.ops_per_expert_layer,
+        routed=True,
         working_bytes=element * copies * (up + hidden),
     )

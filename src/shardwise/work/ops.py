@@ -83,6 +83,8 @@ class Collective:
     count: Value
     """times per micro-batch; 0 where the policy has no such collective"""
     phase: Literal["forward", "backward", "recompute"]
+    copies: float = 1.0
+    """of each token in `bytes`, one for each of its experts: some programs send one to all experts of a place"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ class LayerWork:
     saved: tuple[Saved, ...] = ()
     collectives: tuple[Collective, ...] = ()
     extra_ops: float = 0.0
-    """launches beyond those of a dense layer (routing, permutation, experts)"""
+    """launches beyond those of a dense layer"""
+    routed: bool = False
+    """has experts; what their routing, permutation and products launch depends on where the experts lie"""
     working_bytes: Value = field(default=0.0)
     """largest short-lived tensors of the layer's backward, not saved"""
     put_off_bytes: Value = field(default=0.0)
