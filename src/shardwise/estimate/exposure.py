@@ -33,7 +33,7 @@ def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machi
     full = (policies.recompute == 2) * repeats
     stack = machine.stack
     core, rest = stack.selective_attention, stack.selective_repeat
-    selective = core * seconds.attention + rest * (seconds.forward - seconds.attention)
+    selective = core * seconds.selective + rest * (seconds.forward - seconds.attention)
     again = full * seconds.forward + (policies.recompute == 1) * repeats * selective
     return _unit(seconds, again, full, counts, work, machine, gathers)
 

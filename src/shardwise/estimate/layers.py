@@ -31,7 +31,9 @@ class LayerSeconds:
     weight: Numbers
     """weight-gradient products, a part of `backward`: what a schedule may put off"""
     attention: Numbers
-    """forward time of the attention core, a part of `forward`: what selective recompute repeats"""
+    """forward time of the attention core, a part of `forward`"""
+    selective: Numbers
+    """forward time of what selective recompute repeats: that core, or the up projections of latents"""
     forward_comm: dict[str, Numbers]
     """by axis, before any overlap"""
     backward_comm: dict[str, Numbers]
@@ -49,6 +51,7 @@ class LayerSeconds:
             backward=runs.rows(self.backward),
             weight=runs.rows(self.weight),
             attention=runs.rows(self.attention),
+            selective=runs.rows(self.selective),
             forward_comm={axis: runs.rows(seconds) for axis, seconds in self.forward_comm.items()},
             backward_comm={axis: runs.rows(seconds) for axis, seconds in self.backward_comm.items()},
             ops=runs.rows(self.ops) if isinstance(self.ops, np.ndarray) else self.ops,
@@ -97,10 +100,11 @@ class Machine:
 def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: float) -> LayerSeconds:
     stack = machine.stack
     zero = np.zeros_like(layout.tp)
-    forward, backward, weight = zero, zero, zero
+    forward, backward, weight, raised = zero, zero, zero, zero
     for gemm in work.gemms:
         f, i, w = gemm_passes(gemm, machine)
         forward, backward, weight = forward + f, backward + (i + w), weight + w
+        raised = raised + f if gemm.latent_up else raised
     attention = zero
     if work.attention is not None:
         attention, attention_backward = _attention(work.attention, layout, machine)
@@ -110,11 +114,13 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         forward = forward + memory_seconds(machine.curve, part.forward_bytes * passes)
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
+    latent = any(gemm.latent_up for gemm in work.gemms)
     return LayerSeconds(
         forward=forward,
         backward=backward,
         weight=weight,
         attention=attention,
+        selective=raised if stack.latent_recompute == "up" and latent else attention,
         forward_comm=forward_comm,
         backward_comm=backward_comm,
         ops=base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0),

@@ -41,6 +41,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """matrix-product rate in a long training run over the rate of the fitted kernel curves"""
     attention_kernel: Literal["flash", "flash2"] = "flash"
     """the fused attention kernel of its time: what the vendor's library has now, or FlashAttention-2"""
+    fuses_unequal_heads_on_blackwell: bool = True
+    """its fused kernel trains, on Blackwell, heads whose keys are wider than their values (latent attention); if not,
+    they write their scores in a measured run"""
     unfused_attention: bool = False
     """attention writes its scores to memory; decides for a measured run that does not say what it used"""
     attention_efficiency: float = 1.0
@@ -153,6 +156,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """selective recompute repeats this share of a layer's forward besides the attention core"""
     selective_kept: float = 1.0
     """selective recompute keeps this share of the tensors outside the attention core"""
+    latent_recompute: Literal["core", "up"] = "core"
+    """of latent attention, selective recompute repeats the core; or the up projections, and drops queries, keys and
+    values"""
     full_recompute_keeps_comm: bool = True
     """recomputing a layer repeats its collectives"""
 

@@ -22,8 +22,10 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
     element = element_bytes(precision)
     if layer.attention is not None:
         attention = layer.attention
-        project = _latent if attention.latent else _projections
-        parts.append(project(model, attention, layout, element))
+        if attention.latent:
+            parts.append(_latent(model, attention, layout, element, stack))
+        else:
+            parts.append(_projections(model, attention, layout, element))
         parts.append(_core(model, attention, layout, seq, element))
         inputs = _latent_inputs(model, attention) if attention.latent else None
         parts.append(_split_collectives(model, layout, stack, "attention", element, inputs))
@@ -114,7 +116,7 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     )
 
 
-def _latent(model: Model, attention: Attention, layout: Layout, element: float) -> LayerWork:
+def _latent(model: Model, attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
     """MLA: low-rank down projections (on every rank) and per-head up projections (split)."""
     tokens, tp, hidden = layout.tokens, layout.tp, model.hidden
     heads = attention.heads / tp
@@ -125,13 +127,13 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float) 
     if attention.q_lora:
         gemms += [
             Gemm("q down", tokens / layout.sp, attention.q_lora, hidden),
-            Gemm("q up", tokens, query, attention.q_lora),
+            Gemm("q up", tokens, query, attention.q_lora, latent_up=True),
         ]
     else:
         gemms += [Gemm("q", tokens, query, hidden)]
     up = heads * (nope + attention.value_dim)
     out = heads * attention.value_dim
-    gemms += [Gemm("kv up", tokens, up, attention.kv_lora), Gemm("attention out", tokens, hidden, out)]
+    gemms += [Gemm("kv up", tokens, up, attention.kv_lora, latent_up=True), Gemm("attention out", tokens, hidden, out)]
     low = attention.q_lora + down
     # keys are rebuilt per head with the shared rotary part: query, key and value all have head width
     heads_bytes = element * tokens * (2 * query + out)
@@ -146,7 +148,7 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float) 
         ),
         saved=(
             Saved("latents", element * tokens * kept / layout.sp),
-            Saved("query, key, value", heads_bytes),
+            Saved("query, key, value", heads_bytes, "selective" if stack.latent_recompute == "up" else "full"),
             Saved("attention output", element * tokens * out),
         ),
         extra_ops=8.0,

@@ -31,6 +31,8 @@ class Gemm:
     """may run in fp8/fp4 when the recipe says so"""
     grouped: bool = False
     """many small products in one launch (experts)"""
+    latent_up: bool = False
+    """raises a latent to heads: what selective recompute may repeat in place of the attention core"""
 
 
 @dataclass(frozen=True)
