@@ -199,13 +199,17 @@ def _communication(
             continue
         into = phases[item.phase]
         axis = "ep" if item.axis == "etp" else item.axis
-        # the fullest rank receives more than the mean, and all wait for it
-        received = item.bytes * machine.stack.expert_imbalance if item.op == "all_to_all" else item.bytes
-        if item.copies > 1.0 and machine.stack.dispatch == "once":
-            received = received * once_share(
-                machine.network.cluster, machine.sizes[item.axis], machine.strides[item.axis], item.copies
-            )
-        into[axis] = into[axis] + item.count * machine.collective(item.op, item.axis, received)
+        into[axis] = into[axis] + item.count * machine.collective(item.op, item.axis, received_bytes(item, machine))
         if item.axis != "cp":
             number = number + item.count
     return phases["forward"], phases["backward"], number
+
+
+def received_bytes(item: Collective, machine: Machine) -> Value:
+    """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares."""
+    stack = machine.stack
+    received = item.bytes * stack.expert_imbalance if item.op == "all_to_all" else item.bytes
+    if item.copies <= 1.0 or stack.dispatch == "copies":
+        return received
+    sizes, strides = machine.sizes[item.axis], machine.strides[item.axis]
+    return received * once_share(machine.network.cluster, sizes, strides, item.copies)

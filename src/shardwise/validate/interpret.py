@@ -159,7 +159,9 @@ def _layout(reader: _Reader, gpus: int) -> dict[str, int]:
 def _plain_attention(reader: _Reader, model: Model, cluster: Cluster, stack: Stack) -> bool:
     """Whether attention writes its scores; a program whose library has no fused kernel for the heads does so whatever
     the table says."""
-    unequal = any(kind.attention is not None and kind.attention.head_dim > kind.attention.value_dim for kind in model.kinds)
+    unequal = any(
+        kind.attention is not None and kind.attention.head_dim > kind.attention.value_dim for kind in model.kinds
+    )
     if unequal and cluster.gpu.architecture.startswith("Blackwell") and not stack.fuses_unequal_heads_on_blackwell:
         reader.assumed.append("attention not fused: no kernel for keys wider than values")
         return True

@@ -36,7 +36,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
         parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
     if layer.experts is not None:
-        parts.append(_experts(model, layer.experts, layout, precision, stack))
+        parts.append(_experts(model, layer.experts, layout, precision))
         if layer.experts.shared_width:
             shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
             parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
@@ -250,7 +250,7 @@ def _feed_forward(
     )
 
 
-def _experts(model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
+def _experts(model: Model, experts: Experts, layout: Layout, precision: Precision) -> LayerWork:
     """Routed experts. A rank routes its own sequence shard; with ep ranks it owns count/ep experts and receives as many
     token copies as it sends (balanced routing; imbalance is a factor on the cost)."""
     local = layout.tokens / layout.tp
