@@ -7,14 +7,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
-from shardwise.estimate.closed_form import Estimate, estimate, machine_for
-from shardwise.estimate.layers import gemm_passes
+from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.spec.job import OPTIMIZERS, PRECISIONS, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal
 from shardwise.spec.stack import stack_of
-from shardwise.work.ops import Gemm
 
 LLAMA = model_of("llama-3-8b")
 CLUSTER = cluster_of("dgx-h100:64")
@@ -184,17 +182,3 @@ def test_expert_exchange_hides_by_where_it_goes() -> None:
     times = estimate(model_of("qwen3-30b-a3b"), CLUSTER, job, policies, stack).times
     shares = times.hidden["ep"] / (times.hidden["ep"] + times.parts["ep_comm"])
     assert shares == pytest.approx([0.9, 0.1])
-
-
-@pytest.mark.parametrize(("precision", "width", "slow"), [("bf16", 2880, False), ("bf16", 2848, True),
-                                                          ("fp8", 2944, False), ("fp8", 2880, True)])  # fmt: skip
-def test_rows_that_start_off_a_line_are_slow(precision: str, width: int, slow: bool) -> None:
-    """128 bytes: 64 elements of two bytes, 128 of one."""
-    job = replace(JOB, precision=PRECISIONS[precision])
-    machine = machine_for(CLUSTER, job, Policies.of([Policy(dp=64)]), CORE)
-    odd, even = (
-        sum(float(seconds) for seconds in gemm_passes(Gemm("x", 16384.0, float(n), 4096.0), machine))
-        for n in (width, 3072)
-    )
-    per_column = (odd / width) / (even / 3072)
-    assert per_column == pytest.approx(1.4 if slow else 1.0, rel=0.03)

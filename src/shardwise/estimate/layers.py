@@ -17,11 +17,8 @@ from shardwise.work.runs import Runs
 
 AXES = ("tp", "cp", "ep")
 
-LINE_BYTES = 128.0
-"""rows of a product's operands should start on such lines: multiples of 64 elements in 16 bits, 128 in 8 bits (NVIDIA,
-Matrix Multiplication Background)"""
-OPERAND_BYTES = {"fp4": 0.5, "fp8": 1.0, "tf32": 4.0, "fp32": 4.0}
-"""one element, where it has not 2"""
+ALIGNED = 64.0
+"""elements of 2 bytes in a 128-byte line (NVIDIA, Matrix Multiplication Background: full efficiency from there on)"""
 MISALIGNED_TIME = 1.4
 """time of a product whose width is not a multiple of that, over one whose is: BigScience's runs with hidden 14,400
 (1,800 columns a rank) against the same cluster's runs with hidden 12,288 to 14,336"""
@@ -157,13 +154,13 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     input_grad = gemm_seconds(curve, rows, gemm.k, gemm.n, dtype, batch=batch)
     fp32 = precision.grad_bytes > 2
     weight_grad = gemm_seconds(curve, gemm.n, gemm.k, rows, dtype, batch=batch, wgrad=fp32, quantise=False)
-    slowed = _misalignment(gemm.n, gemm.k, LINE_BYTES / OPERAND_BYTES.get(dtype, 2.0)) / efficiency
+    slowed = _misalignment(gemm.n, gemm.k) / efficiency
     return np.asarray(forward * slowed), np.asarray(input_grad * slowed), np.asarray(weight_grad * slowed)
 
 
-def _misalignment(n: Value, k: Value, line: float) -> Value:
-    """Rows of a matrix that do not start on lines (of so many elements) take the tensor cores' slow path."""
-    odd = (np.mod(n, line) != 0) | (np.mod(k, line) != 0)
+def _misalignment(n: Value, k: Value) -> Value:
+    """Rows of a matrix that do not start on 128-byte lines take the tensor cores' slow path."""
+    odd = (np.mod(n, ALIGNED) != 0) | (np.mod(k, ALIGNED) != 0)
     return np.where(odd, MISALIGNED_TIME, 1.0) if np.any(odd) else 1.0
 
 
