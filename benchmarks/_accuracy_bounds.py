@@ -40,7 +40,6 @@ BOUNDS = {
     "ops_per_expert_layer": Bound(
         0.0, 600.0, "routing, permuting, a few launches for each local expert, and waits for the token counts"
     ),
-    "ops_per_expert_layer_in_node": Bound(0.0, 800.0, "the same, where the host reads the counts of every layer"),
     "ops_per_collective": Bound(0.0, 40.0, "copies, checks and waits around a collective, in launches"),
     "stall_s_per_peer": Bound(0.0, 5e-4, "a fraction of a millisecond is one outstanding transfer"),
     "grad_accumulation_bytes": Bound(

@@ -66,7 +66,9 @@ def fits_source(stack: Stack, source: str) -> bool:
 def fitted_with(other: Stack, stack: Stack) -> bool:
     """Whether rows of `other` tell about the fitted settings of `stack`: it has them all from there."""
     same = all(getattr(other, name) == getattr(stack, name) for name in stack.fitted)
-    return other.name == stack.name or (other.like == stack.name and not other.fitted and same)
+    return other.name == stack.name or (
+        bool(other.like) and not other.fitted and same and fitted_with(stack_of(other.like), stack)
+    )
 
 
 def fitted_stacks() -> list[Stack]:

@@ -91,6 +91,15 @@ def test_folds_never_split_a_group(benchmarks):
     assert sizes.min() > 0.5 * sizes.max()
 
 
+@pytest.mark.parametrize(
+    ("name", "together"),
+    [("megatron-core", True), ("nemo", True), ("megatron-bridge-recipes", True), ("nemo-25.04", True),
+     ("megatron-bridge-25.09", False), ("megatron-core-dev", False), ("megatron-bridge", False), ("torchtitan", False)],
+)  # fmt: skip
+def test_stacks_that_change_nothing_fitted_are_fitted_together(benchmarks, name, together):
+    assert benchmarks("_accuracy_data").fitted_with(stack_of(name), stack_of("megatron-core")) == together
+
+
 def test_a_fit_finds_constants_back(benchmarks):
     """Rows whose measured speed is replaced by a prediction with known constants: the fit must return to them."""
     data, fit = benchmarks("_accuracy_data"), benchmarks("_accuracy_fit")

@@ -17,7 +17,7 @@ ROW = {
 @pytest.mark.parametrize(
     ("software", "stack"),
     [
-        ("NeMo/Megatron-Bridge 26.02.01", "megatron-core"),
+        ("NeMo/Megatron-Bridge 26.02.01", "nemo"),
         ("NeMo/Megatron-Bridge 25.09", "megatron-bridge-25.09"),
         ("NeMo/Megatron-Bridge 26.06", "megatron-bridge"),
         ("Megatron-Bridge 600d069b", "megatron-bridge-recipes"),
@@ -25,7 +25,8 @@ ROW = {
         ("Megatron-Core dev", "megatron-core-dev"),
         ("Megatron-Core", "megatron-core"),
         ("NeMo (dgxc v25.05.05)", "nemo-25.04"),
-        ("NeMo (dgxc v25.02.02)", "megatron-core"),
+        ("NeMo (dgxc v25.02.02)", "nemo"),
+        ("MLPerf v3.1", "megatron-core"),
         ("NeMo AutoModel (PyTorch FSDP2)", "automodel"),
         ("torchtitan 2024", "torchtitan"),
     ],
