@@ -151,6 +151,9 @@ def test_bands_hold_most_runs_and_fall_back():
     unseen = band_of(stack, expert, nodes=4)
     assert unseen.held_out
     assert "kind" not in unseen.label
+    alike = band_of(stack_of("nemo-25.04"), expert, nodes=4)
+    assert "of megatron-core" in alike.label
+    assert (alike.low, alike.high) == band_of(stack_of("megatron-core"), expert, nodes=4)[:2]
     own = band_of(replace(stack, name="nobody ran this", error_band=0.3), dense, nodes=1)
     assert (own.low, own.high, own.held_out) == (-0.3, 0.3, False)
 
