@@ -115,7 +115,8 @@ def _unit(
     total = _sum(parts)
     if gathers.any:
         needed = gathers.seconds(counts)
-        most = stack.hidden_share * np.minimum(needed, total)
+        share = stack.hidden_share if stack.gathers_hidden < 0 else stack.gathers_hidden
+        most = share * np.minimum(needed, total)
         hidden["fsdp"] = np.where(layout.policies.overlap_param > 0, most, 0.0)
         parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap_slowdown * hidden["fsdp"]
         total = total + parts["fsdp_comm"]

@@ -108,6 +108,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overlap_pp: bool = False
     hidden_share: float = 0.85
     """share of an overlapped collective that can hide under compute at best"""
+    gathers_hidden: float = -1.0
+    """the same of what ZeRO-3 gathers and reduces in every micro-batch; -1 means as `hidden_share`"""
     overlap_slowdown: float = 0.06
     """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
     across: Literal["ring", "ulysses", "gather"] = "ring"
