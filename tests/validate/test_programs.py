@@ -25,7 +25,8 @@ ROW = {
         ("Megatron-Core dev", "megatron-core-dev"),
         ("Megatron-Core", "megatron-core"),
         ("NeMo (dgxc v25.05.05)", "nemo-25.04"),
-        ("NeMo (dgxc v25.02.02)", "nemo"),
+        ("NeMo (dgxc v25.02.02)", "nemo-24"),
+        ("NeMo (framework 24.07)", "nemo"),
         ("MLPerf v3.1", "megatron-core"),
         ("NeMo AutoModel (PyTorch FSDP2)", "automodel"),
         ("torchtitan 2024", "torchtitan"),
@@ -48,3 +49,9 @@ def test_a_library_without_the_kernel_writes_its_scores(change: dict[str, str], 
     case = case_of(Measured(row=0, text=ROW | change))
     assert {policy.attention for policy in case.candidates} == {attention}
     assert any("not fused" in line for line in case.assumed) == (attention == "plain")
+
+
+@pytest.mark.parametrize(("software", "degrees"), [("NeMo (dgxc v25.02.02)", {2}), ("NeMo (dgxc v25.05.05)", {1, 2})])
+def test_experts_without_folding_are_cut_as_the_dense_part(software: str, degrees: set[int]) -> None:
+    case = case_of(Measured(row=0, text=ROW | {"software": software}))
+    assert {policy.etp for policy in case.candidates} == degrees

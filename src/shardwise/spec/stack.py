@@ -142,6 +142,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dispatch: Literal["copies", "once"] = "copies"
     """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
     and between nodes one to each node"""
+    folds_experts: bool = True
+    """experts may be cut by another tensor-parallel degree than the dense part; if not, a measured run has that of the
+    dense part"""
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
     scatter_gather_p2p: bool = True

@@ -184,7 +184,7 @@ def _candidates(
     experts = any(kind.experts for kind in model.kinds)
     ep = (row.whole("ep") or 1) if experts else 1
     # no table has a column for tensor parallelism inside an expert; programs use none or that of the dense part
-    etps = [1, tp] if ep > 1 and tp > 1 else [0]
+    etps = ([1, tp] if stack.folds_experts else [tp]) if ep > 1 and tp > 1 else [0]
     for name, options in (("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes), ("etp", etps)):
         if len(options) > 1:
             reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
