@@ -137,13 +137,12 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float, 
     low = attention.q_lora + down
     # keys are rebuilt per head with the shared rotary part: query, key and value all have head width
     heads_bytes = element * tokens * (2 * query + out)
-    moved = element * 2 * tokens * (2 * query + out)
     # before and after their norms; the shared rotary part has none
     kept = 2.0 * (attention.q_lora + attention.kv_lora) + attention.rope_dim
     return LayerWork(
         gemms=tuple(gemms),
         pointwise=(
-            Pointwise("rotary and concat", moved, moved),
+            Pointwise("rotary and concat", 2 * heads_bytes, 2 * heads_bytes),
             Pointwise("latent norms", 8.0 * tokens * low, 16.0 * tokens * low),
         ),
         saved=(
