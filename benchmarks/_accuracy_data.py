@@ -63,6 +63,14 @@ def fits_source(stack: Stack, source: str) -> bool:
     return any(source == name or source.startswith(f"{name}-") for name in sources_of(stack))
 
 
+def fitted_with(other: Stack, stack: Stack) -> bool:
+    """Whether rows of `other` tell about the fitted settings of `stack`: it has them all from there."""
+    same = all(getattr(other, name) == getattr(stack, name) for name in stack.fitted)
+    return other.name == stack.name or (
+        bool(other.like) and not other.fitted and same and fitted_with(stack_of(other.like), stack)
+    )
+
+
 def fitted_stacks() -> list[Stack]:
     """Stacks with settings fitted on rows of the tables (one-GPU steps are too few to hold any out)."""
     found = [stack_of(name) for name in names("stacks")]
@@ -87,8 +95,9 @@ class Rows:
         return self.take(bool(case.measured.number("peak_mem_gb")) for case in self.cases)
 
     def predict(self, settings: dict[str, float]) -> list[Prediction]:
-        stack = msgspec.structs.replace(self.stack, **settings)
-        found = predict_cases(replace(case, stack=stack) for case in self.cases)
+        found = predict_cases(
+            replace(case, stack=msgspec.structs.replace(case.stack, **settings)) for case in self.cases
+        )
         by_row = {prediction.measured.row: prediction for prediction in found}
         return [by_row[case.measured.row] for case in self.cases]
 
@@ -104,7 +113,8 @@ def memory_errors(found: Iterable[Prediction]) -> Floats:
 
 @cache
 def rows_of(stack: Stack) -> Rows:
-    """The scored rows of a stack's `fitted_on` sources whose software means this stack."""
+    """The scored rows of a stack's `fitted_on` sources whose software means this stack, or one like it that changes
+    none of its fitted settings."""
     wanted = {p.measured.row for p in predictions() if p.error is not None and scored(p)}
     cases = []
     for row in measured_rows():
@@ -113,6 +123,6 @@ def rows_of(stack: Stack) -> Rows:
                 case = case_of(row)
             except Unsupported:
                 continue
-            if case.stack.name == stack.name:
+            if fitted_with(case.stack, stack):
                 cases.append(case)
     return Rows(stack, tuple(cases))

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from _accuracy_data import SHIPPED, fits_source, predictions, tables
+from _accuracy_data import SHIPPED, fits_source, fitted_with, predictions, tables
 from _accuracy_folds import Record
-from shardwise.spec.stack import Stack
+from shardwise.spec.stack import Stack, stack_of
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.score import metrics, scored
 from shardwise.validate.table import read_table
@@ -106,7 +106,8 @@ def held_out(stacks: list[Stack], records: dict[str, Record], now: dict[str, flo
 def never_fitted(stacks: list[Stack]) -> str:
     """Sources that no stack's constants were fitted on."""
     free = [p for p in predictions() if scored(p) and p.error is not None
-            and not any(s.name == p.stack and fits_source(s, p.measured.word("source")) for s in stacks)]  # fmt: skip
+            and not any(fitted_with(stack_of(p.stack), s) and fits_source(s, p.measured.word("source"))
+                        for s in stacks)]  # fmt: skip
     groups: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
     for prediction in free:
         groups[prediction.measured.word("source"), prediction.stack].append(prediction)

@@ -182,3 +182,12 @@ def test_expert_exchange_hides_by_where_it_goes() -> None:
     times = estimate(model_of("qwen3-30b-a3b"), CLUSTER, job, policies, stack).times
     shares = times.hidden["ep"] / (times.hidden["ep"] + times.parts["ep_comm"])
     assert shares == pytest.approx([0.9, 0.1])
+
+
+def test_gathers_of_zero_3_hide_as_the_stack_says() -> None:
+    policies, exposed = Policies.of([Policy(dp=64, zero=3), Policy(dp=64, zero=1)]), []
+    for share in (-1.0, CORE.hidden_share, 0.9):
+        parts = estimate(LLAMA, CLUSTER, JOB, policies, replace(CORE, gathers_hidden=share)).times.parts
+        exposed.append(parts["fsdp_comm"][0])
+        assert parts["fsdp_comm"][1] == 0
+    assert exposed[0] == exposed[1] > exposed[2] > 0

@@ -91,6 +91,15 @@ def test_folds_never_split_a_group(benchmarks):
     assert sizes.min() > 0.5 * sizes.max()
 
 
+@pytest.mark.parametrize(
+    ("name", "together"),
+    [("megatron-core", True), ("nemo", True), ("megatron-bridge-recipes", True), ("nemo-25.04", True),
+     ("megatron-bridge-25.09", False), ("megatron-core-dev", False), ("megatron-bridge", False), ("torchtitan", False)],
+)  # fmt: skip
+def test_stacks_that_change_nothing_fitted_are_fitted_together(benchmarks, name, together):
+    assert benchmarks("_accuracy_data").fitted_with(stack_of(name), stack_of("megatron-core")) == together
+
+
 def test_a_fit_finds_constants_back(benchmarks):
     """Rows whose measured speed is replaced by a prediction with known constants: the fit must return to them."""
     data, fit = benchmarks("_accuracy_data"), benchmarks("_accuracy_fit")
@@ -142,6 +151,9 @@ def test_bands_hold_most_runs_and_fall_back():
     unseen = band_of(stack, expert, nodes=4)
     assert unseen.held_out
     assert "kind" not in unseen.label
+    alike = band_of(stack_of("nemo-25.04"), expert, nodes=4)
+    assert "of megatron-core" in alike.label
+    assert (alike.low, alike.high) == band_of(stack_of("megatron-core"), expert, nodes=4)[:2]
     own = band_of(replace(stack, name="nobody ran this", error_band=0.3), dense, nodes=1)
     assert (own.low, own.high, own.held_out) == (-0.3, 0.3, False)
 

@@ -1,7 +1,8 @@
 """How far measured steps lay from predicted ones, in runs whose rows took no part in fitting the constants.
 
 The table (catalog/bands.toml) is written by benchmarks/accuracy.py from cross-validated predictions, by stack and kind
-of run. Without an entry the stack's own `error_band` stands, on both sides.
+of run. A stack without an entry takes that of the stack it is like; without any, its own `error_band` stands, on both
+sides.
 """
 
 import tomllib
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from shardwise import catalog
 from shardwise.spec.model import Model
-from shardwise.spec.stack import Stack
+from shardwise.spec.stack import Stack, stack_of
 
 HELD = 0.8
 """share of held-out runs a band holds"""
@@ -54,14 +55,23 @@ def band_of(stack: Stack, model: Model, nodes: float, host_share: float = 0.0) -
 
 def band_for(stack: Stack, *, experts: bool, nodes: float, host_share: float = 0.0) -> Band:
     """The same for a run whose model nobody stated."""
-    kinds = _bands().get(stack.name, {})
+    whose = _with_runs(stack)
+    kinds = _bands().get(whose, {})
     kind = kind_of(experts, nodes, host_share)
     for name in (kind, ANY):
         if name in kinds:
             found = kinds[name]
-            label = f"{found['rows']} held-out runs" + (f" of this kind ({kind})" if name == kind else "")
+            label = f"{found['rows']} held-out runs" + (f" of {whose}" if whose != stack.name else "")
+            label += f" of this kind ({kind})" if name == kind else ""
             return Band(float(found["low"]), float(found["high"]), label, held_out=True)
     return Band(-stack.error_band, stack.error_band, f"no held-out runs of {stack.name}, assumed", held_out=False)
+
+
+def _with_runs(stack: Stack) -> str:
+    """The stack itself, or the nearest of those it is like that has held-out runs."""
+    while stack.name not in _bands() and stack.like:
+        stack = stack_of(stack.like)
+    return stack.name
 
 
 @cache

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.cost.gpu import memory_seconds
+from shardwise.estimate.dispatch import hidden_exchange
 from shardwise.estimate.layers import LayerSeconds, Machine
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
-from shardwise.work.ops import Value
 from shardwise.work.parameters import Counts
 
 Parts = dict[str, Numbers]
@@ -33,7 +33,7 @@ def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machi
     full = (policies.recompute == 2) * repeats
     stack = machine.stack
     core, rest = stack.selective_attention, stack.selective_repeat
-    selective = core * seconds.attention + rest * (seconds.forward - seconds.attention)
+    selective = core * seconds.selective + rest * (seconds.forward - seconds.attention)
     again = full * seconds.forward + (policies.recompute == 1) * repeats * selective
     return _unit(seconds, again, full, counts, work, machine, gathers)
 
@@ -132,7 +132,8 @@ def _unit(
     total = _sum(parts)
     if gathers.any:
         needed = gathers.seconds(counts)
-        most = stack.hidden_share * np.minimum(needed, total)
+        share = stack.hidden_share if stack.gathers_hidden < 0 else stack.gathers_hidden
+        most = share * np.minimum(needed, total)
         hidden["fsdp"] = np.where(layout.policies.overlap_param > 0, most, 0.0)
         parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap_slowdown * hidden["fsdp"]
         total = total + parts["fsdp_comm"]
@@ -167,7 +168,7 @@ def _communication(
     hidden["tp"] = needed * pipelined + seconds.backward_comm["tp"] * (under_weights - pipelined)
     parts["tp_comm"] = needed - hidden["tp"]
     needed = seconds.forward_comm["ep"] * (1.0 + repeats) + seconds.backward_comm["ep"]
-    under = _expert_overlap(machine)
+    under = hidden_exchange(stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
     hidden["ep"] = needed * under
     parts["ep_comm"] = needed - hidden["ep"]
     # ring attention sends the next block while it computes this one; its backward computes about twice as long
@@ -178,15 +179,6 @@ def _communication(
     tp = seconds.forward_comm["tp"] * (1.0 - stack.hidden_share * work.layout.policies.overlap_tp)
     ep = seconds.forward_comm["ep"] * (1.0 - under)
     return tp + ep + (seconds.forward_comm["cp"] - forward)
-
-
-def _expert_overlap(machine: Machine) -> Value:
-    """Share of the expert exchange that runs under compute."""
-    within, between = machine.stack.overlap_ep, machine.stack.overlap_ep_between_nodes
-    if between < 0:
-        return within
-    ranks = machine.strides["ep"] * machine.sizes["ep"]
-    return np.where(ranks > machine.network.cluster.levels[0].degree, between, within)
 
 
 def _sum(parts: Parts) -> Numbers:

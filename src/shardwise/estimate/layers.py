@@ -7,6 +7,7 @@ import numpy as np
 
 from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_seconds, plain_attention_seconds
 from shardwise.cost.network import Law, Network
+from shardwise.estimate.dispatch import expert_operations, once_share
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
 from shardwise.spec.stack import Stack
@@ -39,11 +40,13 @@ class LayerSeconds:
     weight: Numbers
     """weight-gradient products, a part of `backward`: what a schedule may put off"""
     attention: Numbers
-    """forward time of the attention core, a part of `forward`: what selective recompute repeats"""
+    """forward time of the attention core, a part of `forward`"""
+    selective: Numbers
+    """forward time of what selective recompute repeats: that core, or the up projections of latents"""
     forward_comm: dict[str, Numbers]
     """by axis, before any overlap"""
     backward_comm: dict[str, Numbers]
-    ops: float
+    ops: Value
     """operations the host launches in the forward pass, collectives aside"""
     collectives: Numbers
     """tensor- and expert-parallel collectives of the forward and backward pass"""
@@ -57,9 +60,10 @@ class LayerSeconds:
             backward=runs.rows(self.backward),
             weight=runs.rows(self.weight),
             attention=runs.rows(self.attention),
+            selective=runs.rows(self.selective),
             forward_comm={axis: runs.rows(seconds) for axis, seconds in self.forward_comm.items()},
             backward_comm={axis: runs.rows(seconds) for axis, seconds in self.backward_comm.items()},
-            ops=self.ops,
+            ops=runs.rows(self.ops) if isinstance(self.ops, np.ndarray) else self.ops,
             collectives=runs.rows(self.collectives),
         )
 
@@ -112,10 +116,11 @@ class Machine:
 def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: float) -> LayerSeconds:
     stack = machine.stack
     zero = np.zeros_like(layout.tp)
-    forward, backward, weight = zero, zero, zero
+    forward, backward, weight, raised = zero, zero, zero, zero
     for gemm in work.gemms:
         f, i, w = gemm_passes(gemm, machine)
         forward, backward, weight = forward + f, backward + (i + w), weight + w
+        raised = raised + f if gemm.latent_up else raised
     attention = zero
     if work.attention is not None:
         attention, attention_backward = _attention(work.attention, layout, machine)
@@ -130,16 +135,22 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
     gaps = (base_ops + work.extra_ops) * stack.gap_s_per_op
     forward, backward = forward + gaps, backward + 2.0 * gaps
+    latent = any(gemm.latent_up for gemm in work.gemms)
     return LayerSeconds(
         forward=forward,
         backward=backward,
         weight=weight,
         attention=attention,
+        selective=raised if stack.latent_recompute == "up" and latent else attention,
         forward_comm=forward_comm,
         backward_comm=backward_comm,
-        ops=base_ops + work.extra_ops,
+        ops=base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0),
         collectives=collectives,
     )
+
+
+def _expert_operations(machine: Machine) -> Value:
+    return expert_operations(machine.stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
 
 
 def expert_seconds(work: LayerWork, machine: Machine, imbalance: Numbers) -> Numbers:
@@ -223,12 +234,20 @@ def _communication(
             continue
         into = phases[item.phase]
         axis = "ep" if item.axis == "etp" else item.axis
-        # the fullest rank receives more than the mean, and all wait for it
-        received = item.bytes * machine.stack.expert_imbalance if item.op == "all_to_all" else item.bytes
-        seconds = machine.collective(item.op, item.axis, received)
+        seconds = machine.collective(item.op, item.axis, received_bytes(item, machine))
         if machine.stack.boundary_message_s and item.axis == "tp":
             seconds = seconds + machine.boundary_s(item.op)
         into[axis] = into[axis] + item.count * seconds
         if item.axis != "cp":
             number = number + item.count
     return phases["forward"], phases["backward"], number
+
+
+def received_bytes(item: Collective, machine: Machine) -> Value:
+    """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares."""
+    stack = machine.stack
+    received = item.bytes * stack.expert_imbalance if item.op == "all_to_all" else item.bytes
+    if item.copies <= 1.0 or stack.dispatch == "copies":
+        return received
+    sizes, strides = machine.sizes[item.axis], machine.strides[item.axis]
+    return received * once_share(machine.network.cluster, sizes, strides, item.copies)

@@ -141,6 +141,11 @@ def _assumptions(
     if any(kind.experts for kind in model.kinds):
         balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
         lines.append(f"routing: {balance}")
-    if policy.recompute == "selective" and policy.attention == "flash" and stack.selective_kept == 1:
+    drops = stack.selective_kept < 1 or (stack.latent_recompute == "up" and _latent(model))
+    if policy.recompute == "selective" and policy.attention == "flash" and not drops:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
     return lines
+
+
+def _latent(model: Model) -> bool:
+    return any(kind.attention is not None and kind.attention.latent for kind in model.kinds)

@@ -42,6 +42,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """matrix-product rate in a long training run over the rate of the fitted kernel curves"""
     attention_kernel: Literal["flash", "flash2"] = "flash"
     """the fused attention kernel of its time: what the vendor's library has now, or FlashAttention-2"""
+    fuses_unequal_heads_on_blackwell: bool = True
+    """its fused kernel trains, on Blackwell, heads whose keys are wider than their values (latent attention); if not,
+    they write their scores in a measured run"""
     unfused_attention: bool = False
     """attention writes its scores to memory; decides for a measured run that does not say what it used"""
     attention_efficiency: float = 1.0
@@ -68,6 +71,12 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
     counts included"""
+    ops_per_expert_layer_in_node: float = -1.0
+    """the same where the experts lie inside one node and the program exchanges them there by a plain all-to-all, for
+    which the host must read the token counts; -1 means as `ops_per_expert_layer`"""
+    ops_per_expert_layer_in_rack: float = -1.0
+    """the same where they lie inside one NVLink domain of several nodes and the program replays attention, routing and
+    their preparation as graphs; -1 means as `ops_per_expert_layer`"""
     ops_per_end: float = 6.0
     """operations that the embedding launches in the forward pass, and the head with its loss"""
     gap_s_per_op: float = 0.0
@@ -118,6 +127,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overlap_pp: bool = False
     hidden_share: float = 0.85
     """share of an overlapped collective that can hide under compute at best"""
+    gathers_hidden: float = -1.0
+    """the same of what ZeRO-3 gathers and reduces in every micro-batch; -1 means as `hidden_share`"""
     overlap_slowdown: float = 0.06
     """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
     across: Literal["ring", "ulysses", "gather"] = "ring"
@@ -150,6 +161,12 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """share of the expert all-to-all that runs under compute"""
     overlap_ep_between_nodes: float = -1.0
     """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
+    dispatch: Literal["copies", "once"] = "copies"
+    """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
+    and between nodes one to each node"""
+    folds_experts: bool = True
+    """experts may be cut by another tensor-parallel degree than the dense part; if not, a measured run has that of the
+    dense part"""
     expert_imbalance: float = 1.0
     """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
     scatter_gather_p2p: bool = True
@@ -170,6 +187,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """selective recompute repeats this share of a layer's forward besides the attention core"""
     selective_kept: float = 1.0
     """selective recompute keeps this share of the tensors outside the attention core"""
+    latent_recompute: Literal["core", "up"] = "core"
+    """of latent attention, selective recompute repeats the core; or the up projections, and drops queries, keys and
+    values"""
     full_recompute_keeps_comm: bool = True
     """recomputing a layer repeats its collectives"""
 
@@ -217,6 +237,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             overlap_ep=self.hybrid_overlap_ep,
             overlap_ep_between_nodes=-1.0,
             ops_per_expert_layer=self.ops_per_expert_layer if launches < 0 else launches,
+            ops_per_expert_layer_in_node=-1.0,
+            ops_per_expert_layer_in_rack=-1.0,
         )
 
     def precision_for(self, dtype: str) -> str:

@@ -70,7 +70,7 @@ def case_of(row: Measured, stack_name: str = "auto") -> Case:
         batch = layout["dp"] * (row.whole("micro_batch") or 1) * max(4 * layout["pp"], 1)
         reader.assumed.append(f"global_batch={batch} (not published)")
     job = Job(seq=seq, global_batch=batch, precision=precision_of(stack.precision_for(dtype)))
-    candidates = tuple(_candidates(reader, model, job, stack, layout))
+    candidates = tuple(_candidates(reader, model, job, stack, layout, _plain_attention(reader, model, cluster, stack)))
     return Case(row, model, cluster, job, stack, candidates, tuple(reader.assumed))
 
 
@@ -158,7 +158,21 @@ def _layout(reader: _Reader, gpus: int) -> dict[str, int]:
     return degrees
 
 
-def _candidates(reader: _Reader, model: Model, job: Job, stack: Stack, layout: dict[str, int]) -> Iterable[Policy]:
+def _plain_attention(reader: _Reader, model: Model, cluster: Cluster, stack: Stack) -> bool:
+    """Whether attention writes its scores; a program whose library has no fused kernel for the heads does so whatever
+    the table says."""
+    unequal = any(
+        kind.attention is not None and kind.attention.head_dim > kind.attention.value_dim for kind in model.kinds
+    )
+    if unequal and cluster.gpu.architecture.startswith("Blackwell") and not stack.fuses_unequal_heads_on_blackwell:
+        reader.assumed.append("attention not fused: no kernel for keys wider than values")
+        return True
+    return (reader.row.word("flash_attention") or str(int(not stack.unfused_attention))) == "0"
+
+
+def _candidates(
+    reader: _Reader, model: Model, job: Job, stack: Stack, layout: dict[str, int], plain: bool
+) -> Iterable[Policy]:
     row = reader.row
     per_rank = max(job.global_batch // layout["dp"], 1)
     micro = row.whole("micro_batch")
@@ -172,13 +186,12 @@ def _candidates(reader: _Reader, model: Model, job: Job, stack: Stack, layout: d
     experts = any(kind.experts for kind in model.kinds)
     ep = (row.whole("ep") or 1) if experts else 1
     # no table has a column for tensor parallelism inside an expert; programs use none or that of the dense part
-    etps = [1, tp] if ep > 1 and tp > 1 else [0]
+    etps = ([1, tp] if stack.folds_experts else [tp]) if ep > 1 and tp > 1 else [0]
     for name, options in (("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes), ("etp", etps)):
         if len(options) > 1:
             reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
     zero, group = _zero(reader, layout)
     sp = row.word("sp")
-    plain = (row.word("flash_attention") or str(int(not stack.unfused_attention))) == "0"
     for micro_batch, vpp, again, etp in product(micros, vpps, recomputes, etps):
         yield Policy(
             dp=layout["dp"],

@@ -25,7 +25,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
     if layer.attention is not None:
         attention = layer.attention
         if attention.latent:
-            parts.append(_latent(model, attention, layout, element))
+            parts.append(_latent(model, attention, layout, element, stack))
         else:
             parts.append(_projections(model, attention, layout, element, stack))
         parts.append(_core(model, attention, layout, seq, element))
@@ -41,7 +41,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
         parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
     if layer.experts is not None:
-        parts.append(_experts(model, layer.experts, layout, precision, stack))
+        parts.append(_experts(model, layer.experts, layout, precision))
         if layer.experts.shared_width:
             shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
             parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
@@ -63,6 +63,7 @@ def merge(parts: list[LayerWork]) -> LayerWork:
         saved=tuple(x for p in parts for x in p.saved),
         collectives=tuple(x for p in parts for x in p.collectives),
         extra_ops=sum(p.extra_ops for p in parts),
+        routed=any(p.routed for p in parts),
         working_bytes=_largest([p.working_bytes for p in parts]),
         put_off_bytes=sum((p.put_off_bytes for p in parts), start=0.0),
     )
@@ -148,7 +149,7 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     )
 
 
-def _latent(model: Model, attention: Attention, layout: Layout, element: float) -> LayerWork:
+def _latent(model: Model, attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
     """MLA: low-rank down projections (on every rank) and per-head up projections (split)."""
     tokens, tp, hidden = layout.tokens, layout.tp, model.hidden
     heads = attention.heads / tp
@@ -159,28 +160,27 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float) 
     if attention.q_lora:
         gemms += [
             Gemm("q down", tokens / layout.sp, attention.q_lora, hidden),
-            Gemm("q up", tokens, query, attention.q_lora),
+            Gemm("q up", tokens, query, attention.q_lora, latent_up=True),
         ]
     else:
         gemms += [Gemm("q", tokens, query, hidden)]
     up = heads * (nope + attention.value_dim)
     out = heads * attention.value_dim
-    gemms += [Gemm("kv up", tokens, up, attention.kv_lora), Gemm("attention out", tokens, hidden, out)]
+    gemms += [Gemm("kv up", tokens, up, attention.kv_lora, latent_up=True), Gemm("attention out", tokens, hidden, out)]
     low = attention.q_lora + down
     # keys are rebuilt per head with the shared rotary part: query, key and value all have head width
     heads_bytes = element * tokens * (2 * query + out)
-    moved = element * 2 * tokens * (2 * query + out)
     # before and after their norms; the shared rotary part has none
     kept = 2.0 * (attention.q_lora + attention.kv_lora) + attention.rope_dim
     return LayerWork(
         gemms=tuple(gemms),
         pointwise=(
-            Pointwise("rotary and concat", moved, moved),
+            Pointwise("rotary and concat", 2 * heads_bytes, 2 * heads_bytes),
             Pointwise("latent norms", 8.0 * tokens * low, 16.0 * tokens * low),
         ),
         saved=(
             Saved("latents", element * tokens * kept / layout.sp),
-            Saved("query, key, value", heads_bytes),
+            Saved("query, key, value", heads_bytes, "selective" if stack.latent_recompute == "up" else "full"),
             Saved("attention output", element * tokens * out),
         ),
         extra_ops=8.0,
@@ -284,7 +284,7 @@ def _feed_forward(
     )
 
 
-def _experts(model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
+def _experts(model: Model, experts: Experts, layout: Layout, precision: Precision) -> LayerWork:
     """Routed experts. A rank routes its own sequence shard; with ep ranks it owns count/ep experts and receives as many
     token copies as it sends (balanced routing; imbalance is a factor on the cost)."""
     local = layout.tokens / layout.tp
@@ -315,7 +315,7 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
     collectives = []
     for phase in ("forward", "backward"):
         collectives += [
-            Collective("expert all-to-all", "all_to_all", "ep", sent, 2.0 * ep_on, phase),
+            Collective("expert all-to-all", "all_to_all", "ep", sent, 2.0 * ep_on, phase, float(experts.top_k)),
             Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
             Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
@@ -337,7 +337,7 @@ def _experts(model: Model, experts: Experts, layout: Layout, precision: Precisio
             *((Saved("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),
         ),
         collectives=tuple(collectives),
-        extra_ops=stack.ops_per_expert_layer,
+        routed=True,
         working_bytes=element * copies * (up + hidden),
     )
 

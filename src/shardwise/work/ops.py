@@ -31,6 +31,8 @@ class Gemm:
     """may run in fp8/fp4 when the recipe says so"""
     grouped: bool = False
     """many small products in one launch (experts)"""
+    latent_up: bool = False
+    """raises a latent to heads: what selective recompute may repeat in place of the attention core"""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Collective:
     count: Value
     """times per micro-batch; 0 where the policy has no such collective"""
     phase: Literal["forward", "backward", "recompute"]
+    copies: float = 1.0
+    """of each token in `bytes`, one for each of its experts: some programs send one to all experts of a place"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,9 @@ class LayerWork:
     ops_share: float = 1.0
     """launches of a dense layer that it has, `extra_ops` aside: half where it is one block, not two"""
     extra_ops: float = 0.0
-    """launches beyond those of a dense layer (routing, permutation, experts)"""
+    """launches beyond those of a dense layer"""
+    routed: bool = False
+    """has experts; what their routing, permutation and products launch depends on where the experts lie"""
     working_bytes: Value = field(default=0.0)
     """largest short-lived tensors of the layer's backward, not saved"""
     put_off_bytes: Value = field(default=0.0)

@@ -11,7 +11,7 @@ from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import machine_for
-from shardwise.estimate.layers import Machine
+from shardwise.estimate.layers import Machine, received_bytes
 from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.ranks import RankProblem, Traffic
 from shardwise.spec.cluster import Cluster
@@ -101,8 +101,7 @@ def _calls(work: Work, machine: Machine) -> Iterator[Call]:
     for kind, layer in enumerate(work.kinds):
         layers = float(work.stages.kinds[kind].max())
         for item in layer.collectives:
-            bytes_, count = (float(np.asarray(v).reshape(-1)[0]) for v in (item.bytes, item.count))
-            bytes_ *= machine.stack.expert_imbalance if item.op == "all_to_all" else 1.0
+            bytes_, count = (float(np.asarray(v).reshape(-1)[0]) for v in (received_bytes(item, machine), item.count))
             yield Call(f"{item.axis} {item.op}", item.op, int(sizes[item.axis][0]), int(strides[item.axis][0]), bytes_,
                        count * layers * micro)  # fmt: skip
     yield Call(PIPELINE, "send", int(layout.pp[0]), int(strides["pp"][0]), float(transfer_bytes(work)[0]),

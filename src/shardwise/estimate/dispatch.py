@@ -1,0 +1,44 @@
+"""How a program sends tokens to their experts, by where these lie: inside one node, in an NVLink domain of several
+nodes, or on nodes that a network joins."""
+
+import numpy as np
+
+from shardwise.cost.placement import level_members
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import Ints
+from shardwise.spec.stack import Stack
+from shardwise.work.layout import Numbers
+from shardwise.work.ops import Value
+
+BOARD = 8
+"""GPUs under one host at most (HGX); a wider NVLink domain joins several"""
+
+
+def between_nodes(cluster: Cluster, size: Ints, stride: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Whether the ranks of an expert group lie beyond one NVLink domain."""
+    return np.asarray(stride * size > cluster.levels[0].degree)
+
+
+def hidden_exchange(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) -> Value:
+    """Share of the expert exchange that runs under compute."""
+    within, between = stack.overlap_ep, stack.overlap_ep_between_nodes
+    return within if between < 0 else np.where(between_nodes(cluster, size, stride), between, within)
+
+
+def expert_operations(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) -> Value:
+    """Operations that routing, permutation and experts add to a layer's forward pass."""
+    racked = cluster.levels[0].degree > BOARD
+    near = stack.ops_per_expert_layer_in_rack if racked else stack.ops_per_expert_layer_in_node
+    if near < 0:
+        return stack.ops_per_expert_layer
+    return np.where(between_nodes(cluster, size, stride), stack.ops_per_expert_layer, near)
+
+
+def once_share(cluster: Cluster, size: Ints, stride: Ints, copies: float) -> Numbers:
+    """What is sent where a token goes once to each place that has some of its experts, over a copy for each expert.
+
+    A place is a rank; between nodes it is a node, whose ranks pass it on (DeepEP). `copies` experts drawn evenly from
+    n places lie in n (1 - (1 - 1/n)^copies) of them."""
+    shape = level_members(cluster, size, stride)
+    places = np.where(shape.nodes > 1.0, shape.nodes, shape.size)
+    return np.asarray(places * (1.0 - (1.0 - 1.0 / places) ** copies) / copies)

@@ -1,0 +1,107 @@
+"""Experts by where they lie: what the host launches, what an exchange sends, what latent attention repeats."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from shardwise.arch import model_of
+from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.estimate.dispatch import expert_operations, once_share
+from shardwise.spec.job import Job, precision_of
+from shardwise.spec.load import cluster_from, cluster_of, gpu_of
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import Stack, stack_of
+
+NODES = cluster_of("dgx-h100:64")
+RACK = cluster_from(gpu_of("gb200"), 144, 4, 50e9)
+CORE = stack_of("megatron-core")
+JOB = Job(seq=4096, global_batch=512)
+EP = np.array([8, 32, 64])
+NEAR = np.ones(3, dtype=np.int64)
+
+
+def priced(model: str, policy: Policy, stack: Stack) -> Estimate:
+    return estimate(model_of(model), NODES, JOB, Policies.of([policy]), stack, every_stage=True)
+
+
+def test_launches_depend_on_where_experts_lie() -> None:
+    stack = replace(CORE, ops_per_expert_layer=3.0, ops_per_expert_layer_in_node=5.0, ops_per_expert_layer_in_rack=1.0)
+    assert expert_operations(stack, NODES, EP, NEAR) == pytest.approx([5.0, 3.0, 3.0])
+    assert expert_operations(stack, RACK, EP, NEAR) == pytest.approx([1.0, 1.0, 1.0])
+    # spread out by a stride of 8, a group of 32 leaves the rack of 72 as well
+    assert expert_operations(stack, RACK, EP, 8 * NEAR) == pytest.approx([1.0, 3.0, 3.0])
+    plain = replace(stack, ops_per_expert_layer_in_node=-1.0)
+    assert expert_operations(plain, NODES, EP, NEAR) == pytest.approx(3.0)
+
+
+def test_a_host_that_reads_token_counts_holds_small_layers_up() -> None:
+    policy = Policy(dp=64, ep=8)
+    few, many = (
+        priced("qwen3-30b-a3b", policy, replace(CORE, ops_per_expert_layer_in_node=ops)).times for ops in (0.0, 2000.0)
+    )
+    assert few.parts["host"][0] < 0.01 * few.step_s[0]
+    layers = model_of("qwen3-30b-a3b").layers
+    launched = 3 * 2000.0 * CORE.host_s_per_op * layers * JOB.global_batch / 64
+    assert many.step_s[0] > launched
+    dense = [priced("llama-3-8b", Policy(dp=64), replace(CORE, ops_per_expert_layer_in_node=o)) for o in (0.0, 2000.0)]
+    assert dense[0].times.step_s[0] == dense[1].times.step_s[0]
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_a_token_goes_once_to_each_rank_that_has_its_experts(copies: int) -> None:
+    """Counted over every way to draw the experts' places."""
+    ranks = 4
+    drawn = list(product(range(ranks), repeat=copies))
+    places = sum(len(set(each)) for each in drawn) / len(drawn)
+    share = once_share(NODES, np.array([ranks]), np.array([1]), float(copies))
+    assert share[0] == pytest.approx(places / copies)
+
+
+def test_between_nodes_a_token_goes_once_to_each_node() -> None:
+    in_node, over_four_nodes = once_share(NODES, np.array([8, 32]), NEAR[:2], 8.0)
+    assert in_node == pytest.approx(8 * (1 - (7 / 8) ** 8) / 8)
+    assert over_four_nodes == pytest.approx(4 * (1 - (3 / 4) ** 8) / 8)
+
+
+def test_sending_once_shortens_the_exchange_and_nothing_else() -> None:
+    policy = Policy(dp=64, ep=32)
+    copies, once = (
+        priced("qwen3-30b-a3b", policy, replace(CORE, dispatch=how)).times.parts for how in ("copies", "once")
+    )
+    assert once["ep_comm"][0] < 0.6 * copies["ep_comm"][0]
+    assert once["forward"][0] == copies["forward"][0]
+    one_expert = model_of("llama4-maverick")
+    alike = [
+        estimate(one_expert, NODES, JOB, Policies.of([policy]), replace(CORE, dispatch=how)).times.step_s[0]
+        for how in ("copies", "once")
+    ]
+    assert alike[0] == alike[1]
+
+
+def test_selective_recompute_of_latents_repeats_their_up_projections() -> None:
+    policy = Policy(dp=8, pp=8, ep=8, recompute="selective")
+    up, core = (priced("deepseek-v3", policy, replace(CORE, latent_recompute=what)) for what in ("up", "core"))
+    none = priced("deepseek-v3", replace(policy, recompute="none"), CORE)
+    assert 0 < up.times.parts["recompute"][0] < core.times.parts["recompute"][0]
+    # queries, keys and values are dropped; with a fused kernel the core alone drops nothing
+    assert core.memory.peak[0] == none.memory.peak[0]
+    assert up.memory.peak[0] < 0.95 * none.memory.peak[0]
+    dense = [
+        priced("llama-3-8b", Policy(dp=64, recompute="selective"), replace(CORE, latent_recompute=what)).times.step_s[0]
+        for what in ("up", "core")
+    ]
+    assert dense[0] == dense[1]
+
+
+def test_moments_of_16_bits_take_two_bytes_each() -> None:
+    policy = Policy(dp=64)
+    found = [
+        estimate(
+            model_of("llama-3-8b"), NODES, replace(JOB, precision=precision), Policies.of([policy]), CORE
+        ).memory.kinds
+        for precision in (precision_of("bf16-grad16"), precision_of("bf16-moments16"))
+    ]
+    assert found[1]["optimizer"][0, 0] == pytest.approx(found[0]["optimizer"][0, 0] * 8 / 12)
+    assert found[1]["parameters"][0, 0] == found[0]["parameters"][0, 0]

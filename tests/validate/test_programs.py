@@ -1,0 +1,57 @@
+"""A `software` text decides the stack, and the stack what a row means where its columns do not say."""
+
+import pytest
+
+from shardwise.spec.stack import stack_for
+from shardwise.validate.interpret import case_of
+from shardwise.validate.table import Measured
+
+ROW = {
+    "source": "x", "model": "DeepSeek-V3", "layers": "61", "hidden": "7168", "gpu": "GB200", "gpus": "128",
+    "gpus_per_node": "4", "seq": "4096", "dtype": "bf16", "tp": "2", "pp": "4", "vpp": "1", "ep": "32", "dp": "16",
+    "zero_stage_or_fsdp": "1", "micro_batch": "1", "global_batch": "1024", "recompute": "selective",
+    "flash_attention": "1", "software": "NeMo (dgxc v25.05.05)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("software", "stack"),
+    [
+        ("NeMo/Megatron-Bridge 26.02.01", "nemo"),
+        ("NeMo/Megatron-Bridge 25.09", "megatron-bridge-25.09"),
+        ("NeMo/Megatron-Bridge 26.06", "megatron-bridge"),
+        ("Megatron-Bridge 600d069b", "megatron-bridge-recipes"),
+        ("Megatron-Bridge", "megatron-bridge-recipes"),
+        ("Megatron-Core dev", "megatron-core-dev"),
+        ("Megatron-Core", "megatron-core"),
+        ("NeMo (dgxc v25.05.05)", "nemo-25.04"),
+        ("NeMo (dgxc v25.02.02)", "nemo-24"),
+        ("NeMo (framework 24.07)", "nemo"),
+        ("MLPerf v3.1", "megatron-core"),
+        ("NeMo AutoModel (PyTorch FSDP2)", "automodel"),
+        ("torchtitan 2024", "torchtitan"),
+    ],
+)
+def test_software_names_a_stack(software: str, stack: str) -> None:
+    assert stack_for(software).name == stack
+
+
+@pytest.mark.parametrize(
+    ("change", "attention"),
+    [
+        ({}, "plain"),
+        ({"gpu": "H100-80GB-SXM", "gpus_per_node": "8"}, "flash"),
+        ({"software": "NeMo/Megatron-Bridge 26.02"}, "flash"),
+        ({"model": "Nemotron4-340B", "layers": "96", "hidden": "18432", "ep": "", "recompute": "none"}, "flash"),
+    ],
+)
+def test_a_library_without_the_kernel_writes_its_scores(change: dict[str, str], attention: str) -> None:
+    case = case_of(Measured(row=0, text=ROW | change))
+    assert {policy.attention for policy in case.candidates} == {attention}
+    assert any("not fused" in line for line in case.assumed) == (attention == "plain")
+
+
+@pytest.mark.parametrize(("software", "degrees"), [("NeMo (dgxc v25.02.02)", {2}), ("NeMo (dgxc v25.05.05)", {1, 2})])
+def test_experts_without_folding_are_cut_as_the_dense_part(software: str, degrees: set[int]) -> None:
+    case = case_of(Measured(row=0, text=ROW | {"software": software}))
+    assert {policy.etp for policy in case.candidates} == degrees
