@@ -1,0 +1,73 @@
+"""Routed experts as work: the router, the exchange of tokens, and the experts' products."""
+
+import numpy as np
+
+from shardwise.spec.job import Precision
+from shardwise.spec.model import Experts, FeedForward, Model
+from shardwise.spec.stack import Stack
+from shardwise.work.apart import activation_passes
+from shardwise.work.layout import Layout
+from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
+
+
+def experts_work(model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
+    """Routed experts. A rank routes its own sequence shard; with ep ranks it owns count/ep experts and receives as many
+    token copies as it sends (balanced routing; imbalance is a factor on the cost)."""
+    local = layout.tokens / layout.tp
+    copies = local * layout.etp * experts.top_k
+    width = experts.width / layout.etp
+    up = width * (2.0 if experts.glu else 1.0)
+    owned = np.maximum(experts.count / layout.ep, 1.0)
+    per_expert = copies / owned
+    # what the experts read and write: routing and the shared expert see the model's width
+    hidden, element = experts.latent or model.hidden, element_bytes(precision)
+    gate = (Gemm("shared gate", layout.tokens / layout.sp, 1.0, model.hidden, low_precision=False),)
+    gemms = (
+        Gemm("router", local, float(experts.count), model.hidden, low_precision=False),
+        *(gate if experts.shared_gate else ()),
+        *(_to_and_from_latent(local, model.hidden, hidden) if experts.latent else ()),
+        Gemm("expert up", per_expert, up, hidden, owned, grouped=True),
+        Gemm("expert down", per_expert, hidden, width, owned, grouped=True),
+    )
+    # apart: rows are picked in the residual's precision and rounded, and outputs weighted, widened and added up
+    permute = element * (12.0 if stack.one_kernel_per_op else 4.0) * copies * hidden
+    moved = element * copies * width
+    forward, backward = activation_passes(FeedForward(width=experts.width, glu=experts.glu), stack)
+    ep_on = (layout.ep > 1).astype(np.float64)
+    etp_on = (layout.etp > 1).astype(np.float64)
+    # copies cross to the expert's ranks first and are gathered over etp there
+    sent = element * local * experts.top_k * hidden
+    gathered = element * copies * hidden
+    collectives = []
+    for phase in ("forward", "backward"):
+        collectives += [
+            Collective("expert all-to-all", "all_to_all", "ep", sent, 2.0 * ep_on, phase, float(experts.top_k)),
+            Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
+            Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
+        ]
+    unfused = element * copies * (width * experts.glu + hidden)
+    apart = () if stack.fused_glu else (Saved("expert gate and unweighted output", unfused),)
+    return LayerWork(
+        gemms=gemms,
+        pointwise=(
+            Pointwise("permute", permute, permute),
+            Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
+            Pointwise("expert activation", moved * forward, moved * backward),
+        ),
+        saved=(
+            Saved("routed tokens", precision.act_bytes * copies * hidden),
+            Saved("expert pre-activation", element * copies * up),
+            Saved("expert activation", precision.act_bytes * copies * width),
+            Saved("router scores", 8.0 * local * experts.count),
+            *apart,
+            *((Saved("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),
+        ),
+        collectives=tuple(collectives),
+        routed=True,
+        working_bytes=element * copies * (up + hidden),
+    )
+
+
+def _to_and_from_latent(local: Value, hidden: int, latent: int) -> tuple[Gemm, Gemm]:
+    """Every rank projects its own tokens before they leave for the experts and after they are back."""
+    return Gemm("latent down", local, float(latent), hidden), Gemm("latent up", local, float(hidden), latent)
