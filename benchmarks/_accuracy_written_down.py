@@ -15,6 +15,7 @@ SETS = (
     ("h200_second", "24 random configurations, with the constants after the first set had been seen"),
     ("h200_third", "28 drawn by `benchmarks/draw_steps.py --seed 3`, with memory counted tensor by tensor"),
     ("h200_fourth", "28 drawn with `--seed 4`, with element-wise work counted kernel by kernel"),
+    ("h200_fifth", "28 drawn with `--seed 5`, with fewer launches for a recomputed layer after the fourth set"),
 )  # fmt: skip
 
 
