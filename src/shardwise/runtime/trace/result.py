@@ -85,7 +85,7 @@ class Traced(Struct, frozen=True, kw_only=True):
 
 
 def result_of(captured: Captured, prices: Prices | None) -> tuple[Traced, Played | None]:
-    events = fused(captured, prices.stack.pointwise_passes) if captured.compiled and prices else captured.events
+    events = fused(captured) if captured.compiled and prices else captured.events
     times = None if prices is None else played(events, prices)
     peak, kinds, own, phase = _fullest(captured)
     fit = None
