@@ -85,8 +85,8 @@ def prices_of(captured: Captured, cluster: Cluster, stack: Stack, profile: Profi
 
 
 COMPILED_PASSES = 1.2
-"""traffic of what a compiler leaves over the ideal of `fused`, which also joins a loss that programs leave outside of what
-they compile (steps measured on one H200)"""
+"""traffic of what a compiler leaves over the ideal of `fused`, which also joins a loss that stands outside of what a
+program compiles (steps measured on one H200)"""
 
 
 def fused(captured: Captured, passes: float = COMPILED_PASSES) -> list[Event]:
