@@ -87,6 +87,21 @@ def test_an_odd_vocabulary_is_slow_where_it_is_not_padded() -> None:
     assert seconds(2, bare) == seconds(2, padded)
 
 
+@pytest.mark.parametrize(("heads", "slow"), [(48, False), (64, False), (96, False), (128, True)])
+def test_heads_that_tensor_cores_cannot_load_slow_unfused_attention(heads: int, slow: bool) -> None:
+    """Of hidden 13,824: heads of 288, 216 and 144 are multiples of 8, those of 108 are not."""
+    job, cluster = Job(seq=2048, global_batch=64), cluster_from("a100-80", 64, 8)
+    policy = Policy(tp=8, pp=8, sp=False, zero=1, micro_batch=4, recompute="full", attention="plain")
+
+    def seconds(count: int) -> float:
+        model = model_from_shape("bloom", 64, 13824, count, count, 55296, False, 250880, tied=True, positions=2048)
+        stack = stack_of("megatron-bigscience")
+        return float(estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True).times.step_s[0])
+
+    # more heads write more scores: some 5 % from 64 to 128
+    assert (seconds(heads) > 1.15 * seconds(64)) == slow
+
+
 def test_ends_launch_what_the_stack_says() -> None:
     slow = replace(PLAIN, host_s_per_op=1e-3)
     more = replace(slow, ops_per_end=slow.ops_per_end + 10.0)

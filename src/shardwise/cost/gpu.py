@@ -100,15 +100,17 @@ def plain_attention_seconds(
     keys: Numbers | None = None,
     backward: bool = False,
     score_bytes: float | None = None,
+    slowed: float = 1.0,
 ) -> Numbers:
-    """Attention that writes its scores: batched products and softmax passes over the full square."""
+    """Attention that writes its scores: batched products and softmax passes over the full square. `slowed`: time of the
+    products over that of heads whose rows a tensor core loads well."""
     keys = seq if keys is None else keys
     scores = gemm_seconds(curve, seq, keys, head_dim, batch=batch_heads)
     values = gemm_seconds(curve, seq, head_dim, keys, batch=batch_heads)
     products = 2.0 if backward else 1.0
     per_score = PLAIN_SCORE_BYTES["backward" if backward else "forward"] if score_bytes is None else score_bytes
     passes = memory_seconds(curve, batch_heads * seq * keys * per_score, kernels=2)
-    return (scores + values) * products + passes
+    return (scores + values) * (products * slowed) + passes
 
 
 def memory_seconds(curve: Curve, moved: Numbers, kind: str = "stream", *, kernels: Numbers = 1.0) -> Numbers:

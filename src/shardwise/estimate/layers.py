@@ -19,18 +19,20 @@ AXES = ("tp", "cp", "ep")
 
 ALIGNED = 64.0
 """elements of 2 bytes in a 128-byte line (NVIDIA, Matrix Multiplication Background: full efficiency from there on)"""
-MISALIGNED_TIME = 1.4
+MISALIGNED_TIME = 1.2
 """time of a product whose width is not a multiple of that, over one whose is: BigScience's runs with hidden 14,400
-(1,800 columns a rank) against the same cluster's runs with hidden 12,288 to 14,336"""
-
-SCAN_KERNELS = 5.0
-"""of the scan's forward pass: sums of time steps, chunk states, their passing on, scores, output (mamba-ssm's Triton
-kernels)"""
+(1,800 columns a rank) against the same cluster's runs with hidden 12,288 to 14,336, their attention (below) apart"""
 EVEN = 8.0
 """elements of 2 bytes in the 16 that a tensor core's loads take at once"""
 UNEVEN_TIME = 2.8
 """time of a product whose width is not a multiple of that: the head of vTrain's runs on one A100 rank, 50,257 columns,
 against the split and padded one on two ranks (hidden 1,024 and 2,048, three micro-batches each)"""
+UNEVEN_ATTENTION_TIME = 8.0
+"""the same of attention's batched products, which leave the tensor cores: 312 to 39 TFLOP/s in bf16 on an A100. Runs of
+BigScience with heads of 108 and 150 ask for 8 to 9"""
+SCAN_KERNELS = 5.0
+"""of the scan's forward pass: sums of time steps, chunk states, their passing on, scores, output (mamba-ssm's Triton
+kernels)"""
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,10 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
         backward = np.asarray(twice / efficiency)
     if plain.any():
         square = (attend.queries, attend.head_dim, groups)
-        slow = [plain_attention_seconds(curve, *square, keys=attend.keys, backward=b) for b in (False, True)]
+        slowed = 1.0 if attend.head_dim % EVEN == 0 else UNEVEN_ATTENTION_TIME
+        slow = [
+            plain_attention_seconds(curve, *square, keys=attend.keys, backward=b, slowed=slowed) for b in (False, True)
+        ]
         forward = np.where(plain, slow[0] / efficiency, forward)
         backward = np.where(plain, slow[1] / efficiency, backward)
     return forward, backward
