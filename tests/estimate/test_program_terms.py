@@ -13,7 +13,12 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import Stack, stack_of
 
 PLAIN = replace(
-    stack_of("nanotron"), boundary_message_s=0.0, staged_reductions=0.0, stalled_transfer_s=0.0, stall_s_per_peer=0.0
+    stack_of("nanotron"),
+    boundary_message_s=0.0,
+    staged_reductions=0.0,
+    stalled_transfer_s=0.0,
+    stall_s_per_peer=0.0,
+    tp_backward_hidden=0.0,
 )
 MODEL = model_of("llama-2-7b")
 LAYERS = MODEL.layers
