@@ -58,6 +58,7 @@ class Checkpoints:
         _meet()
         self._done = threading.Event()
         self._done.set()
+        self._apart = False
         self._failed: BaseException | None = None
 
     def save(self, step: int) -> None:
@@ -68,6 +69,7 @@ class Checkpoints:
             return
         state = _plain(state_of(self.engine), step) | _of_strategy(self.engine)
         self._done.clear()
+        self._apart = True
         writing = async_save(
             state, checkpoint_id=str(_beside(self.folder, step)), planner=SavesParts(), process_group=self.group,
             async_stager=Copied(), no_dist=_alone(),
@@ -87,8 +89,11 @@ class Checkpoints:
             self._done.set()
 
     def wait(self) -> None:
-        """Until the last one is whole."""
+        """Until the last one is whole, which a rank knows of its own part alone: they meet."""
         self._done.wait()
+        if self._apart and self.group is not None:
+            dist.barrier(group=self.group)
+        self._apart = False
         if self._failed is not None:
             raise RuntimeError(f"checkpoint: {self._failed}") from self._failed
 

@@ -1,6 +1,7 @@
 """Local ranks as forked processes: they share what is already imported, so that eight start in less than a second."""
 
 import ctypes
+import math
 import os
 import pickle
 import signal
@@ -9,6 +10,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TypeVar
 
 import torch
@@ -16,6 +18,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 Result = TypeVar("Result")
+
+POLL_S, GRACE_S = 0.005, 5.0
 
 
 def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
@@ -29,14 +33,32 @@ def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
             if child == 0:
                 _child(Path(folder), rank, ranks, work)
             children.append(child)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        codes = _ended(children)
         answers = [_read(Path(folder) / f"rank-{rank}") for rank in range(ranks)]
     for rank, (code, answer) in enumerate(zip(codes, answers, strict=True)):
-        if code and isinstance(answer, str) and "Connection" not in answer.splitlines()[-1]:
+        if code > 0 and isinstance(answer, str) and "Connection" not in answer.splitlines()[-1]:
             raise RuntimeError(f"rank {rank} failed:\n{answer}")
     if any(codes):
         raise RuntimeError(f"ranks ended with {codes}: {next(a for a, c in zip(answers, codes, strict=True) if c)}")
     return answers  # type: ignore[return-value]
+
+
+def _ended(children: list[int]) -> list[int]:
+    """Exit codes. When one has failed the others wait for it in vain: they have a moment to end by themselves."""
+    codes: dict[int, int] = {}
+    stop = math.inf
+    while len(codes) < len(children):
+        for child in children:
+            if child not in codes and (ended := os.waitpid(child, os.WNOHANG))[0]:
+                codes[child] = os.waitstatus_to_exitcode(ended[1])
+                stop = min(stop, monotonic() + GRACE_S) if codes[child] else stop
+        if monotonic() > stop:
+            for child in children:
+                if child not in codes:
+                    os.kill(child, signal.SIGKILL)
+            stop = math.inf
+        sleep(POLL_S)
+    return [codes[child] for child in children]
 
 
 def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -> None:
