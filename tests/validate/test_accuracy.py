@@ -168,3 +168,15 @@ def test_the_shipped_bands_are_those_of_the_folds(benchmarks):
         for kind, band in kinds.items():
             kept = records[stack]["kinds"][kind]
             assert (band["low"], band["high"], band["rows"]) == (kept["low"], kept["high"], kept["rows"])
+
+
+def test_a_seed_draws_the_steps_that_were_written_down(benchmarks, tmp_path):
+    """The configurations; what is predicted for them may change with the model."""
+    out = tmp_path / "drawn.csv"
+    assert benchmarks("draw_steps").main(["--seed", "5", "--count", "28", "--out", str(out)]) == 0
+    stated = (ROOT / "docs" / "accuracy" / "h200_fifth_predicted.csv").read_text(encoding="utf-8")
+
+    def configurations(text):
+        return [line.rsplit(",", 2)[0] for line in text.splitlines()]
+
+    assert configurations(out.read_text(encoding="utf-8")) == configurations(stated)
