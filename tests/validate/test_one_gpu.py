@@ -1,4 +1,4 @@
-"""Plain PyTorch on one GPU: memory counted tensor by tensor, element-wise work kernel by kernel, nothing fitted."""
+"""Plain PyTorch on one GPU: memory counted tensor by tensor, element-wise work kernel by kernel."""
 
 import csv
 from pathlib import Path
