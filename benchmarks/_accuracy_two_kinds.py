@@ -1,22 +1,20 @@
 """Runs that are much slower than predicted by amounts that nothing in the tables explains."""
 
-from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
-from msgspec.structs import replace as settings_replaced
 
-from _accuracy_data import measured_rows, predictions
+from _accuracy_data import Rows, measured_rows, predictions
 from _accuracy_tables import markdown, percent
-from shardwise.spec.stack import Stack, stack_of
+from shardwise.spec.stack import stack_of
 from shardwise.validate.interpret import Unsupported, case_of
-from shardwise.validate.predict import Prediction, predict_cases
+from shardwise.validate.predict import Prediction
 from shardwise.validate.score import metrics, scored
 from shardwise.validate.table import Measured
 
 STAGED, CLUSTERED = "nanotron-ultrascale", "vTrain-multi"
 SLOW_S = 0.15
-"""a message this much longer than predicted marks a slow run: the fast ones lie far below, the slow ones at 0.27 s"""
+"""a message this much longer than predicted marks a slow run: fast ones lie far below, slow ones far above"""
 NEAR, FAR = 0.05, 0.09
 
 
@@ -26,11 +24,9 @@ def two_kinds() -> str:
 
 
 def _stalled() -> str:
-    quiet = settings_replaced(stack_of("nanotron"), stalled_transfer_s=0.0)
-    rows = [row for row in measured_rows() if row.word("source") == STAGED and (row.whole("pp") or 1) > 1]
-    found = sorted(
-        ((_nodes(one.measured), _wait(one)) for one in _predicted(rows, quiet) if one.step_s), key=lambda pair: pair[0]
-    )
+    quiet = _quiet()
+    staged = [one for one in quiet if one.step_s and (one.measured.whole("pp") or 1) > 1]
+    found = sorted((_nodes(one.measured), _wait(one)) for one in staged)
     if not found:
         return ""
     lines = []
@@ -47,25 +43,26 @@ def _stalled() -> str:
     )
 
 
-def _without(quiet: Stack) -> str:
+def _without(quiet: list[Prediction]) -> str:
     """That rule was chosen on the rows it is scored on, so its share in the scores is told."""
     ruled = [p for p in predictions() if p.measured.word("source") == STAGED]
-    bare = _predicted([p.measured for p in ruled], quiet)
     told = [
         f"regret {found['regret'] or 0.0:.3f}, mean error {percent(found['mape'])}"
-        for found in (metrics([p for p in part if scored(p)]) for part in (ruled, bare))
+        for found in (metrics([p for p in part if scored(p)]) for part in (ruled, quiet))
     ]
     return f"The rule was chosen on these very rows. With it: {told[0]}; without it: {told[1]}.\n\n"
 
 
-def _predicted(rows: list[Measured], stack: Stack) -> list[Prediction]:
+def _quiet() -> list[Prediction]:
+    """Every run of the source, as it is predicted without that wait."""
     cases = []
-    for row in rows:
-        try:
-            cases.append(replace(case_of(row), stack=stack))
-        except Unsupported:
-            continue
-    return predict_cases(cases)
+    for row in measured_rows():
+        if row.word("source") == STAGED:
+            try:
+                cases.append(case_of(row))
+            except Unsupported:
+                continue
+    return Rows(stack_of("nanotron"), tuple(cases)).predict({"stalled_transfer_s": 0.0})
 
 
 def _nodes(row: Measured) -> float:

@@ -23,8 +23,7 @@ def written_down(folder: Path) -> str:
     """A section with every set: errors over all, and every row."""
     parts = [
         "### Predicted first, then measured\n",
-        "*(host)*: today's constants say that the GPU waits for the host there. Hosts differ: the step `random-22` "
-        "took 108.9 ms on one machine and 175.4 ms on another with the same GPU.\n",
+        "*(host)*: today's constants say that the GPU waits for the host there, and hosts differ more than GPUs do.\n",
     ]
     for name, what in SETS:
         predicted = {row["name"]: row for row in _rows(folder / f"{name}_predicted.csv")}

@@ -66,6 +66,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("--count", type=int, default=28)
     parser.add_argument("--out", type=Path, required=True, help="CSV of configurations and predictions")
     asked = parser.parse_args(words)
+    if asked.count < 1:
+        parser.error(f"--count: {asked.count} steps; write 1 or more")
+    if not asked.out.parent.is_dir():
+        parser.error(f"--out: there is no folder {asked.out.parent}; write a path in one that is there")
     random, configs, predicted = Random(asked.seed), [], []
     while len(configs) < asked.count:
         config = drawn(random, len(configs) + 1)

@@ -3,7 +3,8 @@
     python benchmarks/trace_steps.py --json
 
 `measure_steps.py` measured them (docs/accuracy/h200_fresh_measured.csv); `shardwise trace` sees the same code on a CPU,
-without a GPU. `--only NAME` takes one of them. rows: traced; time_mape, memory_mape: mean absolute errors.
+without a GPU. `--only NAME` takes one of them. Printed are, for what is compiled and what is not, rows traced and
+mean, median and largest errors.
 """
 
 import argparse
@@ -56,6 +57,14 @@ def traced(row: dict[str, str], folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def errors_of(rows: list[dict[str, Any]]) -> dict[str, float]:
+    times, peaks = ([abs(row[name]) for row in rows] for name in ("time_error", "memory_error"))
+    return {
+        "rows": len(rows), "time_mape": mean(times), "time_median_ape": median(times), "time_largest": max(times),
+        "memory_mape": mean(peaks), "memory_largest": max(peaks),
+    }  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="NAME", help="trace this one alone")
@@ -72,13 +81,8 @@ def main() -> int:
             print(f"{last['name']:32} {last['step_ms']:8.1f} ms of {last['measured_step_ms']:8.1f} "
                   f"({last['time_error']:+6.1%})   {last['peak_gib']:6.2f} GiB of {last['measured_peak_gib']:6.2f} "
                   f"({last['memory_error']:+6.1%})", file=sys.stderr)  # fmt: skip
-    eager = [row for row in found if not row["compiled"]]
-    document = {
-        "rows": len(found), "time_mape": mean(abs(row["time_error"]) for row in found),
-        "time_median_ape": median(abs(row["time_error"]) for row in found),
-        "memory_mape_eager": mean(abs(row["memory_error"]) for row in eager) if eager else None,
-        "memory_mape": mean(abs(row["memory_error"]) for row in found), "each": found,
-    }  # fmt: skip
+    kinds = {"uncompiled": [r for r in found if not r["compiled"]], "compiled": [r for r in found if r["compiled"]]}
+    document = {kind: errors_of(part) for kind, part in kinds.items() if part} | {"each": found}
     print(json.dumps(document if asked.json else {k: v for k, v in document.items() if k != "each"}))
     return 0
 

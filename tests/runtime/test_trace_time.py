@@ -1,9 +1,12 @@
 """A traced step in time: what waits for what, what a compiler joins, what torch must still have for tracing."""
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from shardwise.estimate.layers import misalignment  # noqa: E402
 from shardwise.runtime.trace import private  # noqa: E402
 from shardwise.runtime.trace.events import Captured, Event, Group, Held, Message, Pass, Product  # noqa: E402
 from shardwise.runtime.trace.overlap import KERNELS, played  # noqa: E402
@@ -12,7 +15,7 @@ from shardwise.spec.load import cluster_of  # noqa: E402
 from shardwise.spec.stack import known_stack  # noqa: E402
 
 DP = Group("dp", 8, 1, True)
-BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", aligned=True)
+BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", rows=(8192.0,) * 3)
 
 
 def event(work, reads=(), writes=(), *, scope="", phase="forward", name="op") -> Event:
@@ -79,6 +82,17 @@ def test_work_behind_a_reduction_does_not_hold_kernels_up() -> None:
     last = [span for span in found.spans if span.lane == KERNELS]
     assert last[-2].start_s == pytest.approx(last[-3].end_s, abs=1e-4)
     assert last[-1].start_s >= found.messages["dp"]
+
+
+def test_rows_that_start_off_the_lines_are_as_slow_as_in_a_plan() -> None:
+    def seconds(width: float) -> float:
+        (span,) = step_of([event(replace(BIG, rows=(8192.0, width, 8192.0)))]).spans
+        return span.end_s - span.start_s
+
+    for width in (50304.0, 1800.0, 50257.0):
+        slowed = float(misalignment(width))
+        assert seconds(width) / seconds(8192.0) == pytest.approx(slowed, rel=0.01)
+    assert misalignment(50257.0) > misalignment(1800.0) > misalignment(50304.0)
 
 
 def test_a_compiler_joins_passes_between_products() -> None:

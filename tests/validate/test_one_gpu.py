@@ -80,9 +80,28 @@ def test_recomputing_launches_more_than_the_layer() -> None:
     assert of(eager).times.step_s[0] == of(replace(eager, ops_per_recompute=0.0)).times.step_s[0]
 
 
-@pytest.mark.parametrize("name", ["h200_fresh", "h200_second", "h200_third", "h200_fourth", "h200_fifth"])
-def test_measured_peaks_are_met(name: str) -> None:
-    """Dense models: 2 % at most wherever the model is not so small that the host's noise is all there is to see."""
+def test_a_gap_follows_every_operation_of_an_expert_layer() -> None:
+    eager = stack_of("torch-eager")
+    shape = ("moe", LAYERS, HIDDEN, 16, 16, WIDTH, True, VOCAB)
+    model = model_from_shape(*shape, tied=False, experts=8, top_k=2)
+    job, policy = Job(seq=SEQ, global_batch=2, precision=precision_of("autocast")), Policy(zero=0, sp=False)
+
+    def busy(stack: Stack) -> float:
+        found = estimate(model, cluster_from("h200", 1, 1), job, Policies.of([policy]), stack, every_stage=True)
+        return float(found.times.parts["forward"][0] + found.times.parts["backward"][0])
+
+    layer = eager.ops_per_layer + eager.ops_per_expert_layer
+    gaps = 3 * (LAYERS * layer + 2 * eager.ops_per_end) * eager.gap_s_per_op  # forward, and twice that backward
+    assert busy(eager) - busy(replace(eager, gap_s_per_op=0.0)) == pytest.approx(2 * gaps)  # two micro-batches
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "most"),
+    [("h200_fresh", 4e-3, 3e-2), ("h200_second", 2e-3, 1.5e-2), ("h200_third", 1e-3, 5e-3), ("h200_fourth", 1e-3, 5e-3),
+     ("h200_fifth", 1e-3, 1e-2)],
+)  # fmt: skip
+def test_measured_peaks_are_met(name: str, mean: float, most: float) -> None:
+    """Dense models. The last three sets were predicted by this count before they were measured."""
     path = ACCURACY / f"{name}_measured.csv"
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -91,5 +110,5 @@ def test_measured_peaks_are_met(name: str) -> None:
         for row, one in zip(rows, one_gpu_predictions(path), strict=True)
         if not row["moe_experts"]
     ])  # fmt: skip
-    assert np.abs(errors).mean() < 0.005
-    assert np.abs(errors).max() < 0.03
+    assert np.abs(errors).mean() < mean
+    assert np.abs(errors).max() < most

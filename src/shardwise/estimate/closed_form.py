@@ -56,7 +56,7 @@ def estimate(
     of the mean gradient, for policies it can run with (`allowed_with`)."""
     stack = stack_with(stack, profile)
     work = work_of(model, job, policies, stack, every_stage=every_stage)
-    machine = machine_for(cluster, job, policies, stack, profile, network)
+    machine = machine_for(cluster, job, policies, work.stack, profile, network)
     times = step_times(work, machine, cluster, sync)
     memory = _memory(work, every_stage, sync)
     gpus = policies.dp * policies.tp * policies.pp * policies.cp

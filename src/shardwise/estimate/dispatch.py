@@ -2,6 +2,7 @@
 nodes, or on nodes that a network joins."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.cost.placement import level_members
 from shardwise.spec.cluster import Cluster
@@ -14,8 +15,8 @@ BOARD = 8
 """GPUs under one host at most (HGX); a wider NVLink domain joins several"""
 
 
-def between_nodes(cluster: Cluster, size: Ints, stride: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Whether the ranks of an expert group lie beyond one NVLink domain."""
+def between_nodes(cluster: Cluster, size: Ints, stride: Ints) -> NDArray[np.bool_]:
+    """Whether the ranks of a group lie beyond one NVLink domain."""
     return np.asarray(stride * size > cluster.levels[0].degree)
 
 

@@ -151,8 +151,7 @@ def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) ->
     launch = operations * stack.host_s_per_op
     if not stack.stall_s_per_peer:
         return launch
-    leaves_node = machine.strides["pp"] * layout.pp > machine.network.cluster.levels[0].degree
-    stalled = (layout.pp > 1) & leaves_node
+    stalled = (layout.pp > 1) & machine.leaves_node("pp")
     return np.asarray(launch + np.where(stalled, seconds.collectives * layout.tp * stack.stall_s_per_peer, 0.0))
 
 

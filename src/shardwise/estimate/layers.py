@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_seconds, plain_attention_seconds
 from shardwise.cost.network import Law, Network
-from shardwise.estimate.dispatch import expert_operations, once_share
+from shardwise.estimate.dispatch import between_nodes, expert_operations, once_share
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
 from shardwise.spec.stack import Stack
@@ -101,10 +102,12 @@ class Machine:
 
     def boundary_s(self, op: str) -> Numbers:
         """What the messages of a tensor-parallel ring take at the boundary of a node, if it passes one."""
-        size, stride = self.sizes["tp"], self.strides["tp"]
-        leaves = size * stride > self.network.cluster.levels[0].degree
         rounds = 2.0 if op == "all_reduce" else 1.0
-        return np.where(leaves, rounds * (size - 1.0) * self.stack.boundary_message_s, 0.0)
+        seconds = rounds * (self.sizes["tp"] - 1.0) * self.stack.boundary_message_s
+        return np.where(self.leaves_node("tp"), seconds, 0.0)
+
+    def leaves_node(self, axis: str) -> NDArray[np.bool_]:
+        return between_nodes(self.network.cluster, self.sizes[axis], self.strides[axis])
 
     def over(self, op: str, bytes_: Value, size: Numbers, stride: Ints) -> Numbers:
         """Seconds of one collective over a part of an axis."""
@@ -135,7 +138,8 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         forward = forward + memory_seconds(machine.curve, part.forward_bytes * passes)
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
-    gaps = (base_ops + work.extra_ops) * stack.gap_s_per_op
+    ops = base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0)
+    gaps = ops * stack.gap_s_per_op
     forward, backward = forward + gaps, backward + 2.0 * gaps
     latent = any(gemm.latent_up for gemm in work.gemms)
     return LayerSeconds(
@@ -146,7 +150,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         selective=raised if stack.latent_recompute == "up" and latent else attention,
         forward_comm=forward_comm,
         backward_comm=backward_comm,
-        ops=base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0),
+        ops=ops,
         collectives=collectives,
     )
 
@@ -177,17 +181,20 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     input_grad = gemm_seconds(curve, rows, gemm.k, gemm.n, dtype, batch=batch)
     fp32 = precision.grad_bytes > 2
     weight_grad = gemm_seconds(curve, gemm.n, gemm.k, rows, dtype, batch=batch, wgrad=fp32, quantise=False)
-    slowed = _misalignment(gemm.n, gemm.k) / efficiency
+    slowed = misalignment(gemm.n, gemm.k) / efficiency
     return np.asarray(forward * slowed), np.asarray(input_grad * slowed), np.asarray(weight_grad * slowed)
 
 
-def _misalignment(n: Value, k: Value) -> Value:
-    """Rows of a matrix that do not start on 128-byte lines take the tensor cores' slow path, others a slower one."""
-    odd = (np.mod(n, ALIGNED) != 0) | (np.mod(k, ALIGNED) != 0)
-    if not np.any(odd):
+def misalignment(*rows: Value) -> Value:
+    """Rows (of so many elements of 2 bytes) that do not start on 128-byte lines take the tensor cores' slow path, those
+    that do not even start on 16 bytes a slower one."""
+    if not any(np.any(np.mod(row, ALIGNED)) for row in rows):
         return 1.0
-    uneven = (np.mod(n, EVEN) != 0) | (np.mod(k, EVEN) != 0)
-    return np.where(uneven, UNEVEN_TIME, np.where(odd, MISALIGNED_TIME, 1.0))
+    slowed: Value = 1.0
+    for row in rows:
+        its = np.where(np.mod(row, EVEN) != 0, UNEVEN_TIME, np.where(np.mod(row, ALIGNED) != 0, MISALIGNED_TIME, 1.0))
+        slowed = np.maximum(slowed, its)
+    return slowed
 
 
 def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Numbers, Numbers]:

@@ -167,10 +167,7 @@ def _fullest(work: Work, saved: Grid, put_off: Grid, held: Grid, rest: Grid) -> 
 def _saved(work: Work) -> tuple[Grid, Grid]:
     """Of the layers, for each micro-batch: whole, and where only weight gradients are missing."""
     layout, stages = work.layout, work.stages
-    policies = layout.policies
-    asked = np.where(policies.recompute_layers < 0, 1e9, policies.recompute_layers)[:, None]
-    repeated = np.where((policies.recompute > 0)[:, None], np.minimum(asked, stages.layers), 0.0)
-    share = repeated / np.maximum(stages.layers, 1.0)
+    policies, share = layout.policies, _recomputed(work)
     held, put_off = np.zeros_like(stages.index), np.zeros_like(stages.index)
     for layer, count in zip(work.kinds, stages.kinds, strict=True):
         none, selective, full = map(work.runs.spread, layer.saved_bytes())
@@ -186,6 +183,14 @@ def _saved(work: Work) -> tuple[Grid, Grid]:
             held = held + times * work.runs.spread(extra.saved_bytes()[0])[:, None]
             put_off = put_off + times * work.runs.spread(extra.put_off_bytes)[:, None]
     return held, put_off
+
+
+def _recomputed(work: Work) -> Grid:
+    """Share of a stage's layers."""
+    policies, layers = work.layout.policies, work.stages.layers
+    asked = np.where(policies.recompute_layers < 0, 1e9, policies.recompute_layers)[:, None]
+    repeated = np.where((policies.recompute > 0)[:, None], np.minimum(asked, layers), 0.0)
+    return np.asarray(repeated / np.maximum(layers, 1.0))
 
 
 def _head_held(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
@@ -228,8 +233,7 @@ def _casts(work: Work, parameters: Grid) -> Grid:
     table, layers = _tables_and_layers(work, parameters)
     if precision.param_bytes < 4.0:
         return layers * precision.cast_bytes
-    asked = np.where(policies.recompute_layers < 0, 1e9, policies.recompute_layers)[:, None]
-    again = np.minimum(asked, stages.layers) / np.maximum(stages.layers, 1.0) * (policies.recompute == 2)[:, None]
+    again = _recomputed(work) * (policies.recompute == 2)[:, None]
     return np.asarray((table * stages.last + layers * (1.0 - again)) * precision.cast_bytes)
 
 

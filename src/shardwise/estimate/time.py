@@ -1,6 +1,6 @@
 """Step time in closed form: the slowest stage, the idle time around it, and what communication leaves exposed."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from shardwise.estimate.synced.price import Seconds, seconds_of
 from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
 from shardwise.work import Work
-from shardwise.work.layout import Numbers
+from shardwise.work.layout import Layout, Numbers
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import NOTHING
 from shardwise.work.stages import Grid, largest, totals
@@ -71,8 +71,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | No
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
     parts["other"] = 0.0 * longest
     busy = sum(parts.values(), start=0.0 * longest)
-    nodes = np.maximum(layout.dp * layout.tp * layout.pp * layout.cp / cluster.node_size, 1.0)
-    parts["other"] = busy * machine.stack.jitter * np.log2(nodes) + machine.stack.step_overhead_s
+    parts["other"] = busy * machine.stack.jitter * np.log2(nodes_of(layout, cluster)) + machine.stack.step_overhead_s
     step = busy + parts["other"]
     return Times(
         step_s=step, parts=parts, hidden=hidden, stage_s=stage, units=tuple(units), transfer_s=transfer,
@@ -91,7 +90,6 @@ def work_alone(times: Times) -> Numbers:
 
 def _units(work: Work, machine: Machine) -> list[Unit]:
     """Every kind of layer, then the embedding and the head."""
-    machine = replace(machine, stack=work.stack) if work.model.hybrid else machine
     gathers, once = Gathers(work, machine), machine.of_runs(work.runs)
 
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:
@@ -142,11 +140,14 @@ def _transfer(work: Work, machine: Machine) -> Numbers:
 def transfer_wait_s(work: Work, machine: Machine) -> Numbers:
     """What a transfer to another node takes besides its bytes. A stage between two others stands still for what it
     takes as for what it sends, one at an end for half as much."""
-    layout, stack, cluster = work.layout, machine.stack, machine.network.cluster
-    wait = np.full_like(layout.pp, stack.transfer_overhead_s)
-    if stack.stalled_transfer_s and cluster.gpus / cluster.levels[0].degree >= stack.stalls_from_nodes:
-        wait = wait + stack.stalled_transfer_s * np.minimum(layout.pp - 1.0, 2.0)
-    return np.where(machine.strides["pp"] * layout.pp > cluster.levels[0].degree, wait, 0.0)
+    layout, stack = work.layout, machine.stack
+    stalls = nodes_of(layout, machine.network.cluster) >= stack.stalls_from_nodes
+    stalled = np.where(stalls, stack.stalled_transfer_s * np.minimum(layout.pp - 1.0, 2.0), 0.0)
+    return np.where(machine.leaves_node("pp"), stack.transfer_overhead_s + stalled, 0.0)
+
+
+def nodes_of(layout: Layout, cluster: Cluster) -> Numbers:
+    return np.asarray(np.maximum(layout.dp * layout.tp * layout.pp * layout.cp / cluster.node_size, 1.0))
 
 
 def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) -> tuple[Numbers, Numbers]:

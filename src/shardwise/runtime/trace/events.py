@@ -26,8 +26,8 @@ class Product:
     k: int
     batch: int
     dtype: str
-    aligned: bool
-    """rows of all three matrices start on 128-byte lines"""
+    rows: tuple[float, ...]
+    """how far neighbouring rows of the matrices lie apart, in elements of 2 bytes"""
 
     @property
     def flops(self) -> float:

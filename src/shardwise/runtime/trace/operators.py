@@ -12,8 +12,6 @@ from shardwise.runtime.trace.events import Attention, Pass, Product
 Work = Product | Attention | Pass
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
-LINE_BYTES = 128
-"""a row that starts on such a line takes the tensor cores' fast path (NVIDIA, Matrix Multiplication Background)"""
 FREE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "lift_fresh",
                   "_local_scalar_dense", "set_", "resize_", "alias", "_unsafe_view", "lift"})  # fmt: skip
 """no kernel runs"""
@@ -68,21 +66,20 @@ def _product(a: Tensor, b: Tensor, out: Tensor) -> Product:
     *_, m, k = a.shape
     n = b.shape[-1]
     batch = a.shape[0] if a.dim() == 3 else 1
-    aligned = all(_aligned(matrix) for matrix in (a, b, out))
-    return Product(m=m, n=n, k=k, batch=batch, dtype=dtype_name(a.dtype), aligned=aligned)
+    rows = tuple(_row(matrix) for matrix in (a, b, out))
+    return Product(m=m, n=n, k=k, batch=batch, dtype=dtype_name(a.dtype), rows=rows)
 
 
-def _aligned(matrix: Tensor) -> bool:
-    """Neighbouring rows (or columns, when it is transposed) are a whole number of lines apart."""
-    apart = max(matrix.stride()[-2:])
-    return apart * matrix.element_size() % LINE_BYTES == 0
+def _row(matrix: Tensor) -> float:
+    """From one row (or column, when it is transposed) to the next."""
+    return max(matrix.stride()[-2:]) * matrix.element_size() / 2
 
 
 def _convolution(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool) -> Product:
     """As the product it is computed by: outputs x (kernel x channels of a group) x filters."""
     places = (x if transposed else out).numel() // (x if transposed else out).shape[1]
     filters, inner = weight.shape[0], prod(weight.shape[1:])
-    return Product(m=places, n=filters, k=inner, batch=1, dtype=dtype_name(x.dtype), aligned=inner % 64 == 0)
+    return Product(m=places, n=filters, k=inner, batch=1, dtype=dtype_name(x.dtype), rows=(inner,))
 
 
 def _convolution_backward(args: Sequence[Any], outs: list[Tensor]) -> Product:
@@ -91,7 +88,7 @@ def _convolution_backward(args: Sequence[Any], outs: list[Tensor]) -> Product:
     wanted = sum(1 for place in (0, 1) if args[-1][place])
     one = _convolution(x, weight, gradient, transposed=bool(args[7]))
     assert outs or not wanted
-    return Product(m=one.m, n=one.n, k=one.k, batch=max(wanted, 1), dtype=one.dtype, aligned=one.aligned)
+    return Product(m=one.m, n=one.n, k=one.k, batch=max(wanted, 1), dtype=one.dtype, rows=one.rows)
 
 
 def _attention(func: Any, args: Sequence[Any], ins: list[Tensor]) -> Attention | None:

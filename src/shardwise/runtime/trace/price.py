@@ -7,7 +7,7 @@ from shardwise.cost.network import Network
 from shardwise.cost.overlay import stack_with
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import network_for
-from shardwise.estimate.layers import MISALIGNED_TIME
+from shardwise.estimate.layers import misalignment
 from shardwise.runtime.trace.events import Attention, Captured, Event, Message, Pass, Product
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.stack import Stack
@@ -55,7 +55,7 @@ class Prices:
         batch = None if work.batch == 1 else float(work.batch)
         seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
         efficiency = self.stack.kernel_efficiency * (1.0 if batch is None else self.stack.grouped_gemm_efficiency)
-        return float(seconds) * (1.0 if work.aligned else MISALIGNED_TIME) / efficiency
+        return float(seconds * misalignment(*work.rows)) / efficiency
 
     def _attention(self, work: Attention) -> float:
         shape = (work.keys, work.head_dim, work.groups)
