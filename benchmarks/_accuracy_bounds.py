@@ -39,7 +39,7 @@ BOUNDS = {
     "ops_per_layer": Bound(8.0, 100.0, "kernels of one layer's forward, all fused to all apart"),
     "ops_per_end": Bound(2.0, 60.0, "a lookup, or a product and the dozens of operations of an unfused loss"),
     "ops_per_recompute": Bound(0.0, 300.0, "a checkpoint saves and restores state and sets hooks: within milliseconds"),
-    "gap_s_per_op": Bound(0.0, 4e-6, "one kernel drains and the next fills the GPU: a few microseconds"),
+    "gap_s_per_op": Bound(0.0, 1e-5, "one kernel drains and the next fills the GPU: a few microseconds"),
     "ops_per_expert_layer": Bound(
         0.0, 600.0, "routing, permuting, a few launches for each local expert, and waits for the token counts"
     ),

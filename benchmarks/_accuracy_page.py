@@ -5,6 +5,7 @@ from textwrap import fill
 
 import numpy as np
 
+from _accuracy_composed import composed
 from _accuracy_data import (
     ROOT,
     TRUTH,
@@ -201,7 +202,7 @@ def _rest() -> str:
     )
     return (
         f"## Where the rest comes from\n\n{noise}\nThe sum of errors by source:\n\n{share_of_error()}\n"
-        f"{two_kinds()}The rows furthest off:\n\n{worst()}"
+        f"{two_kinds()}{composed()}The rows furthest off:\n\n{worst()}"
     )
 
 

@@ -26,6 +26,9 @@ from shardwise.validate.table import Measured
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
 """per GPU, when the source does not state it: what the vendor's reference system of that generation has"""
 
+WITHOUT_RECOMPUTE = ("vTrain-single",)
+"""sources whose own times rule out the recomputation their table states (docs/decisions/0019)"""
+
 
 class Unsupported(Exception):
     """The row describes something the model of work does not cover; the text says what."""
@@ -180,7 +183,7 @@ def _candidates(
     chunks = row.whole("vpp")
     per_stage = model.layers // layout["pp"]
     vpps = [chunks] if chunks else ([v for v in (1, 2, 3, 4, 6, 8) if per_stage % v == 0] if layout["pp"] > 1 else [1])
-    recompute = row.word("recompute")
+    recompute = _recompute(reader)
     recomputes = [recompute] if recompute in RECOMPUTE else list(RECOMPUTE)
     tp = layout["tp"]
     experts = any(kind.experts for kind in model.kinds)
@@ -213,6 +216,14 @@ def _candidates(
             overlap_tp=stack.overlap_tp,
             overlap_pp=stack.overlap_pp,
         )
+
+
+def _recompute(reader: _Reader) -> str:
+    stated = reader.row.word("recompute")
+    if stated in ("", "none") or reader.row.word("source") not in WITHOUT_RECOMPUTE:
+        return stated
+    reader.assumed.append(f"recompute=none (the source's times rule out its {stated!r})")
+    return "none"
 
 
 def _zero(reader: _Reader, layout: dict[str, int]) -> tuple[int, int]:
