@@ -52,16 +52,18 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | No
     layout, stages = work.layout, work.stages
     units = _units(work, machine)
     counts = [*stages.kinds, stages.first, stages.last]
-    stage = _weighted(units, counts)
-    longest, slowest = largest(stage)
+    stage, transfer = _weighted(units, counts), _transfer(work, machine)
     rows = np.arange(len(stage))
+    waits = _waits(work, machine, transfer)
+    _, slowest = largest(stage + waits)
+    longest = stage[rows, slowest]
     held = [count[rows, slowest] for count in counts]
     parts, hidden = _steady(work, units, held)
     everything = sum(
         (u.total * n for u, n in zip(units, [*totals(work.model), 1.0, 1.0], strict=True)), start=0.0 * longest
     )
-    transfer = _transfer(work, machine)
-    parts["bubble"], parts["pp_comm"] = _pipeline(work, machine, everything - longest, transfer)
+    parts["bubble"] = _bubble(work, everything - longest)
+    parts["pp_comm"] = layout.micro_batches * waits[rows, slowest] + _around(work, machine, transfer)
     forward = sum((n * u.forward for u, n in zip(units, held, strict=True)), start=0.0 * longest)
     reduce, gather = (sync_seconds if sync is None else inner_seconds)(work, machine)
     _overlapped_sync(work, machine, parts, hidden, (reduce, longest - forward), (gather, forward))
@@ -138,11 +140,11 @@ def _transfer(work: Work, machine: Machine) -> Numbers:
 
 
 def transfer_wait_s(work: Work, machine: Machine) -> Numbers:
-    """What a transfer to another node takes besides its bytes. A stage between two others stands still for what it
-    takes as for what it sends, one at an end for half as much."""
+    """What a transfer to another node takes besides its bytes. Where they stall, a stage stands still for what it takes
+    as for what it sends."""
     layout, stack = work.layout, machine.stack
     stalls = nodes_of(layout, machine.network.cluster) >= stack.stalls_from_nodes
-    stalled = np.where(stalls, stack.stalled_transfer_s * np.minimum(layout.pp - 1.0, 2.0), 0.0)
+    stalled = np.where(stalls, 2.0 * stack.stalled_transfer_s, 0.0)
     return np.where(machine.leaves_node("pp"), stack.transfer_overhead_s + stalled, 0.0)
 
 
@@ -150,16 +152,34 @@ def nodes_of(layout: Layout, cluster: Cluster) -> Numbers:
     return np.asarray(np.maximum(layout.dp * layout.tp * layout.pp * layout.cp / cluster.node_size, 1.0))
 
 
-def _pipeline(work: Work, machine: Machine, others: Numbers, transfer: Numbers) -> tuple[Numbers, Numbers]:
-    """Idle time around the steady phase (one micro-batch through all other stages), and exposed transfers."""
-    layout, stack, policies = work.layout, machine.stack, work.layout.policies
-    idle, tight = _idle(work)
-    bubble = np.where(layout.pp > 1, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
-    exposed = np.where((policies.overlap_pp > 0) & ~tight, 1.0 - stack.hidden_share, 1.0)
-    # each round of pp micro-batches comes back to the first stage just as it is done with them, so while the pipeline
-    # fills and drains, every further chunk waits for a whole turn of transfers even where they are overlapped
-    turns = (1.0 - exposed) * (layout.vpp - 1.0) * layout.pp
-    return bubble, 2.0 * transfer * (exposed * layout.micro_batches * layout.vpp + layout.pp - 1.0 + turns)
+def _bubble(work: Work, others: Numbers) -> Numbers:
+    """Idle time around the steady phase: one micro-batch through all other stages."""
+    layout, idle = work.layout, _idle(work)[0]
+    return np.where(layout.pp > 1, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
+
+
+def _waits(work: Work, machine: Machine, transfer: Numbers) -> Grid:
+    """Seconds each evaluated stage stands still in one micro-batch for what it sends: output and gradient, at an end of
+    the pipeline only one of them. Chunks close the ranks to a ring without ends."""
+    layout, stages = work.layout, work.stages
+    each = _exposed(work, machine) * layout.vpp * transfer
+    ends = (stages.first + stages.last) * (layout.vpp == 1)[:, None]
+    return np.asarray(each[:, None] * np.maximum(2.0 - ends, 0.0))
+
+
+def _around(work: Work, machine: Machine, transfer: Numbers) -> Numbers:
+    """Transfers while the pipeline fills and drains. Each round of pp micro-batches comes back to the first stage just
+    as it is done with them, so every further chunk waits for a whole turn of transfers even where they are overlapped.
+    """
+    layout = work.layout
+    turns = (1.0 - _exposed(work, machine)) * (layout.vpp - 1.0) * layout.pp
+    return 2.0 * transfer * (layout.pp - 1.0 + turns)
+
+
+def _exposed(work: Work, machine: Machine) -> Numbers:
+    """Share of a transfer that its sender waits for."""
+    hides = (work.layout.policies.overlap_pp > 0) & ~_idle(work)[1]
+    return np.where(hides, 1.0 - machine.stack.hidden_share, 1.0)
 
 
 def _idle(work: Work) -> tuple[Numbers, NDArray[np.bool_]]:

@@ -65,10 +65,7 @@ def _reason(part: str, longer: bool, simulation: Simulation) -> str:
         ("pipeline", True): "uneven pieces wait for one another more often than once per step",
         ("pipeline", False): "pieces that are shorter than the slowest fill and drain the pipeline sooner",
         ("transfers", True): "the order leaves no slack, so a transfer is waited for even where the sender goes on",
-        (
-            "transfers",
-            False,
-        ): "the slowest rank is at an end and sends only one way, or waits in time that is idle anyway",
+        ("transfers", False): "a rank waits for its messages in time that is idle anyway",
         ("synchronisation", True): "there is less compute to hide under than the closed form allows",
         ("synchronisation", False): "reductions and gathers run under other chunks or while their rank is idle",
     }
