@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
@@ -54,7 +53,8 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | No
     counts = [*stages.kinds, stages.first, stages.last]
     stage, transfer = _weighted(units, counts), _transfer(work, machine)
     rows = np.arange(len(stage))
-    waits = _waits(work, machine, transfer)
+    idle, exposed = _idle(work), _exposed(work, machine)
+    waits = _waits(work, exposed * transfer)
     _, slowest = largest(stage + waits)
     longest = stage[rows, slowest]
     held = [count[rows, slowest] for count in counts]
@@ -62,8 +62,8 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | No
     everything = sum(
         (u.total * n for u, n in zip(units, [*totals(work.model), 1.0, 1.0], strict=True)), start=0.0 * longest
     )
-    parts["bubble"] = _bubble(work, everything - longest)
-    parts["pp_comm"] = layout.micro_batches * waits[rows, slowest] + _around(work, machine, transfer)
+    parts["bubble"] = idle / np.maximum(layout.pp - 1.0, 1.0) * np.maximum(everything - longest, 0.0)
+    parts["pp_comm"] = layout.micro_batches * waits[rows, slowest] + _around(work, transfer, exposed)
     forward = sum((n * u.forward for u, n in zip(units, held, strict=True)), start=0.0 * longest)
     reduce, gather = (sync_seconds if sync is None else inner_seconds)(work, machine)
     _overlapped_sync(work, machine, parts, hidden, (reduce, longest - forward), (gather, forward))
@@ -152,45 +152,40 @@ def nodes_of(layout: Layout, cluster: Cluster) -> Numbers:
     return np.asarray(np.maximum(layout.dp * layout.tp * layout.pp * layout.cp / cluster.node_size, 1.0))
 
 
-def _bubble(work: Work, others: Numbers) -> Numbers:
-    """Idle time around the steady phase: one micro-batch through all other stages."""
-    layout, idle = work.layout, _idle(work)[0]
-    return np.where(layout.pp > 1, idle / np.maximum(layout.pp - 1.0, 1.0), 0.0) * np.maximum(others, 0.0)
-
-
-def _waits(work: Work, machine: Machine, transfer: Numbers) -> Grid:
+def _waits(work: Work, each: Numbers) -> Grid:
     """Seconds each evaluated stage stands still in one micro-batch for what it sends: output and gradient, at an end of
     the pipeline only one of them. Chunks close the ranks to a ring without ends."""
     layout, stages = work.layout, work.stages
-    each = _exposed(work, machine) * layout.vpp * transfer
     ends = (stages.first + stages.last) * (layout.vpp == 1)[:, None]
-    return np.asarray(each[:, None] * np.maximum(2.0 - ends, 0.0))
+    return np.asarray((layout.vpp * each)[:, None] * (2.0 - ends))
 
 
-def _around(work: Work, machine: Machine, transfer: Numbers) -> Numbers:
+def _around(work: Work, transfer: Numbers, exposed: Numbers) -> Numbers:
     """Transfers while the pipeline fills and drains. Each round of pp micro-batches comes back to the first stage just
     as it is done with them, so every further chunk waits for a whole turn of transfers even where they are overlapped.
     """
     layout = work.layout
-    turns = (1.0 - _exposed(work, machine)) * (layout.vpp - 1.0) * layout.pp
+    turns = (1.0 - exposed) * (layout.vpp - 1.0) * layout.pp
     return 2.0 * transfer * (layout.pp - 1.0 + turns)
 
 
 def _exposed(work: Work, machine: Machine) -> Numbers:
-    """Share of a transfer that its sender waits for."""
-    hides = (work.layout.policies.overlap_pp > 0) & ~_idle(work)[1]
-    return np.where(hides, 1.0 - machine.stack.hidden_share, 1.0)
-
-
-def _idle(work: Work) -> tuple[Numbers, NDArray[np.bool_]]:
-    """How many other stages a micro-batch passes while this one waits, and whether the schedule leaves no slack."""
-    layout, codes = work.layout, work.layout.policies.schedule
-    idle, tight = np.zeros_like(layout.tp), np.zeros(len(codes), dtype=np.bool_)
+    """Share of a transfer that its sender waits for: all of it where the schedule leaves no slack."""
+    codes = work.layout.policies.schedule
+    tight = np.zeros(len(codes), dtype=np.bool_)
     for code, schedule in used(codes):
-        mine = codes == code
-        tight |= schedule.tight & mine
-        idle = np.where(mine, schedule.idle(layout.pp, layout.vpp, layout.micro_batches), idle)
-    return idle, tight
+        tight |= schedule.tight & (codes == code)
+    return np.where((work.layout.policies.overlap_pp > 0) & ~tight, 1.0 - machine.stack.hidden_share, 1.0)
+
+
+def _idle(work: Work) -> Numbers:
+    """Around the steady phase: how many other stages a micro-batch passes while this one waits."""
+    layout, codes = work.layout, work.layout.policies.schedule
+    idle = np.zeros_like(layout.tp)
+    for code, schedule in used(codes):
+        found = schedule.idle(layout.pp, layout.vpp, layout.micro_batches)
+        idle = np.where(codes == code, found, idle)
+    return np.where(layout.pp > 1, idle, 0.0)
 
 
 def _overlapped_sync(
@@ -245,4 +240,4 @@ def _activation_offload(work: Work, cluster: Cluster, longest: Numbers, held: li
     kept = sum((n * saved for saved, n in zip(each, held, strict=False)), start=0.0 * longest)
     exposed = np.maximum(2.0 * kept / copy_rate(cluster) - longest, 0.0)
     # while the pipeline fills and drains, the other stages wait for their copies too
-    return np.where(away, (work.layout.micro_batches + _idle(work)[0]) * exposed, 0.0)
+    return np.where(away, (work.layout.micro_batches + _idle(work)) * exposed, 0.0)
