@@ -180,3 +180,21 @@ def test_a_seed_draws_the_steps_that_were_written_down(benchmarks, tmp_path):
         return [line.rsplit(",", 2)[0] for line in text.splitlines()]
 
     assert configurations(out.read_text(encoding="utf-8")) == configurations(stated)
+
+
+def test_rows_put_together_from_few_timings_are_told_by_their_sums(benchmarks):
+    """A layer's time comes back from differences of whole steps, whatever a step has besides."""
+    data, composed = benchmarks("_accuracy_data"), benchmarks("_accuracy_composed")
+    truth("steps_small.csv")
+    rows = [p for p in data.predictions() if p.measured.word("source") == composed.SOURCE]
+
+    def step(prediction):
+        row = prediction.measured
+        layers, pp, dp, micro = (row.whole(name) for name in ("layers", "pp", "dp", "micro_batch"))
+        number = row.whole("global_batch") // (dp * micro)
+        return number * (3e-3 * micro * layers / pp + 7e-3) + 1e-3 * dp + 2e-3 * layers
+
+    found = composed._layers(rows, step)
+    assert len(found) >= 12
+    for (_, _, micro), times in found.items():
+        assert times == pytest.approx([3.0 * micro] * len(times))

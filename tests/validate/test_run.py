@@ -68,6 +68,16 @@ def test_what_a_row_leaves_out_is_assumed_and_said(tmp_path):
     assert "micro_batch not published: best of" in row["why"]
 
 
+def test_recomputation_that_a_source_s_times_rule_out_is_not_counted(tmp_path):
+    full = ROW | {"recompute": "full"}
+    rows = [full, full | {"source": "vTrain-single"}, full | {"source": "vTrain-single", "recompute": "none"}]
+    stated, read, none = predict(read_table(table(tmp_path / "runs.csv", rows)))
+    assert (stated.policy.recompute, read.policy.recompute) == ("full", "none")
+    assert "recompute=none (the source's times rule out its 'full')" in read.why
+    assert read.step_s == none.step_s < stated.step_s
+    assert "rule out" not in stated.why + none.why
+
+
 def test_expert_tensor_parallelism_and_attention_are_chosen_where_no_column_says(tmp_path):
     grok = ROW | {
         "model": "Grok-1", "layers": "64", "hidden": "6144", "gpu": "GB200", "gpus": "128", "gpus_per_node": "4",
