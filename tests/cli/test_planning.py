@@ -162,6 +162,13 @@ def test_validate_writes_the_file_and_prints_the_table(runs, tmp_path, capsys):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.json", "runs.csv"]
 
 
+def test_validate_says_which_rows_it_reads_otherwise_than_stated(runs, capsys):
+    assert "rule out" not in shown(capsys, ["validate", "--data", str(runs)])
+    runs.write_text(runs.read_text().replace("bench", "vTrain-single").replace(",none,", ",full,"))
+    text = " ".join(shown(capsys, ["validate", "--data", str(runs)]).split())
+    assert "vTrain-single: 1 of its rows counted without the recomputation they state" in text
+
+
 def test_validate_to_stdout(runs, capsys):
     found = json.loads(shown(capsys, ["validate", "--data", str(runs), "--json", "-"]))
     assert found["summary"]["all"]["n"] == 2

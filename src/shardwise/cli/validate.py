@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.spec.stack import known_stack
 from shardwise.validate import run
+from shardwise.validate.interpret import READ_OTHERWISE
 
 HEADS = ["source", "n", "pred.", "MAPE", "med.", "bias", "rank", "regr.", "mem."]
 STDOUT = "-"
@@ -37,7 +39,7 @@ def validate(
         return 0
     if json is not None:
         write_whole(Path(json), msgspec.json.encode(document))
-    _show(data, document["summary"])
+    _show(data, document)
     return 0
 
 
@@ -59,7 +61,8 @@ def write_whole(path: Path, content: bytes, what: str = "json") -> None:
         raise
 
 
-def _show(data: Path, summary: dict[str, dict[str, Any]]) -> None:
+def _show(data: Path, document: dict[str, Any]) -> None:
+    summary: dict[str, dict[str, Any]] = document["summary"]
     sources = sorted((s for s in summary if s not in ("all", "unfiltered")), key=lambda s: -summary[s]["n"])
     order = [*sources, "all", *(["unfiltered"] if summary["unfiltered"]["n"] != summary["all"]["n"] else [])]
     print_table(f"predictions against {data.name}", HEADS, ([name, *_cells(summary[name])] for name in order))
@@ -73,6 +76,9 @@ def _show(data: Path, summary: dict[str, dict[str, Any]]) -> None:
     accuracy = summary["all"].get("fit_balanced_accuracy")
     if accuracy is not None:
         notes.insert(0, f"fit or not, balanced accuracy over failed rows and rows that ran: {accuracy:.3f}")
+    reread = Counter(row["source"] for row in document["rows"] if READ_OTHERWISE in row["why"])
+    notes += [f"{source}: {count:,} of its rows counted without the recomputation they state, which their times rule out "
+              "(docs/decisions/0019)" for source, count in reread.items()]  # fmt: skip
     print_notes(notes)
 
 
