@@ -77,8 +77,11 @@ def _show(data: Path, document: dict[str, Any]) -> None:
     if accuracy is not None:
         notes.insert(0, f"fit or not, balanced accuracy over failed rows and rows that ran: {accuracy:.3f}")
     reread = Counter(row["source"] for row in document["rows"] if READ_OTHERWISE in row["why"])
-    notes += [f"{source}: {count:,} of its rows counted without the recomputation they state, which their times rule out "
-              "(docs/decisions/0019)" for source, count in reread.items()]  # fmt: skip
+    notes += [
+        f"{source}: {count:,} of its rows counted without the recomputation they state, which their times rule out "
+        "(docs/decisions/0019)"
+        for source, count in reread.items()
+    ]
     print_notes(notes)
 
 
