@@ -1,5 +1,6 @@
 """Runs that are much slower than predicted by amounts that nothing in the tables explains."""
 
+from collections import defaultdict
 from itertools import groupby
 
 import numpy as np
@@ -16,6 +17,7 @@ STAGED, CLUSTERED = "nanotron-ultrascale", "vTrain-multi"
 SLOW_S = 0.15
 """a message this much longer than predicted marks a slow run: fast ones lie far below, slow ones far above"""
 NEAR, FAR = 0.05, 0.09
+LAYOUT = (("tp", "tp"), ("pp", "pp"), ("dp", "dp"), ("mb", "micro_batch"))
 
 
 def two_kinds() -> str:
@@ -91,6 +93,30 @@ def _uneven() -> str:
         f"{percent(float(-errors.min()))} slower than predicted, up and down with the micro-batch. Tensor parallelism "
         "of 1 and 8 over the same nodes, stages and messages shows nothing of it, nor does the larger model with fewer "
         f"replicas: the other {len(rest)} err by {percent(float(np.median(np.abs(rest))))} in the median. No cause was "
-        "found. The layout predicted best of GPT-18.4B on 256 GPUs is one of the slow ones, which is what keeps regret "
-        "there below 1.\n\n"
+        f"found. What that does to regret:\n\n{_chosen(rows)}\n"
     )
+
+
+def _chosen(rows: list[Prediction]) -> str:
+    """For each job the layout predicted best, beside the one that was."""
+    jobs: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
+    for row in rows:
+        jobs[row.measured.word("model"), row.measured.word("gpus")].append(row)
+    lines, firsts = [], 0
+    for (model, gpus), runs in jobs.items():
+        chosen = max(runs, key=lambda p: p.tokens_per_s_per_gpu or 0.0)
+        best = max(runs, key=lambda p: p.measured.tokens_per_s_per_gpu or 0.0)
+        took, fastest = (p.measured.number("step_seconds") or 0.0 for p in (chosen, best))
+        said = chosen.step_s or 0.0
+        firsts += said <= fastest
+        lines.append([f"{model}, {gpus} GPUs", _layout(chosen), f"{said:.2f} s", f"{took:.2f} s", _layout(best),
+                      f"{fastest:.2f} s", f"{fastest / took:.3f}"])  # fmt: skip
+    head = ("job", "predicted best", "predicted", "measured", "measured best", "measured", "reached")
+    return (
+        f"{markdown(head, lines, left=2)}\n"
+        f"In {firsts} of {len(lines)} jobs the choice would have been the fastest, had it run at its predicted time.\n"
+    )
+
+
+def _layout(one: Prediction) -> str:
+    return " ".join(f"{name}{one.measured.word(column)}" for name, column in LAYOUT)
