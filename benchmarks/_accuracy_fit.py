@@ -63,8 +63,18 @@ def fit(rows: Rows, start: dict[str, float]) -> dict[str, float]:
 
     A setting that changes nothing at the start (a launch cost below the device's own time) would stay there for ever:
     it starts in the middle of its range, and the pull brings it back where the rows do not hold it."""
+    rows = weighed(rows)
     asleep = [name for name in start if not bound_of(name).memory and _changes_nothing(rows, start, name)]
     return _fit_from(rows, start | {name: bound_of(name).value(0.5) for name in asleep})
+
+
+def weighed(rows: Rows) -> Rows:
+    """Where the stack is fitted evenly, rows of smaller sources are repeated until they weigh about as the largest."""
+    if not rows.stack.fitted_evenly:
+        return rows
+    sizes = Counter(case.measured.word("source") for case in rows.cases)
+    most = max(sizes.values())
+    return Rows(rows.stack, tuple(c for c in rows.cases for _ in range(most // sizes[c.measured.word("source")])))
 
 
 def _changes_nothing(rows: Rows, start: dict[str, float], name: str) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 
 from _accuracy_bounds import bound_of
 from _accuracy_data import FEWEST_GROUPS, ROOT, Rows, group_of, has_truth, memory_errors, rows_of, time_errors
-from _accuracy_fit import Key, current, defaults, fit, objective
+from _accuracy_fit import Key, current, defaults, fit, objective, weighed
 from _accuracy_folds import Record, record_of
 from shardwise.spec.stack import known_stack
 
@@ -33,7 +33,7 @@ KEYS: dict[str, Key] = {"group": group_of, "source": lambda row: (row.word("sour
 
 def best_fit(rows: Rows) -> dict[str, float]:
     found = [fit(rows, start) for start in (defaults(rows.stack), current(rows.stack))]
-    return min(found, key=lambda settings: objective(time_errors(rows.predict(settings))))
+    return min(found, key=lambda settings: objective(time_errors(weighed(rows).predict(settings))))
 
 
 def written(text: str, settings: dict[str, float]) -> str:

@@ -9,6 +9,7 @@ from shardwise.simulate import simulate
 from shardwise.simulate.agree import gap_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
+from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import stack_of
 
@@ -17,20 +18,18 @@ STACK = replace(stack_of("megatron-2021"), transfer_overhead_s=0.05, jitter=0.0)
 JOB = Job(seq=2048, global_batch=32)
 
 
-def model_of_width(vocab: int):
+def model_with(vocab: int) -> Model:
     return model_from_shape("m", 8, 2048, 16, 16, 8192, False, vocab, tied=True)
 
 
 def transfers(policy: Policy, vocab: int) -> float:
     """pp_comm in messages"""
-    found = estimate(model_of_width(vocab), cluster_from("a100-80gb-sxm", 8 * policy.pp, 8), JOB, Policies.of([policy]),
+    found = estimate(model_with(vocab), cluster_from("a100-80gb-sxm", 8 * policy.pp, 8), JOB, Policies.of([policy]),
                      STACK, every_stage=True)  # fmt: skip
     return float(found.times.parts["pp_comm"][0] / found.times.transfer_s[0])
 
 
-@pytest.mark.parametrize(
-    ("pp", "vpp", "each"), [(2, 1, 1), (4, 1, 2), (8, 1, 2), (2, 2, 4), (4, 2, 4)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("pp", "vpp", "each"), [(2, 1, 1), (4, 1, 2), (8, 1, 2), (2, 2, 4), (4, 2, 4)])
 def test_messages_of_the_slowest_stage(pp: int, vpp: int, each: int) -> None:
     policy = Policy(pp=pp, dp=8, vpp=vpp, schedule="interleaved" if vpp > 1 else "1f1b", overlap_pp=False)
     micro = JOB.global_batch / 8
@@ -47,7 +46,7 @@ def test_a_heavy_head_makes_the_last_stage_the_slowest_though_it_sends_less() ->
 @pytest.mark.parametrize("pp", [2, 4, 8])
 def test_the_simulation_finds_the_same_step(pp: int, vocab: int) -> None:
     """With many micro-batches and transfers shorter than a stage: else messages wait in time that is idle anyway."""
-    model, cluster = model_of_width(vocab), cluster_from("a100-80gb-sxm", 8 * pp, 8)
+    model, cluster = model_with(vocab), cluster_from("a100-80gb-sxm", 8 * pp, 8)
     job, stack = replace(JOB, global_batch=1024), replace(STACK, transfer_overhead_s=5e-4)
     simulation = simulate(model, cluster, job, Policy(pp=pp, dp=8, overlap_pp=False), stack)
     assert abs(gap_of(simulation).share) < 0.01

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,16 @@ def test_a_fit_finds_constants_back(benchmarks):
 def replace_measured(case, tokens_per_s_per_gpu):
     text = {**case.measured.text, "tokens_per_s_per_gpu": str(tokens_per_s_per_gpu)}
     return dataclasses.replace(case, measured=replace(case.measured, text=text))
+
+
+def test_sources_weigh_the_same_where_a_stack_is_fitted_evenly(benchmarks):
+    data, fit = benchmarks("_accuracy_data"), benchmarks("_accuracy_fit")
+    rows = data.rows_of(stack_of("megatron-core"))
+    assert fit.weighed(rows) is rows
+    even = fit.weighed(data.Rows(replace(rows.stack, fitted_evenly=True), rows.cases))
+    before, after = (Counter(case.measured.word("source") for case in part.cases) for part in (rows, even))
+    assert min(before.values()) < 0.1 * max(before.values())
+    assert min(after.values()) > 0.5 * max(after.values()) == 0.5 * max(before.values())
 
 
 def test_writing_a_fit_changes_numbers_only(benchmarks):

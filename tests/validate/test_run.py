@@ -73,7 +73,7 @@ def test_recomputation_that_a_source_s_times_rule_out_is_not_counted(tmp_path):
     rows = [full, full | {"source": "vTrain-single"}, full | {"source": "vTrain-single", "recompute": "none"}]
     stated, read, none = predict(read_table(table(tmp_path / "runs.csv", rows)))
     assert (stated.policy.recompute, read.policy.recompute) == ("full", "none")
-    assert "recompute=none (the source's times rule out its 'full')" in read.why
+    assert "recompute=none (the source's times rule out what its table states)" in read.why
     assert read.step_s == none.step_s < stated.step_s
     assert "rule out" not in stated.why + none.why
 

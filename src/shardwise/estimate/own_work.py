@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.spec.cluster import Cluster
@@ -36,7 +34,7 @@ def own_work(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None = None
 ) -> OwnWork:
     found = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True, profile=profile)
-    stage = int(np.argmax(found.times.stage_s[0] + found.times.waits_s[0]))
+    stage = int(found.times.slowest[0])
     seconds = {name: float(value[0]) for name, value in found.times.parts.items() if value[0]}
     return OwnWork(
         rank=stage * (policy.gpus // policy.pp),

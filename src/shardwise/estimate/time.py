@@ -11,6 +11,7 @@ from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.price import Seconds, seconds_of
 from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.ops import LayerWork
@@ -36,8 +37,8 @@ class Times:
     """communication that ran under compute, by kind: it costs no step time"""
     stage_s: Grid
     """one micro-batch, forward and backward, on each evaluated stage"""
-    waits_s: Grid
-    """seconds each of them stands still in it for what it sends to its neighbours"""
+    slowest: Ints
+    """which of them takes longest, with the time it stands still for what it sends"""
     units: tuple[Unit, ...]
     """one layer of each kind, the embedding and the head, in one micro-batch: what a timeline is built from"""
     transfer_s: Numbers
@@ -78,7 +79,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | No
     parts["other"] = busy * machine.stack.jitter * np.log2(nodes_of(layout, cluster)) + machine.stack.step_overhead_s
     step = busy + parts["other"]
     return Times(
-        step_s=step, parts=parts, hidden=hidden, stage_s=stage, waits_s=waits, units=tuple(units),
+        step_s=step, parts=parts, hidden=hidden, stage_s=stage, slowest=slowest, units=tuple(units),
         transfer_s=transfer, reduce_s=reduce, gather_s=gather, bubble_share=parts["bubble"] / step,
     )  # fmt: skip
 

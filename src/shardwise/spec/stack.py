@@ -30,6 +30,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """settings whose values were fitted on measured runs; the others state what the program does"""
     fitted_on: str = ""
     """the sources of those runs"""
+    fitted_evenly: bool = False
+    """each of these sources weighs the same in the fit, however many rows it has"""
 
     # precision this stack uses for a stated compute dtype
     precision_bf16: str = "bf16"
@@ -250,7 +252,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {"fp16": self.precision_fp16, "fp32": "fp32", "tf32": "tf32"}.get(dtype, self.precision_bf16)
 
 
-OWN = ("name", "summary", "source", "date", "like", "matches", "fitted", "fitted_on")
+OWN = ("name", "summary", "source", "date", "like", "matches", "fitted", "fitted_on", "fitted_evenly")
 """what a stack does not take over from the one it is like"""
 
 

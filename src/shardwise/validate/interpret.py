@@ -28,8 +28,8 @@ NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 4
 
 WITHOUT_RECOMPUTE = ("vTrain-single",)
 """sources whose own times rule out the recomputation their table states (docs/decisions/0019)"""
-READ_OTHERWISE = "recompute=none (the source's times rule out its"
-"""how such a row's reading begins"""
+READ_OTHERWISE = "recompute=none (the source's times rule out what its table states)"
+"""what is assumed of such a row"""
 
 
 class Unsupported(Exception):
@@ -224,7 +224,7 @@ def _recompute(reader: _Reader) -> str:
     stated = reader.row.word("recompute")
     if stated in ("", "none") or reader.row.word("source") not in WITHOUT_RECOMPUTE:
         return stated
-    reader.assumed.append(f"{READ_OTHERWISE} {stated!r})")
+    reader.assumed.append(READ_OTHERWISE)
     return "none"
 
 

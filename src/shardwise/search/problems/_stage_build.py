@@ -126,8 +126,7 @@ def _broken(model: Model, cluster: Cluster, job: Job, policy: Policy) -> str:
 def _once(found: Estimate) -> float:
     """What of a step is neither the steady phase of the slowest stage nor the idle time around it."""
     times = found.times
-    slowest = int(np.argmax(times.stage_s[0] + times.waits_s[0]))
-    steady = found.work.layout.micro_batches[0] * times.stage_s[0][slowest] + times.parts["bubble"][0]
+    steady = found.work.layout.micro_batches[0] * times.stage_s[0, times.slowest[0]] + times.parts["bubble"][0]
     return max(float(times.step_s[0] - times.parts["other"][0] - steady), 0.0)
 
 
