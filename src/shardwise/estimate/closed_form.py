@@ -57,8 +57,8 @@ def estimate(
     stack = stack_with(stack, profile)
     work = work_of(model, job, policies, stack, every_stage=every_stage)
     machine = machine_for(cluster, job, policies, work.stack, profile, network)
-    times = step_times(work, machine, cluster, sync)
-    memory = _memory(work, every_stage, sync)
+    memory = _memory(work, every_stage, sync, cluster)
+    times = step_times(work, machine, cluster, sync, memory.short)
     gpus = policies.dp * policies.tp * policies.pp * policies.cp
     return Estimate(
         work=work,
@@ -70,14 +70,14 @@ def estimate(
     )
 
 
-def _memory(work: Work, every_stage: bool, sync: Choice | None) -> Memory:
+def _memory(work: Work, every_stage: bool, sync: Choice | None, cluster: Cluster) -> Memory:
     """What waits for what does not change what is held, so policies that differ in overlap only are looked at once."""
     policies = work.layout.policies
     runs = runs_of(policies, HELD_BY)
     if runs.of is None:
-        return memory_of(work, sync)
+        return memory_of(work, sync, cluster)
     few = work_of(work.model, work.job, policies.take(runs.first), work.stack, every_stage=every_stage)
-    return memory_of(few, sync).spread(runs)
+    return memory_of(few, sync, cluster).spread(runs)
 
 
 def machine_for(

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.estimate.nodes import stalls
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.price import state_bytes
 from shardwise.schedules import used
+from shardwise.spec.cluster import Cluster
 from shardwise.work import Work, copies_held
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.ops import element_bytes
@@ -29,6 +31,9 @@ class Memory:
     in_flight: Grid
     host_bytes: Numbers
     """moved to the host by offloading, per GPU"""
+    short: NDArray[np.bool_]
+    """whether live tensors leave too little free, or what is freed late has no room at all: the allocator then gives
+    memory back and fetches it anew as long as the run lasts"""
 
     def spread(self, runs: Runs) -> "Memory":
         return Memory(
@@ -38,10 +43,12 @@ class Memory:
             fullest=runs.rows(self.fullest),
             in_flight=runs.rows(self.in_flight),
             host_bytes=runs.rows(self.host_bytes),
+            short=self.short if runs.of is None else self.short[runs.of],
         )
 
 
-def memory_of(work: Work, sync: Choice | None = None) -> Memory:
+def memory_of(work: Work, sync: Choice | None = None, cluster: Cluster | None = None) -> Memory:
+    """`cluster`: whose memory what is freed late must find room in; without one there is room for all of it."""
     layout, stack, precision = work.layout, work.stack, work.job.precision
     policies, stages = layout.policies, work.stages
     dense, expert = work.parameters
@@ -62,7 +69,7 @@ def memory_of(work: Work, sync: Choice | None = None) -> Memory:
         "logits": logits,
         "gathered": _gathered(work, dense + expert, logits, layers_need),
         "working": working,
-        "buffers": _buffers(work, dense + expert) + _kept_gathered(work, in_flight),
+        "buffers": _buffers(work, dense + expert),
     }
     if sync is not None:
         kinds["sync"] = state_bytes(sync, work)
@@ -72,8 +79,14 @@ def memory_of(work: Work, sync: Choice | None = None) -> Memory:
         late = _late_in_backward(work, dense + expert, kinds["gradients"], kinds["activations"], layers_need)
         kinds["gradients"] = np.where(once, np.maximum(late - leaving, 0.0), kinds["gradients"])
     tensors = sum(kinds.values(), start=np.zeros_like(stages.index))
-    kinds["overhead"] = tensors * stack.fragmentation + stack.base_bytes
-    total = tensors + kinds["overhead"]
+    late = _freed_late(work, in_flight, cluster)
+    there = np.inf if cluster is None else cluster.gpu.memory_bytes
+    asked = (tensors + late) * (1.0 + stack.fragmentation) + stack.base_bytes
+    # the allocator waits for what is freed late before it gives up
+    late = np.where(asked + stack.reserve_bytes <= there, late, 0.0)
+    kinds["buffers"] = kinds["buffers"] + late
+    kinds["overhead"] = (tensors + late) * stack.fragmentation + stack.base_bytes
+    total = tensors + late + kinds["overhead"]
     peak, fullest = largest(total)
     host = np.where(off_activations, activations - kept, 0.0) + np.where(off_optimizer, optimizer, 0.0)
     return Memory(
@@ -83,6 +96,7 @@ def memory_of(work: Work, sync: Choice | None = None) -> Memory:
         fullest=stages.index[np.arange(len(total)), fullest],
         in_flight=in_flight,
         host_bytes=largest(host)[0],
+        short=(peak + stack.reserve_bytes > there) | (largest(asked)[0] > there),
     )
 
 
@@ -281,12 +295,16 @@ def _buffers(work: Work, parameters: Grid) -> Grid:
     return np.where(needs, bucket, 0.0)
 
 
-def _kept_gathered(work: Work, in_flight: Grid) -> Grid:
-    """Gathered inputs of the split products that the program does not free, beyond each rank's own share of them."""
-    layout, less = work.layout, work.stack.gathered_kept_less
-    if less < 0:
+def _freed_late(work: Work, in_flight: Grid, cluster: Cluster | None) -> Grid:
+    """Gathered inputs of the split products, beyond each rank's own share of them: done with, but given back only when
+    the communication stream is seen to have passed them. Where stages wait for their transfers it has."""
+    layout, stack = work.layout, work.stack
+    if stack.gathered_kept_less < 0:
         return np.zeros_like(in_flight)
-    held = np.maximum(in_flight - np.where(layout.pp > 1, float(less), 0.0)[:, None], 0.0)
+    staged = layout.pp > 1
+    held = np.maximum(in_flight - np.where(staged, float(stack.gathered_kept_less), 0.0)[:, None], 0.0)
+    if cluster is not None and stack.stalled_transfer_s:
+        held = np.where((staged & stalls(layout, stack, cluster))[:, None], 0.0, held)
     inputs = np.zeros_like(in_flight)
     for layer, count in zip(work.kinds, work.stages.kinds, strict=True):
         own = sum((work.runs.spread(t.bytes) for t in layer.saved if t.name == "norm output"), start=0.0 * layout.tp)

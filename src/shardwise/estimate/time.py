@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
+from shardwise.estimate.nodes import nodes_of, stalls
 from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, reduced_late, sync_seconds
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.price import Seconds, seconds_of
@@ -13,7 +15,7 @@ from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
 from shardwise.work import Work
-from shardwise.work.layout import Layout, Numbers
+from shardwise.work.layout import Numbers
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import NOTHING
 from shardwise.work.stages import Grid, largest, totals
@@ -50,11 +52,12 @@ class Times:
     bubble_share: Numbers
 
 
-def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | None = None) -> Times:
+def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | None, short: NDArray[np.bool_]) -> Times:
+    """`short`: which policies leave the allocator short of memory."""
     layout, stages = work.layout, work.stages
     units = _units(work, machine)
     counts = [*stages.kinds, stages.first, stages.last]
-    stage, transfer = _weighted(units, counts), _transfer(work, machine)
+    stage, transfer = _weighted(units, counts), _transfer(work, machine, short)
     rows = np.arange(len(stage))
     idle, exposed = _idle(work), _exposed(work, machine)
     waits = _waits(work, exposed * transfer)
@@ -133,26 +136,22 @@ def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, 
     return parts, hidden
 
 
-def _transfer(work: Work, machine: Machine) -> Numbers:
+def _transfer(work: Work, machine: Machine, short: NDArray[np.bool_]) -> Numbers:
     """One activation (or its gradient) from a stage to the next; nothing without stages."""
     layout = work.layout
     message = transfer_bytes(work)
     stride = machine.strides["pp"]
     send = machine.over("send", message, np.minimum(layout.pp, 2.0), stride)
-    return np.where(layout.pp > 1, send + transfer_wait_s(work, machine), 0.0)
+    return np.where(layout.pp > 1, send + transfer_wait_s(work, machine, short), 0.0)
 
 
-def transfer_wait_s(work: Work, machine: Machine) -> Numbers:
-    """What a transfer to another node takes besides its bytes. Where they stall, a stage stands still for what it takes
-    as for what it sends."""
-    layout, stack = work.layout, machine.stack
-    stalls = nodes_of(layout, machine.network.cluster) >= stack.stalls_from_nodes
-    stalled = np.where(stalls, 2.0 * stack.stalled_transfer_s, 0.0)
+def transfer_wait_s(work: Work, machine: Machine, short: NDArray[np.bool_]) -> Numbers:
+    """What a transfer to another node takes besides its bytes. Where they stall (in large jobs, or where the allocator is
+    short of memory) a stage stands still for what it takes as for what it sends."""
+    stack = machine.stack
+    standing = stalls(work.layout, stack, machine.network.cluster) | short
+    stalled = np.where(standing, 2.0 * stack.stalled_transfer_s, 0.0)
     return np.where(machine.leaves_node("pp"), stack.transfer_overhead_s + stalled, 0.0)
-
-
-def nodes_of(layout: Layout, cluster: Cluster) -> Numbers:
-    return np.asarray(np.maximum(layout.dp * layout.tp * layout.pp * layout.cp / cluster.node_size, 1.0))
 
 
 def _waits(work: Work, each: Numbers) -> Grid:
