@@ -43,7 +43,10 @@ def _stalled() -> str:
         f"Runs of {STAGED} with pipeline stages come in two kinds: as predicted, or slower by about the same time for "
         "every message between stages, whatever the model, its split or the message. Nothing in the table tells which "
         f"but this: the stack counts it from {LARGE} nodes on, where nearly every run shows it, and where live tensors "
-        f"leave too little memory. Below {LARGE} nodes {_of_full(staged)}.\n\n" + table + "\n" + _without(quiet)
+        f"leave the GPU less than half of `reserve_bytes`. Below {LARGE} nodes {_of_full(staged)}.\n\n"
+        + table
+        + "\n"
+        + _without(quiet)
     )
 
 
@@ -52,9 +55,14 @@ def _of_full(staged: list[Prediction]) -> str:
     small = [one for one in staged if _nodes(one.measured) < LARGE]
     told = []
     for full in (True, False):
-        slow = [_wait(one) > SLOW_S for one in small if (one.verdict == "oom") == full]
+        slow = [_wait(one) > SLOW_S for one in small if _short(one) == full]
         told.append(f"{sum(slow)} of {len(slow)}")
     return f"{told[0]} such runs are slow, of the others {told[1]}"
+
+
+def _short(one: Prediction) -> bool:
+    memory = case_of(one.measured).cluster.gpu.memory_bytes
+    return (one.peak_bytes or 0.0) + stack_of("nanotron").reserve_bytes / 2 > memory
 
 
 def _without(quiet: list[Prediction]) -> str:

@@ -67,9 +67,14 @@ def gemm_seconds(
     seconds = np.sqrt(squared)
     seconds += curve.kernel_floor_s
     if quantise and law.cast_bytes:
-        rows = m * k if batch is None else m * k * batch
-        seconds = seconds + rows * (law.cast_bytes / curve.bandwidth) + curve.kernel_floor_s
+        seconds = seconds + rounding_seconds(curve, m * k if batch is None else m * k * batch, dtype)
     return cast(Numbers, seconds)
+
+
+def rounding_seconds(curve: Curve, elements: Numbers, dtype: str) -> Numbers:
+    """The pass that rounds a product's operand; none where the chip computes in 16 bits or more."""
+    moved = curve.gemm_law(dtype).cast_bytes
+    return elements * (moved / curve.bandwidth) + (curve.kernel_floor_s if moved else 0.0)
 
 
 def attention_seconds(

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_seconds, plain_attention_seconds
+from shardwise.cost.gpu import (
+    Curve,
+    attention_seconds,
+    gemm_seconds,
+    memory_seconds,
+    plain_attention_seconds,
+    rounding_seconds,
+)
 from shardwise.cost.network import Law, Network
 from shardwise.estimate.dispatch import between_nodes, expert_operations, once_share
 from shardwise.spec.job import Precision
@@ -181,6 +188,9 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     input_grad = gemm_seconds(curve, rows, gemm.k, gemm.n, dtype, batch=batch)
     fp32 = precision.grad_bytes > 2
     weight_grad = gemm_seconds(curve, gemm.n, gemm.k, rows, dtype, batch=batch, wgrad=fp32, quantise=False)
+    if precision.by_row and dtype == precision.compute:
+        both = (gemm.n + gemm.k) * rows * (1.0 if batch is None else batch)
+        weight_grad = weight_grad + rounding_seconds(curve, both, dtype)
     slowed = misalignment(gemm.n, gemm.k) / efficiency
     return np.asarray(forward * slowed), np.asarray(input_grad * slowed), np.asarray(weight_grad * slowed)
 

@@ -32,8 +32,7 @@ class Memory:
     host_bytes: Numbers
     """moved to the host by offloading, per GPU"""
     short: NDArray[np.bool_]
-    """whether live tensors leave too little free, or what is freed late has no room at all: the allocator then gives
-    memory back and fetches it anew as long as the run lasts"""
+    """whether live tensors leave less than half of the stack's `reserve_bytes` free"""
 
     def spread(self, runs: Runs) -> "Memory":
         return Memory(
@@ -96,7 +95,7 @@ def memory_of(work: Work, sync: Choice | None = None, cluster: Cluster | None = 
         fullest=stages.index[np.arange(len(total)), fullest],
         in_flight=in_flight,
         host_bytes=largest(host)[0],
-        short=(peak + stack.reserve_bytes > there) | (largest(asked)[0] > there),
+        short=peak + stack.reserve_bytes / 2 > there,
     )
 
 

@@ -27,6 +27,8 @@ class Precision(Struct, frozen=True, kw_only=True):
     """a lower-precision copy of the weights that lives through the step (autocast cache, fp8 copies)"""
     residual_bytes: float = 2.0
     """one element of the residual stream and of what norms save"""
+    by_row: bool = False
+    """scales lie along the dimension a product sums over: an operand of two products is rounded for each of them"""
 
     @property
     def cast_traffic(self) -> float:
@@ -37,12 +39,12 @@ class Precision(Struct, frozen=True, kw_only=True):
         return 2.0 * (self.param_bytes + self.cast_bytes) if wide else 0.0
 
 
-def _precision(name: str, compute: str, **bytes_: float) -> Precision:
+def _precision(name: str, compute: str, *, by_row: bool = False, **bytes_: float) -> Precision:
     base = {
         "param_bytes": 2, "grad_bytes": 4, "master_bytes": 4, "moment_bytes": 4, "act_bytes": 2,
         "grad_comm_bytes": 4, "param_comm_bytes": 2,
     }  # fmt: skip
-    return Precision(name=name, compute=compute, **{**base, **bytes_})
+    return Precision(name=name, compute=compute, by_row=by_row, **{**base, **bytes_})
 
 
 PRECISIONS: dict[str, Precision] = {
@@ -62,7 +64,9 @@ PRECISIONS: dict[str, Precision] = {
         _precision("fsdp-mixed", "bf16", param_bytes=4, master_bytes=0, grad_bytes=4, grad_comm_bytes=2),
         _precision("fsdp-mixed-reduce32", "bf16", param_bytes=4, master_bytes=0),
         _precision("fsdp-fp8-reduce32", "fp8", param_bytes=4, master_bytes=0, param_comm_bytes=1),
+        _precision("fsdp-fp8-rowwise", "fp8", by_row=True, param_bytes=4, master_bytes=0),
         _precision("fp8", "fp8", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
+        _precision("fp8-rowwise", "fp8", by_row=True, grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp4", "fp4", grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp8-grad16", "fp8", grad_bytes=2, grad_comm_bytes=2, act_bytes=1, cast_bytes=1),
         _precision("fp8-moments16", "fp8", grad_bytes=2, grad_comm_bytes=2, act_bytes=1, cast_bytes=1, moment_bytes=2),

@@ -37,6 +37,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     precision_bf16: str = "bf16"
     precision_fp16: str = "fp16"
     precision_fp8: str = "fp8"
+    precision_fp8_rowwise: str = "fp8-rowwise"
     precision_fp4: str = "fp4"
 
     # kernels
@@ -244,11 +245,11 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def precision_for(self, dtype: str) -> str:
-        """The precision recipe this stack means by a dtype column such as bf16, fp8-cs, mxfp8, nvfp4."""
+        """The precision recipe this stack means by a dtype column such as bf16, fp8-cs, fp8-rowwise, mxfp8, nvfp4."""
         if "fp4" in dtype:
             return self.precision_fp4
         if "fp8" in dtype:
-            return self.precision_fp8
+            return self.precision_fp8_rowwise if "rowwise" in dtype else self.precision_fp8
         return {"fp16": self.precision_fp16, "fp32": "fp32", "tf32": "tf32"}.get(dtype, self.precision_bf16)
 
 
