@@ -78,14 +78,15 @@ def memory_of(work: Work, sync: Choice | None = None, cluster: Cluster | None = 
         late = _late_in_backward(work, dense + expert, kinds["gradients"], kinds["activations"], layers_need)
         kinds["gradients"] = np.where(once, np.maximum(late - leaving, 0.0), kinds["gradients"])
     tensors = sum(kinds.values(), start=np.zeros_like(stages.index))
-    late = _freed_late(work, in_flight, cluster)
+    freed_late = _freed_late(work, in_flight, cluster)
     there = np.inf if cluster is None else cluster.gpu.memory_bytes
-    asked = (tensors + late) * (1.0 + stack.fragmentation) + stack.base_bytes
+    asked = (tensors + freed_late) * (1.0 + stack.fragmentation) + stack.base_bytes
     # the allocator waits for what is freed late before it gives up
-    late = np.where(asked + stack.reserve_bytes <= there, late, 0.0)
-    kinds["buffers"] = kinds["buffers"] + late
-    kinds["overhead"] = (tensors + late) * stack.fragmentation + stack.base_bytes
-    total = tensors + late + kinds["overhead"]
+    freed_late = np.where(asked + stack.reserve_bytes <= there, freed_late, 0.0)
+    tensors = tensors + freed_late
+    kinds["buffers"] = kinds["buffers"] + freed_late
+    kinds["overhead"] = tensors * stack.fragmentation + stack.base_bytes
+    total = tensors + kinds["overhead"]
     peak, fullest = largest(total)
     host = np.where(off_activations, activations - kept, 0.0) + np.where(off_optimizer, optimizer, 0.0)
     return Memory(

@@ -146,8 +146,8 @@ def _transfer(work: Work, machine: Machine, short: NDArray[np.bool_]) -> Numbers
 
 
 def transfer_wait_s(work: Work, machine: Machine, short: NDArray[np.bool_]) -> Numbers:
-    """What a transfer to another node takes besides its bytes. Where they stall (in large jobs, or with
-    memory too short) a stage stands still for what it takes as for what it sends."""
+    """What a transfer to another node takes besides its bytes. Where they stall (in large jobs, or short of memory) a
+    stage stands still for what it takes as for what it sends."""
     stack = machine.stack
     standing = stalls(work.layout, stack, machine.network.cluster) | short
     stalled = np.where(standing, 2.0 * stack.stalled_transfer_s, 0.0)

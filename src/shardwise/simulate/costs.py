@@ -126,7 +126,7 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         optimizer_s=optimizer_seconds(work, machine, cluster),
         other_share=stack.jitter * float(np.log2(nodes)),
         other_s=stack.step_overhead_s,
-        held=_held(work, policy, program, pieces),
+        held=_held(work, cluster, policy, program, pieces),
     )
 
 
@@ -203,8 +203,8 @@ def _sent(layer: LayerWork, axis: str) -> tuple[float, float]:
     return phases[0], phases[1]
 
 
-def _held(work: Work, policy: Policy, program: Program, pieces: Pieces) -> Held:
-    memory = memory_of(work)
+def _held(work: Work, cluster: Cluster, policy: Policy, program: Program, pieces: Pieces) -> Held:
+    memory = memory_of(work, None, cluster)
     static = {kind: np.broadcast_to(grid, memory.total.shape)[:, 0].copy() for kind, grid in memory.kinds.items()}
     kept = activation_pieces(work)
     saved, put_off, once, logits = (grid[:, 0] for grid in (kept.saved, kept.put_off, kept.once, kept.logits))

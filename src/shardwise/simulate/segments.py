@@ -46,9 +46,9 @@ def segments_of(
     held = np.tile(counts, (policy.pp, 1))
     plain, full = (_works(model, job, changed(policy, recompute=r), stack, stages, held) for r in ("none", "full"))
     layers = held.sum(axis=1)
-    memory = memory_of(plain)
+    memory = memory_of(plain, None, cluster)
     total, grows = memory.total[:, 0], 1.0 + stack.fragmentation
-    kept, short = (found.kinds["activations"][:, 0] for found in (memory, memory_of(full)))
+    kept, short = (found.kinds["activations"][:, 0] for found in (memory, memory_of(full, None, cluster)))
     # a chord: with put-off weight gradients the first layers may free less than the last, never more
     saves = (kept - short) / np.maximum(layers, 1) * grows
     over = total - limit
