@@ -108,7 +108,7 @@ def write_bands(records: dict[str, Record]) -> None:
             if kind == ANY or (band["rows"] >= FEWEST_ROWS and band["groups"] >= FEWEST_GROUPS):
                 lines += [
                     "",
-                    f'[{stack}."{kind}"]',
+                    f'["{stack}"."{kind}"]',
                     *(f"{key} = {band[key]}" for key in ("low", "high", "rows", "groups")),
                 ]
     BANDS.write_text("\n".join(lines) + "\n")
