@@ -16,7 +16,6 @@ from shardwise.validate.table import Measured
 STAGED, CLUSTERED = "nanotron-ultrascale", "vTrain-multi"
 SLOW_S = 0.15
 """a message this much longer than predicted marks a slow run: fast ones lie far below, slow ones far above"""
-LARGE = stack_of("nanotron").stalls_from_nodes
 NEAR, FAR = 0.05, 0.09
 LAYOUT = (("tp", "tp"), ("pp", "pp"), ("dp", "dp"), ("mb", "micro_batch"))
 
@@ -41,38 +40,28 @@ def _stalled() -> str:
     table = markdown(("nodes", "runs with stages", "slow", "share", "extra for each message"), lines)
     return (
         f"Runs of {STAGED} with pipeline stages come in two kinds: as predicted, or slower by about the same time for "
-        "every message between stages, whatever the model, its split or the message. Nothing in the table tells which "
-        f"but this: the stack counts it from {LARGE} nodes on, where nearly every run shows it, and where live tensors "
-        f"leave the GPU less than half of `reserve_bytes`. Below {LARGE} nodes {_of_full(staged)}.\n\n"
-        + table
-        + "\n"
-        + _without(quiet)
+        "every message between stages, whatever the model, its split or the message. The stack counts it from 64 nodes "
+        "on, where nearly every run shows it; below that nothing in the table tells which, but that "
+        f"{_of_full(staged)}:\n\n" + table + "\n" + _without(quiet)
     )
 
 
 def _of_full(staged: list[Prediction]) -> str:
-    """How many runs are slow, of those that leave the allocator short of memory and of the others."""
-    small = [one for one in staged if _nodes(one.measured) < LARGE]
-    told = []
-    for full in (True, False):
-        slow = [_wait(one) > SLOW_S for one in small if _short(one) == full]
-        told.append(f"{sum(slow)} of {len(slow)}")
-    return f"{told[0]} such runs are slow, of the others {told[1]}"
-
-
-def _short(one: Prediction) -> bool:
-    memory = case_of(one.measured).cluster.gpu.memory_bytes
-    return (one.peak_bytes or 0.0) + stack_of("nanotron").reserve_bytes / 2 > memory
+    """How many of the smaller runs are slow, of those that should not fit and of the others."""
+    small = [one for one in staged if _nodes(one.measured) < stack_of("nanotron").stalls_from_nodes]
+    slow = {bad: [_wait(one) > SLOW_S for one in small if (one.verdict == "oom") == bad] for bad in (True, False)}
+    counts = [f"{sum(found)} of {len(found)}" for found in slow.values()]
+    return f"{counts[0]} runs that should not fit are slow, and {counts[1]} others"
 
 
 def _without(quiet: list[Prediction]) -> str:
-    """Those rules were chosen on the rows they are scored on, so their share in the scores is told."""
+    """That rule was chosen on the rows it is scored on, so its share in the scores is told."""
     ruled = [p for p in predictions() if p.measured.word("source") == STAGED]
     told = [
         f"regret {found['regret'] or 0.0:.3f}, mean error {percent(found['mape'])}"
         for found in (metrics([p for p in part if scored(p)]) for part in (ruled, quiet))
     ]
-    return f"Both rules were chosen on these very rows. With them: {told[0]}; without: {told[1]}.\n\n"
+    return f"The rule was chosen on these very rows. With it: {told[0]}; without it: {told[1]}.\n\n"
 
 
 def _quiet() -> list[Prediction]:

@@ -10,7 +10,6 @@ buffer until that stream is seen to have passed it.
 """
 
 import argparse
-import csv
 import sys
 import time
 from collections import deque
@@ -21,6 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from _timed_rows import write_rows
 
 HIDDEN, HEADS, FFN, SEQ = 3072, 32, 12288, 4096
 PEERS = 8
@@ -149,10 +150,7 @@ def main() -> int:
                   f"{row.retries:8.1f} {row.seconds:7.3f}", flush=True)  # fmt: skip
         torch.cuda.empty_cache()
     if given.out is not None:
-        with given.out.open("w", newline="", encoding="utf-8") as file:
-            table = csv.writer(file)
-            table.writerow(Row._fields)
-            table.writerows(found)
+        write_rows(given.out, found)
     return 0
 
 

@@ -5,19 +5,28 @@
 A linear layer's three products with the casts they need, compiled as a training program compiles them (torchao's
 recipes: scales found as the step goes; of whole tensors fast accumulation in the forward pass only, of rows in all
 three; rows are scaled along the dimension each product sums over, so an operand of two products is rounded twice).
-Medians of 20 after a warm-up, random inputs.
+Medians after a warm-up, random inputs; beside them what the planner says for an H200.
 """
 
 import argparse
-import csv
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from _timed_rows import write_rows
+from shardwise.estimate.closed_form import machine_for
+from shardwise.estimate.layers import gemm_passes
+from shardwise.runtime.measure._bench import bench_on
+from shardwise.spec.job import PRECISIONS, Job
+from shardwise.spec.load import cluster_from
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import stack_of
+from shardwise.work.ops import Gemm
 
 SHAPES = {
     "llama-3-8b": [(16384, n, k) for n, k in ((4096, 4096), (1024, 4096), (14336, 4096), (4096, 14336))],
@@ -25,7 +34,6 @@ SHAPES = {
     "llama-3-70b": [(8192, n, k) for n, k in ((8192, 8192), (1024, 8192), (28672, 8192), (8192, 28672))],
     "llama-3.1-405b tp8": [(8192, n, k) for n, k in ((2048, 16384), (16384, 2048), (6656, 16384), (16384, 6656))],
 }
-WARM, REPEATS = 5, 20
 E4M3 = torch.float8_e4m3fn
 LARGEST = torch.finfo(E4M3).max
 
@@ -77,18 +85,11 @@ def plain(x: Tensor, w: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x @ w.t(), g @ w, g.t() @ x
 
 
-def seconds(run: Callable[[], object]) -> float:
-    for _ in range(WARM):
-        run()
-    times = []
-    for _ in range(REPEATS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3)
-    return median(times)
+def planned(m: int, n: int, k: int, by_row: bool) -> float:
+    """What the planner says of the same three products on an H200."""
+    job = Job(seq=m, global_batch=1, precision=PRECISIONS["fp8-rowwise" if by_row else "fp8"])
+    machine = machine_for(cluster_from("h200", 1, 1), job, Policies.of([Policy()]), stack_of("torchtitan"))
+    return float(sum(np.sum(seconds) for seconds in gemm_passes(Gemm("", m, n, k), machine)))
 
 
 def timed(shape: str, m: int, n: int, k: int) -> Timed:
@@ -98,8 +99,18 @@ def timed(shape: str, m: int, n: int, k: int) -> Timed:
     for found, meant in zip(rows(x, w, g), plain(x, w, g), strict=True):
         error = float((found.float() - meant.float()).norm() / meant.float().norm())
         assert error < 0.06, f"{shape} {m} {n} {k}: relative error {error:.3f}"
-    runs = (seconds(lambda f=f: f(x, w, g)) for f in (plain, tensors, rows))
-    return Timed(shape, m, n, k, *runs)
+    bench = bench_on("cuda", quick=False)
+    return Timed(shape, m, n, k, *(bench.seconds([partial(f, x, w, g)]) for f in (plain, tensors, rows)))
+
+
+def dearer(of: list[Timed]) -> float:
+    """Time with scales of rows over that with scales of tensors."""
+    return sum(one.row_s for one in of) / sum(one.tensor_s for one in of)
+
+
+def dearer_planned(of: list[Timed]) -> float:
+    rows, tensors = (sum(planned(one.m, one.n, one.k, by_row) for one in of) for by_row in (True, False))
+    return rows / tensors
 
 
 def main() -> int:
@@ -116,15 +127,12 @@ def main() -> int:
         for one in mine:
             print(f"{shape:<20} {one.m:>7} {one.n:>6} {one.k:>6} {1e3 * one.bf16_s:8.3f} {1e3 * one.tensor_s:7.3f} "
                   f"{1e3 * one.row_s:7.3f} {one.row_s / one.tensor_s:10.2f}", flush=True)  # fmt: skip
-        ratio = sum(one.row_s for one in mine) / sum(one.tensor_s for one in mine)
         gain = sum(one.bf16_s for one in mine) / sum(one.row_s for one in mine)
-        print(f"{shape:<20} all: rows over tensors {ratio:.2f}; rows {gain:.2f} times as fast as bf16")
+        print(f"{shape:<20} all: rows over tensors {dearer(mine):.3f}, planner {dearer_planned(mine):.3f}; "
+              f"rows {gain:.2f} times as fast as bf16")  # fmt: skip
         found += mine
     if given.out is not None:
-        with given.out.open("w", newline="", encoding="utf-8") as file:
-            table = csv.writer(file)
-            table.writerow(Timed._fields)
-            table.writerows(found)
+        write_rows(given.out, found)
     return 0
 
 

@@ -8,7 +8,6 @@ multiprocessors, the quantity that `scan_bytes_per_sm_s` states. Medians of 20 a
 """
 
 import argparse
-import csv
 import importlib.util
 import sys
 import types
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from _timed_rows import write_rows
 from shardwise.arch import model_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.model import Mamba
@@ -131,10 +131,7 @@ def main() -> int:
             flush=True,
         )
     if given.out:
-        with given.out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(Timed._fields)
-            writer.writerows(found)
+        write_rows(given.out, found)
     return 0
 
 

@@ -57,8 +57,8 @@ def estimate(
     stack = stack_with(stack, profile)
     work = work_of(model, job, policies, stack, every_stage=every_stage)
     machine = machine_for(cluster, job, policies, work.stack, profile, network)
+    times = step_times(work, machine, cluster, sync)
     memory = _memory(work, every_stage, sync, cluster)
-    times = step_times(work, machine, cluster, sync, memory.short)
     gpus = policies.dp * policies.tp * policies.pp * policies.cp
     return Estimate(
         work=work,

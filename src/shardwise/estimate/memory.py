@@ -31,8 +31,6 @@ class Memory:
     in_flight: Grid
     host_bytes: Numbers
     """moved to the host by offloading, per GPU"""
-    short: NDArray[np.bool_]
-    """whether live tensors leave less than half of the stack's `reserve_bytes` free"""
 
     def spread(self, runs: Runs) -> "Memory":
         return Memory(
@@ -42,7 +40,6 @@ class Memory:
             fullest=runs.rows(self.fullest),
             in_flight=runs.rows(self.in_flight),
             host_bytes=runs.rows(self.host_bytes),
-            short=self.short if runs.of is None else self.short[runs.of],
         )
 
 
@@ -78,13 +75,9 @@ def memory_of(work: Work, sync: Choice | None = None, cluster: Cluster | None = 
         late = _late_in_backward(work, dense + expert, kinds["gradients"], kinds["activations"], layers_need)
         kinds["gradients"] = np.where(once, np.maximum(late - leaving, 0.0), kinds["gradients"])
     tensors = sum(kinds.values(), start=np.zeros_like(stages.index))
-    freed_late = _freed_late(work, in_flight, cluster)
-    there = np.inf if cluster is None else cluster.gpu.memory_bytes
-    asked = (tensors + freed_late) * (1.0 + stack.fragmentation) + stack.base_bytes
-    # the allocator waits for what is freed late before it gives up
-    freed_late = np.where(asked + stack.reserve_bytes <= there, freed_late, 0.0)
-    tensors = tensors + freed_late
-    kinds["buffers"] = kinds["buffers"] + freed_late
+    if stack.gathered_kept_less >= 0:
+        freed_late = _freed_late(work, in_flight, tensors, cluster)
+        tensors, kinds["buffers"] = tensors + freed_late, kinds["buffers"] + freed_late
     kinds["overhead"] = tensors * stack.fragmentation + stack.base_bytes
     total = tensors + kinds["overhead"]
     peak, fullest = largest(total)
@@ -96,7 +89,6 @@ def memory_of(work: Work, sync: Choice | None = None, cluster: Cluster | None = 
         fullest=stages.index[np.arange(len(total)), fullest],
         in_flight=in_flight,
         host_bytes=largest(host)[0],
-        short=peak + stack.reserve_bytes / 2 > there,
     )
 
 
@@ -295,18 +287,20 @@ def _buffers(work: Work, parameters: Grid) -> Grid:
     return np.where(needs, bucket, 0.0)
 
 
-def _freed_late(work: Work, in_flight: Grid, cluster: Cluster | None) -> Grid:
+def _freed_late(work: Work, in_flight: Grid, live: Grid, cluster: Cluster | None) -> Grid:
     """Gathered inputs of the split products, beyond each rank's own share of them: done with, but given back only when
-    the communication stream is seen to have passed them. Where stages wait for their transfers it has."""
+    the communication stream is seen to have passed them. Where stages wait for their transfers it has, and where they
+    find no room beside live tensors the allocator waits for it."""
     layout, stack = work.layout, work.stack
-    if stack.gathered_kept_less < 0:
-        return np.zeros_like(in_flight)
     staged = layout.pp > 1
     held = np.maximum(in_flight - np.where(staged, float(stack.gathered_kept_less), 0.0)[:, None], 0.0)
-    if cluster is not None and stack.stalled_transfer_s:
-        held = np.where((staged & stalls(layout, stack, cluster))[:, None], 0.0, held)
     inputs = np.zeros_like(in_flight)
     for layer, count in zip(work.kinds, work.stages.kinds, strict=True):
         own = sum((work.runs.spread(t.bytes) for t in layer.saved if t.name == "norm output"), start=0.0 * layout.tp)
         inputs = inputs + count * (own * (layout.sp - 1.0))[:, None]
-    return held * inputs
+    late = held * inputs
+    if cluster is None:
+        return late
+    asked = (live + late) * (1.0 + stack.fragmentation) + stack.base_bytes + stack.reserve_bytes
+    stay = (asked <= cluster.gpu.memory_bytes) & ~(staged & stalls(layout, stack, cluster))[:, None]
+    return np.where(stay, late, 0.0)

@@ -14,4 +14,4 @@ def nodes_of(layout: Layout, cluster: Cluster) -> Numbers:
 
 def stalls(layout: Layout, stack: Stack, cluster: Cluster) -> NDArray[np.bool_]:
     """Whether transfers between stages wait as the stack's do in large jobs."""
-    return np.asarray(nodes_of(layout, cluster) >= stack.stalls_from_nodes)
+    return np.asarray((nodes_of(layout, cluster) >= stack.stalls_from_nodes) & (stack.stalled_transfer_s > 0))

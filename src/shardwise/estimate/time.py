@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
@@ -52,12 +51,11 @@ class Times:
     bubble_share: Numbers
 
 
-def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | None, short: NDArray[np.bool_]) -> Times:
-    """`short`: which policies leave too little memory free."""
+def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | None = None) -> Times:
     layout, stages = work.layout, work.stages
     units = _units(work, machine)
     counts = [*stages.kinds, stages.first, stages.last]
-    stage, transfer = _weighted(units, counts), _transfer(work, machine, short)
+    stage, transfer = _weighted(units, counts), _transfer(work, machine)
     rows = np.arange(len(stage))
     idle, exposed = _idle(work), _exposed(work, machine)
     waits = _waits(work, exposed * transfer)
@@ -136,21 +134,20 @@ def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, 
     return parts, hidden
 
 
-def _transfer(work: Work, machine: Machine, short: NDArray[np.bool_]) -> Numbers:
+def _transfer(work: Work, machine: Machine) -> Numbers:
     """One activation (or its gradient) from a stage to the next; nothing without stages."""
     layout = work.layout
     message = transfer_bytes(work)
     stride = machine.strides["pp"]
     send = machine.over("send", message, np.minimum(layout.pp, 2.0), stride)
-    return np.where(layout.pp > 1, send + transfer_wait_s(work, machine, short), 0.0)
+    return np.where(layout.pp > 1, send + transfer_wait_s(work, machine), 0.0)
 
 
-def transfer_wait_s(work: Work, machine: Machine, short: NDArray[np.bool_]) -> Numbers:
-    """What a transfer to another node takes besides its bytes. Where they stall (in large jobs, or short of memory) a
-    stage stands still for what it takes as for what it sends."""
+def transfer_wait_s(work: Work, machine: Machine) -> Numbers:
+    """What a transfer to another node takes besides its bytes. Where they stall, a stage stands still for what it takes
+    as for what it sends."""
     stack = machine.stack
-    standing = stalls(work.layout, stack, machine.network.cluster) | short
-    stalled = np.where(standing, 2.0 * stack.stalled_transfer_s, 0.0)
+    stalled = np.where(stalls(work.layout, stack, machine.network.cluster), 2.0 * stack.stalled_transfer_s, 0.0)
     return np.where(machine.leaves_node("pp"), stack.transfer_overhead_s + stalled, 0.0)
 
 

@@ -112,7 +112,7 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         copy_bytes=copied,
         transfer_s=float(found.times.transfer_s[0]),
         transfer_bytes=float(transfer_bytes(work)[0]),
-        transfer_overhead_s=float(transfer_wait_s(work, machine, found.memory.short)[0]),
+        transfer_overhead_s=float(transfer_wait_s(work, machine)[0]),
         exposed_transfer=1.0 - stack.hidden_share if policy.overlap_pp else 1.0,
         reduce_s=reduce[:, None] * share / (micro if each else 1.0),
         reduce_bytes=parameters * precision.grad_comm_bytes,

@@ -200,8 +200,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gathered_inputs_saved: bool = False
     """sequence parallelism keeps the gathered input of each split product instead of gathering it again"""
     gathered_kept_less: int = -1
-    """sequence parallelism's gathered inputs stay in memory: without stages for every micro-batch in flight, with
-    stages for this many fewer (observed, not documented by the program); -1 means they are freed at once"""
+    """sequence parallelism's gathered inputs stay in memory where there is room: without stages for every micro-batch
+    in flight, with stages for this many fewer (observed, not documented by the program); -1: they are freed at once"""
     gathered_working: float = 0.0
     """whole tensors that sequence parallelism holds while a layer's backward runs: a gathered output gradient, and the
     whole input gradient or the input gathered again; 0: they are within `reserve_bytes`"""
