@@ -112,16 +112,21 @@ def told(captured: Captured) -> tuple[list[object], int, dict[str, int]]:
     return [(event.phase, message) for event, message in captured.messages], found.peak_bytes, found.memory_bytes
 
 
-def compared(path: Path, world: int, tolerance: float) -> None:
-    """Every rank's messages are those of the real rank, in order; its peak memory is within the tolerance."""
-    real = forked(world, lambda _: told(ran(path)))
+def compared(path: Path, world: int, tolerance: float, runs: int = 1) -> None:
+    """Every rank's messages are those of the real rank, in order; its peak memory is within the tolerance.
+
+    gloo's threads let go of a tensor a moment after it was sent, so a real peak may be too high: of several runs the
+    least one counts.
+    """
+    real = forked(world, lambda _: [told(ran(path)) for _ in range(runs)])
     for rank in range(world):
         sent, peak, kinds = told(traced(path, world, rank))
-        assert sent == real[rank][0]
         assert sent
-        assert peak == pytest.approx(real[rank][1], rel=tolerance)
-        assert kinds["parameters"] == real[rank][2]["parameters"] > 0
-        assert kinds["optimizer"] == real[rank][2]["optimizer"]
+        assert peak == pytest.approx(min(real_peak for _, real_peak, _ in real[rank]), rel=tolerance)
+        for real_sent, _, real_kinds in real[rank]:
+            assert sent == real_sent
+            assert kinds["parameters"] == real_kinds["parameters"] > 0
+            assert kinds["optimizer"] == real_kinds["optimizer"]
 
 
 @pytest.mark.parametrize("name", ["trace_llama.py", "trace_vit.py"])
@@ -141,7 +146,7 @@ def test_a_hugging_face_model_sends_what_gloo_ranks_do() -> None:
 def test_other_parallelism_is_what_gloo_ranks_do(text, tmp_path) -> None:
     path = tmp_path / "own.py"
     path.write_text(text)
-    compared(path, 2, 0.02)
+    compared(path, 2, 0.0, runs=12)
 
 
 def test_a_plain_script_is_run_until_its_second_step(tmp_path) -> None:
