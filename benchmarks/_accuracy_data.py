@@ -64,10 +64,9 @@ def fits_source(stack: Stack, source: str) -> bool:
 
 
 def fitted_with(other: Stack, stack: Stack) -> bool:
-    """Whether rows of `other` tell about the fitted settings of `stack`: it has them all from there."""
-    same = all(getattr(other, name) == getattr(stack, name) for name in stack.fitted)
+    """Whether rows of `other` tell about the fitted settings of `stack`: those it does not change it has from there."""
     return other.name == stack.name or (
-        bool(other.like) and not other.fitted and same and fitted_with(stack_of(other.like), stack)
+        bool(other.like) and not other.fitted and fitted_with(stack_of(other.like), stack)
     )
 
 
@@ -95,11 +94,16 @@ class Rows:
         return self.take(bool(case.measured.number("peak_mem_gb")) for case in self.cases)
 
     def predict(self, settings: dict[str, float]) -> list[Prediction]:
-        found = predict_cases(
-            replace(case, stack=msgspec.structs.replace(case.stack, **settings)) for case in self.cases
-        )
+        stacks = {case.stack.name: case.stack for case in self.cases}
+        tried = {name: self._with(stack, settings) for name, stack in stacks.items()}
+        found = predict_cases(replace(case, stack=tried[case.stack.name]) for case in self.cases)
         by_row = {prediction.measured.row: prediction for prediction in found}
         return [by_row[case.measured.row] for case in self.cases]
+
+    def _with(self, other: Stack, settings: dict[str, float]) -> Stack:
+        """A stack that is like this one keeps what it changes."""
+        theirs = {name for name in settings if getattr(other, name) != getattr(self.stack, name)}
+        return msgspec.structs.replace(other, **{name: v for name, v in settings.items() if name not in theirs})
 
 
 def time_errors(found: Iterable[Prediction]) -> Floats:
@@ -113,8 +117,8 @@ def memory_errors(found: Iterable[Prediction]) -> Floats:
 
 @cache
 def rows_of(stack: Stack) -> Rows:
-    """The scored rows of a stack's `fitted_on` sources whose software means this stack, or one like it that changes
-    none of its fitted settings."""
+    """The scored rows of a stack's `fitted_on` sources whose software means this stack, or one like it that is not
+    fitted itself."""
     wanted = {p.measured.row for p in predictions() if p.error is not None and scored(p)}
     cases = []
     for row in measured_rows():

@@ -13,6 +13,7 @@ from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, cluster_of, gpu_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.stack import Stack, stack_of
+from shardwise.work.ops import Collective
 
 NODES = cluster_of("dgx-h100:64")
 RACK = cluster_from(gpu_of("gb200"), 144, 4, 50e9)
@@ -24,6 +25,10 @@ NEAR = np.ones(3, dtype=np.int64)
 
 def priced(model: str, policy: Policy, stack: Stack) -> Estimate:
     return estimate(model_of(model), NODES, JOB, Policies.of([policy]), stack, every_stage=True)
+
+
+def exchange(copies: int, experts: int = 64) -> Collective:
+    return Collective("", "all_to_all", "ep", 1.0, 1.0, "forward", copies=float(copies), experts=float(experts))
 
 
 def test_launches_depend_on_where_experts_lie() -> None:
@@ -55,12 +60,26 @@ def test_a_token_goes_once_to_each_rank_that_has_its_experts(copies: int) -> Non
     ranks = 4
     drawn = list(product(range(ranks), repeat=copies))
     places = sum(len(set(each)) for each in drawn) / len(drawn)
-    share = once_share(NODES, np.array([ranks]), np.array([1]), float(copies))
+    share = once_share(NODES, np.array([ranks]), np.array([1]), exchange(copies), "even")
     assert share[0] == pytest.approx(places / copies)
 
 
+@pytest.mark.parametrize("copies", [1, 2, 5, 16])
+def test_experts_dealt_out_in_order_lie_on_few_ranks(copies: int) -> None:
+    """Counted over every expert to begin with; the last place goes over into the first."""
+    ranks, experts = 4, 16
+    begun = [{(first + each) % experts // (experts // ranks) for each in range(copies)} for first in range(experts)]
+    share = once_share(NODES, np.array([ranks]), np.array([1]), exchange(copies, experts), "in_order")
+    assert share[0] == pytest.approx(sum(map(len, begun)) / experts / copies)
+
+
+def test_in_order_between_nodes_counts_nodes() -> None:
+    (share,) = once_share(NODES, np.array([64]), np.array([1]), exchange(22, 512), "in_order")
+    assert share == pytest.approx((1 + 21 / 64) / 22)
+
+
 def test_between_nodes_a_token_goes_once_to_each_node() -> None:
-    in_node, over_four_nodes = once_share(NODES, np.array([8, 32]), NEAR[:2], 8.0)
+    in_node, over_four_nodes = once_share(NODES, np.array([8, 32]), NEAR[:2], exchange(8), "even")
     assert in_node == pytest.approx(8 * (1 - (7 / 8) ** 8) / 8)
     assert over_four_nodes == pytest.approx(4 * (1 - (3 / 4) ** 8) / 8)
 

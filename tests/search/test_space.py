@@ -70,11 +70,13 @@ def test_settings_are_what_the_stack_can_do():
     assert set(policies.shard_group[policies.dp == 8]) == {0, 2, 4}
     torchtitan = space(*GIVEN, stack_of("torchtitan"), FEW).frames
     assert len(set(torchtitan.schedule)) == 7
+    whole_blocks = table_of(space(*GIVEN, stack_of("automodel-benchmark"), FEW))
+    assert set(whole_blocks.recompute) == {0, 2}
 
 
 def test_what_is_asked_for_by_name_is_there_even_if_the_stack_lacks_it():
-    only = constraints_of(["schedule=zb_v", "offload=both", "zero=3"])
-    policies = table_of(space(*GIVEN, STACK, FEW, only))
+    only = constraints_of(["schedule=zb_v", "offload=both", "zero=3", "recompute=selective"])
+    policies = table_of(space(*GIVEN, stack_of("automodel-benchmark"), FEW, only))
     assert len(policies)
     assert (policies.pp > 1).all()
     assert allowed(policies, only).all()

@@ -28,7 +28,7 @@ ROW = {
         ("NeMo (dgxc v25.02.02)", "nemo-24"),
         ("NeMo (framework 24.07)", "nemo"),
         ("MLPerf v3.1", "megatron-core"),
-        ("NeMo AutoModel (PyTorch FSDP2)", "automodel"),
+        ("NeMo AutoModel (PyTorch FSDP2)", "automodel-benchmark"),
         ("torchtitan 2024", "torchtitan"),
     ],
 )
@@ -55,3 +55,13 @@ def test_a_library_without_the_kernel_writes_its_scores(change: dict[str, str], 
 def test_experts_without_folding_are_cut_as_the_dense_part(software: str, degrees: set[int]) -> None:
     case = case_of(Measured(row=0, text=ROW | {"software": software}))
     assert {policy.etp for policy in case.candidates} == degrees
+
+
+def test_what_a_benchmark_leaves_open_is_what_its_program_can_do() -> None:
+    """NeMo AutoModel recomputes whole blocks or nothing, and builds DeepSeek-V3 without its extra prediction layer."""
+    told = {"software": "NeMo AutoModel (PyTorch FSDP2)", "recompute": ""}
+    case = case_of(Measured(row=0, text=ROW | told))
+    assert {policy.recompute for policy in case.candidates} == {"none", "full"}
+    assert "extra prediction layers not trained" in case.assumed
+    assert case_of(Measured(row=0, text=ROW | told | {"recompute": "selective"})).candidates[0].recompute == "selective"
+    assert "extra prediction layers not trained" not in case_of(Measured(row=0, text=ROW)).assumed

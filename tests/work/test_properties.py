@@ -276,3 +276,16 @@ def test_extra_prediction_layers_take_from_the_last_stage(pp: int, vpp: int, lay
     policy = Policy(pp=pp, vpp=vpp, dp=64, schedule="interleaved" if vpp > 1 else "1f1b")
     found = work(model_of("deepseek-v3"), policy)
     assert found.stages.layers[0].tolist() == layers
+
+
+def test_a_program_without_extra_prediction_layers_trains_the_model_without_them() -> None:
+    model, policies = model_of("deepseek-v3"), Policies.of([Policy(pp=16, dp=64, ep=64)])
+    cluster, job = cluster_of("dgx-h100:1024"), Job(seq=4096, global_batch=1024)
+    plain = replace(STACK, predicts_further=False)
+    found, alike, with_them = (
+        estimate(shape, cluster, job, policies, stack)
+        for shape, stack in ((model, plain), (replace(model, mtp_layers=0), STACK), (model, STACK))
+    )
+    assert found.times.step_s[0] == alike.times.step_s[0] < with_them.times.step_s[0]
+    assert found.memory.peak[0] == alike.memory.peak[0]
+    assert plain.trained(model_of("llama-3-8b")) is model_of("llama-3-8b")

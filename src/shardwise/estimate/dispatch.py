@@ -9,7 +9,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
 from shardwise.spec.stack import Stack
 from shardwise.work.layout import Numbers
-from shardwise.work.ops import Value
+from shardwise.work.ops import Collective, Value
 
 BOARD = 8
 """GPUs under one host at most (HGX); a wider NVLink domain joins several"""
@@ -35,11 +35,17 @@ def expert_operations(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) 
     return np.where(between_nodes(cluster, size, stride), stack.ops_per_expert_layer, near)
 
 
-def once_share(cluster: Cluster, size: Ints, stride: Ints, copies: float) -> Numbers:
+def once_share(cluster: Cluster, size: Ints, stride: Ints, exchange: Collective, routing: str) -> Numbers:
     """What is sent where a token goes once to each place that has some of its experts, over a copy for each expert.
 
-    A place is a rank; between nodes it is a node, whose ranks pass it on (DeepEP). `copies` experts drawn evenly from
-    n places lie in n (1 - (1 - 1/n)^copies) of them."""
+    A place is a rank; between nodes it is a node, whose ranks pass it on (DeepEP). k experts drawn evenly from n places
+    lie in n (1 - (1 - 1/n)^k) of them; k experts in order, beginning anywhere, in 1 + (k - 1) / (experts of a place).
+    """
     shape = level_members(cluster, size, stride)
     places = np.where(shape.nodes > 1.0, shape.nodes, shape.size)
-    return np.asarray(places * (1.0 - (1.0 - 1.0 / places) ** copies) / copies)
+    copies = exchange.copies
+    if routing == "in_order":
+        reached = np.minimum(1.0 + (copies - 1.0) * places / exchange.experts, places)
+    else:
+        reached = places * (1.0 - (1.0 - 1.0 / places) ** copies)
+    return np.asarray(reached / copies)

@@ -272,4 +272,4 @@ def received_bytes(item: Collective, machine: Machine) -> Value:
     if item.copies <= 1.0 or stack.dispatch == "copies":
         return received
     sizes, strides = machine.sizes[item.axis], machine.strides[item.axis]
-    return received * once_share(machine.network.cluster, sizes, strides, item.copies)
+    return received * once_share(machine.network.cluster, sizes, strides, item, stack.routing)

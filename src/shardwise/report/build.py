@@ -140,7 +140,10 @@ def _assumptions(
         )
     if any(kind.experts for kind in model.kinds):
         balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
-        lines.append(f"routing: {balance}")
+        dealt = ", a token's experts one after the other" if stack.routing == "in_order" else ""
+        lines.append(f"routing: {balance}{dealt}")
+    if stack.trained(model) is not model:
+        lines.append(f"extra prediction layers: not trained by {stack.name}")
     drops = stack.selective_kept < 1 or (stack.latent_recompute == "up" and _latent(model))
     if policy.recompute == "selective" and policy.attention == "flash" and not drops:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")

@@ -45,7 +45,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """none named: those the stack has"""
     zero_with_stages: int | None = None
     """highest ZeRO stage together with pipeline stages; None: the stack's"""
-    recompute: tuple[str, ...] = RECOMPUTE
+    recompute: tuple[str, ...] = ()
+    """none named: what the stack has"""
     some_layers: bool = True
     """full recompute of the first k layers of each stage too, for every k"""
     offload: tuple[str, ...] = ()
@@ -166,7 +167,8 @@ def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Sett
         return found
 
     named = {c.field for c in asked}
-    recompute = kept("recompute", (RECOMPUTE.index(name) for name in bounds.recompute))
+    recomputes = bounds.recompute or (RECOMPUTE if "recompute" in named else stack.recompute)
+    recompute = kept("recompute", (RECOMPUTE.index(name) for name in recomputes))
     layers = tuple(c for c in asked if c.field == "recompute_layers")
     groups = tuple(c for c in asked if c.field == "shard_group")
     return Settings(

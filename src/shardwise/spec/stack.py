@@ -115,6 +115,10 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the highest of them it combines with a pipeline"""
     offload: tuple[str, ...] = ("none", "optimizer")
     """what it can keep in the host's memory"""
+    recompute: tuple[str, ...] = ("none", "selective", "full")
+    """what it can run again instead of keeping it"""
+    predicts_further: bool = True
+    """it trains the extra layers of a model that predict further tokens"""
 
     # communication
     overlap_grad: bool = True
@@ -167,6 +171,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dispatch: Literal["copies", "once"] = "copies"
     """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
     and between nodes one to each node"""
+    routing: Literal["even", "in_order"] = "even"
+    """the experts of a token are any of all; or one after the other, as a benchmark's gate deals them out"""
     folds_experts: bool = True
     """experts may be cut by another tensor-parallel degree than the dense part; if not, a measured run has that of the
     dense part"""
@@ -243,6 +249,12 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ops_per_expert_layer_in_node=-1.0,
             ops_per_expert_layer_in_rack=-1.0,
         )
+
+    def trained(self, model: Model) -> Model:
+        """The model as this program trains it."""
+        if self.predicts_further or not model.mtp_layers:
+            return model
+        return msgspec.structs.replace(model, mtp_layers=0)
 
     def precision_for(self, dtype: str) -> str:
         """The precision recipe this stack means by a dtype column such as bf16, fp8-cs, fp8-rowwise, mxfp8, nvfp4."""

@@ -64,6 +64,8 @@ def case_of(row: Measured, stack_name: str = "auto") -> Case:
     reader = _Reader(row)
     stack = stack_for(row.word("software")) if stack_name == "auto" else known_stack(stack_name)
     model = _model(reader)
+    if stack.trained(model) is not model:
+        reader.assumed.append("extra prediction layers not trained")
     cluster = _cluster(reader)
     dtype = row.word("dtype").lower() or "bf16"
     batch = row.whole("global_batch")
@@ -186,7 +188,7 @@ def _candidates(
     per_stage = model.layers // layout["pp"]
     vpps = [chunks] if chunks else ([v for v in (1, 2, 3, 4, 6, 8) if per_stage % v == 0] if layout["pp"] > 1 else [1])
     recompute = _recompute(reader)
-    recomputes = [recompute] if recompute in RECOMPUTE else list(RECOMPUTE)
+    recomputes = [recompute] if recompute in RECOMPUTE else list(stack.recompute)
     tp = layout["tp"]
     experts = any(kind.experts for kind in model.kinds)
     ep = (row.whole("ep") or 1) if experts else 1

@@ -41,7 +41,16 @@ def experts_work(model: Model, experts: Experts, layout: Layout, precision: Prec
     collectives = []
     for phase in ("forward", "backward"):
         collectives += [
-            Collective("expert all-to-all", "all_to_all", "ep", sent, 2.0 * ep_on, phase, float(experts.top_k)),
+            Collective(
+                "expert all-to-all",
+                "all_to_all",
+                "ep",
+                sent,
+                2.0 * ep_on,
+                phase,
+                copies=float(experts.top_k),
+                experts=float(experts.count),
+            ),
             Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
             Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]

@@ -95,6 +95,8 @@ class Collective:
     phase: Literal["forward", "backward", "recompute"]
     copies: float = 1.0
     """of each token in `bytes`, one for each of its experts: some programs send one to all experts of a place"""
+    experts: float = 1.0
+    """how many there are"""
 
 
 @dataclass(frozen=True)
