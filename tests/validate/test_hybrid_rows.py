@@ -38,7 +38,7 @@ def test_published_runs(name: str) -> None:
     found = predicted(**cells, software=software, global_batch=batch, tokens_per_s_per_gpu=str(speed))
     assert found.verdict == "ok"
     assert found.error is not None
-    assert abs(found.error) < 0.12
+    assert abs(found.error) < 0.15
     assert f"shape of the catalog's {cells['model'].lower()} (" in found.why
     assert "config.json" in found.why
 
