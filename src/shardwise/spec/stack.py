@@ -64,6 +64,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """norms keep their input only, in the residual dtype"""
     separate_projections: bool = False
     """queries, keys and values are three products, gate and up two; where each rounds its input, each keeps a copy"""
+    copies_heads: bool = False
+    """queries, keys and values are copied into the order that attention takes, keys and values joined for the rotation,
+    and the output copied back"""
     rebuilds_residual: bool = False
     """the sum between a layer's two blocks is made again in the backward pass: the first block's output is kept for
     it, in compute precision"""

@@ -137,6 +137,8 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     if stack.one_kernel_per_op and not stack.separate_projections:
         # their three gradients are written side by side for the one product
         apart = (Pointwise("split", 0.0, 2.0 * element * tokens * (query + key + value)),)
+    if stack.copies_heads:
+        apart += (_copied_heads(element * tokens, query, key + value, out),)
     return LayerWork(
         gemms=(qkv, Gemm("attention out", tokens, model.hidden, out)),
         pointwise=(Pointwise("rotary", rotary, rotary), *apart),
@@ -148,6 +150,15 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
         working_bytes=element * tokens * (query + key + value),
         put_off_bytes=element * tokens * (model.hidden / layout.sp + query + key + value + out + model.hidden),
     )
+
+
+def _copied_heads(element: Value, query: Value, both: Value, out: Value) -> Pointwise:
+    """nanotron, models/llama.py, each read once and written once. Forward: all three are permuted, keys and values
+    concatenated, then permuted again; the output is transposed. Backward: its gradient is, those of keys and values are
+    joined, those of all three stacked."""
+    forward = (query + both) + 2.0 * both + out
+    backward = out + both + (query + both)
+    return Pointwise("heads copied", 2.0 * element * forward, 2.0 * element * backward)
 
 
 def _latent(model: Model, attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
