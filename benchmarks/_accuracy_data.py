@@ -102,8 +102,8 @@ class Rows:
 
     def _with(self, other: Stack, settings: dict[str, float]) -> Stack:
         """A stack that is like this one keeps what it changes."""
-        theirs = {name for name in settings if getattr(other, name) != getattr(self.stack, name)}
-        return msgspec.structs.replace(other, **{name: v for name, v in settings.items() if name not in theirs})
+        shared = {name: v for name, v in settings.items() if getattr(other, name) == getattr(self.stack, name)}
+        return msgspec.structs.replace(other, **shared)
 
 
 def time_errors(found: Iterable[Prediction]) -> Floats:

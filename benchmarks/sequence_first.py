@@ -59,7 +59,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
 
 
-class Rows(torch.nn.Module):
+class Layer(torch.nn.Module):
     """One layer; activations are [sequence, batch, hidden]."""
 
     def __init__(self, hidden: int, heads: int, width: int, rotate: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
@@ -84,8 +84,9 @@ class Rows(torch.nn.Module):
         in_order = self.qkv(x).view(length, batch, 3, self.heads, self.dim).permute(2, 1, 0, 3, 4).contiguous()
         query, key, value = in_order.unbind()
         both = torch.cat([key[None], value[None]]).permute(1, 2, 0, 3, 4).contiguous()
-        query, key = self.rotate(query, self.cos, self.sin), self.rotate(both[:, :, 0], self.cos, self.sin)
-        query, key, value = (t.transpose(1, 2) for t in (query, key, both[:, :, 1]))
+        key, value = both.unbind(2)
+        query, key = self.rotate(query, self.cos, self.sin), self.rotate(key, self.cos, self.sin)
+        query, key, value = (t.transpose(1, 2) for t in (query, key, value))
         found = F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2)
         return self.out(found.reshape(batch, length, hidden).transpose(0, 1))
 
@@ -193,7 +194,7 @@ def main() -> int:
         torch.compiler.reset()
         for micro in (1, 2):
             layer, head = said(shape, micro)
-            parts = ((name, Rows(*shape, torch.compile(rotated)), layer), (f"{name} head", Head(shape[0]), head))
+            parts = ((name, Layer(*shape, torch.compile(rotated)), layer), (f"{name} head", Head(shape[0]), head))
             for label, part, (products, rest) in parts:
                 found = kernels(part.to("cuda", torch.bfloat16), micro, shape[0])
                 row = Timed(label, micro, found["products"], found["attention"], found["rest"], products, rest)

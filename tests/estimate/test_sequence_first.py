@@ -53,9 +53,9 @@ def test_copies_are_those_the_layer_makes(layer: ModuleType, monkeypatch: pytest
             return out
 
     monkeypatch.setattr(layer, "SEQ", 64)
-    rows = layer.Rows(64, 8, 128, lambda x, *_: x)  # the rotation's own pass is counted apart
+    small = layer.Layer(64, 8, 128, lambda x, *_: x)  # the rotation's own pass is counted apart
     with torch.no_grad(), Copies() as seen:
-        rows.attended(torch.randn(64, 2, 64))
+        small.attended(torch.randn(64, 2, 64))
     assert 2.0 * seen.elements / (64 * 2) == moved(NANOTRON, 64)["heads copied"][0]
 
 
@@ -76,7 +76,7 @@ def test_the_loss_weighs_as_it_did_on_an_h200(layer: ModuleType) -> None:
         for head in (False, True)
     }
     assert len(rows) == 16
-    assert slower[False] == pytest.approx(1.97, abs=0.01)
-    assert slower[True] == pytest.approx(1.46, abs=0.01)
+    assert slower[False] == pytest.approx(1.87, abs=0.01)
+    assert slower[True] == pytest.approx(1.47, abs=0.01)
     assert NANOTRON.loss_passes == pytest.approx(layer.LOSS_BYTES / 2 * slower[True] / slower[False], abs=0.5)
-    assert NANOTRON.pointwise_passes == pytest.approx(slower[False], rel=0.15)
+    assert NANOTRON.pointwise_passes == pytest.approx(slower[False], rel=0.1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.spec.stack import stack_for
+from shardwise.spec.stack import stack_for, stack_of
 from shardwise.validate.interpret import case_of
 from shardwise.validate.table import Measured
 
@@ -65,3 +65,12 @@ def test_what_a_benchmark_leaves_open_is_what_its_program_can_do() -> None:
     assert "extra prediction layers not trained" in case.assumed
     assert case_of(Measured(row=0, text=ROW | told | {"recompute": "selective"})).candidates[0].recompute == "selective"
     assert "extra prediction layers not trained" not in case_of(Measured(row=0, text=ROW)).assumed
+
+
+def test_constants_taken_from_another_stack_are_still_its() -> None:
+    """Copies of fitted constants, which a new fit of megatron-core would leave behind."""
+    core, automodel, bridge = (stack_of(name) for name in ("megatron-core", "automodel", "megatron-bridge"))
+    assert automodel.kernel_efficiency == core.kernel_efficiency
+    assert automodel.pointwise_passes == core.pointwise_passes
+    assert bridge.hybrid_ops_per_expert_layer == core.ops_per_expert_layer
+    assert bridge.overlap_ep_between_nodes == core.overlap_ep

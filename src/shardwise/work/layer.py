@@ -152,13 +152,13 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     )
 
 
-def _copied_heads(element: Value, query: Value, both: Value, out: Value) -> Pointwise:
+def _copied_heads(width_bytes: Value, query: Value, both: Value, out: Value) -> Pointwise:
     """nanotron, models/llama.py, each read once and written once. Forward: all three are permuted, keys and values
     concatenated, then permuted again; the output is transposed. Backward: its gradient is, those of keys and values are
     joined, those of all three stacked."""
     forward = (query + both) + 2.0 * both + out
     backward = out + both + (query + both)
-    return Pointwise("heads copied", 2.0 * element * forward, 2.0 * element * backward)
+    return Pointwise("heads copied", 2.0 * width_bytes * forward, 2.0 * width_bytes * backward)
 
 
 def _latent(model: Model, attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
