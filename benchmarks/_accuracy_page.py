@@ -18,6 +18,7 @@ from _accuracy_data import (
     tables,
     time_errors,
 )  # fmt: skip
+from _accuracy_flops import rates_alone
 from _accuracy_folds import BANDS, Record, stated_settings
 from _accuracy_settings import settings_table
 from _accuracy_svg import bars, histograms, scatter
@@ -53,7 +54,7 @@ def write_page(records: dict[str, Record]) -> None:
     stacks = fitted_stacks()
     parts = [
         _opening(), _headline(), _held_out(stacks, records), _figures(), _bands(records), _settings(stacks, records),
-        _residuals(), _rest(), _fits(), _one_gpu(), written_down(FIGURES), _advice(stacks, records),
+        _residuals(), _rest(), rates_alone(), _fits(), _one_gpu(), written_down(FIGURES), _advice(stacks, records),
     ]  # fmt: skip
     PAGE.write_text("\n".join(_wrapped(line) for line in "\n".join(parts).split("\n")))
 

@@ -1,6 +1,6 @@
 """Runs that are much slower than predicted by amounts that nothing in the tables explains."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import groupby
 
 import numpy as np
@@ -101,9 +101,31 @@ def _uneven() -> str:
         f"{len(errors)}, {int(near.sum())} lie within {percent(NEAR)} and {int(far.sum())} ran {percent(FAR)} to "
         f"{percent(float(-errors.min()))} slower than predicted, up and down with the micro-batch. Tensor parallelism "
         "of 1 and 8 over the same nodes, stages and messages shows nothing of it, nor does the larger model with fewer "
-        f"replicas: the other {len(rest)} err by {percent(float(np.median(np.abs(rest))))} in the median. No cause was "
-        f"found. What that does to regret:\n\n{_chosen(rows)}\n"
+        f"replicas: the other {len(rest)} err by {percent(float(np.median(np.abs(rest))))} in the median. "
+        f"{_in_stretches(rows)} What that does to regret:\n\n{_chosen(rows)}\n"
     )
+
+
+def _in_stretches(rows: list[Prediction]) -> str:
+    """How the slow runs of the largest job lie in the order in which a script goes through layouts."""
+    swept = [p for p in rows if p.measured.whole("tp") in (2, 4)]
+    jobs = Counter(p.measured.word("model") for p in swept)
+    if not jobs:
+        return "No cause was found."
+    job = jobs.most_common(1)[0][0]
+    runs = sorted((p for p in swept if p.measured.word("model") == job), key=_place_in_sweep)
+    slow = [(p.error or 0.0) < -NEAR for p in runs]
+    stretches = sum(key for key, _ in groupby(slow))
+    return (
+        f"Put in the order of a sweep over tp, pp and micro-batch, the {sum(slow)} slow ones of {job}'s {len(slow)} "
+        f"runs with tp 2 and 4 lie in {stretches} unbroken stretches, and the micro-batch at which one ends differs "
+        "from stage count to stage count: that looks like hours on a shared fabric, not like layouts. No other cause "
+        "was found."
+    )
+
+
+def _place_in_sweep(one: Prediction) -> tuple[int, ...]:
+    return tuple(one.measured.whole(column) or 0 for column in ("tp", "pp", "micro_batch"))
 
 
 def _chosen(rows: list[Prediction]) -> str:

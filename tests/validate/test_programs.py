@@ -30,6 +30,9 @@ ROW = {
         ("MLPerf v3.1", "megatron-core"),
         ("NeMo AutoModel (PyTorch FSDP2)", "automodel-benchmark"),
         ("torchtitan 2024", "torchtitan"),
+        ("DeepSpeed 0.6.2", "deepspeed"),
+        ("GPT-NeoX", "deepspeed"),
+        ("Megatron-DeepSpeed", "megatron-deepspeed"),
     ],
 )
 def test_software_names_a_stack(software: str, stack: str) -> None:
@@ -65,6 +68,44 @@ def test_what_a_benchmark_leaves_open_is_what_its_program_can_do() -> None:
     assert "extra prediction layers not trained" in case.assumed
     assert case_of(Measured(row=0, text=ROW | told | {"recompute": "selective"})).candidates[0].recompute == "selective"
     assert "extra prediction layers not trained" not in case_of(Measured(row=0, text=ROW)).assumed
+
+
+STAGES = {
+    "source": "x", "model": "Llama3.1-405B", "layers": "126", "hidden": "16384", "gpu": "H100-80GB-SXM", "gpus": "512",
+    "gpus_per_node": "8", "seq": "8192", "dtype": "bf16", "tp": "8", "pp": "8", "dp": "8", "micro_batch": "",
+    "zero_stage_or_fsdp": "fsdp2(3)", "global_batch": "256", "recompute": "full", "vpp": "1", "software": "torchtitan",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "sizes"),
+    [
+        ({}, {4}),
+        ({"micro_batch": "2"}, {2}),
+        # 36 sequences are not 8 equal micro-batches
+        ({"global_batch": "288"}, {1, 2, 4}),
+        ({"pp": "1", "dp": "64"}, {1, 2, 4}),
+        ({"software": "Megatron-LM"}, {1, 2, 4, 8, 16}),
+    ],
+)
+def test_a_micro_batch_that_is_not_published_is_the_program_s_own(change: dict[str, str], sizes: set[int]) -> None:
+    """torchtitan of 2024 made as many micro-batches as a pipeline has ranks, unless it was told a number."""
+    case = case_of(Measured(row=0, text=STAGES | change))
+    assert {policy.micro_batch for policy in case.candidates} == sizes
+    assert any("torchtitan makes 8 of them" in line for line in case.assumed) == (not change)
+
+
+def test_every_number_of_chunks_that_divides_is_a_candidate() -> None:
+    case = case_of(Measured(row=0, text=STAGES | {"vpp": "", "pp": "16", "dp": "4"}))
+    assert {policy.vpp for policy in case.candidates} == {1, 7}
+
+
+def test_deepspeed_runs_the_kernels_it_was_used_with_and_can_shard_all() -> None:
+    stack, kernels = stack_of("deepspeed"), stack_of("megatron-2021")
+    assert stack.kernel_efficiency == kernels.kernel_efficiency < 1.0
+    assert (stack.unfused_attention, stack.overlap_grad, stack.overlap_param) == (True, True, True)
+    assert max(stack.zero) == 3
+    assert not stack.fitted
 
 
 def test_constants_taken_from_another_stack_are_still_its() -> None:

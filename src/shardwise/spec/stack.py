@@ -120,6 +120,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """what it can keep in the host's memory"""
     recompute: tuple[str, ...] = ("none", "selective", "full")
     """what it can run again instead of keeping it"""
+    micro_batches_per_stage: int = 0
+    """micro-batches it cuts a replica's batch into for each rank of a pipeline when it is told neither how many nor how
+    large; 0: it has to be told"""
     predicts_further: bool = True
     """it trains the extra layers of a model that predict further tokens"""
 

@@ -181,12 +181,10 @@ def _candidates(
     reader: _Reader, model: Model, job: Job, stack: Stack, layout: dict[str, int], plain: bool
 ) -> Iterable[Policy]:
     row = reader.row
-    per_rank = max(job.global_batch // layout["dp"], 1)
-    micro = row.whole("micro_batch")
-    micros = [micro] if micro else [m for m in (1, 2, 4, 8, 16) if per_rank % m == 0] or [1]
+    micros = _micro_batches(reader, max(job.global_batch // layout["dp"], 1), stack, layout["pp"])
     chunks = row.whole("vpp")
     per_stage = model.layers // layout["pp"]
-    vpps = [chunks] if chunks else ([v for v in (1, 2, 3, 4, 6, 8) if per_stage % v == 0] if layout["pp"] > 1 else [1])
+    vpps = [chunks] if chunks else ([v for v in range(1, 9) if per_stage % v == 0] if layout["pp"] > 1 else [1])
     recompute = _recompute(reader)
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.recompute)
     tp = layout["tp"]
@@ -220,6 +218,18 @@ def _candidates(
             overlap_tp=stack.overlap_tp,
             overlap_pp=stack.overlap_pp,
         )
+
+
+def _micro_batches(reader: _Reader, per_rank: int, stack: Stack, pp: int) -> list[int]:
+    """Sizes to choose from: the published one, else what the program takes by itself, else any that divides."""
+    stated = reader.row.whole("micro_batch")
+    if stated:
+        return [stated]
+    number = stack.micro_batches_per_stage * pp
+    if pp > 1 and number and per_rank % number == 0:
+        reader.assumed.append(f"micro_batch={per_rank // number} (not published; {stack.name} makes {number} of them)")
+        return [per_rank // number]
+    return [m for m in (1, 2, 4, 8, 16) if per_rank % m == 0] or [1]
 
 
 def _recompute(reader: _Reader) -> str:
