@@ -181,6 +181,8 @@ def test_bands_hold_most_runs_and_fall_back():
     assert (alike.low, alike.high) == band_of(stack_of("megatron-core"), expert, nodes=4)[:2]
     own = band_of(replace(stack, name="nobody ran this", error_band=0.3), dense, nodes=1)
     assert (own.low, own.high, own.held_out) == (-0.3, 0.3, False)
+    stated = band_of(stack_of("deepspeed"), dense, nodes=4)
+    assert (stated.low, stated.high, stated.held_out) == (-0.25, 0.25, False), "not the band of the stack it is like"
 
 
 def test_the_shipped_bands_are_those_of_the_folds(benchmarks):

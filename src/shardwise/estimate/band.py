@@ -1,8 +1,8 @@
 """How far measured steps lay from predicted ones, in runs whose rows took no part in fitting the constants.
 
 The table (catalog/bands.toml) is written by benchmarks/accuracy.py from cross-validated predictions, by stack and kind
-of run. A stack without an entry takes that of the stack it is like; without any, its own `error_band` stands, on both
-sides.
+of run. A stack without an entry takes that of the stack it is like, unless it states an `error_band` of its own, which
+then stands on both sides, as it does where there is no entry at all.
 """
 
 import tomllib
@@ -70,7 +70,10 @@ def band_for(stack: Stack, *, experts: bool, nodes: float, host_share: float = 0
 def _with_runs(stack: Stack) -> str:
     """The stack itself, or the nearest of those it is like that has held-out runs."""
     while stack.name not in _bands() and stack.like:
-        stack = stack_of(stack.like)
+        parent = stack_of(stack.like)
+        if stack.error_band != parent.error_band:
+            break
+        stack = parent
     return stack.name
 
 
