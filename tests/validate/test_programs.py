@@ -1,9 +1,12 @@
 """A `software` text decides the stack, and the stack what a row means where its columns do not say."""
 
 import pytest
+from msgspec.structs import replace
 
-from shardwise.spec.stack import stack_for, stack_of
+from shardwise.arch import model_of
+from shardwise.spec.stack import OWN, stack_for, stack_of
 from shardwise.validate.interpret import case_of
+from shardwise.validate.predict import predict
 from shardwise.validate.table import Measured
 
 ROW = {
@@ -33,6 +36,10 @@ ROW = {
         ("DeepSpeed 0.6.2", "deepspeed"),
         ("GPT-NeoX", "deepspeed"),
         ("Megatron-DeepSpeed", "megatron-deepspeed"),
+        ("Megatron-DeepSpeed (BigScience, Feb 2022)", "megatron-bigscience"),
+        ("Megatron-LM", "megatron-lm"),
+        ("Megatron-LM 2021", "megatron-2021"),
+        ("Megatron-LM 0.14", "megatron-core-serial"),
     ],
 )
 def test_software_names_a_stack(software: str, stack: str) -> None:
@@ -109,9 +116,52 @@ def test_deepspeed_runs_the_kernels_it_was_used_with_and_can_shard_all() -> None
 
 
 def test_constants_taken_from_another_stack_are_still_its() -> None:
-    """Copies of fitted constants, which a new fit of megatron-core would leave behind."""
+    """Copies of fitted constants, which a new fit of the other stack would leave behind."""
     core, automodel, bridge = (stack_of(name) for name in ("megatron-core", "automodel", "megatron-bridge"))
+    bf16, bigscience = stack_of("megatron-deepspeed-bf16"), stack_of("megatron-bigscience")
     assert automodel.kernel_efficiency == core.kernel_efficiency
     assert automodel.pointwise_passes == core.pointwise_passes
     assert bridge.hybrid_ops_per_expert_layer == core.ops_per_expert_layer
     assert bridge.overlap_ep_between_nodes == core.overlap_ep
+    for setting in ("kernel_efficiency", "pointwise_passes", "grad_accumulation_bytes"):
+        assert getattr(bf16, setting) == getattr(bigscience, setting)
+
+
+def test_a_program_without_a_recipe_has_its_flags_off() -> None:
+    """Megatron-LM overlaps gradients, parameters and tensor-parallel traffic only when it is told to."""
+    row = STAGES | {"software": "Megatron-LM", "micro_batch": "1", "zero_stage_or_fsdp": "1"}
+    (policy,) = case_of(Measured(row=0, text=row)).candidates
+    assert not any((policy.overlap_grad, policy.overlap_param, policy.overlap_tp))
+    assert policy.overlap_pp
+    recipe, plain = predict(
+        [Measured(row=i, text=row | {"software": s}) for i, s in enumerate(("NeMo", "Megatron-LM"))]
+    )
+    assert recipe.step_s is not None
+    assert plain.step_s is not None
+    assert recipe.step_s < plain.step_s
+
+
+def test_a_program_that_runs_otherwise_in_bf16() -> None:
+    model, stack, bf16 = model_of("gpt3-175b"), stack_of("megatron-deepspeed"), stack_of("megatron-deepspeed-bf16")
+    assert stack.running(model, "fp16") is stack
+    running = stack.running(model, "bf16")
+    assert running == replace(bf16, **{name: getattr(stack, name) for name in OWN})
+    assert running.kernel_efficiency != stack.kernel_efficiency
+    # a stack fitted on bf16 runs keeps its own constants, and what a profile measured stays
+    bigscience = stack_of("megatron-bigscience")
+    assert bigscience.running(model, "bf16") is bigscience
+    assert replace(stack, host_s_per_op=1e-3).running(model, "bf16").host_s_per_op == 1e-3
+
+
+def test_bf16_settings_count_in_a_prediction() -> None:
+    """The same run, told by the program's name in either precision: bf16 adds up gradients apart and fuses less."""
+    told = {
+        "source": "x", "model": "GPT-3-175B", "layers": "96", "hidden": "12288", "gpu": "A100-80GB-SXM", "gpus": "256",
+        "gpus_per_node": "8", "seq": "2048", "tp": "8", "pp": "8", "dp": "4", "micro_batch": "1", "global_batch": "512",
+        "recompute": "full", "flash_attention": "0", "software": "Megatron-DeepSpeed", "zero_stage_or_fsdp": "0",
+        "vpp": "1",
+    }  # fmt: skip
+    half, brain = predict([Measured(row=i, text=told | {"dtype": d}) for i, d in enumerate(("fp16", "bf16"))])
+    assert half.step_s is not None
+    assert brain.step_s is not None
+    assert 1.05 < brain.step_s / half.step_s < 1.3

@@ -120,8 +120,9 @@ def _assumptions(
         if curve.measured == curve.gpu.lower()
         else f"kernel rates: none measured on {curve.gpu}; constants of {curve.measured} at {curve.gpu}'s peaks"
     )
+    in_bf16 = stack.in_bf16 if job.precision.compute == "bf16" else ""
     lines = [
-        f"stack {stack.name}: {stack.summary}",
+        f"stack {stack.name}: {stack.summary}" + (f"; in bf16 as {in_bf16}" if in_bf16 else ""),
         measured,
         "network: latency and bandwidth constants fitted on published collectives"
         + (f"; {stack.fabric_efficiency:.0%} of that between nodes" if stack.fabric_efficiency != 1 else ""),

@@ -6,7 +6,7 @@ which precision) or a constant measured over the whole stack.
 """
 
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     date: str
     like: str = ""
     """the stack whose settings hold where this file states none"""
+    in_bf16: str = ""
+    """the stack whose file states what is different where a job computes in bf16"""
     matches: tuple[str, ...] = ()
     """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
 
@@ -242,10 +244,14 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hybrid_ops_per_expert_layer: float = -1.0
     """their `ops_per_expert_layer`; -1 means no other"""
 
-    def running(self, model: Model) -> "Stack":
-        """The settings as they are for a model."""
-        if not model.hybrid:
-            return self
+    def running(self, model: Model, compute: str) -> "Stack":
+        """The settings as they are for a model and a compute dtype."""
+        stack = self
+        if compute == "bf16" and self.in_bf16:
+            stack = msgspec.structs.replace(stack, **_stated(self.in_bf16))
+        return stack if not model.hybrid else stack._hybrid()
+
+    def _hybrid(self) -> "Stack":
         launches = self.hybrid_ops_per_expert_layer
         return msgspec.structs.replace(
             self,
@@ -271,8 +277,13 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {"fp16": self.precision_fp16, "fp32": "fp32", "tf32": "tf32"}.get(dtype, self.precision_bf16)
 
 
-OWN = ("name", "summary", "source", "date", "like", "matches", "fitted", "fitted_on", "fitted_evenly")
+OWN = ("name", "summary", "source", "date", "like", "in_bf16", "matches", "fitted", "fitted_on", "fitted_evenly")
 """what a stack does not take over from the one it is like"""
+
+
+def _stated(name: str) -> dict[str, Any]:
+    """The settings that a stack's own file has."""
+    return {key: value for key, value in catalog.entry("stacks", name).items() if key not in OWN}
 
 
 @cache

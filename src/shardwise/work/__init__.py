@@ -24,7 +24,7 @@ class Work:
     model: Model
     job: Job
     stack: Stack
-    """as it is for the model, which is as the stack trains it"""
+    """as it is for the model, which is as the stack trains it, and for the job's precision"""
     layout: Layout
     runs: Runs
     """policies that differ in their settings only; layers and ends are told once for each run"""
@@ -42,7 +42,7 @@ class Work:
 
 
 def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_stage: bool) -> Work:
-    model, stack = stack.trained(model), stack.running(model)
+    model, stack = stack.trained(model), stack.running(model, job.precision.compute)
     layout = layout_of(model, job, policies)
     runs = runs_of(policies, FRAME)
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
