@@ -35,6 +35,22 @@ def test_what_executes_refuses_a_hybrid(capsys, verb):
     refused(capsys, [verb, "nemotron-3-nano", "--on", "2xh100"], "layers of one mixer each (hybrid_override_pattern)")
 
 
+def test_the_delta_rule_is_planned_and_not_run(capsys):
+    text = " ".join(shown(capsys, ["models", "qwen3-next-80b-a3b"]).split())
+    assert "36 x gated delta rule: 32 heads of 128, 16 key heads of 128; 512 experts of 512" in text
+    assert "12 x 16 heads of 256, 2 kv, gated; 512 experts" in text
+    job = ["qwen3-next-80b-a3b", "--on", "8x8xh200", "--global-batch", "512"]
+    found = json.loads(shown(capsys, ["plan", *job, "--json"]))
+    assert found["plans"]
+    assert all(16 % (plan["policy"]["tp"] * plan["policy"]["cp"]) == 0 for plan in found["plans"])
+    text = " ".join(shown(capsys, ["estimate", *job, "--ep", "16", "--recompute", "full"]).split())
+    assert "gated delta rule: 15.5 GB/s of memory traffic for each multiprocessor" in text
+    pytest.importorskip("torch")
+    refused(capsys, ["run", "qwen3-next-80b-a3b", "--on", "2xh100"], "has attention this runtime lacks")
+
+
 def test_no_cut_of_a_mixed_layer(capsys):
     refused(capsys, ["cuts", "nemotron-3-nano", "--on", "8xh100"], "write attention or moe")
+    refused(capsys, ["cuts", "qwen3-next-80b-a3b", "--on", "8xh100"], "another mixer than attention")
+    refused(capsys, ["cuts", "qwen3-next-80b-a3b", "--on", "8xh100", "--block", "attention"], "has an output gate")
     assert "latent down" in shown(capsys, ["cuts", "nemotron-3-super", "--on", "8xh100", "--block", "moe"])

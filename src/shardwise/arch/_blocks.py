@@ -1,9 +1,9 @@
-"""The tensors of one layer: attention or a Mamba-2 mixer, feed-forward, experts."""
+"""The tensors of one layer: attention or another mixer, feed-forward, experts."""
 
 from collections.abc import Iterator
 
 from shardwise.arch._tensor import Maker, Tensor
-from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Mamba
+from shardwise.spec.model import Attention, Delta, Experts, FeedForward, Layer, Mamba
 
 
 def layer_block(make: Maker, layer: Layer, hidden: int) -> Iterator[Tensor]:
@@ -14,6 +14,8 @@ def layer_block(make: Maker, layer: Layer, hidden: int) -> Iterator[Tensor]:
         yield from heads(make, layer.attention, hidden)
     if layer.mamba is not None:
         yield from _mamba(make, layer.mamba, hidden)
+    if layer.delta is not None:
+        yield from _delta(make, layer.delta, hidden)
     if layer.feed_forward is not None:
         yield from _feed_forward(make, layer.feed_forward, hidden)
     if layer.experts is not None:
@@ -22,7 +24,8 @@ def layer_block(make: Maker, layer: Layer, hidden: int) -> Iterator[Tensor]:
 
 def _grouped(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
     queries, keys, values = a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.value_dim
-    yield from make.matrix("q", queries, hidden, "column", bias=a.bias_qkv, pieces=a.heads)
+    gated = queries * (2 if a.gated else 1)
+    yield from make.matrix("q", gated, hidden, "column", bias=a.bias_qkv, pieces=a.heads)
     yield from make.matrix("k", keys, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
     yield from make.matrix("v", values, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
     yield from make.matrix("o", hidden, a.heads * a.value_dim, "row", bias=a.bias_out, pieces=a.heads)
@@ -61,6 +64,17 @@ def _mamba(make: Maker, m: Mamba, hidden: int) -> Iterator[Tensor]:
         yield make.plain("mamba", (m.heads,), "column", kind=name)
     yield make.plain("mamba.norm", (m.inner,), "column")
     yield from make.matrix("mamba.out", hidden, m.inner, "row", bias=m.bias)
+
+
+def _delta(make: Maker, d: Delta, hidden: int) -> Iterator[Tensor]:
+    """Cut by heads, but for the norm: its weights are those of one head, and every head has the same."""
+    yield from make.matrix("delta.in", d.mixed + d.inner, hidden, "column", pieces=d.key_heads)
+    yield from make.matrix("delta.gates", 2 * d.value_heads, hidden, "column", pieces=d.key_heads)
+    yield make.plain("delta.conv", (d.mixed, 1, d.conv), "column", pieces=d.key_heads)
+    for name in ("A_log", "dt_bias"):
+        yield make.plain("delta", (d.value_heads,), "column", kind=name, pieces=d.value_heads)
+    yield make.plain("delta.norm", (d.value_dim,), "none")
+    yield from make.matrix("delta.out", hidden, d.inner, "row", pieces=d.key_heads)
 
 
 def _feed_forward(make: Maker, f: FeedForward, hidden: int, prefix: str = "") -> Iterator[Tensor]:

@@ -81,9 +81,13 @@ def _layer_text(layer: Layer) -> str:
     if (attention := layer.attention) is not None:
         text = f"{attention.heads} heads of {attention.head_dim}, {attention.kv_heads} kv"
         parts.append(text + (f", latent {attention.kv_lora}" if attention.latent else "")
-                     + (f", window {attention.window:,}" if attention.window else ""))  # fmt: skip
+                     + (f", window {attention.window:,}" if attention.window else "")
+                     + (", gated" if attention.gated else ""))  # fmt: skip
     if (mamba := layer.mamba) is not None:
         parts.append(f"Mamba-2: {mamba.heads} heads of {mamba.head_dim}, state {mamba.state}, {mamba.groups} groups")
+    if (delta := layer.delta) is not None:
+        keys = f"{delta.key_heads} key heads of {delta.key_dim}"
+        parts.append(f"gated delta rule: {delta.value_heads} heads of {delta.value_dim}, {keys}")
     if (dense := layer.feed_forward) is not None:
         parts.append(f"feed-forward {dense.width:,}{' gated' if dense.glu else ''}")
     if (experts := layer.experts) is not None:

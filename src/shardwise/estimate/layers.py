@@ -38,9 +38,6 @@ against the split and padded one on two ranks (hidden 1,024 and 2,048, three mic
 UNEVEN_ATTENTION_TIME = 8.0
 """the same of attention's batched products, which leave the tensor cores: 312 to 39 TFLOP/s in bf16 on an A100. Runs of
 BigScience with heads of 108 and 150 ask for 8 to 9"""
-SCAN_KERNELS = 5.0
-"""of the scan's forward pass: sums of time steps, chunk states, their passing on, scores, output (mamba-ssm's Triton
-kernels)"""
 
 
 @dataclass(frozen=True)
@@ -238,9 +235,11 @@ def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:
     law), however fast the memory is, and they launch one after the other."""
     curve, gpu = machine.curve, machine.network.cluster.gpu
     copied = curve.bandwidth * curve.memory_efficiency("stream")
-    slowed = max(copied / (gpu.sms * machine.stack.scan_bytes_per_sm_s), 1.0)
-    forward = memory_seconds(curve, scan.forward_bytes * slowed, kernels=SCAN_KERNELS)
-    backward = memory_seconds(curve, scan.backward_bytes * slowed, kernels=2.0 * SCAN_KERNELS)
+    stack = machine.stack
+    per_sm = stack.delta_bytes_per_sm_s if scan.rule == "delta" else stack.scan_bytes_per_sm_s
+    slowed = max(copied / (gpu.sms * per_sm), 1.0)
+    forward = memory_seconds(curve, scan.forward_bytes * slowed, kernels=scan.kernels)
+    backward = memory_seconds(curve, scan.backward_bytes * slowed, kernels=2.0 * scan.kernels)
     return np.asarray(forward), np.asarray(backward)
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from shardwise.arch.tensors import active_parameters, matmul_parameters
 from shardwise.spec.model import Attention, Model
+from shardwise.work.delta import delta_flops_per_token
 from shardwise.work.mamba import scan_flops_per_token
 
 RECOMPUTE = ("none", "selective", "full")
@@ -42,6 +43,8 @@ def attention_flops_per_token(model: Model, seq: int, *, causal_half: bool) -> f
             total += model.pattern.count(kind) * 2 * keys * width
         elif layer.mamba is not None:
             total += model.pattern.count(kind) * scan_flops_per_token(layer.mamba)
+        elif layer.delta is not None:
+            total += model.pattern.count(kind) * delta_flops_per_token(layer.delta)
     return total
 
 

@@ -139,6 +139,11 @@ def _assumptions(
             f"Mamba-2 scan: {stack.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, "
             "whatever the memory could do"
         )
+    if any(kind.delta for kind in model.kinds):
+        lines.append(
+            f"gated delta rule: {stack.delta_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, "
+            "kernels of flash-linear-attention timed on an H200"
+        )
     if any(kind.experts for kind in model.kinds):
         balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
         dealt = ", a token's experts one after the other" if stack.routing == "in_order" else ""

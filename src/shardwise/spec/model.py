@@ -1,7 +1,7 @@
 """A model: the shapes of its weights and nothing about dtype, batch or devices.
 
-Layers come in kinds (dense or expert, full or windowed attention, Mamba-2); `pattern` says which kind each layer is. A
-model has few kinds and many layers, so everything downstream computes per kind and counts.
+Layers come in kinds (dense or expert, full or windowed attention, Mamba-2, gated delta rule); `pattern` says which kind
+each layer is. A model has few kinds and many layers, so everything downstream computes per kind and counts.
 """
 
 from typing import Literal
@@ -31,6 +31,8 @@ class Attention(Struct, frozen=True, kw_only=True):
     causal: bool = True
     sinks: bool = False
     """one learned attention sink per head (gpt-oss)"""
+    gated: bool = False
+    """the query product also makes a gate that the output is multiplied with before the output product (Qwen3-Next)"""
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.kv_heads < 1 or self.head_dim < 1:
@@ -89,6 +91,45 @@ class Mamba(Struct, frozen=True, kw_only=True):
         return self.inner + self.mixed + self.heads
 
 
+class Delta(Struct, frozen=True, kw_only=True):
+    """A mixer of the gated delta rule (arXiv:2412.06464): one product makes queries, keys, values, an output gate, and
+    a decay and a step for each value head; a short convolution, the recurrence in chunks, a gated norm over each head,
+    and the output product follow. Each key head serves several value heads."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int = 4
+    """positions the depthwise convolution sees"""
+
+    def __post_init__(self) -> None:
+        if min(self.key_heads, self.value_heads, self.key_dim, self.value_dim, self.conv) < 1:
+            raise ValueError(f"delta: every size must be positive, not {self}")
+        if self.value_heads % self.key_heads:
+            raise ValueError(f"delta: value_heads {self.value_heads} must be a multiple of key_heads {self.key_heads}")
+
+    @property
+    def inner(self) -> int:
+        """channels of values, gate and output"""
+        return self.value_heads * self.value_dim
+
+    @property
+    def keys(self) -> int:
+        """channels of keys, and as many of queries, before each head is repeated for its value heads"""
+        return self.key_heads * self.key_dim
+
+    @property
+    def mixed(self) -> int:
+        """channels of the convolution: queries, keys and values"""
+        return 2 * self.keys + self.inner
+
+    @property
+    def projected(self) -> int:
+        """outputs of the input product"""
+        return self.mixed + self.inner + 2 * self.value_heads
+
+
 class FeedForward(Struct, frozen=True, kw_only=True):
     width: int
     glu: bool
@@ -115,11 +156,12 @@ class Experts(Struct, frozen=True, kw_only=True):
 
 
 class Layer(Struct, frozen=True, kw_only=True):
-    """One kind of layer. Every kind has attention (or none), and a dense feed-forward or experts; a layer of a hybrid
-    model has just one of them, or a Mamba-2 mixer."""
+    """One kind of layer. Every kind has attention, another mixer or none, and a dense feed-forward or experts; a layer
+    of a hybrid model has just one of them."""
 
     attention: Attention | None = None
     mamba: Mamba | None = None
+    delta: Delta | None = None
     feed_forward: FeedForward | None = None
     experts: Experts | None = None
     norms: int = 2
@@ -128,7 +170,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     @property
     def blocks(self) -> int:
         """what adds to the residual stream: two in a transformer's layer, one in a hybrid model's"""
-        mixers = (self.attention is not None) + (self.mamba is not None)
+        mixers = sum(mixer is not None for mixer in (self.attention, self.mamba, self.delta))
         return mixers + (self.feed_forward is not None or self.experts is not None)
 
 

@@ -73,11 +73,13 @@ def _tp_width(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     return ok
 
 
-def _tp_mamba(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+def _tp_mixer(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     ok = np.ones(len(p), dtype=bool)
     for kind in model.kinds:
         if kind.mamba is not None:
             ok &= (kind.mamba.groups % p.tp == 0) & (kind.mamba.heads % (p.tp * p.cp) == 0)
+        if kind.delta is not None:
+            ok &= (kind.delta.key_heads % (p.tp * p.cp) == 0) & (kind.delta.value_heads % (p.tp * p.cp) == 0)
     return ok
 
 
@@ -137,7 +139,13 @@ def _explain_heads(model: Model, _: Cluster, __: Job, p: Policy) -> str:
     return f"tp {p.tp} must divide {attention.heads} heads, and tp and {attention.kv_heads} key/value heads one another"
 
 
-def _explain_mamba(model: Model, _: Cluster, __: Job, p: Policy) -> str:
+def _explain_mixer(model: Model, _: Cluster, __: Job, p: Policy) -> str:
+    delta = next((kind.delta for kind in model.kinds if kind.delta), None)
+    if delta is not None:
+        return (
+            f"tp x cp = {p.tp * p.cp} must divide {delta.key_heads} key heads and {delta.value_heads} value heads of "
+            "the delta rule, which context parallelism exchanges for the sequence"
+        )
     mamba = next(kind.mamba for kind in model.kinds if kind.mamba)
     return (
         f"tp {p.tp} must divide {mamba.groups} Mamba groups, and tp x cp = {p.tp * p.cp} its {mamba.heads} heads, "
@@ -170,8 +178,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="tp divides groups",
-        check=_tp_mamba,
-        explain=_explain_mamba,
+        check=_tp_mixer,
+        explain=_explain_mixer,
     ),
     Rule(
         name="tp divides width",

@@ -239,6 +239,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scan_bytes_per_sm_s: float = 10e9
     """bytes/s that one multiprocessor moves in a Mamba-2 scan: what its kernels keep in flight over the latency of
     memory (chosen on Nemotron 3 Nano and Super of Megatron-Bridge; docs/decisions/0017)"""
+    delta_bytes_per_sm_s: float = 15.5e9
+    """the same of the gated delta rule: the median over passes that keep an H200 busy, flash-linear-attention's kernels
+    alone (docs/benchmarks/delta-h200.csv); on no published run"""
     hybrid_overlap_ep: float = 0.0
     """their `overlap_ep`: no layer has compute beside its exchange to put it under (NVIDIA/Megatron-LM issue 5854)"""
     hybrid_ops_per_expert_layer: float = -1.0

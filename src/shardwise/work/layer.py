@@ -14,6 +14,7 @@ from shardwise.spec.model import Attention, FeedForward, Layer, Model
 from shardwise.spec.stack import Stack
 from shardwise.work.across import attention_across, gathered_queries
 from shardwise.work.apart import activation_passes, apart_passes
+from shardwise.work.delta import delta_work
 from shardwise.work.experts import experts_work
 from shardwise.work.layout import Layout
 from shardwise.work.mamba import mamba_work
@@ -38,6 +39,9 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
     if layer.mamba is not None:
         parts.append(mamba_work(model, layer.mamba, layout, precision))
         parts.append(_split_collectives(model, layout, stack, "mamba", element))
+    if layer.delta is not None:
+        parts.append(delta_work(model, layer.delta, layout, precision))
+        parts.append(_split_collectives(model, layout, stack, "delta", element))
     if layer.feed_forward is not None:
         parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
         parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
@@ -122,12 +126,14 @@ def _further_copies(layer: Layer, precision: Precision, stack: Stack) -> int:
 def _projections(model: Model, attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
     """Multi-head and grouped-query attention: fused query/key/value product and the output product."""
     tokens, tp = layout.tokens, layout.tp
+    width = element * tokens
     query = attention.heads * attention.head_dim / tp
     # fewer key/value heads than ranks: each rank keeps a copy of one head
     kv_heads = np.maximum(attention.kv_heads / tp, 1.0)
     key, value = kv_heads * attention.head_dim, kv_heads * attention.value_dim
     out = attention.heads * attention.value_dim / tp
-    qkv = Gemm("qkv", tokens, query + key + value, model.hidden)
+    gate = query if attention.gated else 0.0 * query
+    qkv = Gemm("qkv", tokens, query + key + value + gate, model.hidden)
     rotary = element * 2 * tokens * (query + key) if model.rotary else 0.0
     unnormed: tuple[Saved, ...] = ()
     if attention.qk_norm != "none":
@@ -141,14 +147,16 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
         apart += (_copied_heads(element * tokens, query, key + value, out),)
     return LayerWork(
         gemms=(qkv, Gemm("attention out", tokens, model.hidden, out)),
-        pointwise=(Pointwise("rotary", rotary, rotary), *apart),
+        # output and gate are read and their product written; backward also a gradient, and two are written
+        pointwise=(Pointwise("rotary", rotary, rotary), Pointwise("gate", 3 * width * gate, 5 * width * gate), *apart),
         saved=(
-            Saved("query, key, value", element * tokens * (query + key + value)),
-            Saved("attention output", element * tokens * out),
+            Saved("query, key, value", width * (query + key + value)),
+            Saved("attention output", width * out),
             *unnormed,
+            *((Saved("gate and gated output", 2 * width * gate),) if attention.gated else ()),
         ),
-        working_bytes=element * tokens * (query + key + value),
-        put_off_bytes=element * tokens * (model.hidden / layout.sp + query + key + value + out + model.hidden),
+        working_bytes=width * (query + key + value + gate),
+        put_off_bytes=width * (model.hidden / layout.sp + query + key + value + gate + out + model.hidden),
     )
 
 

@@ -28,6 +28,8 @@ from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Sc
 STATE_BYTES = 4.0
 STATE_PASSES = 4.0
 """states are written by the kernel that makes them, read and written where they are passed on, read for the output"""
+KERNELS = 5.0
+"""of the forward pass: sums of time steps, chunk states, their passing on, scores, output"""
 BACKWARD_STATES = 2.0
 """states and their gradients"""
 
@@ -83,4 +85,4 @@ def _scan(mamba: Mamba, layout: Layout, element: float) -> Scan:
     forward = element * (2 * inner + 2 * both + inner) + STATE_PASSES * states + 2 * scores
     # states and scores are made again; then gradients of states, inputs, B and C, each from all that went in
     backward = forward + element * (4 * inner + 4 * both) + BACKWARD_STATES * STATE_PASSES * states + 4 * scores
-    return Scan(layout.tokens * forward, layout.tokens * backward)
+    return Scan(layout.tokens * forward, layout.tokens * backward, KERNELS)

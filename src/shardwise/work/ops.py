@@ -60,10 +60,13 @@ class Attend:
 
 @dataclass(frozen=True)
 class Scan:
-    """The chunked scan of a Mamba-2 mixer by what its kernels move: bytes read and written, forward and backward."""
+    """The chunked recurrence of a mixer by what its kernels move: bytes read and written, forward and backward."""
 
     forward_bytes: Value
     backward_bytes: Value
+    kernels: float
+    """of the forward pass, one after the other"""
+    rule: Literal["state space", "delta"] = "state space"
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,7 @@ def _decoder(task: Task) -> None:
         raise ValueError(f"model: {model.name} is no plain decoder; write a GPT, Llama or Mixtral form")
     for layer in model.kinds:
         a = layer.attention
-        if a is None or a.sinks or not a.causal or a.qk_norm == "full":
+        if a is None or a.sinks or a.gated or not a.causal or a.qk_norm == "full":
             raise ValueError(
                 f"model: {model.name} has attention this runtime lacks; write a GPT, Llama or Mixtral form"
             )

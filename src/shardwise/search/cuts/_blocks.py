@@ -42,8 +42,12 @@ def _layer_with(model: Model, block: str) -> Layer:
                if block == "layer" or getattr(kind, parts[block]) is not None]  # fmt: skip
     have = [name for name, field in parts.items() if any(getattr(kind, field) for kind in model.kinds)]
     cure = f"write {' or '.join(have)}" if have else "write a language model such as llama-3-8b, or --chain"
-    if block == "layer" and any(kind.mamba for kind in model.kinds):
-        raise ValueError(f"block: a layer of {model.name} may be a Mamba-2 mixer, which has no cut here; {cure}")
+    if block == "layer" and any(kind.mamba or kind.delta for kind in model.kinds):
+        raise ValueError(
+            f"block: a layer of {model.name} may be another mixer than attention, which has no cut here; {cure}"
+        )
+    if block in ("layer", "attention") and any(kind.attention and kind.attention.gated for kind in model.kinds):
+        raise ValueError(f"block: attention of {model.name} has an output gate, which has no cut here; write moe")
     if not counted:
         raise ValueError(f"block: {model.name} has no {block} block; {cure}")
     return model.kinds[-max(counted)[1]]
