@@ -112,6 +112,14 @@ def test_saved_tensors_by_hand() -> None:
     assert gated["gate and gated output"] == 2 * 2 * SEQ * 512
 
 
+def test_only_gated_attention_has_a_pass_for_its_gate() -> None:
+    """A pass without bytes would still cost a kernel's floor."""
+    plain = work(model_of("llama-3.2-1b")).kinds[0]
+    assert "gate" not in {part.name for part in plain.pointwise}
+    (gate,) = (part for part in work(SMALL).kinds[1].pointwise if part.name == "gate")
+    assert (one(gate.forward_bytes), one(gate.backward_bytes)) == (3 * 2 * SEQ * 512, 5 * 2 * SEQ * 512)
+
+
 def test_tensor_parallelism_splits_all_of_it() -> None:
     whole, half = (work(SMALL, tp=tp).kinds[0] for tp in (1, 2))
     assert whole.scan is not None

@@ -145,10 +145,12 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
         apart = (Pointwise("split", 0.0, 2.0 * element * tokens * (query + key + value)),)
     if stack.copies_heads:
         apart += (_copied_heads(element * tokens, query, key + value, out),)
+    if attention.gated:
+        # output and gate are read and their product written; backward also a gradient, and two are written
+        apart += (Pointwise("gate", 3 * width * gate, 5 * width * gate),)
     return LayerWork(
         gemms=(qkv, Gemm("attention out", tokens, model.hidden, out)),
-        # output and gate are read and their product written; backward also a gradient, and two are written
-        pointwise=(Pointwise("rotary", rotary, rotary), Pointwise("gate", 3 * width * gate, 5 * width * gate), *apart),
+        pointwise=(Pointwise("rotary", rotary, rotary), *apart),
         saved=(
             Saved("query, key, value", width * (query + key + value)),
             Saved("attention output", width * out),
