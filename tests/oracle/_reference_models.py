@@ -374,11 +374,37 @@ def nemotron_h(c: Config) -> nn.Module:
     return decoder(c, blocks, rms(c["hidden_size"]), tied=False)
 
 
+def delta_rule(c: Config) -> nn.ModuleList:
+    h, heads = c["hidden_size"], c["linear_num_value_heads"]
+    keys = c["linear_num_key_heads"] * c["linear_key_head_dim"]
+    values = heads * c["linear_value_head_dim"]
+    mixed = 2 * keys + values
+    conv = nn.Conv1d(mixed, mixed, c["linear_conv_kernel_dim"], groups=mixed, bias=False, device=META)
+    products = (linear(h, mixed + values), linear(h, 2 * heads), linear(values, h))
+    return bag(*products, conv, weight(heads), weight(heads), rms(c["linear_value_head_dim"]))
+
+
+def qwen3_next(c: Config) -> nn.Module:
+    h, d = c["hidden_size"], c["head_dim"]
+    blocks: list[nn.Module] = []
+    for index in range(c["num_hidden_layers"]):
+        mixer = delta_rule(c)
+        if (index + 1) % c["full_attention_interval"] == 0:
+            # the query product makes the gate as well
+            mixer = bag(grouped(c), linear(h, c["num_attention_heads"] * d), rms(d), rms(d))
+        inner = gated(h, c["intermediate_size"])
+        if (index + 1) % c["decoder_sparse_step"] == 0:
+            inner = gated_experts(c["num_experts"], h, c["moe_intermediate_size"])
+            inner.extend([gated(h, c["shared_expert_intermediate_size"]), linear(h, 1)])
+        blocks.append(bag(rms(h), rms(h), mixer, inner))
+    return decoder(c, blocks, rms(h), tied=False)
+
+
 BUILDERS = {
     "llama": llama, "mistral": llama, "mixtral": mixtral, "qwen2": qwen2, "qwen2_moe": qwen2_moe, "qwen3": qwen3,
     "qwen3_moe": qwen3_moe, "deepseek": deepseek, "gemma": gemma, "gemma2": gemma2, "gemma3": gemma3,
     "nemotron": nemotron, "gpt_oss": gpt_oss, "gpt2": gpt2, "gpt_neox": gpt_neox, "opt": opt, "bloom": bloom,
     "mpt": mpt, "grok": grok, "llama4": llama4, "bert": bert,
-    "nemotron_h": nemotron_h,
+    "nemotron_h": nemotron_h, "qwen3_next": qwen3_next,
     "mlp": mlp, "olmo2": olmo2, "falcon": falcon, "dbrx": dbrx,
 }  # fmt: skip
