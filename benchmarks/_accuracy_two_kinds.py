@@ -119,8 +119,8 @@ def _in_stretches(rows: list[Prediction]) -> str:
     return (
         f"Put in the order of a sweep over tp, pp and micro-batch, the {sum(slow)} slow ones of {job}'s {len(slow)} "
         f"runs with tp 2 and 4 lie in {stretches} unbroken stretches, and the micro-batch at which one ends differs "
-        "from stage count to stage count: that looks like hours on a shared fabric, not like layouts. No other cause "
-        "was found."
+        "from stage count to stage count. Slow hours would look so, but the order of the runs is not published, and "
+        "that it is always these degrees speaks for something about them that is not modelled: the cause is not known."
     )
 
 

@@ -154,7 +154,7 @@ def test_a_program_that_runs_otherwise_in_bf16() -> None:
 
 
 def test_bf16_settings_count_in_a_prediction() -> None:
-    """The same run, told by the program's name in either precision: bf16 adds up gradients apart and fuses less."""
+    """The same run, told by the program's name in either precision: bf16 adds up gradients apart."""
     told = {
         "source": "x", "model": "GPT-3-175B", "layers": "96", "hidden": "12288", "gpu": "A100-80GB-SXM", "gpus": "256",
         "gpus_per_node": "8", "seq": "2048", "tp": "8", "pp": "8", "dp": "4", "micro_batch": "1", "global_batch": "512",
