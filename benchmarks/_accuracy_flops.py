@@ -21,7 +21,7 @@ def rates_alone() -> str:
         f"## Rates of FLOP alone\n\n{len(lines)} more runs publish TFLOP/s per GPU and no tokens. What counts as a "
         "FLOP is then part of the figure, so they are in no score, and no constant was fitted on them. The error by "
         "each definition that is open: a source that says *model* may or may not halve the attention square, one that "
-        f"says *hardware* counts recomputation, one that says nothing may mean any.\n\n{table}\n"
+        f"says *hardware* counts recomputation, one that says nothing may mean any.\n\n{table}"
     )
 
 

@@ -51,6 +51,6 @@ def test_the_delta_rule_is_planned_and_not_run(capsys):
 
 def test_no_cut_of_a_mixed_layer(capsys):
     refused(capsys, ["cuts", "nemotron-3-nano", "--on", "8xh100"], "write attention or moe")
-    refused(capsys, ["cuts", "qwen3-next-80b-a3b", "--on", "8xh100"], "another mixer than attention")
+    refused(capsys, ["cuts", "qwen3-next-80b-a3b", "--on", "8xh100"], "which has no cut here; write moe")
     refused(capsys, ["cuts", "qwen3-next-80b-a3b", "--on", "8xh100", "--block", "attention"], "has an output gate")
     assert "latent down" in shown(capsys, ["cuts", "nemotron-3-super", "--on", "8xh100", "--block", "moe"])

@@ -1,4 +1,5 @@
-"""What attention sends over context- and tensor-parallel ranks besides the inputs and outputs of its products."""
+"""What attention, or another mixer, sends over context- and tensor-parallel ranks besides its products' inputs and
+outputs."""
 
 from typing import Literal
 
@@ -7,7 +8,7 @@ import numpy as np
 from shardwise.spec.model import Attention
 from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Collective, LayerWork, Saved
+from shardwise.work.ops import Collective, LayerWork, Saved, Value
 
 PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
 GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduce_scatter"]], ...] = (
@@ -62,4 +63,15 @@ def gathered_queries(attention: Attention, layout: Layout, element: float) -> La
             for phase, op in GATHER
             for heads in (attention.heads, attention.kv_heads)
         )
+    )
+
+
+def heads_for_sequence(layout: Layout, element: float, widths: tuple[Value, ...]) -> tuple[Collective, ...]:
+    """A recurrence over context-parallel ranks: each exchanges its part of the sequence for some heads of all of it,
+    and back (Megatron-Core, MambaContextParallel). `widths`: of what goes there and of what comes back."""
+    on = (layout.cp > 1).astype(np.float64)
+    return tuple(
+        Collective("heads for sequence", "all_to_all", "cp", element * layout.tokens * width, on, phase)
+        for phase in PHASES
+        for width in widths
     )

@@ -18,13 +18,11 @@ values and the states again, then gradients of all of it.
 Tensor parallelism cuts by heads; context parallelism exchanges the sequence for heads as it does for Mamba-2.
 """
 
-import numpy as np
-
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Delta, Model
-from shardwise.work.across import PHASES
+from shardwise.work.across import heads_for_sequence
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Scan, element_bytes
+from shardwise.work.ops import Gemm, LayerWork, Pointwise, Saved, Scan, element_bytes
 
 CHUNK = 64.0
 KERNELS = 6.0
@@ -42,7 +40,6 @@ def delta_work(model: Model, delta: Delta, layout: Layout, precision: Precision)
     repeated = delta.value_heads * delta.key_dim / tp
     width = element * tokens
     triangle = width * delta.value_heads / tp * CHUNK
-    exchanged = (layout.cp > 1).astype(np.float64)
     return LayerWork(
         gemms=(
             Gemm("delta in", tokens, projected, model.hidden),
@@ -65,11 +62,7 @@ def delta_work(model: Model, delta: Delta, layout: Layout, precision: Precision)
             Saved("delta mixed", width * inner),
             Saved("delta output", precision.act_bytes * tokens * inner),
         ),
-        collectives=tuple(
-            Collective("heads for sequence", "all_to_all", "cp", width * through, exchanged, phase)
-            for phase in PHASES
-            for through in (projected, inner)
-        ),
+        collectives=heads_for_sequence(layout, element, (projected, inner)),
         extra_ops=RULE_OPS + PREPARING_OPS,
         # rewritten keys and values, states and all their gradients, the gradient of what was projected
         working_bytes=width * (projected + 4 * repeated + 4 * inner + 2 * repeated * delta.value_dim / CHUNK),

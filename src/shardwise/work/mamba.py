@@ -17,13 +17,11 @@ Tensor parallelism cuts by heads and groups; context parallelism exchanges the s
 and back after the scan (Megatron-Core, MambaContextParallel).
 """
 
-import numpy as np
-
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Mamba, Model
-from shardwise.work.across import PHASES
+from shardwise.work.across import heads_for_sequence
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Scan, element_bytes
+from shardwise.work.ops import Gemm, LayerWork, Pointwise, Saved, Scan, element_bytes
 
 STATE_BYTES = 4.0
 STATE_PASSES = 4.0
@@ -40,7 +38,6 @@ def mamba_work(model: Model, mamba: Mamba, layout: Layout, precision: Precision)
     convolved = element * tokens * mixed
     gated = element * tokens * inner
     states = STATE_BYTES * tokens * inner * mamba.state / mamba.chunk
-    exchanged = (layout.cp > 1).astype(np.float64)
     return LayerWork(
         gemms=(
             Gemm("mamba in", tokens, projected, model.hidden),
@@ -58,11 +55,7 @@ def mamba_work(model: Model, mamba: Mamba, layout: Layout, precision: Precision)
             Saved("mamba scanned", gated),
             Saved("mamba output", precision.act_bytes * tokens * inner),
         ),
-        collectives=tuple(
-            Collective("heads for sequence", "all_to_all", "cp", element * tokens * width, exchanged, phase)
-            for phase in PHASES
-            for width in (projected, inner)
-        ),
+        collectives=heads_for_sequence(layout, element, (projected, inner)),
         # the gradient of all that was projected, the convolved input made again, states and their gradients
         working_bytes=element * tokens * projected + convolved + 2 * states,
         put_off_bytes=element * tokens * (model.hidden / layout.sp + projected + inner + model.hidden),

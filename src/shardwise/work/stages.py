@@ -161,10 +161,8 @@ def _mean_layer_parameters(model: Model) -> float:
         attention = kind.attention
         if attention is not None:
             total += count * 4.0 * attention.heads * attention.head_dim * model.hidden
-        if kind.mamba is not None:
-            total += count * (kind.mamba.projected + kind.mamba.inner) * model.hidden
-        if kind.delta is not None:
-            total += count * (kind.delta.projected + kind.delta.inner) * model.hidden
+        if (mixer := kind.mamba or kind.delta) is not None:
+            total += count * (mixer.projected + mixer.inner) * model.hidden
         if kind.feed_forward is not None:
             total += count * 3.0 * kind.feed_forward.width * model.hidden
         if kind.experts is not None:
