@@ -104,12 +104,28 @@ _BLACKWELL = (
     "(0.71 is the best reported for FlashAttention-4); shape constants of H200",
     _pair(_law(0.52, 650.0, 60.0, 14e3), _law(0.40, 1000.0, 60.0, 12e3)),
 )
+# Kernels that gather each query's keys: benchmarks/sparse.py fits them on published timings. What a narrow head adds
+# (dim0) follows from one timing of the indexer's gradients. Hopper: the backward's heads0 from two shapes, its keys0 as
+# Blackwell's; the forward is the 640 TFLOP/s that FlashMLA reports for H800, taken as 128 heads and 2,048 keys.
+_SPARSE_BACKWARD = AttentionLaw(e_max=0.632, seq0=162.0, dim0=212.0, work0=27.0)
+_SPARSE_BLACKWELL = (
+    "NVIDIA/cudnn-frontend, benchmark/dsa: docs/benchmarks/sparse-attention.csv",
+    _pair(AttentionLaw(e_max=1.115, seq0=217.0, dim0=0.0, work0=84.0), _SPARSE_BACKWARD),
+)
+_SPARSE_HOPPER = (
+    "backward: NVIDIA/cudnn-frontend, benchmark/dsa, H200; forward: README of deepseek-ai/FlashMLA, shape assumed",
+    _pair(
+        AttentionLaw(e_max=1.185, seq0=217.0, dim0=0.0, work0=84.0),
+        AttentionLaw(e_max=0.641, seq0=162.0, dim0=212.0, work0=7.0),
+    ),
+)
+_SPARSE_AMPERE = ("assumed: no such kernel is published for Ampere; shares of Hopper", _SPARSE_HOPPER[1])
 ATTENTION = {
-    "a100-80": {"flash": _AMPERE, "flash2": _AMPERE},
-    "h100": _HOPPER,
-    "h200": _HOPPER,
-    "b200": {"flash": _BLACKWELL},
-    "gb200": {"flash": _BLACKWELL},
+    "a100-80": {"flash": _AMPERE, "flash2": _AMPERE, "sparse": _SPARSE_AMPERE},
+    "h100": {**_HOPPER, "sparse": _SPARSE_HOPPER},
+    "h200": {**_HOPPER, "sparse": _SPARSE_HOPPER},
+    "b200": {"flash": _BLACKWELL, "sparse": _SPARSE_BLACKWELL},
+    "gb200": {"flash": _BLACKWELL, "sparse": _SPARSE_BLACKWELL},
 }
 
 # Slopes between 67M and 268M elements, one H200: copy 4.24, rmsnorm 3.64, gelu 3.17, AdamW 3.54 of 4.8 TB/s.

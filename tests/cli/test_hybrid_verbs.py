@@ -49,8 +49,25 @@ def test_the_delta_rule_is_planned_and_not_run(capsys):
     refused(capsys, ["run", "qwen3-next-80b-a3b", "--on", "2xh100"], "has attention this runtime lacks")
 
 
+def test_compressed_attention_is_planned_and_not_run(capsys):
+    text = " ".join(shown(capsys, ["models", "deepseek-v4-flash"]).split())
+    assert "20 x 64 heads of 512, 1 kv, window 128, and one key of 128 pooled; 256 experts" in text
+    assert "and one key of 4 pooled, the first 512 by 64 index heads of 128" in text
+    assert "hidden 4,096 in 4 streams" in text
+    assert " 0 x" not in text
+    job = ["deepseek-v4-flash", "--on", "gb300-nvl72:128", "--global-batch", "2048", "--seq", "4096"]
+    found = json.loads(shown(capsys, ["plan", *job, "--json"]))
+    assert found["plans"]
+    assert all(8 % plan["policy"]["tp"] == 0 for plan in found["plans"])
+    text = " ".join(shown(capsys, ["estimate", *job, "--ep", "64", "--zero", "1", "--recompute", "full"]).split())
+    assert "compressed attention: kernels that gather keys" in text
+    pytest.importorskip("torch")
+    refused(capsys, ["run", "deepseek-v4-flash", "--on", "2xh100"], "write a GPT, Llama or Mixtral form")
+
+
 def test_no_cut_of_a_mixed_layer(capsys):
     refused(capsys, ["cuts", "nemotron-3-nano", "--on", "8xh100"], "write attention or moe")
     refused(capsys, ["cuts", "qwen3-next-80b-a3b", "--on", "8xh100"], "which has no cut here; write moe")
     refused(capsys, ["cuts", "qwen3-next-80b-a3b", "--on", "8xh100", "--block", "attention"], "has an output gate")
+    refused(capsys, ["cuts", "deepseek-v4-flash", "--on", "8xh100"], "pooled keys, which has no cut here; write moe")
     assert "latent down" in shown(capsys, ["cuts", "nemotron-3-super", "--on", "8xh100", "--block", "moe"])

@@ -400,11 +400,44 @@ def qwen3_next(c: Config) -> nn.Module:
     return decoder(c, blocks, rms(h), tied=False)
 
 
+def pooling(c: Config, ratio: int, width: int) -> nn.ModuleList:
+    wide = width * (2 if ratio == 4 else 1)
+    return bag(linear(c["hidden_size"], wide), linear(c["hidden_size"], wide), weight(ratio, wide), rms(width))
+
+
+def compressed(c: Config, ratio: int) -> nn.ModuleList:
+    h, low, d = c["hidden_size"], c["q_lora_rank"], c["head_dim"]
+    inner, ranks, groups = c["num_attention_heads"] * d, c["o_groups"] * c["o_lora_rank"], c["o_groups"]
+    found = bag(linear(h, low), rms(low), linear(low, inner), linear(h, d), rms(d), weight(c["num_attention_heads"]))
+    found.extend([weight(groups, c["o_lora_rank"], inner // groups), linear(ranks, h)])
+    if ratio:
+        found.append(pooling(c, ratio, d))
+    if ratio == 4:
+        index = c["index_n_heads"] * c["index_head_dim"]
+        found.extend([pooling(c, ratio, c["index_head_dim"]), linear(low, index), linear(h, c["index_n_heads"])])
+    return found
+
+
+def deepseek_v4(c: Config) -> nn.Module:
+    h, n, width = c["hidden_size"], c["hc_mult"], c["moe_intermediate_size"]
+    blocks: list[nn.Module] = []
+    for index, ratio in enumerate(c["compress_ratios"][: c["num_hidden_layers"]]):
+        mixers = [bag(weight(n * (2 + n), n * h), weight(n * (2 + n)), weight(3)) for _ in range(2)]
+        routed = gated_experts(c["n_routed_experts"], h, width)
+        routed.append(gated(h, width * c["n_shared_experts"]))
+        if index >= c["num_hash_layers"]:
+            routed.append(weight(c["n_routed_experts"]))
+        blocks.append(bag(rms(h), rms(h), *mixers, compressed(c, ratio), routed))
+    joined = bag(rms(h), weight(n, n * h), weight(n), weight(1))
+    return decoder(c, blocks, joined, tied=False)
+
+
 BUILDERS = {
     "llama": llama, "mistral": llama, "mixtral": mixtral, "qwen2": qwen2, "qwen2_moe": qwen2_moe, "qwen3": qwen3,
     "qwen3_moe": qwen3_moe, "deepseek": deepseek, "gemma": gemma, "gemma2": gemma2, "gemma3": gemma3,
     "nemotron": nemotron, "gpt_oss": gpt_oss, "gpt2": gpt2, "gpt_neox": gpt_neox, "opt": opt, "bloom": bloom,
     "mpt": mpt, "grok": grok, "llama4": llama4, "bert": bert,
     "nemotron_h": nemotron_h, "qwen3_next": qwen3_next,
+    "deepseek_v4": deepseek_v4,
     "mlp": mlp, "olmo2": olmo2, "falcon": falcon, "dbrx": dbrx,
 }  # fmt: skip

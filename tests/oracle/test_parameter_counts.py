@@ -25,7 +25,7 @@ RESIZED = {
 }  # fmt: skip
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
-GROUPS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads")
+GROUPS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads", "o_groups")
 CHOSEN = ("num_experts_per_tok", "moe_top_k")
 
 

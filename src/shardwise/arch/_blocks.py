@@ -3,14 +3,18 @@
 from collections.abc import Iterator
 
 from shardwise.arch._tensor import Maker, Tensor
-from shardwise.spec.model import Attention, Delta, Experts, FeedForward, Layer, Mamba
+from shardwise.spec.model import Attention, Compressed, Delta, Experts, FeedForward, Layer, Mamba
 
 
-def layer_block(make: Maker, layer: Layer, hidden: int) -> Iterator[Tensor]:
+def layer_block(make: Maker, layer: Layer, hidden: int, streams: int) -> Iterator[Tensor]:
     for index in range(layer.norms):
         yield from make.norm(f"norm.{index}", hidden)
+    if streams > 1:
+        for index in range(layer.blocks):
+            # weights of the mix that is read, of the places written to, and of each stream in each
+            yield from stream_mixer(make, f"streams.{index}", streams * hidden, streams * (2 + streams), 3)
     if layer.attention is not None:
-        heads = _latent if layer.attention.latent else _grouped
+        heads = _latent if layer.attention.latent else _compressed if layer.attention.compressed else _grouped
         yield from heads(make, layer.attention, hidden)
     if layer.mamba is not None:
         yield from _mamba(make, layer.mamba, hidden)
@@ -52,6 +56,43 @@ def _latent(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
     yield from make.norm("kv_a_norm", a.kv_lora)
     yield from make.matrix("kv_b", a.heads * (unrotated + a.value_dim), a.kv_lora, "column", pieces=a.heads)
     yield from make.matrix("o", hidden, a.heads * a.value_dim, "row", bias=a.bias_out, pieces=a.heads)
+
+
+def stream_mixer(make: Maker, role: str, width: int, weights: int, scales: int) -> Iterator[Tensor]:
+    """What makes `weights` numbers of a token from all its streams, each with an offset, and a scale for each kind."""
+    yield make.plain(role, (weights, width), "none", kind="fn", product=True)
+    yield make.plain(role, (weights,), "none", kind="base")
+    yield make.plain(role, (scales,), "none", kind="scale")
+
+
+def _compressed(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
+    """Every rank computes the narrow query, keys and what is pooled from them."""
+    c = a.compressed
+    assert c is not None
+    inner = a.heads * a.head_dim
+    yield from make.matrix("q_a", a.q_lora, hidden, "none")
+    yield from make.norm("q_a_norm", a.q_lora)
+    yield from make.matrix("q_b", inner, a.q_lora, "column", pieces=a.heads)
+    yield from make.matrix("kv", a.head_dim, hidden, "none")
+    yield from make.norm("kv_norm", a.head_dim)
+    yield from make.matrix("o_a", c.out_groups * c.out_rank, inner // c.out_groups, "column", pieces=c.out_groups)
+    yield from make.matrix("o_b", hidden, c.out_groups * c.out_rank, "row", pieces=c.out_groups)
+    if a.sinks:
+        yield make.plain("sinks", (a.heads,), "column", pieces=a.heads)
+    if c.ratio:
+        yield from _pooling(make, "pooling", c, a.head_dim, hidden)
+    if c.top_k:
+        yield from _pooling(make, "indexer", c, c.index_dim, hidden)
+        yield from make.matrix("indexer.q_b", c.index_heads * c.index_dim, a.q_lora, "none")
+        yield from make.matrix("indexer.weights", c.index_heads, hidden, "none")
+
+
+def _pooling(make: Maker, role: str, c: Compressed, width: int, hidden: int) -> Iterator[Tensor]:
+    wide = c.pooled_width(width)
+    yield from make.matrix(f"{role}.kv", wide, hidden, "none")
+    yield from make.matrix(f"{role}.gate", wide, hidden, "none")
+    yield make.plain(role, (c.ratio, wide), "none", kind="position_bias")
+    yield from make.norm(f"{role}.norm", width)
 
 
 def _mamba(make: Maker, m: Mamba, hidden: int) -> Iterator[Tensor]:

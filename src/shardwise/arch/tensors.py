@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
-from shardwise.arch._blocks import layer_block
+from shardwise.arch._blocks import layer_block, stream_mixer
 from shardwise.arch._family import families
 from shardwise.arch._names import LLAMA
 from shardwise.arch._tensor import Maker, Tensor
@@ -32,7 +32,7 @@ _CACHED = 512
 @lru_cache(_CACHED)
 def layer_tensors(model: Model, kind: int) -> tuple[Tensor, ...]:
     """The tensors of one layer of this kind; `{i}` in a name stands for the layer, `{e}` for the expert."""
-    return tuple(layer_block(_maker(model, "layer"), model.kinds[kind], model.hidden))
+    return tuple(layer_block(_maker(model, "layer"), model.kinds[kind], model.hidden, model.streams))
 
 
 @lru_cache(_CACHED)
@@ -60,7 +60,12 @@ def mtp_tensors(model: Model) -> tuple[Tensor, ...]:
             *make.norm("mtp.embedding_norm", hidden),
             *make.norm("mtp.hidden_norm", hidden),
             *make.matrix("mtp.projection", hidden, 2 * hidden, "column"),
-            *(tensor for kind in model.mtp_kinds for tensor in layer_block(make, model.kinds[kind], hidden)),
+            *(
+                tensor
+                for kind in model.mtp_kinds
+                for tensor in layer_block(make, model.kinds[kind], hidden, model.streams)
+            ),
+            *_joined_streams(model, make, "mtp.streams"),
             *make.norm("mtp.final_norm", hidden),
         ]
         index = str(model.layers + extra)
@@ -123,6 +128,7 @@ def _embedding(model: Model, make: Maker) -> Iterator[Tensor]:
 
 def _head(model: Model, make: Maker) -> Iterator[Tensor]:
     hidden, width = model.hidden, _embedding_width(model)
+    yield from _joined_streams(model, make, "head.streams")
     if model.final_norm:
         yield from make.norm("final_norm", hidden)
     if width != hidden:
@@ -138,6 +144,12 @@ def _head(model: Model, make: Maker) -> Iterator[Tensor]:
         yield make.plain("head", (model.vocab, width), "vocab", product=True)
     if model.head_bias:
         yield make.plain("head", (model.vocab,), "vocab", kind="bias")
+
+
+def _joined_streams(model: Model, make: Maker, role: str) -> Iterator[Tensor]:
+    """Before the last norm the streams become one."""
+    if model.streams > 1:
+        yield from stream_mixer(make, role, model.streams * model.hidden, model.streams, 1)
 
 
 def _maker(model: Model, part: str) -> Maker:

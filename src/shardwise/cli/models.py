@@ -67,13 +67,14 @@ def _facts(model: Model) -> list[tuple[str, Cell]]:
         ("published", published),
         ("active per token", f"{active_parameters(model):,} ({matmul_parameters(model):,} in matrix products)"),
         ("layers", model.layers),
-        *((f"  {model.pattern.count(index)} x", _layer_text(kind)) for index, kind in enumerate(model.kinds)),
-        ("hidden", model.hidden),
+        *((f"  {model.pattern.count(index)} x", _layer_text(kind))
+          for index, kind in enumerate(model.kinds) if index in model.pattern),
+        ("hidden", f"{model.hidden:,} in {model.streams} streams" if model.streams > 1 else model.hidden),
         ("vocabulary", f"{model.vocab:,}{', tied' if model.tied else ''}"),
         ("positions", f"{model.positions:,} learned" if model.positions else "rotary" if model.rotary else "none"),
         ("weights", f"{4 * parameters(model):,} bytes in fp32, {2 * parameters(model):,} in bf16"),
         ("source", model.source or None),
-    ]
+    ]  # fmt: skip
 
 
 def _layer_text(layer: Layer) -> str:
@@ -82,7 +83,8 @@ def _layer_text(layer: Layer) -> str:
         text = f"{attention.heads} heads of {attention.head_dim}, {attention.kv_heads} kv"
         parts.append(text + (f", latent {attention.kv_lora}" if attention.latent else "")
                      + (f", window {attention.window:,}" if attention.window else "")
-                     + (", gated" if attention.gated else ""))  # fmt: skip
+                     + (", gated" if attention.gated else "")
+                     + _compressed_text(attention))  # fmt: skip
     if (mamba := layer.mamba) is not None:
         parts.append(f"Mamba-2: {mamba.heads} heads of {mamba.head_dim}, state {mamba.state}, {mamba.groups} groups")
     if (delta := layer.delta) is not None:
@@ -97,6 +99,14 @@ def _layer_text(layer: Layer) -> str:
     return "; ".join(parts)
 
 
+def _compressed_text(attention: Attention) -> str:
+    parts = attention.compressed
+    if parts is None or not parts.ratio:
+        return ""
+    chosen = f", the first {parts.top_k} by {parts.index_heads} index heads of {parts.index_dim}" if parts.top_k else ""
+    return f", and one key of {parts.ratio} pooled{chosen}"
+
+
 def _data(model: Model) -> dict[str, Any]:
     attention = _attention(model)
     return {
@@ -105,5 +115,6 @@ def _data(model: Model) -> dict[str, Any]:
         "published_parameters": model.published_params or None, "layers": model.layers, "hidden": model.hidden,
         "heads": attention.heads if attention else None, "kv_heads": attention.kv_heads if attention else None,
         "vocab": model.vocab, "tied": model.tied, "source": model.source,
-        "kinds": [{"count": model.pattern.count(i), "layer": _layer_text(kind)} for i, kind in enumerate(model.kinds)],
+        "kinds": [{"count": model.pattern.count(i), "layer": _layer_text(kind)} for i, kind in enumerate(model.kinds)
+                  if i in model.pattern],
     }  # fmt: skip

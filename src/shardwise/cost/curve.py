@@ -64,7 +64,7 @@ class AttentionLaw(Struct, frozen=True, kw_only=True):
     seq0: float
     dim0: float
     work0: float
-    """rows of queries (batch x heads x sequence) at which half the GPU is filled"""
+    """rows of queries (batch x heads x sequence) at which half the GPU is filled; of the sparse kernel: heads"""
 
 
 class Curve(Struct, frozen=True, kw_only=True):

@@ -96,6 +96,16 @@ def attention_seconds(
     return flops * fill / (curve.attention_peak * law.e_max) + curve.kernel_floor_s
 
 
+def sparse_attention_seconds(
+    curve: Curve, flops: Numbers, keys: Numbers, head_dim: Numbers, heads: Numbers, *, backward: bool = False
+) -> Numbers:
+    """Attention of queries that each gather `keys` of their own: the heads of one query are the rows of a tile, and
+    gradients of gathered keys are added up one by one."""
+    law = curve.attention_law("sparse", backward)
+    fill = (1.0 + law.seq0 / keys) * (1.0 + law.dim0 / head_dim) * (1.0 + law.work0 / heads)
+    return flops * fill / (curve.attention_peak * law.e_max) + curve.kernel_floor_s
+
+
 def plain_attention_seconds(
     curve: Curve,
     seq: Numbers,

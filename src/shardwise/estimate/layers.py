@@ -13,6 +13,7 @@ from shardwise.cost.gpu import (
     memory_seconds,
     plain_attention_seconds,
     rounding_seconds,
+    sparse_attention_seconds,
 )
 from shardwise.cost.network import Law, Network
 from shardwise.estimate.dispatch import between_nodes, expert_operations, once_share
@@ -20,7 +21,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
 from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout, Numbers
-from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Scan, Value
+from shardwise.work.ops import Attend, Collective, Gemm, Index, LayerWork, Scan, Value
 from shardwise.work.runs import Runs
 
 AXES = ("tp", "cp", "ep")
@@ -134,6 +135,9 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     if work.attention is not None:
         attention, attention_backward = _attention(work.attention, layout, machine)
         forward, backward = forward + attention, backward + attention_backward
+    if work.index is not None:
+        ranked, ranked_backward = _index(work.index, machine)
+        forward, backward = forward + ranked, backward + ranked_backward
     if work.scan is not None:
         scanned, scanned_backward = _scan(work.scan, machine)
         forward, backward = forward + scanned, backward + scanned_backward
@@ -210,6 +214,8 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
     zero = np.zeros_like(layout.tp)
     forward, backward = zero, zero
     groups = attend.sequences * attend.heads
+    if attend.gathered:
+        return _gathered(attend, machine)
     if not plain.all():
         flops = attend.forward_flops()
         shape = (attend.block, attend.head_dim, groups)
@@ -228,6 +234,28 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
         forward = np.where(plain, slow[0] / efficiency, forward)
         backward = np.where(plain, slow[1] / efficiency, backward)
     return forward, backward
+
+
+def _gathered(attend: Attend, machine: Machine) -> tuple[Numbers, Numbers]:
+    curve, flops = machine.curve, attend.forward_flops()
+    shape = (attend.keys, attend.head_dim, attend.heads)
+    forward = sparse_attention_seconds(curve, flops, *shape)
+    backward = sparse_attention_seconds(curve, 2.5 * flops, *shape, backward=True)
+    return np.asarray(forward), np.asarray(backward)
+
+
+def _index(index: Index, machine: Machine) -> tuple[Numbers, Numbers]:
+    """Scores as fast as attention, which has products of the same form; the heads' scores as half of their attention,
+    which also weighs values."""
+    curve, stack = machine.curve, machine.stack
+    scores = attention_seconds(
+        curve, index.score_flops, index.keys, index.head_dim, index.groups, kernel=stack.attention_kernel
+    )
+    taught, _ = _gathered(index.taught, machine)
+    backward = sparse_attention_seconds(
+        curve, index.gradient_flops, index.picked, index.head_dim, index.heads, backward=True
+    )
+    return np.asarray(scores / stack.attention_efficiency + taught / 2.0), np.asarray(backward)
 
 
 def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:

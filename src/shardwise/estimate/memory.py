@@ -155,7 +155,7 @@ def _fullest(work: Work, saved: Grid, put_off: Grid, held: Grid, rest: Grid) -> 
     """Of the moments a schedule that splits the backward may be fullest at; `held` for the others."""
     layout, index = work.layout, work.stages.index
     pp, vpp, micro = (a[:, None] for a in (layout.pp, layout.vpp, layout.micro_batches))
-    tensor = (element_bytes(work.job.precision) * layout.tokens * work.model.hidden)[:, None]
+    tensor = (element_bytes(work.job.precision) * layout.tokens * work.model.streams * work.model.hidden)[:, None]
     for code, schedule in used(layout.policies.schedule):
         if schedule.corners is not None:
             (whole, late), *after = schedule.corners(index, pp, vpp, micro)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from shardwise.arch.tensors import active_parameters, matmul_parameters
 from shardwise.spec.model import Attention, Model
+from shardwise.work.compressed import index_flops_per_token, met_keys
 from shardwise.work.delta import delta_flops_per_token
 from shardwise.work.mamba import scan_flops_per_token
 
@@ -37,7 +38,12 @@ def attention_flops_per_token(model: Model, seq: int, *, causal_half: bool) -> f
     total = 0.0
     for kind, layer in enumerate(model.kinds):
         attention = layer.attention
-        if attention is not None:
+        if attention is not None and attention.compressed is not None:
+            # no convention counts keys that a query never meets
+            parts = attention.compressed
+            products = 4 * met_keys(attention, parts, seq) * attention.heads * attention.head_dim
+            total += model.pattern.count(kind) * (products + index_flops_per_token(parts, seq))
+        elif attention is not None:
             width = attention.heads * (attention.head_dim + attention.value_dim)
             keys = attended_keys(attention, seq, causal_half=causal_half)
             total += model.pattern.count(kind) * 2 * keys * width

@@ -144,6 +144,8 @@ def _assumptions(
             f"gated delta rule: {stack.delta_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, "
             "kernels of flash-linear-attention timed on an H200"
         )
+    if any(kind.attention and kind.attention.compressed for kind in model.kinds):
+        lines.append("compressed attention: kernels that gather keys, at rates published for Blackwell and Hopper")
     if any(kind.experts for kind in model.kinds):
         balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
         dealt = ", a token's experts one after the other" if stack.routing == "in_order" else ""
@@ -157,4 +159,4 @@ def _assumptions(
 
 
 def _latent(model: Model) -> bool:
-    return any(kind.attention is not None and kind.attention.latent for kind in model.kinds)
+    return any(kind.attention and (kind.attention.latent or kind.attention.compressed) for kind in model.kinds)

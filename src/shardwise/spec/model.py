@@ -1,7 +1,8 @@
 """A model: the shapes of its weights and nothing about dtype, batch or devices.
 
-Layers come in kinds (dense or expert, full or windowed attention, Mamba-2, gated delta rule); `pattern` says which kind
-each layer is. A model has few kinds and many layers, so everything downstream computes per kind and counts.
+Layers come in kinds (dense or expert; full, windowed or compressed attention, Mamba-2, gated delta rule); `pattern`
+says which kind each layer is. A model has few kinds and many layers, so everything downstream computes per kind and
+counts.
 """
 
 from typing import Literal
@@ -9,8 +10,37 @@ from typing import Literal
 from msgspec import Struct
 
 
+class Compressed(Struct, frozen=True, kw_only=True):
+    """What attention of DeepSeek-V4 has besides (arXiv:2606.19348, section 2.3). One vector of a token is key and value
+    to all heads. A query meets those of its window, and vectors pooled from `ratio` tokens each: every one, or the
+    `top_k` that an indexer with heads of its own ranks first. The output product has two steps, the first by groups of
+    heads."""
+
+    ratio: int
+    """tokens a pooled vector stands for; 0: the window alone"""
+    out_groups: int
+    out_rank: int
+    """channels the first step leaves of a group"""
+    overlapping: bool = False
+    """a pooled vector also sees the `ratio` tokens before its own, through channels of their own"""
+    index_heads: int = 0
+    index_dim: int = 0
+    top_k: int = 0
+    """pooled vectors a query meets at most; 0: all"""
+
+    def __post_init__(self) -> None:
+        if self.ratio < 0 or min(self.out_groups, self.out_rank) < 1:
+            raise ValueError(f"compressed: ratio must not be negative, groups and rank be positive, not {self}")
+        if (self.top_k > 0) != (min(self.index_heads, self.index_dim) > 0) or (self.top_k and not self.ratio):
+            raise ValueError(f"compressed: top_k, index_heads, index_dim and ratio come together, not {self}")
+
+    def pooled_width(self, width: int) -> int:
+        """channels a token's value, and as many its weight, has before `width` of them are pooled"""
+        return (2 if self.overlapping else 1) * width
+
+
 class Attention(Struct, frozen=True, kw_only=True):
-    """Multi-head, grouped-query (kv_heads < heads) or latent (MLA: kv_lora > 0) attention."""
+    """Multi-head, grouped-query (kv_heads < heads), latent (MLA: kv_lora > 0) or compressed attention."""
 
     heads: int
     kv_heads: int
@@ -33,6 +63,7 @@ class Attention(Struct, frozen=True, kw_only=True):
     """one learned attention sink per head (gpt-oss)"""
     gated: bool = False
     """the query product also makes a gate that the output is multiplied with before the output product (Qwen3-Next)"""
+    compressed: Compressed | None = None
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.kv_heads < 1 or self.head_dim < 1:
@@ -41,6 +72,10 @@ class Attention(Struct, frozen=True, kw_only=True):
             )
         if self.heads % self.kv_heads:
             raise ValueError(f"attention: heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+        if self.compressed is not None and self.heads % self.compressed.out_groups:
+            raise ValueError(
+                f"attention: heads {self.heads} must be a multiple of the output's {self.compressed.out_groups} groups"
+            )
 
     @property
     def value_dim(self) -> int:
@@ -205,6 +240,8 @@ class Model(Struct, frozen=True, kw_only=True):
     head_bias: bool = False
     embedding_width: int = 0
     """width of the embedding when it is not hidden (0: hidden)"""
+    streams: int = 1
+    """residual streams: a block reads a mix of them and adds to all (hyper-connections, arXiv:2512.24880)"""
     mtp_layers: int = 0
     """extra layers that predict further tokens (DeepSeek-V3), each with its own 2h x h projection"""
     mtp_pattern: tuple[int, ...] = ()
@@ -222,6 +259,8 @@ class Model(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.hidden < 1 or self.vocab < 1:
             raise ValueError(f"model {self.name}: hidden {self.hidden} and vocab {self.vocab} must be positive")
+        if not 1 <= self.streams <= 64:
+            raise ValueError(f"model {self.name}: {self.streams} residual streams; write 1 to 64")
         if self.inputs == "tokens" and not self.pattern:
             raise ValueError(f"model {self.name}: has no layers")
         if any(not 0 <= kind < len(self.kinds) for kind in self.pattern + self.mtp_pattern):

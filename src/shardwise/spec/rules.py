@@ -58,6 +58,8 @@ def _tp_heads(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
         if kind.attention is not None:
             heads, kv = kind.attention.heads, kind.attention.kv_heads
             ok &= (heads % p.tp == 0) & ((kv % p.tp == 0) | (p.tp % kv == 0))
+            if kind.attention.compressed is not None:
+                ok &= kind.attention.compressed.out_groups % p.tp == 0
     return ok
 
 
@@ -136,6 +138,8 @@ def _repeat(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
 
 def _explain_heads(model: Model, _: Cluster, __: Job, p: Policy) -> str:
     attention = next(kind.attention for kind in model.kinds if kind.attention)
+    if (parts := attention.compressed) is not None:
+        return f"tp {p.tp} must divide {attention.heads} heads and the {parts.out_groups} groups of their output"
     return f"tp {p.tp} must divide {attention.heads} heads, and tp and {attention.kv_heads} key/value heads one another"
 
 

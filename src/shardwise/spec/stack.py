@@ -252,6 +252,10 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         stack = self
         if compute == "bf16" and self.in_bf16:
             stack = msgspec.structs.replace(stack, **_stated(self.in_bf16))
+        if model.streams > 1:
+            # DeepSeek-V4's recipes leave the exchange exposed (Megatron-Bridge, perf_recipes/deepseek/*/deepseek_v4.py)
+            unhidden = {"overlap_ep": stack.hybrid_overlap_ep, "overlap_ep_between_nodes": -1.0}
+            stack = msgspec.structs.replace(stack, **unhidden)
         return stack if not model.hybrid else stack._hybrid()
 
     def _hybrid(self) -> "Stack":

@@ -63,12 +63,16 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
     gemms = [Gemm("head", tokens, columns, width, low_precision=False)]
     if width != model.hidden:
         gemms.append(Gemm("model to embedding width", tokens / layout.sp, width, model.hidden, low_precision=False))
+    if model.streams > 1:
+        n, width_in = float(model.streams), float(model.streams * model.hidden)
+        gemms.append(Gemm("stream weights", tokens / layout.sp, n, width_in, low_precision=False))
     if model.head_transform:
         gemms.append(Gemm("head transform", tokens / layout.sp, model.hidden, model.hidden, low_precision=False))
     return LayerWork(
         gemms=tuple(gemms),
         pointwise=(
             Pointwise("final norm", 2 * shard * stream, 4 * shard * stream),
+            *_joined_streams(model, shard * stream),
             Pointwise("loss", 2.0 * logits * stack.loss_passes / 2, 2.0 * logits * stack.loss_passes / 2),
         ),
         saved=(
@@ -83,6 +87,12 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
             Collective("head all-gather", "all_gather", "tp", full, sharded, "backward"),
         ),
     )
+
+
+def _joined_streams(model: Model, width: Value) -> tuple[Pointwise, ...]:
+    """All streams are read for their sum; backward once more, two gradients are written and added."""
+    n = model.streams
+    return (Pointwise("streams joined", (n + 1) * width, (5 * n + 1) * width),) if n > 1 else ()
 
 
 def _loss_bytes(stack: Stack, precision: Precision, logits: Value, tokens: Value) -> Value:

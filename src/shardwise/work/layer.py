@@ -14,18 +14,25 @@ from shardwise.spec.model import Attention, FeedForward, Layer, Model
 from shardwise.spec.stack import Stack
 from shardwise.work.across import attention_across, gathered_queries
 from shardwise.work.apart import activation_passes, apart_passes
+from shardwise.work.compressed import compressed_parts
 from shardwise.work.delta import delta_work
 from shardwise.work.experts import experts_work
 from shardwise.work.layout import Layout
 from shardwise.work.mamba import mamba_work
 from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
+from shardwise.work.streams import streams_work
 
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
     parts = [_norms_and_residuals(model, layer, layout, precision, stack)]
     element = element_bytes(precision)
-    if layer.attention is not None:
-        attention = layer.attention
+    if model.streams > 1:
+        parts.append(streams_work(model, layer, layout, precision))
+    attention = layer.attention
+    if attention is not None and attention.compressed is not None:
+        parts += compressed_parts(model, attention, attention.compressed, layout, precision, stack, seq)
+        parts.append(_split_collectives(model, layout, stack, "attention", element))
+    elif attention is not None:
         if attention.latent:
             parts.append(_latent(model, attention, layout, element, stack))
         else:
@@ -63,6 +70,7 @@ def merge(parts: list[LayerWork]) -> LayerWork:
     return LayerWork(
         gemms=tuple(g for p in parts for g in p.gemms),
         attention=next((p.attention for p in parts if p.attention is not None), None),
+        index=next((p.index for p in parts if p.index is not None), None),
         scan=next((p.scan for p in parts if p.scan is not None), None),
         pointwise=tuple(x for p in parts for x in p.pointwise),
         saved=tuple(x for p in parts for x in p.saved),
@@ -86,10 +94,12 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
     tokens = layout.tokens / layout.sp
     width = tokens * model.hidden
     stream = precision.residual_bytes
-    saved = [Saved("layer input", width * stream, "never")]
+    saved = [Saved("layer input", model.streams * width * stream, "never")]
     blocks = layer.blocks
     between = min(stream, element_bytes(precision)) if stack.rebuilds_residual else stream
-    saved += [Saved("norm input", width * between)] * (blocks - 1)
+    saved += [Saved("norm input", model.streams * width * between)] * (blocks - 1)
+    if model.streams > 1:
+        saved += [Saved("mix of streams", width * between)] * blocks
     kept = layout.tokens * model.hidden if stack.gathered_inputs_saved else width
     if layer.norms:
         saved += [Saved("norm output", kept * precision.act_bytes)] * (
@@ -108,7 +118,8 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
         else (
             # a perceptron has no residual stream, but its ReLUs read and write as much
             Pointwise("norm", 2.0 * layer.norms * stream, 4.0 * layer.norms * stream),
-            Pointwise("residual", 3.0 * blocks * stream, 2.0 * blocks * stream),
+            # several streams are added to as they are mixed
+            *((Pointwise("residual", 3.0 * blocks * stream, 2.0 * blocks * stream),) if model.streams == 1 else ()),
         )
     )
     pointwise = tuple(Pointwise(p.name, p.forward_bytes * width, p.backward_bytes * width) for p in passes)

@@ -49,6 +49,8 @@ class Attend:
     """keys one kernel call sees: with ring attention a rank's own share of them"""
     causal_share: float
     """share of the queries x keys square a fused kernel computes: about half when causal"""
+    gathered: bool = False
+    """each query has keys of its own"""
 
     def forward_flops(self) -> Value:
         """FLOPs a fused kernel does; plain attention computes the whole square."""
@@ -56,6 +58,23 @@ class Attend:
 
     def square_flops(self) -> Value:
         return 2.0 * self.sequences * self.heads * self.queries * self.keys * (self.head_dim + self.value_dim)
+
+
+@dataclass(frozen=True)
+class Index:
+    """An indexer: scores of all pooled vectors, and what it learns from those it picks."""
+
+    heads: float
+    head_dim: float
+    groups: Value
+    """sequences x heads"""
+    keys: float
+    """pooled vectors of a sequence"""
+    score_flops: Value
+    picked: float
+    taught: "Attend"
+    """the heads it stands for, with what it picked"""
+    gradient_flops: Value
 
 
 @dataclass(frozen=True)
@@ -108,6 +127,7 @@ class LayerWork:
 
     gemms: tuple[Gemm, ...] = ()
     attention: Attend | None = None
+    index: Index | None = None
     scan: Scan | None = None
     pointwise: tuple[Pointwise, ...] = ()
     saved: tuple[Saved, ...] = ()

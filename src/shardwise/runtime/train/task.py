@@ -185,11 +185,11 @@ def checked(task: Task) -> Task:
         _strategy(task, experts)
     if experts and policy.shard_group:
         _expert_shards(policy)
-    if any(layer.attention and 0 < layer.attention.window < task.job.seq for layer in task.model.kinds):
-        raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
     if task.model.inputs == "features":
         return _perceptron(task)
     _decoder(task)
+    if any(layer.attention and 0 < layer.attention.window < task.job.seq for layer in task.model.kinds):
+        raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
     _variants(task)
     return task
 
@@ -250,7 +250,7 @@ def _decoder(task: Task) -> None:
         raise ValueError(f"model: {model.name} is no plain decoder; write a GPT, Llama or Mixtral form")
     for layer in model.kinds:
         a = layer.attention
-        if a is None or a.sinks or a.gated or not a.causal or a.qk_norm == "full":
+        if a is None or a.sinks or a.gated or a.compressed or not a.causal or a.qk_norm == "full":
             raise ValueError(
                 f"model: {model.name} has attention this runtime lacks; write a GPT, Llama or Mixtral form"
             )

@@ -40,19 +40,23 @@ def _layer_with(model: Model, block: str) -> Layer:
     parts = {"attention": "attention", "mlp": "feed_forward", "moe": "experts"}
     counted = [(model.pattern.count(k), -k) for k, kind in enumerate(model.kinds)
                if block == "layer" or getattr(kind, parts[block]) is not None]  # fmt: skip
-    gated = any(kind.attention and kind.attention.gated for kind in model.kinds)
+    uncut = next((what for kind in model.kinds if kind.attention and (what := _uncut(kind.attention))), "")
     have = [name for name, field in parts.items()
-            if any(getattr(kind, field) for kind in model.kinds) and not (gated and name == "attention")]  # fmt: skip
+            if any(getattr(kind, field) for kind in model.kinds) and not (uncut and name == "attention")]  # fmt: skip
     cure = f"write {' or '.join(have)}" if have else "write a language model such as llama-3-8b, or --chain"
     if block == "layer" and any(kind.mamba or kind.delta for kind in model.kinds):
         raise ValueError(
             f"block: a layer of {model.name} may be another mixer than attention, which has no cut here; {cure}"
         )
-    if block in ("layer", "attention") and gated:
-        raise ValueError(f"block: attention of {model.name} has an output gate, which has no cut here; {cure}")
+    if block in ("layer", "attention") and uncut:
+        raise ValueError(f"block: attention of {model.name} has {uncut}, which has no cut here; {cure}")
     if not counted:
         raise ValueError(f"block: {model.name} has no {block} block; {cure}")
     return model.kinds[-max(counted)[1]]
+
+
+def _uncut(attention: Attention) -> str:
+    return "an output gate" if attention.gated else "pooled keys" if attention.compressed else ""
 
 
 def _layer(made: Builder, model: Model, layer: Layer, x: str, sequences: int, seq: int) -> str:
