@@ -90,6 +90,11 @@ class Rows:
     def take(self, chosen: Iterable[bool]) -> "Rows":
         return Rows(self.stack, tuple(c for c, keep in zip(self.cases, chosen, strict=True) if keep))
 
+    def teaching(self) -> "Rows":
+        """Those that settings are fitted on: a model with several residual streams is predicted and teaches nothing,
+        since its own kernels and recipes are new (docs/decisions/0023)."""
+        return self.take(case.model.streams == 1 for case in self.cases)
+
     def with_memory(self) -> "Rows":
         return self.take(bool(case.measured.number("peak_mem_gb")) for case in self.cases)
 

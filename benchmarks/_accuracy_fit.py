@@ -63,7 +63,7 @@ def fit(rows: Rows, start: dict[str, float]) -> dict[str, float]:
 
     A setting that changes nothing at the start (a launch cost below the device's own time) would stay there for ever:
     it starts in the middle of its range, and the pull brings it back where the rows do not hold it."""
-    rows = weighed(rows)
+    rows = weighed(rows.teaching())
     asleep = [name for name in start if not bound_of(name).memory and _changes_nothing(rows, start, name)]
     return _fit_from(rows, start | {name: bound_of(name).value(0.5) for name in asleep})
 

@@ -24,7 +24,10 @@ def reduced(model: Model) -> Model:
         attention = kind.attention
         if attention is not None:
             groups = max(8 * attention.kv_heads // attention.heads, 1)
-            attention = replace(attention, heads=8, kv_heads=groups, head_dim=8, v_head_dim=0, window=0)
+            parts = replace(attention.compressed, out_groups=2) if attention.compressed else None
+            attention = replace(
+                attention, heads=8, kv_heads=groups, head_dim=8, v_head_dim=0, window=0, compressed=parts
+            )
             if attention.latent:
                 queries = 24 if attention.q_lora else 0
                 attention = replace(attention, kv_heads=8, q_lora=queries, kv_lora=16, rope_dim=4, v_head_dim=6)

@@ -44,6 +44,6 @@ def test_published_runs(name: str) -> None:
 
 
 def test_a_shape_nobody_states_is_named() -> None:
-    found = predicted(**TRAY, **(SUPER | {"model": "DeepSeek-V4-Flash"}), software="NeMo/Megatron-Bridge 26.08")
+    found = predicted(**TRAY, **(SUPER | {"model": "DeepSeek-V9"}), software="NeMo/Megatron-Bridge 26.08")
     assert (found.verdict, found.step_s) == ("unsupported", None)
-    assert found.why == "the shape of 'DeepSeek-V4-Flash' is not stated, and the catalog has no such model"
+    assert found.why == "the shape of 'DeepSeek-V9' is not stated, and the catalog has no such model"
