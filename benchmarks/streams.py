@@ -2,9 +2,10 @@
 
     python benchmarks/streams.py [--out FILE.csv]
 
-Three compiled functions, as programs have them: the weights of a token's streams (a narrow product, sigmoids, 20 rounds
-of Sinkhorn's), the block's input, and its output put back. The block itself is left out. Medians of 20 after a warm-up,
-random inputs, bf16, weights in fp32. Programs fuse more than this: see docs/model-of-cost.md.
+Three compiled functions: the weights of a token's streams (a narrow product, sigmoids, 20 rounds of Sinkhorn's), the
+block's input, and its output put back. The block itself is left out. Medians of 20 after a warm-up, random inputs,
+bf16, weights in fp32. The planner counts fused kernels, as Megatron-Core has them for Blackwell: what this takes longer
+is what a program without them loses.
 """
 
 import argparse

@@ -9,7 +9,7 @@ import pytest
 from shardwise.arch import model_from_config, model_of
 from shardwise.arch.tensors import layer_tensors, matmul_parameters, mtp_tensors, parameters
 from shardwise.cost.curve import curve_of
-from shardwise.cost.gpu import sparse_attention_seconds
+from shardwise.cost.gpu import gemm_seconds, memory_seconds, sparse_attention_seconds
 from shardwise.estimate.mfu import attention_flops_per_token
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job
@@ -20,6 +20,7 @@ from shardwise.spec.rules import verdict_of
 from shardwise.spec.stack import known_stack
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
+from shardwise.work.streams import streams_work
 from shardwise.work.transfer import transfer_bytes
 
 TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "sparse-attention.csv"
@@ -229,3 +230,27 @@ def test_kernels_that_gather_take_the_published_time() -> None:
     assert len(misses) == 44
     assert max(misses) < 0.1
     assert np.mean(misses) < 0.03
+
+
+def test_mixing_streams_takes_about_what_the_first_fused_kernels_took() -> None:
+    """Megatron-LM pull request 3828, GB200, 32,768 tokens of 7,168, ms: Sinkhorn's rounds, sum, mix and weights. The
+    adding up of gradients is not among them."""
+    job = Job(seq=32_768, global_batch=1)
+    model, curve = model_of("deepseek-v4-pro"), curve_of(gpu_of("gb200"))
+    layout = work_of(model, job, Policies.of([Policy()]), STACK, every_stage=True).layout
+    part = streams_work(model, model.kinds[0], layout, job.precision)
+    (passes,), weights = part.pointwise, part.gemms[0]
+    m, n, k = one(weights.m), one(weights.n), one(weights.k)
+    forward = one(memory_seconds(curve, passes.forward_bytes / 2)) + one(gemm_seconds(curve, m, n, k))
+    assert forward == pytest.approx(1e-3 * (0.065 + 0.349 + 0.684 + 0.426), rel=0.1)
+    back = one(passes.backward_bytes) / 2 * (2 * 4 + 1 + 3 * 4 + 2) / (9 * 4 + 3)
+    backward = one(memory_seconds(curve, back)) + one(gemm_seconds(curve, m, k, n)) + one(gemm_seconds(curve, n, k, m))
+    assert 1.0 < 1e-3 * (0.133 + 0.661 + 2.549 + 1.541) / backward < 2.0
+
+
+@pytest.mark.parametrize("name", ["streams-h200.csv", "streams-h200-again.csv"])
+def test_without_fused_kernels_mixing_takes_longer(name: str) -> None:
+    with (TIMED.parent / name).open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            for side in ("forward", "backward"):
+                assert 2.0 < float(row[f"{side}_s"]) / float(row[f"predicted_{side}_s"]) < 9.0

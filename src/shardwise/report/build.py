@@ -146,6 +146,8 @@ def _assumptions(
         )
     if any(kind.attention and kind.attention.compressed for kind in model.kinds):
         lines.append("compressed attention: kernels that gather keys, at rates published for Blackwell and Hopper")
+    if model.streams > 1:
+        lines.append("residual streams: mixed by fused kernels, which Megatron-Core has for Blackwell only")
     if any(kind.experts for kind in model.kinds):
         balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
         dealt = ", a token's experts one after the other" if stack.routing == "in_order" else ""
