@@ -99,8 +99,8 @@ _AMPERE = (
     "reported for FlashAttention-2; shape constants of flash2 on H100",
     _pair(_law(0.64, 400.0, 21.0, 10e3), _law(0.56, 540.0, 21.0, 9e3)),
 )
-# cuDNN alone is faster on GB200 than this (docs/benchmarks/attention-blackwell.csv: from 8 % slower to 36 % faster); with its
-# rates, refitted, runs in training were predicted no better, and SimuMax's long ones worse.
+# cuDNN alone is mostly faster on GB200 than this (docs/benchmarks/attention-blackwell.csv: from 8 % slower to 36 %
+# faster); with its rates, refitted, runs in training were predicted no better, and SimuMax's long ones worse.
 _BLACKWELL = (
     "assumed, not measured: 0.52 forward, 0.40 backward at long causal sequences "
     "(0.71 is the best reported for FlashAttention-4); shape constants of H200",
