@@ -170,9 +170,10 @@ def _communication(
     under = hidden_exchange(stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
     hidden["ep"] = needed * under
     parts["ep_comm"] = needed - hidden["ep"]
-    # ring attention sends the next block while it computes this one; its backward computes about twice as long
-    forward = np.minimum(seconds.forward_comm["cp"], stack.hidden_share * seconds.attention)
-    backward = np.minimum(seconds.backward_comm["cp"], stack.hidden_share * 2.0 * seconds.attention)
+    # ring attention sends the next block while it computes this one; its backward computes about twice as long. What is
+    # gathered or exchanged must be there before
+    forward = np.minimum(seconds.forward_comm["ring"], stack.hidden_share * seconds.attention)
+    backward = np.minimum(seconds.backward_comm["ring"], stack.hidden_share * 2.0 * seconds.attention)
     hidden["cp"] = forward * (1.0 + repeats) + backward
     parts["cp_comm"] = seconds.forward_comm["cp"] * (1.0 + repeats) + seconds.backward_comm["cp"] - hidden["cp"]
     tp = seconds.forward_comm["tp"] * (1.0 - stack.hidden_share * work.layout.policies.overlap_tp)

@@ -24,7 +24,8 @@ from shardwise.work.layout import Layout, Numbers
 from shardwise.work.ops import Attend, Collective, Gemm, Index, LayerWork, Scan, Value
 from shardwise.work.runs import Runs
 
-AXES = ("tp", "cp", "ep")
+AXES = ("tp", "cp", "ring", "ep")
+"""ring: what of cp is passed on block by block"""
 
 ALIGNED = 64.0
 """elements of 2 bytes in a 128-byte line (NVIDIA, Matrix Multiplication Background: full efficiency from there on)"""
@@ -287,6 +288,8 @@ def _communication(
         if machine.stack.boundary_message_s and item.axis == "tp":
             seconds = seconds + machine.boundary_s(item.op)
         into[axis] = into[axis] + item.count * seconds
+        if axis == "cp" and item.op == "send":
+            into["ring"] = into["ring"] + item.count * seconds
         if item.axis != "cp":
             number = number + item.count
     return phases["forward"], phases["backward"], number
