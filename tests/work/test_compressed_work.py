@@ -123,6 +123,15 @@ def test_every_query_gathers_as_many_keys(kind: int, keys: int) -> None:
     assert one(attend.forward_flops()) == 4 * SEQ * keys * 8 * 128
 
 
+def test_saved_tensors_by_hand() -> None:
+    found = saved(work().kinds[SPARSE])
+    heads = 2 * SEQ * 1024
+    assert found["query before its norm and after"] == found["attention output and turned back"] == 2 * heads
+    assert found["attention output by group"] == 2 * SEQ * 256
+    assert found["pooling"] == 10 * SEQ * 256
+    assert found["index queries and choice"] == 2 * SEQ * 16 * 64 + 4 * SEQ * 96
+
+
 def test_the_indexer_by_hand() -> None:
     index = work().kinds[SPARSE].index
     assert index is not None

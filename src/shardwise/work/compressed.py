@@ -81,8 +81,9 @@ def _heads(
         attention=_gathered(attention, min(attention.window, seq) + far, layout),
         pointwise=(
             Pointwise("latent norms", 8.0 * tokens * low, 16.0 * tokens * low),
-            # every head is normed and a part of it turned; the output is turned back
-            Pointwise("heads", width * query * (2 + 4 * turned), width * query * (3 + 4 * turned)),
+            # every head is normed and a part of it turned in place; the output is turned back into another tensor, and
+            # both are kept (Megatron-LM pull request 7036 ends that)
+            Pointwise("heads", width * query * (4 + 2 * turned), width * query * (5 + 2 * turned)),
         ),
         saved=(
             Saved("latents", 2 * width * low),
@@ -91,7 +92,7 @@ def _heads(
                 2 * width * query,
                 "selective" if stack.latent_recompute == "up" else "full",
             ),
-            Saved("attention output", width * query),
+            Saved("attention output and turned back", 2 * width * query),
             Saved("attention output by group", width * grouped),
             Saved("log-sum-exp", 4.0 * tokens * attention.heads / tp),
         ),
