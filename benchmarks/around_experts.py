@@ -2,16 +2,17 @@
 
     python benchmarks/around_experts.py [--out FILE.csv]
 
-Three pieces, operation by operation as Megatron-Core runs them in 16 bits: the clamp before the gated activation (both
-halves clamped, then joined), the bias after the down product (times the router's probability in fp32, expert by expert,
-joined and rounded), and the rotation of queries and keys that YaRN scales. Medians of 20 after a warm-up, random
-inputs, bf16. `moved` are the bytes that such a time moves at this GPU's rate of element-wise passes, for each element of
-the piece: what the planner counts is to be held against them. Launches are the device's, forward and backward.
+Pieces, operation by operation, as Megatron-Core runs them in 16 bits: the clamp before the gated activation (halves
+clamped, then joined), the bias after the down product (times the router's probability in fp32, expert by expert, joined
+and rounded), and the rotation of queries and keys that YaRN scales. NeMo AutoModel also adds the up product's bias so.
+Medians of 20 after a warm-up, random inputs, bf16. `moved` are the bytes that such a time moves at this GPU's rate of
+element-wise passes, for each element of the piece: work/unfused.py has them. Launches are the device's, both passes.
 """
 
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from shardwise.spec.hardware import gpu_of
 WARM, REPEATS = 5, 20
 WIDTH, HEADS, KEY_HEADS, HEAD_DIM, LIMIT = 2880, 64, 8, 64, 7.0
 """gpt-oss: hidden and expert width, heads of queries and of keys, width of a head, bound of the clamp"""
+COPIES = [16_384, 65_536, 131_072]
 SHAPES = [(16_384, 16), (16_384, 2), (65_536, 16), (65_536, 4), (65_536, 2), (131_072, 2)]
 """token copies on a rank, and the experts that share them"""
 TOKENS = [4096, 16_384, 32_768]
@@ -66,6 +68,19 @@ def biased(rows: int, experts: int) -> Piece:
         return torch.cat([part + bias * weight for part, bias, weight in parts]).to(out.dtype)
 
     return run, [out, *biases, weights]
+
+
+def biased_up(rows: int, experts: int) -> Piece:
+    import torch
+
+    out = torch.randn(rows, 2 * WIDTH, device="cuda", dtype=torch.bfloat16).requires_grad_()
+    biases = [torch.randn(2 * WIDTH, device="cuda", dtype=torch.bfloat16).requires_grad_() for _ in range(experts)]
+
+    def run() -> torch.Tensor:
+        parts = zip(out.split(rows // experts), biases, strict=True)
+        return torch.cat([part + bias for part, bias in parts]).to(out.dtype)
+
+    return run, [out, *biases]
 
 
 def rotated(tokens: int) -> Piece:
@@ -122,13 +137,15 @@ def main() -> int:
         return 2
     curve = curve_of(gpu_of("h200"))
     print(f"{torch.cuda.get_device_properties(0).name}, torch {torch.__version__}")
-    print(f"{'piece':<9} {'rows':>7} {'experts':>7} {'fwd ms':>8} {'bwd ms':>8} {'moved':>7} {'moved':>7} {'launches':>8}")
-    jobs = [("clamp", rows, 1, lambda r, e: clamped(r)) for rows in (16_384, 65_536, 131_072)]
-    jobs += [("bias", rows, experts, biased) for rows, experts in SHAPES]
-    jobs += [("rotation", tokens, 1, lambda r, e: rotated(r)) for tokens in TOKENS]
+    print(f"{'piece':<9} {'rows':>7} {'experts':>7} {'fwd ms':>8} {'bwd ms':>8} {'moved':>15} {'launches':>8}")
+    jobs: list[tuple[str, int, int, Callable[[], Piece]]] = []
+    jobs += [("clamp", rows, 1, partial(clamped, rows)) for rows in COPIES]
+    jobs += [("bias", rows, experts, partial(biased, rows, experts)) for rows, experts in SHAPES]
+    jobs += [("up bias", rows, experts, partial(biased_up, rows, experts)) for rows, experts in SHAPES]
+    jobs += [("rotation", tokens, 1, partial(rotated, tokens)) for tokens in TOKENS]
     found = []
     for name, rows, experts, make in jobs:
-        one = timed(name, rows, experts, make(rows, experts))
+        one = timed(name, rows, experts, make())
         found.append(one)
         rate = curve.memory["stream"] * curve.bandwidth / one.elements
         print(f"{name:<9} {rows:>7} {experts:>7} {1e3 * one.forward_s:8.3f} {1e3 * one.backward_s:8.3f} "

@@ -52,6 +52,20 @@ def experts(fields: Fields, count: str, width: str, **more: Any) -> Experts:
     )
 
 
+def rotation_scaled(fields: Fields, usual: str = "default", usual_factor: float = 1.0) -> bool:
+    """Whether YaRN multiplies the rotation: by 0.1 ln(factor) + 1 if the file names no other number. Two scales for
+    the logits that are equal undo each other (DeepSeek)."""
+    turned = fields.section("rope_scaling" if fields.has("rope_scaling") else "rope_parameters")
+    kind = turned.word("rope_type", turned.word("type", usual))
+    if kind != "yarn":
+        return False
+    if turned.has("attention_factor"):
+        return turned.number("attention_factor", 1.0) != 1.0
+    if turned.has("mscale") and turned.has("mscale_all_dim"):
+        return turned.number("mscale", 1.0) != turned.number("mscale_all_dim", 1.0)
+    return turned.number("factor", usual_factor) > 1.0
+
+
 def assemble(fields: Fields, name: str, family: str, layers: Sequence[Layer], **more: Any) -> Model:
     """A Model from its layers, first to last; equal layers become one kind."""
     kinds = list(dict.fromkeys(layers))
@@ -65,6 +79,7 @@ def assemble(fields: Fields, name: str, family: str, layers: Sequence[Layer], **
         "tied": fields.flag("tie_word_embeddings", False) if "tied" not in more else False,
         "norm_epsilon": next((fields.number(name, small) for name in epsilons if fields.has(name)), small),
         "rope_theta": turned.number("rope_theta", 1e6 if family == "mixtral" else 1e4),
+        "rotation_scaled": rotation_scaled(fields) if "rotation_scaled" not in more else False,
     }
     return Model(
         name=name,

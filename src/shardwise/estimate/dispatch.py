@@ -35,6 +35,13 @@ def expert_operations(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) 
     return np.where(between_nodes(cluster, size, stride), stack.ops_per_expert_layer, near)
 
 
+def unfused_share(stack: Stack, low: bool, cluster: Cluster, size: Ints, stride: Ints) -> Value:
+    """1 where the experts' biases and clamps are operations of their own; `low`: products take eight bits or fewer."""
+    if stack.expert_biases != "fused_in_rack" or not low or cluster.levels[0].degree <= BOARD:
+        return 1.0
+    return between_nodes(cluster, size, stride).astype(np.float64)
+
+
 def once_share(cluster: Cluster, size: Ints, stride: Ints, exchange: Collective, routing: str) -> Numbers:
     """What is sent where a token goes once to each place that has some of its experts, over a copy for each expert.
 

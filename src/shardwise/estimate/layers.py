@@ -16,7 +16,7 @@ from shardwise.cost.gpu import (
     sparse_attention_seconds,
 )
 from shardwise.cost.network import Law, Network
-from shardwise.estimate.dispatch import between_nodes, expert_operations, once_share
+from shardwise.estimate.dispatch import between_nodes, expert_operations, once_share, unfused_share
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
 from shardwise.spec.stack import Stack
@@ -51,7 +51,8 @@ class LayerSeconds:
     attention: Numbers
     """forward time of the attention core, a part of `forward`"""
     selective: Numbers
-    """forward time of what selective recompute repeats: that core, or the up projections of latents"""
+    """forward time of what selective recompute repeats: that core, the up projections of latents, or norms and the
+    experts' activation"""
     forward_comm: dict[str, Numbers]
     """by axis, before any overlap"""
     backward_comm: dict[str, Numbers]
@@ -143,20 +144,33 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         scanned, scanned_backward = _scan(work.scan, machine)
         forward, backward = forward + scanned, backward + scanned_backward
     passes = stack.pointwise_passes
+    light = zero
     for part in work.pointwise:
-        forward = forward + memory_seconds(machine.curve, part.forward_bytes * passes)
+        took = memory_seconds(machine.curve, part.forward_bytes * passes)
+        forward, light = forward + took, light + took * part.lightly
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
     ops = base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0)
+    for piece in work.unfused:
+        share = _unfused_share(machine) if piece.of_experts else 1.0
+        launches = share * piece.launches / 3.0
+        took = memory_seconds(machine.curve, share * piece.forward_bytes, kernels=launches)
+        forward, light = forward + took, light + took * piece.lightly
+        backward = backward + memory_seconds(machine.curve, share * piece.backward_bytes, kernels=2.0 * launches)
+        ops = ops + launches
     gaps = ops * stack.gap_s_per_op
     forward, backward = forward + gaps, backward + 2.0 * gaps
-    latent = any(gemm.latent_up for gemm in work.gemms)
+    selective = attention
+    if stack.latent_recompute == "up" and any(gemm.latent_up for gemm in work.gemms):
+        selective = raised
+    elif any(part.lightly for part in work.pointwise):
+        selective = light + np.where(layout.policies.attention > 0, attention, 0.0)
     return LayerSeconds(
         forward=forward,
         backward=backward,
         weight=weight,
         attention=attention,
-        selective=raised if stack.latent_recompute == "up" and latent else attention,
+        selective=selective,
         forward_comm=forward_comm,
         backward_comm=backward_comm,
         ops=ops,
@@ -166,6 +180,11 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
 
 def _expert_operations(machine: Machine) -> Value:
     return expert_operations(machine.stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
+
+
+def _unfused_share(machine: Machine) -> Value:
+    low = machine.precision.compute in ("fp8", "fp4")
+    return unfused_share(machine.stack, low, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
 
 
 def expert_seconds(work: LayerWork, machine: Machine, imbalance: Numbers) -> Numbers:
@@ -219,7 +238,8 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
         return _gathered(attend, machine)
     if not plain.all():
         flops = attend.forward_flops()
-        shape = (attend.block, attend.head_dim, groups)
+        # every query is at work, also where a window makes its block of keys shorter than the sequence
+        shape = (attend.block, attend.head_dim, groups * attend.queries / attend.block)
         kernel = machine.stack.attention_kernel
         forward = np.asarray(attention_seconds(curve, flops, *shape, kernel=kernel) / efficiency)
         # five products in place of two: three of the width of keys, two of the width of values

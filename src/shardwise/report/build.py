@@ -154,7 +154,8 @@ def _assumptions(
         lines.append(f"routing: {balance}{dealt}")
     if stack.trained(model) is not model:
         lines.append(f"extra prediction layers: not trained by {stack.name}")
-    drops = stack.selective_kept < 1 or (stack.latent_recompute == "up" and _latent(model))
+    lightly = stack.selective_experts and any(kind.experts for kind in model.kinds) and not _latent(model)
+    drops = stack.selective_kept < 1 or lightly or (stack.latent_recompute == "up" and _latent(model))
     if policy.recompute == "selective" and policy.attention == "flash" and not drops:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
     return lines

@@ -181,6 +181,8 @@ class Experts(Struct, frozen=True, kw_only=True):
     """total width of the experts every token goes through"""
     shared_gate: bool = False
     bias: bool = False
+    clamped: bool = False
+    """what enters the gated activation is clamped (gpt-oss)"""
     router_bias: bool = False
     latent: int = 0
     """the routed experts read and write vectors of this width, projected from and to the model's; 0: the model's"""
@@ -226,6 +228,8 @@ class Model(Struct, frozen=True, kw_only=True):
     rotary: bool = True
     rope_theta: float = 10_000.0
     """base of the rotary angles"""
+    rotation_scaled: bool = False
+    """the rotation is multiplied by a factor (YaRN)"""
     norm_epsilon: float = 1e-5
     """added under the root of a norm"""
     dropout: bool = False

@@ -66,6 +66,12 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """norms keep their input only, in the residual dtype"""
     separate_projections: bool = False
     """queries, keys and values are three products, gate and up two; where each rounds its input, each keeps a copy"""
+    expert_biases: Literal["fused", "apart", "both_apart", "fused_in_rack"] = "fused"
+    """biases of experts, and the clamp before their activation: in the kernels of their products; the down product's
+    bias and the clamp as operations of their own; both biases so, the clamp with the activation; or in the kernels only
+    where products take eight bits or fewer in one NVLink domain of several nodes, and else as operations"""
+    fuses_scaled_rotation: bool = True
+    """queries and keys are rotated in one kernel also where YaRN multiplies the rotation by a factor"""
     copies_heads: bool = False
     """queries, keys and values are copied into the order that attention takes, keys and values joined for the rotation,
     and the output copied back"""
@@ -207,6 +213,9 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     latent_recompute: Literal["core", "up"] = "core"
     """of latent attention, selective recompute repeats the core; or the up projections, and drops queries, keys and
     values"""
+    selective_experts: bool = False
+    """beside attention without latents, selective recompute repeats norms and the experts' activation: flash attention
+    has no core to repeat"""
     full_recompute_keeps_comm: bool = True
     """recomputing a layer repeats its collectives"""
 

@@ -1,5 +1,7 @@
 """Routed experts as work: the router, the exchange of tokens, and the experts' products."""
 
+from typing import Literal
+
 import numpy as np
 
 from shardwise.spec.job import Precision
@@ -8,11 +10,15 @@ from shardwise.spec.stack import Stack
 from shardwise.work.apart import activation_passes
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
+from shardwise.work.unfused import around_experts
 
 
-def experts_work(model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
+def experts_work(
+    model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack, lightly: bool = False
+) -> LayerWork:
     """Routed experts. A rank routes its own sequence shard; with ep ranks it owns count/ep experts and receives as many
-    token copies as it sends (balanced routing; imbalance is a factor on the cost)."""
+    token copies as it sends (balanced routing; imbalance is a factor on the cost). `lightly`: selective recompute
+    repeats their activation."""
     local = layout.tokens / layout.tp
     copies = local * layout.etp * experts.top_k
     width = experts.width / layout.etp
@@ -54,19 +60,24 @@ def experts_work(model: Model, experts: Experts, layout: Layout, precision: Prec
             Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
             Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
-    unfused = element * copies * (width * experts.glu + hidden)
-    apart = () if stack.fused_glu else (Saved("expert gate and unweighted output", unfused),)
+    kept = element * copies * (width * experts.glu + hidden)
+    apart: tuple[Saved, ...] = () if stack.fused_glu else (Saved("expert gate and unweighted output", kept),)
+    dropped: Literal["selective", "full"] = "selective" if lightly else "full"
+    if experts.clamped and stack.expert_biases == "apart":
+        apart += (Saved("clamped pre-activation", element * copies * up, dropped),)
+    fused = stack.expert_biases == "fused"
     return LayerWork(
         gemms=gemms,
         pointwise=(
             Pointwise("permute", permute, permute),
             Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
-            Pointwise("expert activation", moved * forward, moved * backward),
+            Pointwise("expert activation", moved * forward, moved * backward, lightly),
         ),
+        unfused=() if fused else around_experts(experts, stack, copies, up, hidden, owned, lightly),
         saved=(
             Saved("routed tokens", precision.act_bytes * copies * hidden),
             Saved("expert pre-activation", element * copies * up),
-            Saved("expert activation", precision.act_bytes * copies * width),
+            Saved("expert activation", precision.act_bytes * copies * width, dropped),
             Saved("router scores", 8.0 * local * experts.count),
             *apart,
             *((Saved("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),

@@ -6,6 +6,7 @@ all-gather plus a reduce-scatter (arXiv:2205.05198).
 """
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -21,10 +22,12 @@ from shardwise.work.layout import Layout
 from shardwise.work.mamba import mamba_work
 from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
 from shardwise.work.streams import streams_work
+from shardwise.work.unfused import scaled_rotation
 
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
-    parts = [_norms_and_residuals(model, layer, layout, precision, stack)]
+    lightly = stack.selective_experts and _plain_experts(layer)
+    parts = [_norms_and_residuals(model, layer, layout, precision, stack, lightly)]
     element = element_bytes(precision)
     if model.streams > 1:
         parts.append(streams_work(model, layer, layout, precision))
@@ -53,7 +56,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
         parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
     if layer.experts is not None:
-        parts.append(experts_work(model, layer.experts, layout, precision, stack))
+        parts.append(experts_work(model, layer.experts, layout, precision, stack, lightly))
         if layer.experts.shared_width:
             shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
             parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
@@ -66,6 +69,12 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
     )
 
 
+def _plain_experts(layer: Layer) -> bool:
+    """Experts beside attention whose queries and keys come straight from the norm."""
+    attention = layer.attention
+    return layer.experts is not None and attention is not None and not attention.latent and not attention.compressed
+
+
 def merge(parts: list[LayerWork]) -> LayerWork:
     return LayerWork(
         gemms=tuple(g for p in parts for g in p.gemms),
@@ -73,6 +82,7 @@ def merge(parts: list[LayerWork]) -> LayerWork:
         index=next((p.index for p in parts if p.index is not None), None),
         scan=next((p.scan for p in parts if p.scan is not None), None),
         pointwise=tuple(x for p in parts for x in p.pointwise),
+        unfused=tuple(x for p in parts for x in p.unfused),
         saved=tuple(x for p in parts for x in p.saved),
         collectives=tuple(x for p in parts for x in p.collectives),
         extra_ops=sum(p.extra_ops for p in parts),
@@ -89,8 +99,11 @@ def _largest(values: list[Value]) -> Value:
     return most
 
 
-def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
-    """Norms of model width and the two residual additions, on the sequence shard."""
+def _norms_and_residuals(
+    model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, lightly: bool
+) -> LayerWork:
+    """Norms of model width and the two residual additions, on the sequence shard. `lightly`: selective recompute
+    repeats the norms."""
     tokens = layout.tokens / layout.sp
     width = tokens * model.hidden
     stream = precision.residual_bytes
@@ -102,7 +115,8 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
         saved += [Saved("mix of streams", width * between)] * blocks
     kept = layout.tokens * model.hidden if stack.gathered_inputs_saved else width
     if layer.norms:
-        saved += [Saved("norm output", kept * precision.act_bytes)] * (
+        dropped: Literal["selective", "full"] = "selective" if lightly else "full"
+        saved += [Saved("norm output", kept * precision.act_bytes, dropped)] * (
             blocks + _further_copies(layer, precision, stack)
         )
     # further norms stand behind a block: the block's output is kept for them, theirs goes into the residual
@@ -117,12 +131,12 @@ def _norms_and_residuals(model: Model, layer: Layer, layout: Layout, precision: 
         if stack.one_kernel_per_op
         else (
             # a perceptron has no residual stream, but its ReLUs read and write as much
-            Pointwise("norm", 2.0 * layer.norms * stream, 4.0 * layer.norms * stream),
+            Pointwise("norm", 2.0 * layer.norms * stream, 4.0 * layer.norms * stream, lightly),
             # several streams are added to as they are mixed
             *((Pointwise("residual", 3.0 * blocks * stream, 2.0 * blocks * stream),) if model.streams == 1 else ()),
         )
     )
-    pointwise = tuple(Pointwise(p.name, p.forward_bytes * width, p.backward_bytes * width) for p in passes)
+    pointwise = tuple(Pointwise(p.name, p.forward_bytes * width, p.backward_bytes * width, p.lightly) for p in passes)
     return LayerWork(pointwise=pointwise, saved=tuple(saved), working_bytes=2 * width * stream)
 
 
@@ -145,7 +159,8 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     out = attention.heads * attention.value_dim / tp
     gate = query if attention.gated else 0.0 * query
     qkv = Gemm("qkv", tokens, query + key + value + gate, model.hidden)
-    rotary = element * 2 * tokens * (query + key) if model.rotary else 0.0
+    scaled = model.rotation_scaled and not stack.fuses_scaled_rotation
+    rotary = element * 2 * tokens * (query + key) if model.rotary and not scaled else 0.0
     unnormed: tuple[Saved, ...] = ()
     if attention.qk_norm != "none":
         rotary = rotary + element * 2 * tokens * (query + key)
@@ -162,6 +177,7 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     return LayerWork(
         gemms=(qkv, Gemm("attention out", tokens, model.hidden, out)),
         pointwise=(Pointwise("rotary", rotary, rotary), *apart),
+        unfused=(scaled_rotation(tokens * (query + key)),) if scaled else (),
         saved=(
             Saved("query, key, value", width * (query + key + value)),
             Saved("attention output", width * out),
@@ -239,7 +255,8 @@ def _core(model: Model, attention: Attention, layout: Layout, seq: int, element:
         heads,
         float(attention.head_dim),
         float(attention.value_dim),
-        keys / layout.cp,
+        # on average a causal query meets half of a sequence but all of a window: like a sequence of twice its keys
+        np.minimum((2.0 if windowed and attention.causal else 1.0) * keys, float(seq)) / layout.cp,
         share,
     )
     plain = layout.policies.attention > 0

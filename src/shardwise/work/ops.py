@@ -46,7 +46,8 @@ class Attend:
     head_dim: float
     value_dim: float
     block: Value
-    """keys one kernel call sees: with ring attention a rank's own share of them"""
+    """length of the causal sequence that a kernel call is like: with ring attention a rank's own share, with a window
+    twice its keys"""
     causal_share: float
     """share of the queries x keys square a fused kernel computes: about half when causal"""
     gathered: bool = False
@@ -95,6 +96,23 @@ class Pointwise:
     name: str
     forward_bytes: Value
     backward_bytes: Value
+    lightly: bool = False
+    """selective recompute repeats it: its output is large, its time short"""
+
+
+@dataclass(frozen=True)
+class Unfused:
+    """Operations around a product that run one by one: bytes as timed, so no stack's passes multiply them."""
+
+    name: str
+    forward_bytes: Value
+    backward_bytes: Value
+    launches: Value
+    """forward and backward"""
+    of_experts: bool = False
+    """a program that puts the experts' element-wise work into their products has it there"""
+    lightly: bool = False
+    """as of `Pointwise`"""
 
 
 @dataclass(frozen=True)
@@ -130,6 +148,7 @@ class LayerWork:
     index: Index | None = None
     scan: Scan | None = None
     pointwise: tuple[Pointwise, ...] = ()
+    unfused: tuple[Unfused, ...] = ()
     saved: tuple[Saved, ...] = ()
     collectives: tuple[Collective, ...] = ()
     ops_share: float = 1.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from shardwise.arch._family import Family, assemble, attention, experts
+from shardwise.arch._family import Family, assemble, attention, experts, rotation_scaled
 from shardwise.arch._fields import Fields
 from shardwise.spec.model import Layer, Model
 
@@ -12,7 +12,8 @@ _MLP = "model.layers.{i}.mlp."
 def read(config: Mapping[str, object], name: str) -> Model:
     fields = Fields(config, name)
     bias = fields.flag("attention_bias", True)
-    routed = experts(fields, "num_local_experts", "intermediate_size", bias=True, router_bias=True)
+    clamped = fields.number("swiglu_limit", 7.0) > 0.0
+    routed = experts(fields, "num_local_experts", "intermediate_size", bias=True, router_bias=True, clamped=clamped)
     kinds = {
         word: Layer(
             attention=attention(fields, bias_qkv=bias, bias_out=bias, sinks=True, window=window),
@@ -26,7 +27,9 @@ def read(config: Mapping[str, object], name: str) -> Model:
     count = fields.layers()
     usual = ["full_attention" if index % 2 else "sliding_attention" for index in range(count)]
     words = fields.words("layer_types", count, tuple(kinds), usual)
-    return assemble(fields, name, "gpt_oss", [kinds[word] for word in words])
+    # what the files name, and transformers takes where one does not: YaRN by 32
+    scaled = rotation_scaled(fields, usual="yarn", usual_factor=32.0)
+    return assemble(fields, name, "gpt_oss", [kinds[word] for word in words], rotation_scaled=scaled)
 
 
 FAMILY = Family(

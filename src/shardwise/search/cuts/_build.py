@@ -40,6 +40,11 @@ class AttentionSizes:
     causal: bool = True
 
     @property
+    def block(self) -> int:
+        """as of `work.ops.Attend`"""
+        return min((2 if self.causal else 1) * self.keys, self.seq)
+
+    @property
     def scores(self) -> float:
         return self.sequences * self.heads * float(self.seq) * self.keys * self.causal_share
 
@@ -170,8 +175,8 @@ class Builder:
         own = Output("features", "features")
 
         def attended(share: int = 1, value_width: float = sizes.value_width) -> Attended:
-            return Attended(sizes.scores / share, sizes.score_width, value_width, sizes.keys,
-                            sizes.sequences * sizes.heads / share)  # fmt: skip
+            rows = sizes.sequences * sizes.heads * sizes.seq / sizes.block
+            return Attended(sizes.scores / share, sizes.score_width, value_width, sizes.block, rows / share)
 
         choices = []
         if sizes.heads % ranks == 0:
