@@ -23,6 +23,7 @@ from _accuracy_folds import BANDS, Record, stated_settings
 from _accuracy_settings import settings_table
 from _accuracy_svg import bars, histograms, scatter
 from _accuracy_tables import (
+    by_model,
     headline,
     held_out,
     markdown,
@@ -185,7 +186,7 @@ def _settings(stacks: list[Stack], records: dict[str, Record]) -> str:
 def _residuals() -> str:
     return (
         "## Errors against what a run is\n\nScored rows, one property at a time; a bias that grows along a property "
-        f"is a cost the model has wrong there.\n\n{residuals()}"
+        f"is a cost the model has wrong there.\n\n{residuals()}\nBy model, every row:\n\n{by_model()}"
     )
 
 

@@ -144,6 +144,16 @@ def residuals() -> str:
     return markdown(("by", "", "rows", "mean error", "bias"), lines, left=2)
 
 
+def by_model(fewest: int = 10) -> str:
+    """Every row of a model that several sources or releases measured, rows whose source contradicts itself included."""
+    models: dict[str, list[Prediction]] = defaultdict(list)
+    for one in predictions():
+        if one.error is not None:
+            models[one.measured.word("model")].append(one)
+    common = sorted((item for item in models.items() if len(item[1]) >= fewest), key=lambda item: -len(item[1]))
+    return markdown(("model", "rows", "mean error", "median", "bias"), ([name, *_short(g)] for name, g in common))
+
+
 def _bins(values: Any) -> list[tuple[str, Any]]:
     """Steps of four: 1, 2-4, 5-16, ...; fewer than 1 is the first bin (billions of parameters)."""
     edges = [0.0, 1.0] + [4.0**k for k in range(1, 12)]

@@ -1,6 +1,7 @@
 """Runs that are much slower than predicted by amounts that nothing in the tables explains."""
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -17,6 +18,7 @@ STAGED, CLUSTERED = "nanotron-ultrascale", "vTrain-multi"
 SLOW_S = 0.15
 """a message this much longer than predicted marks a slow run: fast ones lie far below, slow ones far above"""
 NEAR, FAR = 0.05, 0.09
+CHARGES = tuple(percent / 100 for percent in range(1, 21))
 LAYOUT = (("tp", "tp"), ("pp", "pp"), ("dp", "dp"), ("mb", "micro_batch"))
 
 
@@ -102,7 +104,24 @@ def _uneven() -> str:
         f"{percent(float(-errors.min()))} slower than predicted, up and down with the micro-batch. Tensor parallelism "
         "of 1 and 8 over the same nodes, stages and messages shows nothing of it, nor does the larger model with fewer "
         f"replicas: the other {len(rest)} err by {percent(float(np.median(np.abs(rest))))} in the median. "
-        f"{_in_stretches(rows)} What that does to regret:\n\n{_chosen(rows)}\n"
+        f"{_in_stretches(rows)} What that does to regret:\n\n{_chosen(rows)}\n{_charged(rows, split)}\n"
+    )
+
+
+def _charged(rows: list[Prediction], slow: list[Prediction]) -> str:
+    """What a rule would do that makes those runs slower by one share, whatever the share."""
+    tried = {}
+    for share in CHARGES:
+        longer = [
+            replace(p, tokens_per_s_per_gpu=(p.tokens_per_s_per_gpu or 0.0) / (1.0 + share * (p in slow))) for p in rows
+        ]
+        tried[share] = metrics(longer)
+    regrets = {share: found["regret"] or 0.0 for share, found in tried.items()}
+    least = min(tried, key=lambda share: tried[share]["mape"] or 1.0)
+    return (
+        f"Charging these runs one share more does not help the choice: from 1 to {percent(max(CHARGES))} regret is "
+        f"{regrets[CHARGES[0]]:.3f} at best and falls to {min(regrets.values()):.3f}; at {percent(least)}, where the "
+        f"mean error is least ({percent(tried[least]['mape'])}), it is {regrets[least]:.3f}.\n"
     )
 
 
