@@ -1,4 +1,4 @@
-"""Verbs on a hybrid model: those that plan take it, those that run it refuse and say why."""
+"""Verbs on models of unusual layers: those that plan take them, those that run refuse and say why."""
 
 import json
 
@@ -15,6 +15,16 @@ def test_a_hybrid_in_full(capsys):
     text = " ".join(shown(capsys, ["models", "nemotron-3-super"]).split())
     assert "40 x Mamba-2: 128 heads of 64, state 128, 8 groups" in text
     assert "512 experts of 2,688 in a latent of 1,024, 22 active + shared 5,376" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "stack", "said"),
+    [("gpt-oss-20b", "megatron-core", True), ("gpt-oss-20b", "torch-compile", False), ("qwen3-30b-a3b", "nemo", False)],
+)
+def test_an_estimate_says_what_a_program_leaves_apart(capsys, model, stack, said):
+    arguments = ["estimate", model, "--on", "dgx-h100:64", "--ep", "8", "--seq", "4096", "--stack", stack]
+    text = " ".join(shown(capsys, arguments).split())
+    assert (f"work that {stack} leaves to PyTorch, kernel by kernel: " in text) is said
 
 
 def test_an_estimate_says_what_it_assumes_of_the_scan(capsys):

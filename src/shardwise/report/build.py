@@ -1,5 +1,6 @@
 """Estimate of one policy -> Report."""
 
+import msgspec
 import numpy as np
 
 from shardwise.cost.gpu import curve_of
@@ -71,7 +72,10 @@ def report_of(
         bubble_share=float(found.times.bubble_share[0]),
         traffic_bytes=traffic_of(found.work, cluster, profile, choice),
         money=money_table(cluster, job, step_s),
-        assumptions=tuple(_assumptions(model, cluster, job, policy, stack, profile)),
+        assumptions=(
+            *_assumptions(model, cluster, job, policy, stack, profile),
+            *_left_apart(found, cluster, job, one, stack, profile),
+        ),
         sync=None
         if choice is None
         else sync_report(choice, found, estimate(model, cluster, job, one, stack, every_stage=True, profile=profile)),
@@ -159,6 +163,18 @@ def _assumptions(
     if policy.recompute == "selective" and policy.attention == "flash" and not drops:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
     return lines
+
+
+def _left_apart(
+    found: Estimate, cluster: Cluster, job: Job, one: Policies, stack: Stack, profile: Profile | None
+) -> tuple[str, ...]:
+    """What the program loses to operations that another has inside its kernels."""
+    if not any(kind.unfused for kind in found.work.kinds):
+        return ()
+    fused = msgspec.structs.replace(stack, expert_biases="fused", fuses_scaled_rotation=True)
+    least = estimate(found.work.model, cluster, job, one, fused, every_stage=True, profile=profile)
+    share = 1.0 - float(least.times.step_s[0] / found.times.step_s[0])
+    return (f"element-wise work that {stack.name} leaves to PyTorch, kernel by kernel: {share:.0%} of the step",)
 
 
 def _latent(model: Model) -> bool:
