@@ -147,7 +147,8 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     light = zero
     for part in work.pointwise:
         took = memory_seconds(machine.curve, part.forward_bytes * passes)
-        forward, light = forward + took, light + took * part.lightly
+        forward = forward + took
+        light = light + took if part.lightly else light
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
     ops = base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0)
@@ -155,7 +156,8 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         share = _unfused_share(machine) if piece.of_experts else 1.0
         launches = share * piece.launches / 3.0
         took = memory_seconds(machine.curve, share * piece.forward_bytes, kernels=launches)
-        forward, light = forward + took, light + took * piece.lightly
+        forward = forward + took
+        light = light + took if piece.lightly else light
         backward = backward + memory_seconds(machine.curve, share * piece.backward_bytes, kernels=2.0 * launches)
         ops = ops + launches
     gaps = ops * stack.gap_s_per_op
