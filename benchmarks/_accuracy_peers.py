@@ -10,7 +10,7 @@ from _accuracy_folds import read_folds
 from _accuracy_tables import markdown, percent
 from estimate import BATCH, policies_per_s
 from shardwise.arch import model_of
-from shardwise.search import scan
+from shardwise.plan import scan
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.stack import stack_of

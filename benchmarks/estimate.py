@@ -27,8 +27,8 @@ import numpy as np
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search import Limits, scan, space, table_of
-from shardwise.search.constraints import constraints_of
+from shardwise.plan import Limits, scan, space, table_of
+from shardwise.plan.constraints import constraints_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import ORDERS, Policies

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from _kernel_facts import ATTENTION, BURST_FLOOR_S, CHIPS, MEMORY, SUSTAINED, WGRAD, WITH_FP4, Chip
+from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.cost.curve import AttentionLaw, Curve, GemmLaw, curve_of
-from shardwise.cost.fitting import Attentions, Products, fit_attention, fit_gemm
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
 from shardwise.spec.hardware import gpu_of
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from _timed_rows import write_rows
+from shardwise.calibrate.measure._bench import bench_on
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import gemm_passes
-from shardwise.runtime.measure._bench import bench_on
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy

@@ -17,7 +17,7 @@ import numpy as np
 from _runtime_gpu_cases import Case, one_gpu, ranks_of_many
 from _runtime_gpu_page import write
 from _step_configs import Config
-from shardwise.cost.profile import Profile, profile_of
+from shardwise.calibrate.profile import Profile, profile_of
 from shardwise.estimate.own_work import own_work
 from shardwise.spec.load import cluster_of
 from shardwise.spec.stack import stack_of

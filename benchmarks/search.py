@@ -23,8 +23,8 @@ from multiprocessing import get_context
 import numpy as np
 
 from shardwise.arch import model_of
-from shardwise.search import Ranked, every, scan, space
-from shardwise.search.scanning import Case
+from shardwise.plan import Ranked, every, scan, space
+from shardwise.plan.scanning import Case
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of

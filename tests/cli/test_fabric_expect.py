@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from shardwise.cli import main
-from shardwise.cost.expect import bus_factor
 from shardwise.cost.network import network_of
-from shardwise.cost.pairs import path, rounds
+from shardwise.diagnose.expect import bus_factor
+from shardwise.diagnose.pairs import path, rounds
 from shardwise.spec.load import cluster_of
 
 H100 = cluster_of("dgx-h100:64")

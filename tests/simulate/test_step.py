@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search import Limits, space, table_of
-from shardwise.search.constraints import constraints_of
+from shardwise.plan import Limits, space, table_of
+from shardwise.plan.constraints import constraints_of
 from shardwise.simulate import Jitter, Straggler, simulate
 from shardwise.simulate.agree import gap_of
 from shardwise.simulate.compare import compare

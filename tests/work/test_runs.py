@@ -5,8 +5,8 @@ import pytest
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
-from shardwise.search import Limits, space, table_of
-from shardwise.search.constraints import constraints_of
+from shardwise.plan import Limits, space, table_of
+from shardwise.plan.constraints import constraints_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import FRAME, Policies, Policy

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from msgspec.structs import replace as with_fields
 
 from shardwise.cli._case import Case
+from shardwise.plan import Limits
+from shardwise.plan.constraints import constraints_of
 from shardwise.registry import closest
-from shardwise.search import Limits
-from shardwise.search.constraints import constraints_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import sizes_of
 from shardwise.units import count_of, rate_of

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from shardwise.cost.from_collectives import group_cluster, network_fit
-from shardwise.cost.from_points import profile_from_points
-from shardwise.cost.profile import Profile, Run
+from shardwise.calibrate.from_collectives import group_cluster, network_fit
+from shardwise.calibrate.from_points import profile_from_points
+from shardwise.calibrate.profile import Profile, Run
 from shardwise.importers import nccl_tests, torch_trace, training_log
 from shardwise.importers._file import looks_like, read_bytes
 from shardwise.importers.training_log import RunFacts

@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.arch import model_of
+from shardwise.calibrate.profile import Profile
 from shardwise.cli._job import (
     DEFAULT_PRECISION,
     DEFAULT_STACK,
@@ -17,12 +18,11 @@ from shardwise.cli._job import (
     job_of,
 )
 from shardwise.cli._options import ProfileFile, profile_or_none
-from shardwise.cost.profile import Profile
 from shardwise.estimate.synced import Choice
+from shardwise.plan import Candidate, Limits, Ranked, scan
+from shardwise.plan.constraints import Constraint
+from shardwise.plan.exhaustive import HEADROOM
 from shardwise.report import Report, report_of
-from shardwise.search import Candidate, Limits, Ranked, scan
-from shardwise.search.constraints import Constraint
-from shardwise.search.exhaustive import HEADROOM
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model

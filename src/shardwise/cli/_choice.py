@@ -4,8 +4,8 @@ from dataclasses import replace as changed
 from typing import Any
 
 from shardwise.cli._case import Case
+from shardwise.plan.constraints import Constraint, constraints_of
 from shardwise.registry import closest
-from shardwise.search.constraints import Constraint, constraints_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import CHOICES, Policy
 from shardwise.spec.stack import Stack

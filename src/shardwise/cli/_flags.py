@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.calibrate.profile import Profile
 from shardwise.cli._job import (
     DEFAULT_PRECISION,
     DEFAULT_STACK,
@@ -21,7 +22,6 @@ from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._policy import command_of
 from shardwise.cli._synced import sync_verdict
-from shardwise.cost.profile import Profile
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of

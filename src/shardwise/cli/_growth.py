@@ -8,8 +8,8 @@ from msgspec.structs import replace as with_fields
 from shardwise.cli._case import Case, JobFlags
 from shardwise.cli._job import job_of
 from shardwise.cli._progress import bar
-from shardwise.search import Limits, Ranked
-from shardwise.search.constraints import constraints_of
+from shardwise.plan import Limits, Ranked
+from shardwise.plan.constraints import constraints_of
 from shardwise.spec.cluster import Cluster
 
 EIGHTHS = 8

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.cost.profile import Profile, profile_of
+from shardwise.calibrate.profile import Profile, profile_of
 
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON to stdout; keys carry their unit.")]
 ProfileFile = Annotated[

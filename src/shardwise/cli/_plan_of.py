@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.calibrate.profile import Profile
 from shardwise.cli._flags import Asked, Flags, asked, refused
 from shardwise.cli._synced import SyncName, with_sync
-from shardwise.cost.profile import Profile
 from shardwise.registry import closest
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of

@@ -10,13 +10,13 @@ from shardwise.cli._case import Case
 from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
 from shardwise.estimate.mfu import conventions
+from shardwise.plan import Candidate, Ranked
+from shardwise.plan.constraints import words_of
+from shardwise.plan.synced import Best
 from shardwise.report import Report
 from shardwise.report.money import money_of, price_line
 from shardwise.report.terminal import policy_code, policy_text, usd_text
 from shardwise.report.why import why_slower
-from shardwise.search import Candidate, Ranked
-from shardwise.search.constraints import words_of
-from shardwise.search.synced import Best
 from shardwise.spec.cluster import Cluster
 from shardwise.units import gib
 

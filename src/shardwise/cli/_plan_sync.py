@@ -6,10 +6,10 @@ import msgspec
 
 from shardwise.cli._case import Case
 from shardwise.cli._output import Cell, print_gap, print_table
+from shardwise.plan.exhaustive import Candidate
+from shardwise.plan.synced import Best
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
-from shardwise.search.exhaustive import Candidate
-from shardwise.search.synced import Best
 from shardwise.spec.cluster import Cluster
 
 HEADS = ("strategy with its best policy", "step s", "extra", "to loss s", "over psgd")

@@ -7,9 +7,9 @@ import msgspec
 
 from shardwise.cli._budget import Budget, checked_rent, run_money
 from shardwise.cli._case import Case
+from shardwise.plan import Ranked
 from shardwise.report import Report
 from shardwise.report.report import Money
-from shardwise.search import Ranked
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import Sizes
 

@@ -1,9 +1,10 @@
 """A profile beside the catalog's curve of the same GPU: what each reaches on the same work."""
 
+from shardwise.calibrate.overlay import curve_with
+from shardwise.calibrate.profile import Profile
 from shardwise.cli._output import Cell
 from shardwise.cost.curve import Curve, curve_of
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
-from shardwise.cost.profile import Profile
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.stack import stack_of
 
@@ -15,7 +16,7 @@ HEADS_OF_32, LENGTH, WIDTH = 32, 8192, 128
 def rows_of(profile: Profile, gpu: Gpu | None) -> list[list[Cell]]:
     """What was measured, each with the catalog's figure where the catalog knows the GPU."""
     shipped = curve_of(gpu) if gpu is not None else None
-    mine = curve_of(gpu, profile) if gpu is not None else None
+    mine = curve_with(gpu, profile) if gpu is not None else None
     rows = _kernels(profile, mine, shipped)
     for kind, share in profile.memory.items():
         catalog = shipped.memory[kind] if shipped is not None else None

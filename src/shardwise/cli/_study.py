@@ -12,9 +12,9 @@ from shardwise.cli._choice import SEARCHED, check_policy
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._shards import Kneed, KneeShard, PointShard, Solved, answered
 from shardwise.engines import Engine, Setup
+from shardwise.plan.constraints import Constraint
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
-from shardwise.search.constraints import Constraint
 from shardwise.spec.policy import Policy
 
 

@@ -10,14 +10,14 @@ import msgspec
 from cyclopts import Parameter
 
 from shardwise.arch import model_of
+from shardwise.calibrate.profile import Profile, Run
+from shardwise.calibrate.profile_toml import to_toml
 from shardwise.cli._calibrate_from import profile_from_file
 from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, PrecisionName, Seq, StackName, job_of
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._profile_rows import HEADS, rows_of
 from shardwise.cli.validate import write_whole
-from shardwise.cost.profile import Profile, Run
-from shardwise.cost.profile_toml import to_toml
 from shardwise.importers.adjust import run_of
 from shardwise.importers.training_log import RunFacts
 from shardwise.spec.cluster import Cluster
@@ -90,7 +90,7 @@ def calibrate(
 
 def _measure(out: Path, device: str | None, quick: bool, cluster: Cluster | None, json: bool) -> int:
     try:
-        from shardwise.runtime.calibrate import calibration
+        from shardwise.calibrate.measured import calibration
     except ImportError:
         raise ValueError("calibrate measures with torch, which is not installed; install it, or use --from") from None
     work = calibration(device, quick=quick, cluster=cluster)

@@ -9,9 +9,9 @@ from cyclopts import Parameter
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._target import target_of
-from shardwise.cost.expect import HELD, Expectation, Verdict
-from shardwise.cost.expect import expect as expectation_of
-from shardwise.cost.pairs import SLOW, Diagnosis, diagnose, rounds
+from shardwise.diagnose.expect import HELD, Expectation, Verdict
+from shardwise.diagnose.expect import expect as expectation_of
+from shardwise.diagnose.pairs import SLOW, Diagnosis, diagnose, rounds
 from shardwise.importers import nccl_tests
 from shardwise.importers._file import read_bytes
 from shardwise.importers.link_pairs import pairs_of

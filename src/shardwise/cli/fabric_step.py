@@ -22,13 +22,13 @@ from shardwise.fabric.prices import part_prices
 from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
+from shardwise.plan import scan
 from shardwise.registry import closest
 from shardwise.report.fabric_budget import Candidate, Case, cheapest, checked, fabrics_of, ranked
 from shardwise.report.fabric_build import Studied, fabric_report
 from shardwise.report.fabric_map import map_svg
 from shardwise.report.fabric_page import fabric_page
 from shardwise.report.fabric_whatif import WhatIfRow, rows_of
-from shardwise.search import scan
 
 NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance")
 """flags that say nothing about how the job is split"""

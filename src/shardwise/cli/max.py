@@ -10,11 +10,11 @@ from shardwise.cli._case import Case, Fixed, JobFlags, ModelName, case_of
 from shardwise.cli._growth import Axis, Found, batch_axis, grow, model_axis, sequence_axis
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.plan.constraints import constraints_of
 from shardwise.registry import closest
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code, policy_text
 from shardwise.report.why import out_of_memory
-from shardwise.search.constraints import constraints_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
 from shardwise.units import gib, time_text

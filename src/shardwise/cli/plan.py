@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.arch import model_of
+from shardwise.calibrate.overlay import what_it_changes
 from shardwise.cli._budget import Budget, budget_of
 from shardwise.cli._case import Case, Fixed, Headroom, ModelName
 from shardwise.cli._choice import check_policy
@@ -28,13 +29,12 @@ from shardwise.cli._points import Point, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import bar, watched
 from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
-from shardwise.cost.overlay import what_it_changes
 from shardwise.engines.local import cores
 from shardwise.estimate.synced import choices_of
-from shardwise.search import scan
-from shardwise.search.constraints import constraints_of, words_of
-from shardwise.search.exhaustive import HEADROOM
-from shardwise.search.synced import scan_over
+from shardwise.plan import scan
+from shardwise.plan.constraints import constraints_of, words_of
+from shardwise.plan.exhaustive import HEADROOM
+from shardwise.plan.synced import scan_over
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
 from shardwise.spec.stack import known_stack

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from shardwise.calibrate.overlay import as_measured
 from shardwise.cli import _notes
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._target import known_dtype, missing_dtype, target_of
-from shardwise.cost.overlay import as_measured
 from shardwise.estimate.roofline import (
     LevelRoofline,
     bisection_bandwidth,

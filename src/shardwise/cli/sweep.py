@@ -16,9 +16,9 @@ from shardwise.cli._progress import bar
 from shardwise.cli._study import Point, Study, Swept, study_of, swept
 from shardwise.cli.validate import write_whole
 from shardwise.engines import Engine, Setup, engine_of
+from shardwise.plan.constraints import constraints_of
 from shardwise.report.figure import Figure, Panel, Points, svg_of
 from shardwise.report.terminal import policy_code
-from shardwise.search.constraints import constraints_of
 from shardwise.units import gib
 
 DOES_NOT_FIT = 1

@@ -43,11 +43,11 @@ def trace(
         raise ValueError("perfetto: a step in time needs a cluster; write --on 8xh100")
     if find_spec("torch") is None:
         raise ValueError("trace needs torch, which is not installed; write pip install 'shardwise[run]'")
-    from shardwise.runtime.trace.capture import traced
-    from shardwise.runtime.trace.notes import notes_of
-    from shardwise.runtime.trace.perfetto import write_perfetto
-    from shardwise.runtime.trace.price import prices_of
-    from shardwise.runtime.trace.result import result_of
+    from shardwise.trace.capture import traced
+    from shardwise.trace.notes import notes_of
+    from shardwise.trace.perfetto import write_perfetto
+    from shardwise.trace.price import prices_of
+    from shardwise.trace.result import result_of
 
     if stack is not None:
         known_stack(stack)

@@ -11,9 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
 
-from shardwise.cost.profile import Profile
 from shardwise.registry import closest
 from shardwise.spec.gpu import Gpu
 
@@ -99,38 +97,10 @@ def _pick(table: dict[str, _T], name: str, what: str) -> _T:
     return table[name]
 
 
-def curve_of(gpu: Gpu, profile: Profile | None = None) -> Curve:
-    """The curve of a GPU; one without a file of its own uses curves/default.toml.
-
-    What a profile measured on such a GPU takes the place of the shipped constants; the rest of them stay.
-    """
+def curve_of(gpu: Gpu) -> Curve:
+    """The curve of a GPU; one without a file of its own uses curves/default.toml."""
     # A Gpu holds a dict and cannot be hashed; its bytes can, and two what-if chips of one name stay apart.
-    shipped = _curve(msgspec.json.encode(gpu))
-    return shipped if profile is None else _measured(shipped, profile.on(gpu))
-
-
-def _measured(shipped: Curve, profile: Profile) -> Curve:
-    peaks = profile.peak_flops
-    gemm = dict(shipped.gemm)
-    for dtype, found in profile.gemm.items():
-        gemm[dtype] = replace(gemm[dtype], peak=peaks[dtype], **asdict(found))
-    if "bf16" in profile.gemm and "fp16" not in profile.gemm:
-        # the same units at the same rate
-        gemm["fp16"] = replace(gemm["fp16"], **asdict(profile.gemm["bf16"]))
-    attention = {kernel: dict(passes) for kernel, passes in shipped.attention.items()}
-    for side, law in profile.attention.get("flash", {}).items():
-        attention["flash"][side] = AttentionLaw(**asdict(law))
-    return replace(
-        shipped,
-        measured=shipped.gpu.lower(),
-        source=profile.words,
-        bandwidth=profile.memory_bandwidth or shipped.bandwidth,
-        kernel_floor_s=profile.kernel_floor_s or shipped.kernel_floor_s,
-        gemm=gemm,
-        attention=attention,
-        memory={**shipped.memory, **profile.memory},
-        attention_peak=peaks.get("bf16", peaks.get("fp32", shipped.attention_peak)),
-    )
+    return _curve(msgspec.json.encode(gpu))
 
 
 @cache

@@ -6,11 +6,10 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from shardwise.cost.gpu import curve_of
+from shardwise.calibrate.overlay import curve_with, network_with, stack_with
+from shardwise.calibrate.profile import Profile
 from shardwise.cost.network import Network
-from shardwise.cost.overlay import network_with, stack_with
 from shardwise.cost.placement import Placement
-from shardwise.cost.profile import Profile
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import Memory, memory_of
 from shardwise.estimate.synced import Choice
@@ -91,7 +90,7 @@ def machine_for(
     """What prices the work of these policies; `stack` as the profile changes it (`stack_with`)."""
     placement = Placement()
     return Machine(
-        curve=curve_of(cluster.gpu, profile),
+        curve=curve_with(cluster.gpu, profile),
         network=network or network_for(cluster, stack, profile),
         stack=stack,
         precision=job.precision,

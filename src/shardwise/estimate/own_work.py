@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job

@@ -4,8 +4,8 @@ import math
 
 from msgspec.structs import replace
 
-from shardwise.cost.overlay import faster
-from shardwise.cost.profile import Profile, Run
+from shardwise.calibrate.overlay import faster
+from shardwise.calibrate.profile import Profile, Run
 from shardwise.estimate.closed_form import estimate
 from shardwise.importers.training_log import RunFacts
 from shardwise.spec.cluster import Cluster

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cost.expect import bus_factor
-from shardwise.cost.pairs import Pair
+from shardwise.diagnose.expect import bus_factor
+from shardwise.diagnose.pairs import Pair
 from shardwise.importers import nccl_tests
 from shardwise.importers._file import read_bytes
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cost.profile import Point
+from shardwise.calibrate.profile import Point
 
 OPS = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cost.profile import Point
+from shardwise.calibrate.profile import Point
 
 MOST_EVENTS = 5_000_000
 MOST_POINTS = 2_000

@@ -3,9 +3,8 @@
 import msgspec
 import numpy as np
 
-from shardwise.cost.gpu import curve_of
-from shardwise.cost.overlay import what_it_changes
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.overlay import curve_with, what_it_changes
+from shardwise.calibrate.profile import Profile
 from shardwise.estimate.band import band_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.mfu import Convention, conventions, recomputed_flops
@@ -117,7 +116,7 @@ def _executed(model: Model, job: Job, policy: Policy, plain: Convention) -> Conv
 def _assumptions(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None
 ) -> list[str]:
-    curve = curve_of(cluster.gpu, profile)
+    curve = curve_with(cluster.gpu, profile)
     per_rank = policy.dp * policy.micro_batch
     measured = (
         f"kernel rates: fitted on measurements of {curve.measured} ({curve.source})"

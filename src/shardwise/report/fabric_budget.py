@@ -12,7 +12,7 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import estimate, network_for
 from shardwise.estimate.mfu import conventions
 from shardwise.fabric.calls import Call, calls_of
@@ -25,7 +25,7 @@ from shardwise.fabric.step import StepLoad, step_load
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
-from shardwise.search import scan
+from shardwise.plan import scan
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import joint_step
 from shardwise.spec.cluster import Cluster

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwise.calibrate.profile import Profile
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
-from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import network_for
 from shardwise.fabric.calls import Call, calls_of
 from shardwise.fabric.fold import bits_of

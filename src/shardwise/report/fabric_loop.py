@@ -5,7 +5,7 @@ from time import perf_counter
 
 from msgspec.structs import replace
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.demand import Demand, demand_of
 from shardwise.fabric.step import StepLoad, step_load

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.estimate.mfu import conventions
+from shardwise.plan.standing import Allowed, Contest
 from shardwise.report.build import report_of
 from shardwise.report.report import Report
 from shardwise.report.why import Difference, waterfall, why_slower
-from shardwise.search.standing import Allowed, Contest
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.published import Published

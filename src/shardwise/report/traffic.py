@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.calibrate.profile import Profile
 from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement
-from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import network_for
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.price import workers_of

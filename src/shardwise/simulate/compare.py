@@ -3,7 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.schedules import schedules
 from shardwise.simulate.step import simulate
 from shardwise.spec.cluster import Cluster

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec.structs import replace as changed
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.memory import memory_of
 from shardwise.simulate.engine import Floats, Ints

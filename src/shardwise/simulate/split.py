@@ -11,7 +11,7 @@ from dataclasses import replace as with_
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.schedules import schedules
 from shardwise.simulate.engine import Floats, Ints

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.simulate.costs import Costs, costs_of
 from shardwise.simulate.engine import Floats, Ints, Run, again

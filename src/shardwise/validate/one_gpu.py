@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import conventions
 from shardwise.spec.policy import Policies, Policy

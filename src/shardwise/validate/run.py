@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.validate.failed import failed_predictions, fit_balanced_accuracy
 from shardwise.validate.one_gpu import is_one_gpu, one_gpu_predictions
 from shardwise.validate.predict import Prediction, predict

@@ -6,10 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwise.calibrate.overlay import curve_with, stack_with
+from shardwise.calibrate.profile import Profile
 from shardwise.collectives import collective
-from shardwise.cost.gpu import attention_seconds, curve_of, memory_seconds
-from shardwise.cost.overlay import stack_with
-from shardwise.cost.profile import Profile
+from shardwise.cost.gpu import attention_seconds, memory_seconds
 from shardwise.estimate.closed_form import network_for
 from shardwise.estimate.layers import Machine, gemm_passes
 from shardwise.search.cuts._graph import Attended, Choice, Graph, Input
@@ -74,7 +74,7 @@ def machine_at(
     """What prices a group of `ranks` GPUs, neighbours `stride` apart."""
     stack = stack_with(stack, profile)
     return Machine(
-        curve=curve_of(cluster.gpu, profile), network=network_for(cluster, stack, profile), stack=stack,
+        curve=curve_with(cluster.gpu, profile), network=network_for(cluster, stack, profile), stack=stack,
         precision=precision, sizes={"tp": np.asarray(ranks)}, strides={"tp": np.asarray(stride)},
     )  # fmt: skip
 

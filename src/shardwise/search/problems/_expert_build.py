@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from shardwise.calibrate.profile import Profile
 from shardwise.collectives import collective
 from shardwise.cost.placement import level_members
-from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import expert_seconds
 from shardwise.search.problems._contract import Ints

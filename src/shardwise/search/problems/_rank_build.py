@@ -6,10 +6,10 @@ from math import prod
 
 import numpy as np
 
+from shardwise.calibrate.profile import Profile
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
-from shardwise.cost.profile import Profile
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import Machine, received_bytes
 from shardwise.search.problems._contract import Floats, Ints

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.cost.profile import Profile
+from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.schedules import schedules
 from shardwise.search.problems.stages import Option, StageProblem

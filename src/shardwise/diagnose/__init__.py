@@ -1,0 +1,1 @@
+"""Expected against measured: is this network as fast as it should be, and what is slow?"""

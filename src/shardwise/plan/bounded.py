@@ -1,0 +1,165 @@
+"""The best settings of frames, without looking at settings that cannot matter. Nothing is lost, because
+
+- no setting of a frame is faster than its work alone: no synchronisation, no optimizer, no recompute, no offload;
+- an overlap that the software has is never slower than none, and costs no memory;
+- recompute and offload only add time, so they are looked at where memory lacks without them;
+- the more layers recompute, the slower and the smaller: of all k that fit the smallest is the best (bisection);
+- what offloads everything and recomputes is the smallest: where it does not fit, nothing does.
+
+A test scans small spaces without any of this and finds the same answers.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.plan.keep import Flags, Keep, Seen
+from shardwise.plan.space import FULL, NONE, Space
+from shardwise.spec.policy import OFFLOAD, Ints, Policies
+
+Floats = NDArray[np.float64]
+Price = Callable[[Policies], Seen]
+BLOCK = 2048
+"""frames looked at together: with their settings some thousand policies"""
+FIRST_BLOCK = 128
+"""few at first: what they bring bounds the others"""
+NOTHING_OFF, ALL_OFF = OFFLOAD.index("none"), OFFLOAD.index("both")
+
+
+def plain(frames: Policies) -> Policies:
+    """Each frame without any setting that costs time."""
+    none = np.zeros(len(frames), dtype=np.int64)
+    return replace(frames, zero=none, shard_group=none, recompute=none, recompute_layers=none - 1, offload=none)
+
+
+class Bounded:
+    def __init__(self, space: Space, price: Price, keep: Keep) -> None:
+        self.space, self.settings, self.price, self.keep = space, space.settings, price, keep
+
+    def look(self, index: Ints, floors: Floats) -> None:
+        """At the frames of these numbers; `floors`: what each takes at least."""
+        done, size = 0, FIRST_BLOCK
+        while done < len(index):
+            part, floor = index[done : done + size], floors[done : done + size]
+            matter = self.keep.could_matter(self.space.frames.take(part), floor, any_settings=True)
+            if matter.any():
+                self._block(part[matter], floor[matter])
+            done, size = done + size, min(2 * size, BLOCK)
+
+    def _block(self, index: Ints, floors: Floats) -> None:
+        """First every ZeRO stage with its first group (all ranks, if allowed), then with the others: a smaller group
+        needs more memory, so where the first leaves no room there is none."""
+        frames = self.space.frames.take(index)
+        ways = [(row, *way) for row, number in enumerate(index) for way in self.space.sharding(int(number))]
+        if not ways:
+            return
+        table = np.array(ways, dtype=np.int64)
+        opens = np.ones(len(table), dtype=np.bool_)
+        opens[1:] = (table[1:, :2] != table[:-1, :2]).any(axis=1)
+        lead = np.cumsum(opens) - 1  # of each way: which first way it follows
+        alive = self._ways(frames, index, floors, table[opens])
+        self._ways(frames, index, floors, table[~opens & alive[lead]])
+
+    def _ways(self, frames: Policies, index: Ints, floors: Floats, table: Ints) -> Flags:
+        row, zero, group = table.T
+        lines = replace(frames.take(row), zero=zero, shard_group=group)
+        return self._lines(lines, floors[row], index[row])
+
+    def _lines(self, lines: Policies, floors: Floats, index: Ints) -> Flags:
+        """Recompute and offload of policies that are settled otherwise; they come with the first value of both.
+        Returns the lines of which something fits."""
+        matter = self.keep.could_matter(lines, floors, any_settings=True)
+        if matter.any():
+            matter[matter] = self._these(lines.take(np.flatnonzero(matter)), index[matter])
+        return matter
+
+    def _these(self, lines: Policies, index: Ints) -> Flags:
+        recompute, offload = self.settings.recompute, self.settings.offload
+        steps = np.full((len(recompute), len(offload), len(lines)), np.nan)
+        peaks = np.full_like(steps, np.inf)
+        first = self._seen(lines)
+        steps[0, 0], peaks[0, 0] = first.steps, first.peaks
+        inside = first.peaks <= self.keep.limit
+        ordered = offload[0] == NOTHING_OFF or len(offload) == 1
+        alive = self._alive(lines, inside | (not ordered))
+        asked = [
+            (r, o, np.flatnonzero(self.keep.could_matter(_with(lines, again, off), first.steps) & alive
+                                  & ~(inside & ordered & (o > 0))))
+            for r, again in enumerate(recompute) for o, off in enumerate(offload) if r or o
+        ]  # fmt: skip
+        if asked:
+            row = np.concatenate([rows for _, _, rows in asked])
+            r, o = (np.concatenate([np.full(len(a[2]), a[i]) for a in asked]) for i in (0, 1))
+            by_line = np.argsort(row, kind="stable")
+            row, r, o = row[by_line], r[by_line], o[by_line]
+            more = self._seen(_with(lines.take(row), np.array(recompute)[r], np.array(offload)[o]))
+            steps[r, o, row], peaks[r, o, row] = more.steps, more.peaks
+        self._some_layers(lines, index, steps, peaks)
+        return alive
+
+    def _alive(self, lines: Policies, yes: Flags) -> Flags:
+        """Lines of which something can fit; the smallest settings answer for the others."""
+        offload = self.settings.offload
+        if yes.all() or (ALL_OFF not in offload and len(offload) > 1):
+            return np.ones(len(lines), dtype=np.bool_)
+        alive = yes.copy()
+        for recompute in dict.fromkeys((self.settings.recompute[-1], self.settings.recompute[0])):
+            ask = np.flatnonzero(~alive)
+            if len(ask):
+                alive[ask] = self._seen(_with(lines.take(ask), recompute, offload[-1])).peaks <= self.keep.limit
+        return alive
+
+    def _some_layers(self, lines: Policies, index: Ints, steps: Floats, peaks: Floats) -> None:
+        """The fewest layers that recompute, where all of them fit and none does not."""
+        recompute = self.settings.recompute
+        if FULL not in recompute or self.settings.layers is None:
+            return
+        full = recompute.index(FULL)
+        without = peaks[0] if recompute[0] == NONE else np.full_like(peaks[full], np.inf)
+        offload, row = np.nonzero((peaks[full] <= self.keep.limit) & (without > self.keep.limit))
+        by_line = np.argsort(row, kind="stable")
+        offload, row = offload[by_line], row[by_line]
+        some = _with(lines.take(row), FULL, np.array(self.settings.offload)[offload])
+        at_least = steps[0][offload, row] if recompute[0] == NONE else np.zeros(len(row))
+        self._fewest(
+            replace(some, recompute_layers=np.ones(len(row), dtype=np.int64)),
+            [self.space.some_layers(int(i)) for i in index[row]],
+            np.where(np.isnan(at_least), 0.0, at_least),
+            (without[offload, row], peaks[full][offload, row]),
+        )
+
+    def _fewest(
+        self, lines: Policies, choices: list[tuple[int, ...]], at_least: Floats, ends: tuple[Floats, Floats]
+    ) -> None:
+        """`choices`: numbers of layers of each line, ascending. All layers fit; how few do? `at_least`: what a line
+        takes with as many as are known to be too few. `ends`: peaks with no layer and with all; memory falls almost
+        evenly between them, so that a first guess on that line is hardly ever far off."""
+        low, high = np.zeros(len(lines), dtype=np.int64), np.array([len(c) for c in choices], dtype=np.int64)
+        none, all_ = ends
+        # where no layer at all is not allowed, the guess is one
+        none = np.where(np.isinf(none), np.maximum(all_, self.keep.limit), none)
+        share = (none - self.keep.limit) / np.maximum(none - all_, 1.0)
+        guess = np.floor(np.clip(share, 0.0, 1.0) * high).astype(np.int64)
+        while (open_ := np.flatnonzero((low < high) & self.keep.could_matter(lines, at_least))).size:
+            probe = np.clip(guess[open_], low[open_], high[open_] - 1)
+            layers = np.array([choices[i][k] for i, k in zip(open_, probe, strict=True)], dtype=np.int64)
+            seen = self._seen(replace(lines.take(open_), recompute_layers=layers))
+            fits = seen.peaks <= self.keep.limit
+            high[open_[fits]] = probe[fits]
+            low[open_[~fits]] = probe[~fits] + 1
+            at_least[open_[~fits]] = seen.steps[~fits]
+            # the neighbour first; where that is not the edge, halve
+            near = np.where(fits, probe - 1, probe + 1)
+            guess[open_] = np.where(guess[open_] == probe, near, (low[open_] + high[open_]) // 2)
+
+    def _seen(self, policies: Policies) -> Seen:
+        seen = self.price(policies)
+        self.keep.add(seen)
+        return seen
+
+
+def _with(lines: Policies, recompute: int | Ints, offload: int | Ints) -> Policies:
+    size = len(lines)
+    return replace(lines, recompute=np.broadcast_to(recompute, size), offload=np.broadcast_to(offload, size))

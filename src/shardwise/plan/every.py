@@ -1,0 +1,61 @@
+"""All policies of a space one after another, in batches: what a scan without bounds looks at."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from itertools import product
+
+import numpy as np
+
+from shardwise.plan.space import ALL_LAYERS, FULL, Space
+from shardwise.spec.policy import Ints, Policies
+
+BATCH = 16_384
+"""policies: from here on larger batches gain a few percent and cost memory and a slower Ctrl-C"""
+COLUMNS = ("zero", "shard_group", "recompute", "recompute_layers", "offload")
+
+
+def every(space: Space, index: Ints | None = None) -> Iterator[Policies]:
+    """Policies of the frames of these numbers (all of them), frame by frame: what differs in settings only lies
+    together, so that the closed form works a layer out once for all of them."""
+    chosen = np.arange(len(space.frames)) if index is None else index
+    keys = np.stack([space.frames.dp[chosen] * space.frames.cp[chosen], space.frames.pp[chosen]], axis=1)
+    kinds, kind = np.unique(keys, axis=0, return_inverse=True)
+    for number in range(len(kinds)):
+        frames = chosen[kind.reshape(-1) == number]
+        table = _settings(space, int(frames[0]))
+        if not len(table):
+            continue
+        together = max(BATCH // len(table), 1)
+        for begin in range(0, len(frames), together):
+            some = frames[begin : begin + together]
+            for top in range(0, len(table), BATCH):
+                yield _batch(space, some, table[top : top + BATCH])
+
+
+def table_of(space: Space) -> Policies:
+    """All policies of a small space at once."""
+    parts = list(every(space))
+    names = [field.name for field in fields(Policies)]
+    return Policies(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def _batch(space: Space, frames: Ints, table: Ints) -> Policies:
+    rows = space.frames.take(np.repeat(frames, len(table)))
+    columns = np.tile(table, (len(frames), 1)).T
+    return replace(rows, **dict(zip((*COLUMNS, *space.settings.overlaps), columns, strict=True)))
+
+
+def _settings(space: Space, frame: int) -> Ints:
+    """One row for each combination a frame may have."""
+    settings = space.settings
+    recompute = [(r, ALL_LAYERS) for r in settings.whole]
+    if FULL in settings.recompute:
+        recompute += [(FULL, k) for k in space.some_layers(frame)]
+    rows = [
+        (*sharded, *repeated, offload, *switches)
+        for sharded in space.sharding(frame)
+        for repeated in recompute
+        for offload in settings.offload
+        for switches in product(*settings.overlaps.values())
+    ]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), len(COLUMNS) + len(settings.overlaps))

@@ -1,0 +1,266 @@
+"""Every legal policy of a model, cluster and job.
+
+A policy is a *frame* (degrees, micro-batch, schedule, order on the fabric: what a layer computes and where) with
+*settings* (ZeRO, its group, recompute, offload, overlap: what is kept where, and what waits for what). Frames are
+listed; settings are a product, so a space of 10^8 policies is a table of some 10^4 frames and a few short lists.
+
+Degrees are divisors of the number of GPUs, so that every point uses all of them; `Limits` leaves out what has never
+been worth it (tensor parallelism over many nodes, micro-batches of hundreds of sequences).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
+from math import ceil
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from shardwise.plan.constraints import Constraint, allowed
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.pipeline import NEEDS
+from shardwise.spec.policy import CHOICES, FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, SCHEDULES, ZERO, Ints, Policies
+from shardwise.spec.rules import divisors, legal
+from shardwise.spec.stack import Stack
+
+NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
+ALL_LAYERS = -1
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    nodes_of_tp: int = 2
+    """tensor parallelism spans at most this many fast domains: every layer waits for its collectives"""
+    tp: int = 64
+    least_local_seq: int = 1024
+    """context parallelism leaves each rank at least this many tokens of a sequence"""
+    micro_batch: int = 16
+    """largest; only powers of two"""
+    vpp: int = 16
+    schedules: tuple[str, ...] = ()
+    """none named: those the stack has"""
+    zero: tuple[int, ...] = ()
+    """none named: those the stack has"""
+    zero_with_stages: int | None = None
+    """highest ZeRO stage together with pipeline stages; None: the stack's"""
+    recompute: tuple[str, ...] = ()
+    """none named: what the stack has"""
+    some_layers: bool = True
+    """full recompute of the first k layers of each stage too, for every k"""
+    offload: tuple[str, ...] = ()
+    """none named: those the stack has"""
+    orders: tuple[str, ...] = ORDERS
+    shard_groups: bool = True
+    """ZeRO over every part of the data-parallel ranks too (HSDP), not only over all of them"""
+    replicas: bool = False
+    """ZeRO over a part of the ranks only, so that every shard has copies"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values each setting may take; where a frame allows fewer, `Space` says so."""
+
+    zero: tuple[int, ...]
+    zero_with_stages: int
+    recompute: tuple[int, ...]
+    layers: tuple[Constraint, ...] | None
+    """what the user asks of the number of recomputed layers; None: full recompute is of all layers"""
+    offload: tuple[int, ...]
+    overlaps: dict[str, tuple[int, ...]]
+    """the better value first"""
+    groups: tuple[Constraint, ...] | None
+    """what the user asks of the ZeRO group; None: it is all ranks"""
+    replicas: bool
+    """never all ranks"""
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """Recompute of all layers of a stage, or of none."""
+        return tuple(r for r in self.recompute if all(c.accepts(ALL_LAYERS) for c in self.layers or ()))
+
+
+@dataclass(frozen=True)
+class Space:
+    frames: Policies
+    """legal ones, each with the first value of every setting"""
+    settings: Settings
+    layers: int
+    """of the model"""
+    grid: int
+    """frames before the rules"""
+
+    def sharding(self, frame: int) -> tuple[tuple[int, int], ...]:
+        """(ZeRO stage, its group) the frame may have; a group of 0 is all ranks, and comes first."""
+        ranks = int(self.frames.dp[frame] * self.frames.cp[frame])
+        return _sharding(
+            ranks, self._zero(bool(self.frames.pp[frame] > 1)), self.settings.groups, self.settings.replicas
+        )
+
+    def _zero(self, stages: bool) -> tuple[int, ...]:
+        return tuple(z for z in self.settings.zero if not stages or z <= self.settings.zero_with_stages)
+
+    def some_layers(self, frame: int) -> tuple[int, ...]:
+        """Numbers of layers of each stage that may recompute, short of all."""
+        return _some_layers(int(-(-self.layers // self.frames.pp[frame])), self.settings.layers)
+
+    @property
+    def points(self) -> int:
+        """Legal policies."""
+        settings, stage = self.settings, -(-self.layers // self.frames.pp)
+        repeated = len(settings.whole) + 0 * stage
+        if FULL in settings.recompute:
+            repeated = repeated + _by_value(stage, lambda n: len(_some_layers(n, settings.layers)))
+        ranks = self.frames.dp * self.frames.cp
+        flat, staged = (
+            _by_value(ranks, partial(_ways, zero=self._zero(stages), asked=settings.groups, replicas=settings.replicas))
+            for stages in (False, True)
+        )
+        sharded = np.where(self.frames.pp > 1, staged, flat)
+        switches = reduce(lambda n, values: n * len(values), settings.overlaps.values(), 1)
+        return int((sharded * repeated).sum()) * len(settings.offload) * switches
+
+
+def space(
+    model: Model, cluster: Cluster, job: Job, stack: Stack, limits: Limits | None = None,
+    only: Iterable[Constraint] = (),
+) -> Space:  # fmt: skip
+    """`only` leaves out what the user does not allow."""
+    bounds, asked = limits or Limits(), tuple(only)
+    settings = _settings(stack, bounds, asked)
+    degrees = _degrees(model, cluster, job, bounds)
+    named = {c.field for c in asked}
+    known = SCHEDULES if "schedule" in named else stack.schedules
+    codes = [SCHEDULES.index(name) for name in bounds.schedules or known]
+    per_degree = _product(
+        [m for m in _powers(bounds.micro_batch) if job.global_batch % m == 0],
+        codes,
+        [1, 0],
+        [ORDERS.index(order) for order in bounds.orders],
+    )
+    left, right = np.repeat(degrees, len(per_degree), axis=0), np.tile(per_degree, (len(degrees), 1))
+    tp, pp, cp, vpp, ep, etp = left.T
+    micro, schedule, sp, order = right.T
+    size = len(left)
+    frames = Policies.columns(
+        size, tp=tp, pp=pp, cp=cp, vpp=vpp, ep=ep, etp=etp, micro_batch=micro, schedule=schedule, sp=sp, order=order,
+        dp=cluster.gpus // np.maximum(tp * pp * cp, 1), zero=np.full(size, settings.zero[0]),
+        recompute=np.full(size, settings.recompute[0]), offload=np.full(size, settings.offload[0]),
+        **{name: np.full(size, values[0]) for name, values in settings.overlaps.items()},
+    )  # fmt: skip
+    ok = _once_each(frames, _plain(codes)) & allowed(frames, [c for c in asked if c.field in FRAME])
+    frames = frames.take(np.flatnonzero(ok))
+    return Space(frames.take(np.flatnonzero(legal(model, cluster, job, frames))), settings, model.layers, size)
+
+
+def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Settings:
+    def kept(field: str, values: Iterable[int]) -> tuple[int, ...]:
+        mine = [c for c in asked if c.field == field]
+        tried = tuple(values)
+        found = tuple(v for v in tried if all(c.accepts(v) for c in mine))
+        if not found:
+            names = ", ".join(CHOICES[field][v] if field in CHOICES else str(v) for v in tried)
+            raise ValueError(
+                f"policy: nothing in the space has {', '.join(c.text for c in mine)}; write one of {names}"
+            )
+        return found
+
+    named = {c.field for c in asked}
+    recomputes = bounds.recompute or (RECOMPUTE if "recompute" in named else stack.recompute)
+    recompute = kept("recompute", (RECOMPUTE.index(name) for name in recomputes))
+    layers = tuple(c for c in asked if c.field == "recompute_layers")
+    groups = tuple(c for c in asked if c.field == "shard_group")
+    return Settings(
+        zero=kept("zero", bounds.zero or (ZERO if "zero" in named else stack.zero)),
+        zero_with_stages=_first(bounds.zero_with_stages, max(ZERO) if "zero" in named else stack.zero_with_stages),
+        recompute=recompute,
+        # who asks for full recompute by name means all layers, unless they say how many
+        layers=layers if layers or (bounds.some_layers and "recompute" not in named) else None,
+        offload=kept(
+            "offload",
+            (OFFLOAD.index(name) for name in bounds.offload or (OFFLOAD if "offload" in named else stack.offload)),
+        ),
+        overlaps={name: kept(name, (1, 0) if getattr(stack, name) else (0,)) for name in OVERLAPS},
+        groups=groups if groups or bounds.shard_groups else None,
+        replicas=bounds.replicas,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _sharding(
+    ranks: int, zero: tuple[int, ...], asked: tuple[Constraint, ...] | None, replicas: bool
+) -> tuple[tuple[int, int], ...]:
+    """Where no two ranks hold the same, every ZeRO stage is the same run."""
+    parts = (0, *(d for d in reversed(divisors(ranks)) if 1 < d < ranks)) if asked is not None else (0,)
+    stages = zero if ranks > 1 else zero[:1]
+    found = ((z, g) for z in stages for g in (parts if z and ranks > 1 else (0,)))
+    kept = ((z, g) for z, g in found if g or not (z and replicas))
+    return tuple((z, g) for z, g in kept if all(c.accepts(g) for c in asked or ()))
+
+
+def _ways(ranks: int, zero: tuple[int, ...], asked: tuple[Constraint, ...] | None, replicas: bool) -> int:
+    return len(_sharding(ranks, zero, asked, replicas))
+
+
+@lru_cache(maxsize=4096)
+def _some_layers(stage: int, asked: tuple[Constraint, ...] | None) -> tuple[int, ...]:
+    return () if asked is None else tuple(k for k in range(1, stage) if all(c.accepts(k) for c in asked))
+
+
+def _first(stated: int | None, otherwise: int) -> int:
+    return otherwise if stated is None else stated
+
+
+def _plain(codes: Sequence[int]) -> int:
+    """The schedule that stands for a run without stages, where all are the same."""
+    return next((code for code in codes if NEEDS[SCHEDULES[code]].met(1, 1, 1)), codes[0])
+
+
+def _once_each(p: Policies, first_schedule: int) -> NDArray[np.bool_]:
+    """No two frames that are the same run: what a degree of 1 leaves without meaning has its first value."""
+    cp, dp, pp = p.cp > 1, p.dp > 1, p.pp > 1
+    matters = np.stack([cp | ~cp, cp & dp, pp & (cp | dp), pp & cp & dp])
+    schedule = pp | (p.schedule == first_schedule)
+    return np.asarray(matters[p.order, np.arange(len(p))] & schedule & ((p.tp > 1) | (p.sp == 0)))
+
+
+def _degrees(model: Model, cluster: Cluster, job: Job, bounds: Limits) -> Ints:
+    """Rows of (tp, pp, cp, vpp, ep, etp) that use every GPU and give each chunk a layer."""
+    gpus = divisors(cluster.gpus)
+    most_tp = min(bounds.nodes_of_tp * cluster.node_size, bounds.tp)
+    cps = [d for d in gpus if d == 1 or (job.seq % (2 * d) == 0 and job.seq // d >= bounds.least_local_seq)]
+    rows = _product(
+        [d for d in gpus if d <= most_tp], [d for d in gpus if d <= max(model.layers, 1)], cps,
+        list(range(1, bounds.vpp + 1)), _expert_degrees(model, cluster), [0, 1],
+    )  # fmt: skip
+    tp, pp, cp, vpp, ep, other = rows.T
+    # equal chunks, where embedding and head may stand for a layer each (126 layers on 16 x 8 chunks)
+    equal = (model.layers % (pp * vpp) == 0) | ((model.layers + 2) % (pp * vpp) == 0)
+    chunks = (vpp == 1) | ((pp > 1) & equal)
+    # experts are split as the rest of the layer (etp = tp) or not at all
+    split = (other == 0) | ((tp > 1) & any(kind.experts for kind in model.kinds))
+    rows[:, 5] = np.where(other == 0, 0, np.where(ep > 1, tp, 1))
+    return np.asarray(rows[(cluster.gpus % (tp * pp * cp) == 0) & chunks & split])
+
+
+def _expert_degrees(model: Model, cluster: Cluster) -> list[int]:
+    counts = {kind.experts.count for kind in model.kinds if kind.experts}
+    if not counts:
+        return [1]
+    return [d for d in divisors(min(counts)) if d <= cluster.gpus]
+
+
+def _by_value(values: Ints, count: Callable[[int], int]) -> Ints:
+    """`count` of each value, asked once for each that occurs."""
+    distinct, place = np.unique(values, return_inverse=True)
+    return np.asarray(np.array([count(int(v)) for v in distinct], dtype=np.int64)[place])
+
+
+def _powers(most: int) -> list[int]:
+    return [2**i for i in range(ceil(np.log2(most)) + 1) if 2**i <= most]
+
+
+def _product(*axes: list[int]) -> Ints:
+    grids = np.meshgrid(*(np.array(axis, dtype=np.int64) for axis in axes), indexing="ij")
+    return np.stack([grid.ravel() for grid in grids], axis=1)

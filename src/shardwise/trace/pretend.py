@@ -1,0 +1,183 @@
+"""Lets a script written for many GPUs run in one process without any: CUDA means the CPU, the process group is there.
+
+What cannot be traced is refused here by name, with what to write instead.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed import device_mesh
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
+
+from shardwise.runtime.fake import fake_world
+from shardwise.trace.private import (
+    convertible_modules,
+    fake_tensors,
+    forget_meshes,
+    real_loaders,
+    real_meshes,
+    static_pipelines,
+    swapped,
+    swapped_everywhere,
+)
+from shardwise.trace.rms_norm import fused_as_on_cuda
+
+RANKS_OF_A_NODE = 8
+REPLICATE = "from torch.distributed._composable.replicate_with_fsdp import replicate; replicate(model, mesh=mesh)"
+OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
+           "recv_object_list")  # fmt: skip
+ANSWERS: dict[str, object] = {
+    "is_available": False, "current_device": 0, "device_count": RANKS_OF_A_NODE, "is_bf16_supported": True,
+    "get_device_capability": (9, 0), "get_device_name": "traced", "max_memory_allocated": 0, "memory_allocated": 0,
+    "max_memory_reserved": 0, "memory_reserved": 0, "set_device": None, "synchronize": None, "empty_cache": None,
+    "manual_seed": None, "manual_seed_all": None, "reset_peak_memory_stats": None,
+}  # fmt: skip
+"""of functions of torch.cuda"""
+
+
+class Untraceable(Exception):
+    """What the script does has no meaning in a traced step."""
+
+
+class Idle:
+    """Stands for a stream or an event: whatever is asked of it is done at once."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+class CudaIsCpu(TorchFunctionMode):
+    """Every tensor made on or moved to a CUDA device is one of the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.cuda:
+            return args[0]
+        return func(*map(on_cpu, args), **{name: on_cpu(value) for name, value in (kwargs or {}).items()})
+
+
+def on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type == "cuda" else value
+    return "cpu" if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
+
+
+@contextmanager
+def pretended_world(rank: int, world: int) -> Iterator[None]:
+    """A process group of so many ranks and tensors without values; this process is one of the ranks."""
+
+    def prepared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        shape = kwargs["mesh_shape"] if "mesh_shape" in kwargs else args[1]
+        if 0 in shape or prod(shape) > world:
+            ranks = prod(max(size, 1) for size in shape)
+            raise Untraceable(f"the mesh {tuple(shape)} needs more than {world} ranks; write --world {ranks} or more")
+        return args
+
+    mode = fake_tensors()
+    with ExitStack() as stack:
+        stack.enter_context(swapped(sys, "excepthook", sys.excepthook))  # a new process group wraps it
+        for name, function in list(vars(nn.init).items()):
+            if name.endswith("_") and not name.startswith("_"):
+                # some of them look at values, and there is nothing to fill
+                stack.enter_context(swapped_everywhere(function, _unfilled))
+        for part in (
+            fake_world(rank, world),
+            real_meshes(prepared),
+            static_pipelines(),
+            real_loaders(),
+            convertible_modules(mode),
+            mode,
+        ):
+            stack.enter_context(part)
+        stack.callback(forget_meshes)
+        yield
+
+
+@contextmanager
+def no_gpu_needed(rank: int, world: int, compiled: Callable[[], None]) -> Iterator[None]:
+    """torchrun's environment, and every call that needs CUDA, an own process group or a compiler answered here."""
+
+    def uncompiled(model: Any = None, **_: Any) -> Any:
+        compiled()
+        return model if model is not None else lambda function: function
+
+    def unchanged(_: Any, *__: Any, **___: Any) -> None:
+        compiled()
+
+    with ExitStack() as stack:
+        stack.enter_context(_environment(rank, world))
+        for name, answer in ANSWERS.items():
+            stack.enter_context(swapped(torch.cuda, name, _always(answer)))
+        for name in ("Stream", "Event"):
+            stack.enter_context(swapped(torch.cuda, name, Idle))
+        stack.enter_context(swapped(torch.cuda, "current_stream", Idle))
+        stack.enter_context(swapped(torch.cuda, "stream", lambda _: nullcontext()))
+        for function in (dist.init_process_group, dist.destroy_process_group):
+            stack.enter_context(swapped_everywhere(function, _always(None)))
+        for name in OBJECTS:
+            function = getattr(dist, name)
+            why = f"{name} sends Python objects, whose values a traced step does not have; leave it out of the step"
+            stack.enter_context(swapped_everywhere(function, _refusing(why)))
+        why = f"DistributedDataParallel reduces gradients in C++, which cannot be traced; write: {REPLICATE}"
+        stack.enter_context(swapped(DistributedDataParallel, "__init__", _refusing(why)))
+        stack.enter_context(swapped_everywhere(torch.compile, uncompiled))
+        stack.enter_context(swapped(torch.nn.Module, "compile", unchanged))
+        for owner in (DeviceMesh, torch.autocast):
+            stack.enter_context(swapped(owner, "__init__", _with_cpu(owner.__init__)))
+        for placing in (torch.set_default_device, device_mesh.init_device_mesh):
+            stack.enter_context(swapped_everywhere(placing, _with_cpu(placing)))
+        for norm in (F.rms_norm, torch.rms_norm):
+            stack.enter_context(swapped_everywhere(norm, fused_as_on_cuda(norm)))
+        stack.enter_context(CudaIsCpu())
+        yield
+
+
+def _unfilled(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+    return tensor
+
+
+def _always(answer: object) -> Callable[..., object]:
+    return lambda *_, **__: answer
+
+
+def _refusing(why: str) -> Callable[..., None]:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Untraceable(why)
+
+    return refuse
+
+
+def _with_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
+
+    return called
+
+
+@contextmanager
+def _environment(rank: int, world: int) -> Iterator[None]:
+    told = {
+        "RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank % RANKS_OF_A_NODE, "MASTER_PORT": 29500,
+        "LOCAL_WORLD_SIZE": min(world, RANKS_OF_A_NODE), "MASTER_ADDR": "localhost",
+    }  # fmt: skip
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update({name: str(value) for name, value in told.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

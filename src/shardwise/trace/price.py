@@ -1,0 +1,136 @@
+"""Seconds of each operator and message of a traced step, by the planner's own kernel curves and network."""
+
+from dataclasses import dataclass, field
+
+from shardwise.calibrate.overlay import curve_with, stack_with
+from shardwise.calibrate.profile import Profile
+from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_seconds
+from shardwise.cost.network import Network
+from shardwise.estimate.closed_form import network_for
+from shardwise.estimate.layers import misalignment
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.stack import Stack
+from shardwise.trace.events import Attention, Captured, Event, Message, Pass, Product
+
+PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
+"""what the network model has no law for, by what moves the same bytes"""
+DTYPES = {"fp64": "fp32", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": "fp8"}
+
+
+@dataclass
+class Prices:
+    cluster: Cluster
+    stack: Stack
+    curve: Curve
+    network: Network
+    tf32: bool
+    seen: dict[tuple[str, int, int, int], float] = field(default_factory=dict)
+
+    def of(self, event: Event, *, launched: bool) -> float:
+        """`launched`: the operator is a kernel of its own, not a further tensor of the one before."""
+        work = event.work
+        if isinstance(work, Message):
+            return self._message(work)
+        gap = self.stack.gap_s_per_op if launched else 0.0
+        if isinstance(work, Product):
+            return gap + self._product(work)
+        if isinstance(work, Attention):
+            return gap + self._attention(work)
+        kind = "optimizer" if event.phase == "optimizer" else "stream"
+        return gap + float(memory_seconds(self.curve, work.bytes, kind, kernels=1.0 if launched else 0.0))
+
+    def _message(self, message: Message) -> float:
+        size, stride = message.group.size, message.group.stride
+        if size < 2:
+            return 0.0
+        op = PRICED_AS.get(message.op, message.op)
+        bytes_ = message.bytes * size if message.op in ("gather", "scatter") else message.bytes
+        ranks = 2 if op == "send" else size
+        key = (op, bytes_, ranks, stride)
+        if key not in self.seen:
+            self.seen[key] = float(self.network.seconds(op, bytes_, ranks, stride))
+        return self.seen[key]
+
+    def _product(self, work: Product) -> float:
+        batch = None if work.batch == 1 else float(work.batch)
+        seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
+        efficiency = self.stack.kernel_efficiency * (1.0 if batch is None else self.stack.grouped_gemm_efficiency)
+        return float(seconds * misalignment(*work.rows)) / efficiency
+
+    def _attention(self, work: Attention) -> float:
+        shape = (work.keys, work.head_dim, work.groups)
+        kernel = self.stack.attention_kernel
+        seconds = attention_seconds(self.curve, work.flops, *shape, backward=work.backward, kernel=kernel)
+        narrow, peak = self.cluster.gpu.peak("bf16"), self.cluster.gpu.peak(self.dtype(work.dtype))
+        return float(seconds) * max(narrow / peak, 1.0) / self.stack.attention_efficiency
+
+    def dtype(self, name: str) -> str:
+        """fp32 products run on tensor cores only where the script allows it."""
+        if name == "fp32" and self.tf32:
+            return "tf32"
+        known = DTYPES.get(name, name)
+        return known if known in self.curve.gemm else "fp32"
+
+
+def prices_of(captured: Captured, cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Prices:
+    if cluster.gpus < captured.world:
+        raise ValueError(
+            f"on: {cluster.name} has {cluster.gpus} GPUs, the traced world {captured.world} ranks; write a larger one"
+        )
+    stack = stack_with(stack, profile)
+    return Prices(
+        cluster=cluster, stack=stack, curve=curve_with(cluster.gpu, profile), tf32=captured.tf32,
+        network=network_for(cluster, stack, profile),
+    )  # fmt: skip
+
+
+COMPILED_PASSES = 1.2
+"""traffic of what a compiler leaves over the ideal of `fused`, which also joins a loss that stands outside of what a
+program compiles (steps measured on one H200)"""
+
+
+def fused(captured: Captured, passes: float = COMPILED_PASSES) -> list[Event]:
+    """What a compiler makes of it: passes between two products are one, which reads what comes from outside and writes
+    what outlives it. `passes`: traffic of the compiler's kernels over that ideal."""
+    died = _deaths(captured)
+    found: list[Event] = []
+    chain: list[Event] = []
+    for event in [*captured.events, None]:
+        joins = event is not None and isinstance(event.work, Pass) and not event.scope and event.phase != "optimizer"
+        if chain and (not joins or event is None or event.phase != chain[0].phase):
+            end = event.at if event is not None else len(captured.changes)
+            found.append(_joined(chain, end, died, passes))
+            chain = []
+        if event is not None:
+            (chain if joins else found).append(event)
+    return found
+
+
+def _joined(chain: list[Event], end: int, died: dict[int, int], passes: float) -> Event:
+    made: dict[int, int] = {}
+    read: dict[int, int] = {}
+    for event in chain:
+        for held, size in event.reads:
+            if id(held) not in made:
+                read[id(held)] = max(read.get(id(held), 0), size)
+        made.update({id(held): size for held, size in event.writes})
+    kept = sum(size for key, size in made.items() if died.get(key, end) >= end)
+    moved = Pass(round((sum(read.values()) + kept) * passes))
+    first = chain[0]
+    reads = tuple(touched for event in chain for touched in event.reads)
+    writes = tuple(touched for event in chain for touched in event.writes)
+    return Event("fused", first.phase, moved, "", reads, writes, first.at, sum(event.calls for event in chain))
+
+
+def _deaths(captured: Captured) -> dict[int, int]:
+    """Where in the changes each storage is freed for the last time."""
+    size: dict[int, int] = {}
+    died: dict[int, int] = {}
+    for index, (held, change) in enumerate(captured.changes):
+        key = id(held)
+        size[key] = size.get(key, 0) + change
+        if size[key]:
+            died.pop(key, None)
+        else:
+            died[key] = index
+    return died

@@ -1,0 +1,185 @@
+"""Listens to every operator of the process: what it computes, what it sends, which storages it touches."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from shardwise.trace.events import Captured, Event, Message, Touched
+from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
+from shardwise.trace.operators import name_of, runs_nothing, size_of, work_of
+from shardwise.trace.private import (
+    VALUE_ERRORS,
+    in_backward,
+    is_fake,
+    local_of,
+    real_waits,
+    resizes,
+    shape_propagation,
+    wraps_others,
+)
+from shardwise.trace.storages import Storages
+
+MADE_IN = {"forward": "activations", "recompute": "activations", "backward": "working", "optimizer": "working"}
+FSDP = "FSDP::"
+TRANSFERS = ("send", "recv_", "isend", "irecv")
+"""between pipeline stages, outside autograd: gradients after a backward, activations after a forward"""
+TOLD_EVERY = 200
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Storages are followed from the first operator on; events only between `begin` and `end`."""
+
+    def __init__(self, rank: int, world: int, progress: Callable[[int], None] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.captured = Captured(rank=rank, world=world)
+        self.storages = Storages()
+        self.recording = False
+        self.operators = 0
+        self.stepped: Callable[[Optimizer], None] | None = None
+        """called when an optimizer has made its step"""
+        self._progress = progress
+        self._scopes: list[str] = []
+        self._after_backward = False
+        self._optimizing = False
+        self._paused = 0
+        self._calls = 0
+
+    @contextmanager
+    def listening(self) -> Iterator["Recorder"]:
+        with ExitStack() as stack:
+            stack.enter_context(resizes(self.storages.resized))
+            stack.enter_context(shape_propagation(self._pauses))
+            stack.enter_context(real_waits(self._pauses))
+            for hook in (
+                register_module_forward_pre_hook(self._before_module),
+                register_optimizer_step_pre_hook(self._before_optimizer),
+                register_optimizer_step_post_hook(self._behind_optimizer),
+            ):
+                stack.callback(hook.remove)
+            stack.enter_context(self)
+            yield self
+
+    def begin(self) -> None:
+        self.storages.begin()
+        self.captured.changes = self.storages.changes
+        self.captured.events.clear()
+        self.captured.numbers_read = 0
+        self._after_backward = False
+        self._calls = 0
+        self.recording = True
+
+    def end(self) -> None:
+        self.captured.changes = list(self.storages.changes)
+        self.captured.tf32 = torch.get_float32_matmul_precision() != "highest"
+        self.recording = False
+
+    def compiles(self) -> None:
+        self.captured.compiled = True
+
+    def sized(self, tokens: int, samples: int) -> None:
+        self.captured.tokens, self.captured.samples = tokens, samples
+
+    def phase(self) -> str:
+        """Between a backward pass and the next call of a module all is the optimizer's: reductions, clipping."""
+        if in_backward():
+            self._after_backward = True
+            return "recompute" if torch.is_grad_enabled() else "backward"
+        return "optimizer" if self._optimizing or self._after_backward else "forward"
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if wraps_others(types):
+            return NotImplemented
+        if func.namespace == "profiler":
+            return self._labelled(func, args, kwargs)
+        if func._opname == "wait_tensor" and is_fake(args[0]):
+            return args[0]  # as the real one does; the fake one makes a copy
+        try:
+            out = func(*args, **kwargs)
+        except VALUE_ERRORS:
+            if func._opname == "_local_scalar_dense" and args[0].dtype.is_floating_point:
+                self.captured.numbers_read += 1
+                return 1.0
+            raise
+        if not self._paused and func.namespace != "prim":
+            self._note(func, args, kwargs, out)
+        return out
+
+    def _note(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
+        self.operators += 1
+        if self._progress is not None and self.operators % TOLD_EVERY == 0:
+            self._progress(self.operators)
+        phase = self.phase()
+        message = is_message(func)
+        if message and phase == "optimizer" and func._opname in TRANSFERS:
+            phase = "backward"
+        ins, outs = tensors_in([*args, *kwargs.values()]), tensors_in(out)
+        written = written_by(func, args, kwargs) if message else _written(func, args, kwargs)
+        outs += [tensor for tensor in written if not any(tensor is other for other in outs)]
+        reads, writes = self._touched(ins, MADE_IN[phase]), self._touched(outs, MADE_IN[phase])
+        if func.namespace == "fsdp":
+            for held, _ in (*reads, *writes):
+                if held.kind in ("activations", "working"):
+                    held.kind = "gathered"
+        self._calls += 1
+        if not self.recording or (not message and runs_nothing(func)):
+            return
+        work = message_of(func, args, kwargs, out) if message else work_of(func, args, ins, outs)
+        name = work.op if isinstance(work, Message) else name_of(func)
+        scope = self._scopes[-1] if self._scopes else ""
+        at, calls, self._calls = len(self.storages.changes), self._calls, 0
+        self.captured.events.append(Event(name, phase, work, scope, reads, writes, at, calls))
+
+    def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
+        return tuple((self.storages.held(tensor, kind), size_of(tensor)) for tensor in tensors)
+
+    def _labelled(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """FSDP2 says what it does in the profiler's labels."""
+        if "enter" in func._opname:
+            text = args[0] if args and isinstance(args[0], str) else ""
+            self._scopes.append(text.split(" ")[0].removeprefix(FSDP) if text.startswith(FSDP) else "")
+        elif self._scopes:
+            self._scopes.pop()
+        return func(*args, **kwargs)
+
+    def _pauses(self, begins: bool) -> None:
+        self._paused += 1 if begins else -1
+
+    def _before_module(self, *_: Any) -> None:
+        if not in_backward():
+            self._after_backward = False
+
+    def _before_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
+        self._optimizing = True
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.storages.label(map(local_of, parameters), "parameters")
+        self.storages.label((local_of(p.grad) for p in parameters if p.grad is not None), "gradients")
+
+    def _behind_optimizer(self, optimizer: Optimizer, *_: Any) -> None:
+        states = (value for state in optimizer.state.values() for value in state.values())
+        self.storages.label((local_of(value) for value in states if isinstance(value, Tensor)), "optimizer")
+        self._optimizing = False
+        if self.stepped is not None:
+            self.stepped(optimizer)
+
+
+def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
+    """Arguments the schema says are written into."""
+    found: list[Tensor] = []
+    if not func._schema.is_mutable:
+        return found
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[place] if place < len(args) else kwargs.get(argument.name)
+            found += tensors_in(value)
+    return found

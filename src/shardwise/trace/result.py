@@ -1,0 +1,207 @@
+"""What a trace says: messages by group, memory at its fullest moment, FLOPs, and with a cluster the step in seconds."""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import log2
+
+from msgspec import Struct
+
+from shardwise.estimate.band import Band, band_for
+from shardwise.trace.events import KINDS, PHASES, Attention, Captured, Event, Message, Pass, Product
+from shardwise.trace.overlap import Played, played
+from shardwise.trace.price import Prices, fused
+
+
+class MessageRow(Struct, frozen=True, kw_only=True):
+    group: str
+    ranks: int
+    stride: int
+    op: str
+    phase: str
+    dtype: str
+    count: int
+    bytes: int
+    seconds: float | None
+    """before any overlap; null without a cluster"""
+
+
+class OperatorRow(Struct, frozen=True, kw_only=True):
+    name: str
+    count: int
+    flops: float
+    bytes: int
+    """read and written by passes; products and attention are priced by their shapes"""
+    seconds: float | None
+
+
+class StepTime(Struct, frozen=True, kw_only=True):
+    step_s: float
+    low_s: float
+    high_s: float
+    parts: dict[str, float]
+    """seconds by cause; they add up to step_s"""
+    exposed: dict[str, float]
+    """kernels waiting for messages, by group: the part `messages`"""
+    message_s: float
+    hidden_s: float
+    mfu: float
+    """FLOPs without recompute, whole attention square, over the peak of the dtype that most FLOPs have"""
+    mfu_causal: float
+    """the same with the FLOPs a fused causal kernel computes"""
+    peak_dtype: str
+    batch_tokens_per_s: float | None
+    """of this rank's batch, which the ranks of a tensor-parallel group share"""
+    batch_samples_per_s: float | None
+    stack: str
+    band: str
+
+
+class Fit(Struct, frozen=True, kw_only=True):
+    limit_bytes: float
+    """the GPU's memory less what the stack keeps free"""
+    needed_bytes: float
+    """peak, the stack's fixed bytes and its fragmentation"""
+    fits: bool
+
+
+class Traced(Struct, frozen=True, kw_only=True):
+    rank: int
+    world: int
+    messages: tuple[MessageRow, ...]
+    operators: tuple[OperatorRow, ...]
+    peak_bytes: int
+    memory_bytes: dict[str, int]
+    """by kind at the fullest moment"""
+    kind_peaks: dict[str, int]
+    """each kind at its own fullest moment"""
+    peak_phase: str
+    flops: dict[str, float]
+    """of products and fused attention, by phase"""
+    tokens: int
+    samples: int
+    compiled: bool
+    time: StepTime | None
+    fit: Fit | None
+
+
+def result_of(captured: Captured, prices: Prices | None) -> tuple[Traced, Played | None]:
+    events = fused(captured) if captured.compiled and prices else captured.events
+    times = None if prices is None else played(events, prices)
+    peak, kinds, own, phase = _fullest(captured)
+    fit = None
+    if prices is not None:
+        stack = prices.stack
+        needed = peak * (1.0 + stack.fragmentation) + stack.base_bytes
+        limit = prices.cluster.gpu.memory_bytes - stack.reserve_bytes
+        fit = Fit(limit_bytes=limit, needed_bytes=needed, fits=needed <= limit)
+    found = Traced(
+        rank=captured.rank, world=captured.world, messages=_messages(captured, prices),
+        operators=_operators(events, times), peak_bytes=peak, memory_bytes=kinds, kind_peaks=own, peak_phase=phase,
+        flops=_flops(captured), tokens=captured.tokens, samples=captured.samples, compiled=captured.compiled,
+        time=None if prices is None or times is None else _time(captured, prices, times), fit=fit,
+    )  # fmt: skip
+    return found, times
+
+
+def _messages(captured: Captured, prices: Prices | None) -> tuple[MessageRow, ...]:
+    counts: Counter[tuple[str, int, int, str, str, str]] = Counter()
+    sizes: Counter[tuple[str, int, int, str, str, str]] = Counter()
+    seconds: dict[tuple[str, int, int, str, str, str], float] = {}
+    for event, message in captured.messages:
+        group = message.group
+        key = (group.name, group.size, group.stride, message.op, event.phase, message.dtype)
+        counts[key] += 1
+        sizes[key] += message.bytes
+        if prices is not None:
+            seconds[key] = seconds.get(key, 0.0) + prices.of(event, launched=True)
+    order = sorted(counts, key=lambda key: (key[0], key[3], PHASES.index(key[4])))
+    return tuple(
+        MessageRow(group=key[0], ranks=key[1], stride=key[2], op=key[3], phase=key[4], dtype=key[5],
+                   count=counts[key], bytes=sizes[key], seconds=seconds.get(key))
+        for key in order
+    )  # fmt: skip
+
+
+def _operators(events: Sequence[Event], times: Played | None) -> tuple[OperatorRow, ...]:
+    counts: Counter[str] = Counter()
+    flops: dict[str, float] = {}
+    moved: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
+    for place, event in enumerate(events):
+        if isinstance(event.work, Message):
+            continue
+        counts[event.name] += 1
+        if isinstance(event.work, Pass):
+            moved[event.name] += event.work.bytes
+        else:
+            flops[event.name] = flops.get(event.name, 0.0) + event.work.flops
+        if times is not None:
+            span = times.spans[place]
+            seconds[event.name] = seconds.get(event.name, 0.0) + span.end_s - span.start_s
+    order = sorted(counts, key=lambda name: (-seconds.get(name, 0.0), -flops.get(name, 0.0), -moved[name]))
+    return tuple(
+        OperatorRow(name=name, count=counts[name], flops=flops.get(name, 0.0), bytes=moved[name],
+                    seconds=seconds.get(name))
+        for name in order
+    )  # fmt: skip
+
+
+def _fullest(captured: Captured) -> tuple[int, dict[str, int], dict[str, int], str]:
+    """(bytes, by kind then, each kind at its own peak, phase)."""
+    now: Counter[str] = Counter()
+    own: Counter[str] = Counter()
+    total = peak = at = 0
+    kinds: dict[str, int] = {}
+    for index, (held, change) in enumerate(captured.changes):
+        now[held.kind] += change
+        total += change
+        own[held.kind] = max(own[held.kind], now[held.kind])
+        if total > peak:
+            peak, kinds, at = total, dict(now), index
+    phase = next((event.phase for event in captured.events if event.at > at), "forward")
+    by_kind = {kind: kinds.get(kind, 0) for kind in KINDS}
+    return peak, by_kind, {kind: own[kind] for kind in KINDS}, phase
+
+
+def _flops(captured: Captured) -> dict[str, float]:
+    found = dict.fromkeys(PHASES, 0.0)
+    for event in captured.events:
+        if isinstance(event.work, (Product, Attention)):
+            found[event.phase] += event.work.flops
+    return found
+
+
+def _time(captured: Captured, prices: Prices, times: Played) -> StepTime:
+    stack, cluster = prices.stack, prices.cluster
+    # as the closed form has it: a part of what hides does not, and kernels beside a message are slower
+    beside = times.hidden_s * ((1.0 - stack.hidden_share) + stack.overlap_slowdown * stack.hidden_share)
+    parts = {**{kind: times.busy[kind] for kind in ("products", "attention", "passes", "optimizer")},
+             "messages": times.exposed_s, "beside": beside, "host": times.host_s}  # fmt: skip
+    busy = sum(parts.values())
+    nodes = max(captured.world / cluster.node_size, 1.0)
+    parts["other"] = busy * stack.jitter * log2(nodes) + stack.step_overhead_s
+    step = busy + parts["other"]
+    band: Band = band_for(stack, experts=False, nodes=nodes, host_share=times.host_s / step)
+    counted, square, dtype = _useful(captured)
+    peak = cluster.gpu.peak(prices.dtype(dtype))
+    return StepTime(
+        step_s=step, low_s=step * (1 + band.low), high_s=step * (1 + band.high), parts=parts,
+        exposed=dict(times.waits), message_s=float(sum(times.messages.values())), hidden_s=times.hidden_s,
+        mfu=square / step / peak, mfu_causal=counted / step / peak, peak_dtype=prices.dtype(dtype), stack=stack.name,
+        batch_tokens_per_s=captured.tokens / step if captured.tokens else None,
+        batch_samples_per_s=captured.samples / step if captured.samples else None, band=str(band),
+    )  # fmt: skip
+
+
+def _useful(captured: Captured) -> tuple[float, float, str]:
+    """(FLOPs computed, the same with whole attention squares, dtype of most), recompute left out."""
+    counted = square = 0.0
+    dtypes: dict[str, float] = {}
+    for event in captured.events:
+        work = event.work
+        if event.phase == "recompute" or not isinstance(work, (Product, Attention)):
+            continue
+        counted += work.flops
+        square += work.square_flops if isinstance(work, Attention) else work.flops
+        dtypes[work.dtype] = dtypes.get(work.dtype, 0.0) + work.flops
+    return counted, square, max(dtypes, key=lambda name: dtypes[name], default="bf16")

@@ -1,0 +1,151 @@
+"""The scan: ranked by time among what fits, with bounds that lose nothing."""
+
+import numpy as np
+import pytest
+
+from shardwise.arch import model_of
+from shardwise.estimate.closed_form import estimate
+from shardwise.plan import Limits, bounded, scan, scanning, space, table_of
+from shardwise.plan.constraints import constraints_of
+from shardwise.plan.exhaustive import losers_of
+from shardwise.plan.keep import Keep, Seen
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.stack import stack_of
+
+STACK = stack_of("megatron-core")
+MODEL, CLUSTER, JOB = model_of("llama-3-8b"), cluster_of("8xa100-40"), Job(seq=8192, global_batch=32)
+SMALL = Limits(micro_batch=1, vpp=2, orders=("tp-cp-dp-pp", "tp-pp-cp-dp"))
+
+
+def test_the_best_is_the_fastest_that_fits():
+    policies = table_of(space(MODEL, CLUSTER, JOB, STACK, SMALL))
+    every = estimate(MODEL, CLUSTER, JOB, policies, STACK, every_stage=True)
+    ranked = scan(MODEL, CLUSTER, JOB, STACK, top=5, limits=SMALL)
+    fits = every.memory.peak <= ranked.limit_bytes
+    assert ranked.best[0].step_s == pytest.approx(every.times.step_s[fits].min())
+    assert [c.step_s for c in ranked.best] == sorted(c.step_s for c in ranked.best)
+    assert all(c.peak_bytes <= ranked.limit_bytes for c in ranked.best)
+    assert ranked.points == len(policies)
+    assert ranked.evaluated < len(policies) / 10
+    assert ranked.best[0].tokens_per_s_per_gpu * ranked.best[0].step_s * 8 == pytest.approx(JOB.step_tokens)
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "stack", "headroom", "only"),
+    [
+        ("llama-3-8b", "4xh100", "megatron-core", 0.94, []),
+        ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["micro=1"]),
+        ("llama-3-8b", "4xa100-80", "torchtitan", 0.8, ["schedule!=looped_bfs"]),
+        ("llama-3-8b", "8xa100-40", "nanotron", 1.0, []),
+        ("llama-3-8b", "8xh100", "fsdp-llmfoundry", 0.6, []),
+        ("llama-3-70b", "8xh100", "megatron-core", 1.0, ["offload!=activations", "micro=1"]),
+        ("mixtral-8x7b", "2x8xh100", "megatron-core", 0.9, ["recompute_layers<2", "micro=1", "cp=1"]),
+        ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["recompute=full"]),
+        ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["offload=both", "shard_group=2"]),
+        ("llama-3-8b", "8xa100-40", "megatron-core", 0.94, ["overlap_grad=off", "recompute=selective"]),
+        ("llama-3.1-405b", "8xh100", "megatron-core", 0.94, ["micro=1", "sp=on"]),
+        ("nemotron-h-8b", "8xh100", "megatron-core", 0.94, ["micro=1", "offload=none"]),
+    ],
+)
+def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
+    """The same answers as from estimating every policy: the list, the best of each kind, the smallest."""
+    given = (model_of(model), cluster_of(cluster), Job(seq=4096, global_batch=16), stack_of(stack))
+    limits = Limits(micro_batch=2, vpp=2, orders=SMALL.orders)
+    # that overlap never costs anything is one of the bounds: where nothing else is asked one of them may be off
+    names = [n for n in ("overlap_param", "overlap_tp", "overlap_pp", "overlap_grad") if n not in str(only)]
+    fixed = [f"{name}={'on' if getattr(given[3], name) else 'off'}" for name in names]
+    free = constraints_of([*only, *(fixed if only else fixed[1:])])
+    quick = scan(*given, limits=limits, headroom=headroom, only=free)
+    slow = scan(*given, limits=limits, headroom=headroom, only=free, bounded=False)
+    assert slow.evaluated == slow.points == quick.points
+    assert quick.evaluated < slow.evaluated
+    assert [c.policy for c in quick.best] == [c.policy for c in slow.best]
+    assert [(x.kind, x.policy, x.why) for x in quick.losers] == [(x.kind, x.policy, x.why) for x in slow.losers]
+    assert (quick.smallest is None) == (slow.smallest is None)
+    if slow.smallest is not None:
+        assert quick.smallest.policy == slow.smallest.policy
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v2-lite", "gpt-oss-20b", "nemotron-3-nano"])
+def test_leaders_and_losers_are_what_estimating_them_alone_gives(name):
+    """Also where layers do not divide by stages and kinds of layers are mixed."""
+    model, cluster, job = model_of(name), cluster_of("dgx-h100:96"), Job(seq=4096, global_batch=192)
+    ranked = scan(model, cluster, job, stack_of("nanotron"), headroom=1.0)
+    assert ranked.best
+    for found in (*ranked.best, *ranked.losers):
+        alone = estimate(model, cluster, job, Policies.of([found.policy]), stack_of("nanotron"), every_stage=True)
+        assert alone.times.step_s[0] == pytest.approx(found.step_s, rel=1e-12)
+        assert alone.memory.peak[0] == pytest.approx(found.peak_bytes, rel=1e-12)
+
+
+def answers(ranked):
+    return [c.policy for c in ranked.best], [(x.kind, x.policy) for x in ranked.losers], ranked.points
+
+
+def test_blocks_and_processes_change_nothing(monkeypatch):
+    whole = scan(MODEL, CLUSTER, JOB, STACK)
+    monkeypatch.setattr(bounded, "BLOCK", 37)
+    monkeypatch.setattr(scanning, "FRAMES", 100)
+    seen = []
+    parts = scan(MODEL, CLUSTER, JOB, STACK, progress=lambda done, of: seen.append((done, of)))
+    assert answers(parts) == answers(whole)
+    assert seen[-1][0] == seen[-1][1] > 100
+    assert len(seen) == -(-seen[-1][1] // 100)
+    monkeypatch.setattr(scanning, "FEW", 0)
+    assert answers(scan(MODEL, CLUSTER, JOB, STACK, processes=2)) == answers(whole)
+
+
+def test_ctrl_c_ranks_what_there_is(monkeypatch):
+    monkeypatch.setattr(scanning, "FRAMES", 20)
+
+    def stop(done, _of):
+        if done >= 40:
+            raise KeyboardInterrupt
+
+    whole = scan(MODEL, CLUSTER, JOB, STACK, bounded=False, limits=SMALL)
+    ranked = scan(MODEL, CLUSTER, JOB, STACK, bounded=False, limits=SMALL, progress=stop)
+    assert whole.finished
+    assert not ranked.finished
+    assert 0 < ranked.evaluated < whole.evaluated
+    assert ranked.best
+
+
+def test_nothing_fits_names_the_smallest():
+    ranked = scan(model_of("llama-3.1-405b"), cluster_of("8xh100"), Job(seq=8192, global_batch=64), STACK)
+    assert ranked.best == ()
+    assert ranked.losers == ()
+    assert ranked.smallest.peak_bytes > ranked.limit_bytes
+    assert ranked.fitting == 0
+
+
+def test_less_headroom_never_helps():
+    tight = scan(MODEL, CLUSTER, JOB, STACK, headroom=0.4)
+    assert tight.best[0].step_s >= scan(MODEL, CLUSTER, JOB, STACK).best[0].step_s
+
+
+def test_without_losers_the_best_is_the_same():
+    short = scan(MODEL, CLUSTER, JOB, STACK, losers=False)
+    assert [c.policy for c in short.best] == [c.policy for c in scan(MODEL, CLUSTER, JOB, STACK).best]
+    assert short.losers == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "word"), [({"headroom": 0.0}, "headroom"), ({"headroom": 2}, "headroom"), ({"top": 0}, "top")]
+)
+def test_bad_options(options, word):
+    with pytest.raises(ValueError, match=f"^{word}: .*; write"):
+        scan(MODEL, CLUSTER, JOB, STACK, **options)
+
+
+def test_losers_on_hand_made_numbers():
+    policies = Policies.of([Policy(tp=2, zero=1), Policy(zero=1), Policy(tp=2, zero=3), Policy(tp=2, pp=2, zero=1)])
+    keep = Keep(60.0 * 2**30, 5)
+    keep.add(Seen(policies, np.array([1.0, 0.5, 1.25, 2.0]), np.array([50.0, 90.0, 40.0, 30.0]) * 2**30))
+    why = {loser.kind: loser.why for loser in losers_of(keep)}
+    assert why["no tensor parallelism"] == "needs 30.0 GiB more than may be filled"
+    assert why["ZeRO 3"] == "step +25.0%"
+    assert why["a pipeline"] == "step +100.0%"
+    assert "tensor parallelism" not in why
+    assert "ZeRO 2" not in why

@@ -1,0 +1,132 @@
+"""A traced step in time: what waits for what, what a compiler joins, what torch must still have for tracing."""
+
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from shardwise.estimate.layers import misalignment  # noqa: E402
+from shardwise.spec.load import cluster_of  # noqa: E402
+from shardwise.spec.stack import known_stack  # noqa: E402
+from shardwise.trace import private  # noqa: E402
+from shardwise.trace.events import Captured, Event, Group, Held, Message, Pass, Product  # noqa: E402
+from shardwise.trace.overlap import KERNELS, played  # noqa: E402
+from shardwise.trace.price import fused, prices_of  # noqa: E402
+
+DP = Group("dp", 8, 1, True)
+BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", rows=(8192.0,) * 3)
+
+
+def event(work, reads=(), writes=(), *, scope="", phase="forward", name="op") -> Event:
+    return Event(name, phase, work, scope, tuple((h, 1) for h in reads), tuple((h, 1) for h in writes), 0, 1)
+
+
+def gather(*, waited=False) -> Message:
+    return Message("all_gather", 2**28, "bf16", DP, waited)
+
+
+def step_of(events):
+    prices = prices_of(Captured(rank=0, world=8, events=events), cluster_of("8xh100"), known_stack("torch-eager"))
+    return played(events, prices)
+
+
+def test_a_message_nobody_waits_for_hides() -> None:
+    found = step_of([event(gather(), writes=[Held("other", 1)]), event(BIG), event(BIG)])
+    assert found.exposed_s == 0
+    assert found.hidden_s == pytest.approx(found.messages["dp"])
+    assert found.end_s < found.messages["dp"] + found.busy["products"]
+
+
+def test_a_kernel_waits_for_what_it_reads() -> None:
+    weights = Held("gathered", 1)
+    found = step_of([event(gather(), writes=[weights]), event(BIG, reads=[weights])])
+    assert found.exposed_s + found.host_s == pytest.approx(found.end_s - found.busy["products"])
+    assert found.waits["dp"] > 0.9 * found.messages["dp"]
+
+
+def test_a_message_that_is_waited_for_holds_kernels_up() -> None:
+    late, at_once = (step_of([event(BIG), event(gather(waited=waited)), event(BIG)]) for waited in (False, True))
+    assert at_once.waits["dp"] == pytest.approx(at_once.messages["dp"])
+    assert late.waits["dp"] == 0
+    assert at_once.end_s == pytest.approx(late.end_s + at_once.messages["dp"])
+
+
+def test_fsdp_gathers_run_under_the_layer_before() -> None:
+    """Called one by one, each in front of its layer and waited for by it: only the first is exposed."""
+    events = []
+    for _ in range(4):
+        buffer, weights = Held("gathered", 1), Held("gathered", 1)
+        events += [
+            event(gather(waited=True), writes=[buffer], scope="all_gather"),
+            event(Pass(2**20), reads=[buffer], writes=[weights], scope="all_gather_copy_out",
+                  name="split_with_sizes_copy"),
+            *[event(BIG, reads=[weights]) for _ in range(4)],
+        ]  # fmt: skip
+    found = step_of(events)
+    one = found.messages["dp"] / 4
+    assert found.waits["dp"] == pytest.approx(one, rel=0.1)
+
+
+def test_work_behind_a_reduction_does_not_hold_kernels_up() -> None:
+    buffer, shard = Held("gathered", 1), Held("gradients", 1)
+    reduce = Message("reduce_scatter", 2**28, "fp32", DP, waited=True)
+    found = step_of([
+        event(BIG, phase="backward"),
+        event(Pass(1), writes=[buffer], scope="post_backward_reduce", phase="backward", name="chunk_cat"),
+        event(reduce, reads=[buffer], writes=[shard], scope="post_backward_reduce", phase="backward"),
+        event(Pass(1), reads=[shard], writes=[shard], scope="post_backward_reduce", phase="backward"),
+        event(BIG, phase="backward"),
+        event(Pass(1), reads=[shard], phase="optimizer"),
+    ])  # fmt: skip
+    last = [span for span in found.spans if span.lane == KERNELS]
+    assert last[-2].start_s == pytest.approx(last[-3].end_s, abs=1e-4)
+    assert last[-1].start_s >= found.messages["dp"]
+
+
+def test_rows_that_start_off_the_lines_are_as_slow_as_in_a_plan() -> None:
+    def seconds(width: float) -> float:
+        (span,) = step_of([event(replace(BIG, rows=(8192.0, width, 8192.0)))]).spans
+        return span.end_s - span.start_s
+
+    for width in (50304.0, 1800.0, 50257.0):
+        slowed = float(misalignment(width))
+        assert seconds(width) / seconds(8192.0) == pytest.approx(slowed, rel=0.01)
+    assert misalignment(50257.0) > misalignment(1800.0) > misalignment(50304.0)
+
+
+def test_a_compiler_joins_passes_between_products() -> None:
+    x, inner, kept = Held("activations", 0), Held("activations", 0), Held("activations", 0)
+    changes = [(x, 100), (inner, 100), (kept, 100), (inner, -100), (kept, -100)]
+    first = Event("mul", "forward", Pass(200), "", ((x, 100),), ((inner, 100),), 2, 1)
+    second = Event("add", "forward", Pass(200), "", ((inner, 100),), ((kept, 100),), 3, 2)
+    product = Event("mm", "forward", BIG, "", ((kept, 100),), (), 4, 1)
+    joined = fused(Captured(rank=0, world=1, events=[first, second, product], changes=changes), 1.0)
+    assert [one.name for one in joined] == ["fused", "mm"]
+    assert joined[0].work == Pass(200)  # reads x, writes what outlives it
+    assert joined[0].calls == 3
+
+
+def test_torch_still_has_what_tracing_takes_of_it() -> None:
+    """The canary: each private piece, tried by itself."""
+    resized: list[int] = []
+    with private.resizes(lambda storage: resized.append(storage.nbytes())):
+        torch.empty(4).untyped_storage().resize_(0)
+    assert resized == [0]
+    mode = private.fake_tensors()
+    with mode, private.convertible_modules(mode):
+        layer = torch.nn.Linear(4, 4).to(torch.bfloat16)
+        assert layer.weight.dtype is torch.bfloat16
+        with pytest.raises(private.VALUE_ERRORS):
+            torch.ones(4).sum().item()
+        assert private.is_fake(layer.weight)
+    assert not private.in_backward()
+    seen = []
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(lambda gradient: seen.append(private.in_backward()) or gradient)
+    x.sum().backward()
+    assert seen == [True]
+    assert hasattr(private.ShardingPropagator, private.PROPAGATES)
+    with private.static_pipelines():
+        pass
+    private.forget_meshes()
