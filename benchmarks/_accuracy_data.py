@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.catalog import names
-from shardwise.spec.stack import Stack, stack_of
+from shardwise.software import Stack, stack_of
 from shardwise.validate.interpret import Case, Unsupported, case_of
 from shardwise.validate.predict import Prediction, predict, predict_cases
 from shardwise.validate.score import scored
@@ -107,8 +107,8 @@ class Rows:
 
     def _with(self, other: Stack, settings: dict[str, float]) -> Stack:
         """A stack that is like this one keeps what it changes."""
-        shared = {name: v for name, v in settings.items() if getattr(other, name) == getattr(self.stack, name)}
-        return msgspec.structs.replace(other, **shared)
+        shared = {name: v for name, v in settings.items() if other.setting(name) == self.stack.setting(name)}
+        return other.changed(**shared)
 
 
 def time_errors(found: Iterable[Prediction]) -> Floats:

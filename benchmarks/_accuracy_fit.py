@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix, eye_array, hstack, vstack  # type: ignore[i
 
 from _accuracy_bounds import bound_of
 from _accuracy_data import Floats, Rows, group_of, memory_errors, time_errors
-from shardwise.spec.stack import Stack
+from shardwise.software import Stack
 from shardwise.validate.predict import Prediction
 from shardwise.validate.table import Measured
 
@@ -46,7 +46,7 @@ def objective(errors: Floats) -> float:
 
 
 def default_of(setting: str) -> float:
-    return float(getattr(Stack(name="", summary="", source="", date=""), setting))
+    return float(Stack(name="", summary="", source="", date="").setting(setting))
 
 
 def defaults(stack: Stack) -> dict[str, float]:
@@ -55,7 +55,7 @@ def defaults(stack: Stack) -> dict[str, float]:
 
 
 def current(stack: Stack) -> dict[str, float]:
-    return {name: float(getattr(stack, name)) for name in stack.fitted}
+    return {name: float(stack.setting(name)) for name in stack.fitted}
 
 
 def fit(rows: Rows, start: dict[str, float]) -> dict[str, float]:

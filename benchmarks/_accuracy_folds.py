@@ -12,7 +12,7 @@ from _accuracy_bounds import bound_of
 from _accuracy_data import ROOT, Floats, Rows, group_of, memory_errors, time_errors
 from _accuracy_fit import Key, cross_validate, defaults, fit
 from shardwise.estimate.band import ANY, HELD, kind_of
-from shardwise.spec.stack import Stack
+from shardwise.software import Stack
 from shardwise.validate.predict import Prediction
 
 FOLDS = ROOT / "docs" / "accuracy" / "folds.json"

@@ -39,7 +39,7 @@ from _accuracy_tables import (
 from _accuracy_two_kinds import two_kinds
 from _accuracy_written_down import written_down
 from shardwise.estimate.band import ANY
-from shardwise.spec.stack import Stack, stack_of
+from shardwise.software import Stack, stack_of
 from shardwise.validate.failed import failed_predictions, fit_balanced_accuracy
 from shardwise.validate.one_gpu import one_gpu_predictions
 from shardwise.validate.predict import Prediction

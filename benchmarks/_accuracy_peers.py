@@ -11,9 +11,9 @@ from _accuracy_tables import markdown, percent
 from estimate import BATCH, policies_per_s
 from shardwise.arch import model_of
 from shardwise.plan import scan
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.spec.stack import stack_of
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.score import metrics
 from shardwise.validate.table import Measured

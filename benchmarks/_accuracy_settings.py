@@ -11,7 +11,7 @@ from _accuracy_data import Rows, memory_errors, time_errors
 from _accuracy_fit import default_of
 from _accuracy_folds import Record
 from _accuracy_tables import markdown, percent
-from shardwise.spec import stack as stack_module
+from shardwise.software import parts
 
 DEAF = 0.0005
 """a change of the mean error below this is none"""
@@ -19,15 +19,14 @@ DEAF = 0.0005
 
 @cache
 def meanings() -> dict[str, str]:
-    """The documentation under each field of Stack; where there is none, the name in words."""
-    (body,) = [node for node in ast.parse(inspect.getsource(stack_module)).body
-               if isinstance(node, ast.ClassDef) and node.name == "Stack"]  # fmt: skip
+    """The documentation under each setting of a stack; where there is none, the name in words."""
     found = {}
-    for field, after in zip(body.body, [*body.body[1:], None], strict=True):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            stated = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            text = str(after.value.value) if stated else field.target.id.replace("_", " ")  # type: ignore[union-attr]
-            found[field.target.id] = " ".join(text.split())
+    for struct in (node for node in ast.parse(inspect.getsource(parts)).body if isinstance(node, ast.ClassDef)):
+        for field, after in zip(struct.body, [*struct.body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                stated = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                text = str(after.value.value) if stated else field.target.id.replace("_", " ")  # type: ignore[union-attr]
+                found[field.target.id] = " ".join(text.split())
     return found
 
 
@@ -49,7 +48,7 @@ def settings_table(rows: Rows, record: Record | None) -> str:
         folds = [fold["settings"][name] for fold in record["folds"] if name in fold["settings"]] if record else []
         between = f"{min(folds):.3g} .. {max(folds):.3g}" if folds else "-"
         change = "no change" if abs(after - before) < DEAF else f"{percent(before)} → {percent(after)}"
-        lines.append([f"`{name}`", meanings()[name], f"{getattr(stack, name):.3g}", between, f"{default_of(name):.3g}",
+        lines.append([f"`{name}`", meanings()[name], f"{stack.setting(name):.3g}", between, f"{default_of(name):.3g}",
                       ("memory " if memory else "") + change])  # fmt: skip
     head = ("setting", "what it is", "value", "over folds", "default", "mean error when put back to the default")
     return markdown(head, lines, left=2)

@@ -10,7 +10,7 @@ import numpy as np
 
 from _accuracy_data import SHIPPED, fits_source, fitted_with, predictions, tables
 from _accuracy_folds import Record
-from shardwise.spec.stack import Stack, stack_of
+from shardwise.software import Stack, stack_of
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.score import metrics, scored
 from shardwise.validate.table import read_table

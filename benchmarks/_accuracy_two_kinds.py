@@ -8,7 +8,7 @@ import numpy as np
 
 from _accuracy_data import Rows, measured_rows, predictions
 from _accuracy_tables import markdown, percent
-from shardwise.spec.stack import stack_of
+from shardwise.software import stack_of
 from shardwise.validate.interpret import Unsupported, case_of
 from shardwise.validate.predict import Prediction
 from shardwise.validate.score import metrics, scored
@@ -50,7 +50,7 @@ def _stalled() -> str:
 
 def _of_full(staged: list[Prediction]) -> str:
     """How many of the smaller runs are slow, of those that should not fit and of the others."""
-    small = [one for one in staged if _nodes(one.measured) < stack_of("nanotron").stalls_from_nodes]
+    small = [one for one in staged if _nodes(one.measured) < stack_of("nanotron").network.stalls_from_nodes]
     slow = {bad: [_wait(one) > SLOW_S for one in small if (one.verdict == "oom") == bad] for bad in (True, False)}
     counts = [f"{sum(found)} of {len(found)}" for found in slow.values()]
     return f"{counts[0]} runs that should not fit are slow, and {counts[1]} others"

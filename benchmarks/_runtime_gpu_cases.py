@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape, model_of
 from shardwise.runtime.train.task import Task
+from shardwise.software import stack_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 
 from _timed_rows import write_rows
 from shardwise.arch import model_of
+from shardwise.software import stack_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import layout_of
 
@@ -97,7 +97,7 @@ def run(
         print(f"skipped: {reason}", file=sys.stderr)
         return 2
     properties = torch.cuda.get_device_properties(0)
-    rate = getattr(stack_of("megatron-core"), stated) / 1e9
+    rate = stack_of("megatron-core").setting(stated) / 1e9
     print(f"{properties.name}, {properties.multi_processor_count} SMs; planner: {rate:g} GB/s per SM")
     print(f"{'model':<20} {'tp':>3} {'tokens':>7} {'fwd ms':>8} {'GB/s/SM':>8} {'bwd ms':>8} {'GB/s/SM':>8}")
     found = []

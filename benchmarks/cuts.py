@@ -19,9 +19,9 @@ from shardwise.arch import model_of
 from shardwise.estimate.layers import Machine
 from shardwise.search.cuts import METHODS, Graph, Problem, block_of, chain, machine_at, study
 from shardwise.search.cuts.exhaustive import MOST_POINTS
+from shardwise.software import stack_of
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
-from shardwise.spec.stack import stack_of
 
 RANKS, TOKENS, BEST, SAME = 8, 8192, 4, 1e-9
 PRECISION = precision_of("bf16")

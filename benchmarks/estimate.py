@@ -29,10 +29,10 @@ from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, scan, space, table_of
 from shardwise.plan.constraints import constraints_of
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import ORDERS, Policies
-from shardwise.spec.stack import stack_of
 from shardwise.validate.run import validate
 
 BATCH = 65_536

@@ -26,7 +26,7 @@ from _accuracy_bounds import bound_of
 from _accuracy_data import FEWEST_GROUPS, ROOT, Rows, group_of, has_truth, memory_errors, rows_of, time_errors
 from _accuracy_fit import Key, current, defaults, fit, objective, weighed
 from _accuracy_folds import Record, record_of
-from shardwise.spec.stack import known_stack
+from shardwise.software import known_stack
 
 KEYS: dict[str, Key] = {"group": group_of, "source": lambda row: (row.word("source"),)}
 
@@ -37,13 +37,13 @@ def best_fit(rows: Rows) -> dict[str, float]:
 
 
 def written(text: str, settings: dict[str, float]) -> str:
-    """The file's text with the numbers of these settings replaced; a setting that is missing goes before `fitted`."""
+    """The file's text with the numbers of these settings replaced."""
     for name, value in settings.items():
-        line = f"{name} = {value:.3g}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{name} = {value:.2e}"
-        line = re.sub(r"= (-?\d+)$", r"= \1.0", line)
-        text, count = re.subn(rf"^{name} = [-+.\de]+", line, text, flags=re.MULTILINE)
-        if not count:
-            text = re.sub(r"^fitted = ", f"{line}\nfitted = ", text, count=1, flags=re.MULTILINE)
+        number = f"{value:.3g}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.2e}"
+        number = re.sub(r"^(-?\d+)$", r"\1.0", number)
+        text = re.sub(
+            rf"^{name} = {{ fitted = [-+.\de]+ }}", f"{name} = {{ fitted = {number} }}", text, flags=re.MULTILINE
+        )
     return text
 
 
@@ -64,7 +64,7 @@ def show(rows: Rows, record: Record, chosen: dict[str, float]) -> None:
     for name in stack.fitted:
         values = [fold["settings"][name] for fold in record["folds"]]
         bound = bound_of(name)
-        print(f"{name:<26} {getattr(stack, name):>10.4g} {chosen[name]:>10.4g} {min(values):>10.4g} .. "
+        print(f"{name:<26} {stack.setting(name):>10.4g} {chosen[name]:>10.4g} {min(values):>10.4g} .. "
               f"{max(values):<9.4g}  {bound.low:g} .. {bound.high:g}: {bound.reason}")  # fmt: skip
 
 

@@ -22,10 +22,10 @@ from _timed_rows import write_rows
 from shardwise.calibrate.measure._bench import bench_on
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import gemm_passes
+from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 from shardwise.work.ops import Gemm
 
 SHAPES = {

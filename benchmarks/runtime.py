@@ -24,10 +24,10 @@ from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.task import Order, Settings, Task
 from shardwise.runtime.verify import fake_verify, recorded_step, verified
+from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.model import Attention, Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 STEPS, SEQ, BATCH = 5, 32, 8
 CPU = torch.device("cpu")
@@ -114,7 +114,7 @@ def order_of(
 ) -> Order:
     policy = replace(policy, sp=policy.sp and policy.tp > 1)
     job = Job(seq=SEQ, global_batch=batch, precision=PRECISIONS["fp32"])
-    stack = replace(stack_of("shardwise"), **(cuts or {}))
+    stack = stack_of("shardwise").changed(**(cuts or {}))
     return Order(task=Task(model=model, job=job, policy=policy, stack=stack), settings=Settings(steps=steps))
 
 

@@ -19,8 +19,8 @@ from _runtime_gpu_page import write
 from _step_configs import Config
 from shardwise.calibrate.profile import Profile, profile_of
 from shardwise.estimate.own_work import own_work
+from shardwise.software import stack_of
 from shardwise.spec.load import cluster_of
-from shardwise.spec.stack import stack_of
 
 PROFILE = Path(__file__).parents[1] / "profiles" / "h200.toml"
 STEPS = 10

@@ -25,11 +25,11 @@ import numpy as np
 from shardwise.arch import model_of
 from shardwise.plan import Ranked, every, scan, space
 from shardwise.plan.scanning import Case
+from shardwise.software import Stack, stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
-from shardwise.spec.stack import Stack, stack_of
 
 Given = tuple[Model, Cluster, Job, Stack]
 CALCULON = {"two cores, logging silenced": 1_535, "two cores, as shipped": 234}

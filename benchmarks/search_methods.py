@@ -27,11 +27,11 @@ from shardwise.arch import model_of
 from shardwise.search.methods import Method, Solution, methods
 from shardwise.search.methods import reinforcement as learner
 from shardwise.search.problems import Drawn, Group, Problem, expert_problem, rank_problem, stage_problem
+from shardwise.software import stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 BUDGET = 20_000
 SAME = 1e-4

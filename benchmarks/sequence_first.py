@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from msgspec.structs import replace
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -27,10 +26,10 @@ from shardwise.arch import model_from_shape
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import gemm_passes
+from shardwise.software import stack_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 from shardwise.work import work_of
 from shardwise.work.ops import LayerWork
 
@@ -163,7 +162,7 @@ def said(shape: tuple[int, int, int], micro: int) -> tuple[tuple[float, float], 
     model = model_from_shape("layer", 1, hidden, heads, heads, width, True, VOCAB, tied=False)
     job = Job(seq=SEQ, global_batch=micro, precision=precision_of("bf16-pure"))
     cluster = cluster_from("h200", 1, 1)
-    stack = replace(stack_of("nanotron"), loss_passes=LOSS_BYTES / 2)
+    stack = stack_of("nanotron").changed(loss_passes=LOSS_BYTES / 2)
     policies = Policies.of([Policy(micro_batch=micro)])
     machine = machine_for(cluster, job, policies, stack)
     work = work_of(model, job, policies, stack, every_stage=True)
@@ -171,7 +170,7 @@ def said(shape: tuple[int, int, int], micro: int) -> tuple[tuple[float, float], 
     def sums(part: LayerWork) -> tuple[float, float]:
         products = sum(float(np.sum(t)) for gemm in part.gemms for t in gemm_passes(gemm, machine))
         moved = (memory_seconds(machine.curve, b) for p in part.pointwise for b in (p.forward_bytes, p.backward_bytes))
-        return products * stack.kernel_efficiency, sum(float(np.sum(t)) for t in moved)
+        return products * stack.kernels.kernel_efficiency, sum(float(np.sum(t)) for t in moved)
 
     return sums(work.kinds[0]), sums(work.head)
 

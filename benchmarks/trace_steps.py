@@ -35,8 +35,8 @@ def step(training):
 
 
 def traced(row: dict[str, str], folder: Path) -> dict[str, Any]:
+    from shardwise.software import known_stack
     from shardwise.spec.load import cluster_of
-    from shardwise.spec.stack import known_stack
     from shardwise.trace.capture import traced as captured_of
     from shardwise.trace.price import prices_of
     from shardwise.trace.result import result_of

@@ -4,10 +4,10 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.search.problems import Drawn, expert_problem, rank_problem
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 CORE = stack_of("megatron-core")
 LLAMA, MIXTRAL, DEEPSEEK = (model_of(name) for name in ("llama-3-70b", "mixtral-8x7b", "deepseek-v3"))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardwise.arch import model_of
     from shardwise.report import report_of
+    from shardwise.software import Stack, stack_of
     from shardwise.spec.cluster import Cluster
     from shardwise.spec.gpu import Gpu
     from shardwise.spec.job import Job
     from shardwise.spec.load import cluster_of, gpu_of
     from shardwise.spec.model import Model
     from shardwise.spec.policy import Policies, Policy
-    from shardwise.spec.stack import Stack, stack_of
 
     __version__: str
 

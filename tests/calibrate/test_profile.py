@@ -16,11 +16,11 @@ from shardwise.cost.gpu import attention_seconds, curve_of, gemm_seconds, memory
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import scan
 from shardwise.report import report_of
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.reported import catalog_gpu
-from shardwise.spec.stack import stack_of
 
 H200 = gpu_of("h200")
 CLUSTER = cluster_of("8xh200")
@@ -109,10 +109,10 @@ def test_another_gpu_is_refused():
 
 
 def test_the_host_of_a_stack():
-    assert stack_with(stack_of("torchtitan"), SLOW).host_s_per_op == 9e-6
+    assert stack_with(stack_of("torchtitan"), SLOW).host.host_s_per_op == 9e-6
     fitted = stack_of("nanotron")
     assert "host_s_per_op" in fitted.fitted
-    assert stack_with(fitted, SLOW).host_s_per_op == fitted.host_s_per_op
+    assert stack_with(fitted, SLOW).host.host_s_per_op == fitted.host.host_s_per_op
     assert stack_with(fitted, None) is fitted
 
 

@@ -4,18 +4,17 @@ import re
 
 import numpy as np
 import pytest
-from msgspec.structs import fields
 
 from shardwise import catalog
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
+from shardwise.software import PARTS, stack_for, stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack, stack_for, stack_of
 
 NAMES = catalog.names("stacks")
-SETTINGS = {field.name for field in fields(Stack)}
+SETTINGS = {name for struct in PARTS.values() for name in struct.__struct_fields__}
 POLICIES = Policies.of(
     [Policy(dp=8, tp=4, pp=2), Policy(dp=64, zero=3), Policy(dp=64, recompute="full", attention="plain")]
 )
@@ -49,8 +48,8 @@ def test_shares_are_shares_and_precisions_are_known(name):
     stack = stack_of(name)
     shares = ("hidden_share", "overlap_ep", "selective_kept", "selective_repeat", "selective_attention")
     for share in (*shares, "tp_backward_hidden"):
-        assert 0 <= getattr(stack, share) <= 1, share
-    assert stack.overlap_ep_between_nodes == -1 or 0 <= stack.overlap_ep_between_nodes <= 1
+        assert 0 <= stack.setting(share) <= 1, share
+    assert stack.experts.overlap_ep_between_nodes == -1 or 0 <= stack.experts.overlap_ep_between_nodes <= 1
     for dtype in ("bf16", "fp16", "fp8", "nvfp4", "fp32"):
         assert stack.precision_for(dtype) in PRECISIONS
 

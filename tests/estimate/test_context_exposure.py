@@ -1,18 +1,17 @@
 """What context parallelism sends: a ring passes blocks on under attention; what is gathered must come before it."""
 
-import msgspec
 import pytest
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
+from shardwise.software import known_stack
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import known_stack
 
 
 def sent_and_hidden(across: str) -> tuple[float, float]:
-    stack = msgspec.structs.replace(known_stack("megatron-core"), across=across)
+    stack = known_stack("megatron-core").changed(across=across)
     job, policies = Job(seq=65_536, global_batch=4), Policies.of([Policy(cp=4, dp=2, recompute="full")])
     found = estimate(model_of("llama-3-8b"), cluster_of("8xh100"), job, policies, stack, every_stage=True)
     return float(found.times.parts["cp_comm"][0]), float(found.times.hidden["cp"][0])

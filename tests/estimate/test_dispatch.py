@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.dispatch import expert_operations, once_share
+from shardwise.software import Stack, stack_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, cluster_of, gpu_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack, stack_of
 from shardwise.work.ops import Collective
 
 NODES = cluster_of("dgx-h100:64")
@@ -32,25 +32,25 @@ def exchange(copies: int, experts: int = 64) -> Collective:
 
 
 def test_launches_depend_on_where_experts_lie() -> None:
-    stack = replace(CORE, ops_per_expert_layer=3.0, ops_per_expert_layer_in_node=5.0, ops_per_expert_layer_in_rack=1.0)
+    stack = CORE.changed(ops_per_expert_layer=3.0, ops_per_expert_layer_in_node=5.0, ops_per_expert_layer_in_rack=1.0)
     assert expert_operations(stack, NODES, EP, NEAR) == pytest.approx([5.0, 3.0, 3.0])
     assert expert_operations(stack, RACK, EP, NEAR) == pytest.approx([1.0, 1.0, 1.0])
     # spread out by a stride of 8, a group of 32 leaves the rack of 72 as well
     assert expert_operations(stack, RACK, EP, 8 * NEAR) == pytest.approx([1.0, 3.0, 3.0])
-    plain = replace(stack, ops_per_expert_layer_in_node=-1.0)
+    plain = stack.changed(ops_per_expert_layer_in_node=-1.0)
     assert expert_operations(plain, NODES, EP, NEAR) == pytest.approx(3.0)
 
 
 def test_a_host_that_reads_token_counts_holds_small_layers_up() -> None:
     policy = Policy(dp=64, ep=8)
     few, many = (
-        priced("qwen3-30b-a3b", policy, replace(CORE, ops_per_expert_layer_in_node=ops)).times for ops in (0.0, 2000.0)
+        priced("qwen3-30b-a3b", policy, CORE.changed(ops_per_expert_layer_in_node=ops)).times for ops in (0.0, 2000.0)
     )
     assert few.parts["host"][0] < 0.01 * few.step_s[0]
     layers = model_of("qwen3-30b-a3b").layers
-    launched = 3 * 2000.0 * CORE.host_s_per_op * layers * JOB.global_batch / 64
+    launched = 3 * 2000.0 * CORE.host.host_s_per_op * layers * JOB.global_batch / 64
     assert many.step_s[0] > launched
-    dense = [priced("llama-3-8b", Policy(dp=64), replace(CORE, ops_per_expert_layer_in_node=o)) for o in (0.0, 2000.0)]
+    dense = [priced("llama-3-8b", Policy(dp=64), CORE.changed(ops_per_expert_layer_in_node=o)) for o in (0.0, 2000.0)]
     assert dense[0].times.step_s[0] == dense[1].times.step_s[0]
 
 
@@ -87,13 +87,13 @@ def test_between_nodes_a_token_goes_once_to_each_node() -> None:
 def test_sending_once_shortens_the_exchange_and_nothing_else() -> None:
     policy = Policy(dp=64, ep=32)
     copies, once = (
-        priced("qwen3-30b-a3b", policy, replace(CORE, dispatch=how)).times.parts for how in ("copies", "once")
+        priced("qwen3-30b-a3b", policy, CORE.changed(dispatch=how)).times.parts for how in ("copies", "once")
     )
     assert once["ep_comm"][0] < 0.6 * copies["ep_comm"][0]
     assert once["forward"][0] == copies["forward"][0]
     one_expert = model_of("llama4-maverick")
     alike = [
-        estimate(one_expert, NODES, JOB, Policies.of([policy]), replace(CORE, dispatch=how)).times.step_s[0]
+        estimate(one_expert, NODES, JOB, Policies.of([policy]), CORE.changed(dispatch=how)).times.step_s[0]
         for how in ("copies", "once")
     ]
     assert alike[0] == alike[1]
@@ -101,14 +101,14 @@ def test_sending_once_shortens_the_exchange_and_nothing_else() -> None:
 
 def test_selective_recompute_of_latents_repeats_their_up_projections() -> None:
     policy = Policy(dp=8, pp=8, ep=8, recompute="selective")
-    up, core = (priced("deepseek-v3", policy, replace(CORE, latent_recompute=what)) for what in ("up", "core"))
+    up, core = (priced("deepseek-v3", policy, CORE.changed(latent_recompute=what)) for what in ("up", "core"))
     none = priced("deepseek-v3", replace(policy, recompute="none"), CORE)
     assert 0 < up.times.parts["recompute"][0] < core.times.parts["recompute"][0]
     # queries, keys and values are dropped; with a fused kernel the core alone drops nothing
     assert core.memory.peak[0] == none.memory.peak[0]
     assert up.memory.peak[0] < 0.95 * none.memory.peak[0]
     dense = [
-        priced("llama-3-8b", Policy(dp=64, recompute="selective"), replace(CORE, latent_recompute=what)).times.step_s[0]
+        priced("llama-3-8b", Policy(dp=64, recompute="selective"), CORE.changed(latent_recompute=what)).times.step_s[0]
         for what in ("up", "core")
     ]
     assert dense[0] == dense[1]

@@ -5,16 +5,16 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.software import Stack, stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack, stack_of
 
 MODEL = model_of("llama-2-7b")
 JOB = Job(seq=4096, global_batch=512)
-LATE = replace(stack_of("nanotron"), stalls_from_nodes=10_000)
-AT_ONCE = replace(LATE, gathered_kept_less=-1)
+LATE = stack_of("nanotron").changed(stalls_from_nodes=10_000)
+AT_ONCE = LATE.changed(gathered_kept_less=-1)
 
 
 def cluster_with(gpus: int, memory_bytes: float) -> Cluster:
@@ -47,15 +47,15 @@ def test_without_tensor_parallelism_nothing_is_gathered() -> None:
 def test_what_is_freed_late_never_makes_a_run_too_big() -> None:
     policy = Policy(tp=8, dp=8, micro_batch=8)
     live, asked = peak(policy, AT_ONCE), peak(policy, LATE)
-    room = (live + asked) / 2 + LATE.reserve_bytes
+    room = (live + asked) / 2 + LATE.memory.reserve_bytes
     assert peak(policy, LATE, room) == live
     assert of(policy, LATE, room).fits[0]
-    assert not of(policy, LATE, live + LATE.reserve_bytes - 1e6).fits[0]
+    assert not of(policy, LATE, live + LATE.memory.reserve_bytes - 1e6).fits[0]
 
 
 def test_stages_that_stall_have_freed_it() -> None:
     policy = Policy(tp=8, pp=4, dp=2, micro_batch=4)
-    stalling = replace(LATE, stalls_from_nodes=8)
+    stalling = LATE.changed(stalls_from_nodes=8)
     assert peak(policy, stalling) == peak(policy, AT_ONCE) < peak(policy, LATE)
     flat = Policy(tp=8, dp=8, micro_batch=4)
     assert peak(flat, stalling) == peak(flat, LATE)

@@ -6,10 +6,10 @@ import pytest
 from shardwise.arch import model_of
 from shardwise.arch.tensors import parameters
 from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 
 CLUSTER = cluster_of("dgx-a100:64")
 JOB = Job(seq=2048, global_batch=64)

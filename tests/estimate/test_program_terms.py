@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from shardwise.arch import model_from_shape, model_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.simulate import simulate
+from shardwise.software import Stack, stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack, stack_of
 
 PLAIN = replace(
     stack_of("nanotron"),
@@ -39,14 +39,14 @@ def test_a_ring_over_nodes_hands_on_each_message_in_turn(tp: int, crosses: int) 
     embedding has two, the head two and its loss."""
     policy = Policy(tp=tp, dp=64 // tp)
     gap, times = 1e-3, 64 / (64 // tp)
-    more = part(policy, replace(PLAIN, boundary_message_s=gap), "tp_comm") - part(policy, PLAIN, "tp_comm")
+    more = part(policy, PLAIN.changed(boundary_message_s=gap), "tp_comm") - part(policy, PLAIN, "tp_comm")
     layers = times * LAYERS * 10 * crosses * gap
     assert layers <= more <= layers * (1 + 12 / (10 * LAYERS)) + 1e-12
 
 
 def test_stages_without_zero_reduce_again_and_late() -> None:
     staged, flat = Policy(pp=4, dp=16, zero=0), Policy(dp=64, zero=0)
-    twice = replace(PLAIN, staged_reductions=2.0)
+    twice = PLAIN.changed(staged_reductions=2.0)
     whole = float(of(staged, PLAIN).times.reduce_s[0])
     assert part(staged, twice, "grad_comm") == pytest.approx(2 * whole)
     assert part(staged, PLAIN, "grad_comm") < whole  # some of it is hidden
@@ -60,12 +60,12 @@ def test_stalled_transfers_wait_from_so_many_nodes_on(pp: int, sent: int) -> Non
     """Once for what is sent and once for what is taken; of two stages each sends one way only. Of more, one between two
     others is now the slowest, and besides the stalls its second message counts."""
     policy = Policy(pp=pp, dp=64 // pp, zero=0)
-    stalled = replace(PLAIN, stalled_transfer_s=0.1, stalls_from_nodes=8)
+    stalled = PLAIN.changed(stalled_transfer_s=0.1, stalls_from_nodes=8)
     micro = 64 / (64 // pp)
     more = part(policy, stalled, "pp_comm") - part(policy, PLAIN, "pp_comm")
     second = (sent - 1) * micro * float(of(policy, PLAIN).times.transfer_s[0])
     assert more == pytest.approx(2 * 0.1 * (sent * micro + 2 * (pp - 1)) + second)
-    larger = replace(stalled, stalls_from_nodes=9)
+    larger = stalled.changed(stalls_from_nodes=9)
     assert part(policy, larger, "pp_comm") == part(policy, PLAIN, "pp_comm")
 
 
@@ -73,7 +73,7 @@ def test_stalled_transfers_wait_from_so_many_nodes_on(pp: int, sent: int) -> Non
     "term", [{"staged_reductions": 2.0}, {"stalled_transfer_s": 0.05}, {"boundary_message_s": 1e-3}], ids=str
 )
 def test_the_simulated_step_has_the_terms_too(term: dict[str, float]) -> None:
-    stack = replace(PLAIN, **term)
+    stack = PLAIN.changed(**term)
     policy = Policy(pp=4, tp=16, dp=4, zero=0)
     job, cluster = Job(seq=4096, global_batch=64), cluster_from("h100", 256, 8)
     with_term, without = (simulate(MODEL, cluster, job, policy, s).step_s for s in (stack, PLAIN))
@@ -85,7 +85,7 @@ def test_an_odd_vocabulary_is_slow_where_it_is_not_padded() -> None:
     model = model_from_shape("odd", 2, 1024, 16, 16, 4096, False, 50257, tied=True, positions=1024)
     job, cluster = Job(seq=1024, global_batch=8), cluster_from("a100-80", 2, 8)
     padded = stack_of("megatron-2021")
-    bare = replace(padded, pads_whole_vocab=False)
+    bare = padded.changed(pads_whole_vocab=False)
 
     def seconds(tp: int, stack: Stack) -> float:
         policy = Policy(tp=tp, dp=2 // tp, sp=False, zero=0)
@@ -111,8 +111,8 @@ def test_heads_that_tensor_cores_cannot_load_slow_unfused_attention(heads: int, 
 
 
 def test_ends_launch_what_the_stack_says() -> None:
-    slow = replace(PLAIN, host_s_per_op=1e-3)
-    more = replace(slow, ops_per_end=slow.ops_per_end + 10.0)
+    slow = PLAIN.changed(host_s_per_op=1e-3)
+    more = slow.changed(ops_per_end=slow.host.ops_per_end + 10.0)
     policy = Policy(dp=64, zero=0)
     steps = [float(of(policy, stack).times.step_s[0]) for stack in (more, slow)]
     assert np.diff(steps)[0] == pytest.approx(-2 * 3 * 10 * 1e-3)  # two ends, forward and twice that backward

@@ -10,10 +10,10 @@ import pytest
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import estimate
+from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "docs" / "benchmarks" / "rowwise-h200.csv"

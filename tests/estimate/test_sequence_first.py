@@ -7,12 +7,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
+from shardwise.software import Stack, stack_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack, stack_of
 from shardwise.work import work_of
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +64,7 @@ def test_copies_are_cut_by_tensor_parallelism_and_follow_the_heads() -> None:
     assert two == pytest.approx([bytes_ / 2 for bytes_ in one])
     fewer = moved(NANOTRON, 64, kv_heads=2)["heads copied"]
     assert fewer == (2 * 64 * (2 * 1.5 + 4 * 0.5 + 2), 2 * 64 * (2 + 2 * 0.5 + 2 * 1.5))
-    assert "heads copied" not in moved(replace(NANOTRON, copies_heads=False), 64)
+    assert "heads copied" not in moved(NANOTRON.changed(copies_heads=False), 64)
 
 
 def test_the_loss_weighs_as_it_did_on_an_h200(layer: ModuleType) -> None:
@@ -78,5 +77,5 @@ def test_the_loss_weighs_as_it_did_on_an_h200(layer: ModuleType) -> None:
     assert len(rows) == 16
     assert slower[False] == pytest.approx(1.87, abs=0.01)
     assert slower[True] == pytest.approx(1.47, abs=0.01)
-    assert NANOTRON.loss_passes == pytest.approx(layer.LOSS_BYTES / 2 * slower[True] / slower[False], abs=0.5)
-    assert NANOTRON.pointwise_passes == pytest.approx(slower[False], rel=0.1)
+    assert NANOTRON.loss.loss_passes == pytest.approx(layer.LOSS_BYTES / 2 * slower[True] / slower[False], abs=0.5)
+    assert NANOTRON.kernels.pointwise_passes == pytest.approx(slower[False], rel=0.1)

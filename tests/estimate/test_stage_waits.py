@@ -7,13 +7,13 @@ from shardwise.arch import model_from_shape
 from shardwise.estimate.closed_form import estimate
 from shardwise.simulate import simulate
 from shardwise.simulate.agree import gap_of
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 
-STACK = replace(stack_of("megatron-2021"), transfer_overhead_s=0.05, jitter=0.0)
+STACK = stack_of("megatron-2021").changed(transfer_overhead_s=0.05, jitter=0.0)
 """transfers take as long as computing, so that who sends twice decides"""
 JOB = Job(seq=2048, global_batch=32)
 
@@ -47,6 +47,6 @@ def test_a_heavy_head_makes_the_last_stage_the_slowest_though_it_sends_less() ->
 def test_the_simulation_finds_the_same_step(pp: int, vocab: int) -> None:
     """With many micro-batches and transfers shorter than a stage: else messages wait in time that is idle anyway."""
     model, cluster = model_with(vocab), cluster_from("a100-80gb-sxm", 8 * pp, 8)
-    job, stack = replace(JOB, global_batch=1024), replace(STACK, transfer_overhead_s=5e-4)
+    job, stack = replace(JOB, global_batch=1024), STACK.changed(transfer_overhead_s=5e-4)
     simulation = simulate(model, cluster, job, Policy(pp=pp, dp=8, overlap_pp=False), stack)
     assert abs(gap_of(simulation).share) < 0.01

@@ -11,10 +11,10 @@ from shardwise.estimate.synced.price import sent_bytes
 from shardwise.estimate.synced.traffic import traffic_of
 from shardwise.report import report_of
 from shardwise.report.sync_report import FAST_LINKS, GATHERED, NO_SHORTER
+from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 from shardwise.sync import strategies
 from shardwise.sync._named import strategy_named, texts_of
 
@@ -34,7 +34,7 @@ def test_seconds_are_those_of_the_strategy_s_own_cost(text):
     found = one(PLAIN, text)
     held = int(found.work.parameters[0][0].max())
     exposed, hidden = (float(x[0]) for x in (found.times.parts["sync_comm"], found.times.hidden["sync"]))
-    messages = exposed + (1.0 - STACK.overlap_slowdown) * hidden
+    messages = exposed + (1.0 - STACK.overlap.overlap_slowdown) * hidden
 
     class Placed:
         """Every tp-th rank is a worker."""

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.software import stack_of
 from shardwise.spec.job import OPTIMIZERS, PRECISIONS, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal
-from shardwise.spec.stack import stack_of
 
 LLAMA = model_of("llama-3-8b")
 CLUSTER = cluster_of("dgx-h100:64")
@@ -67,7 +67,7 @@ def test_the_evaluated_stages_find_the_slowest_and_fullest_of_all() -> None:
 def test_bubble_of_an_even_pipeline() -> None:
     """With the ends negligible the idle time is (N-1)/m of the busy time."""
     model = replace(LLAMA, vocab=8)
-    stack = replace(CORE, jitter=0.0, host_s_per_op=0.0)
+    stack = CORE.changed(jitter=0.0, host_s_per_op=0.0)
     result = estimate(model, CLUSTER, JOB, Policies.of([Policy(dp=8, pp=8)]), stack)
     busy = sum(result.times.parts[n][0] for n in ("forward", "backward"))
     micro_batches = JOB.global_batch / 8
@@ -156,7 +156,7 @@ def test_a_fuller_expert_rank_holds_everyone_up() -> None:
     policies = Policies.of([Policy(dp=64, ep=8)])
     model = model_of("mixtral-8x7b")
     even, uneven = (
-        estimate(model, CLUSTER, JOB, policies, replace(CORE, expert_imbalance=factor)).times.parts
+        estimate(model, CLUSTER, JOB, policies, CORE.changed(expert_imbalance=factor)).times.parts
         for factor in (1.0, 1.5)
     )
     assert uneven["ep_comm"][0] > 1.3 * even["ep_comm"][0]
@@ -165,18 +165,18 @@ def test_a_fuller_expert_rank_holds_everyone_up() -> None:
 
 def test_selective_recompute_repeats_what_the_stack_says() -> None:
     policy = Policy(dp=64, recompute="selective")
-    stack = replace(CORE, selective_attention=0.0, selective_repeat=0.0)
+    stack = CORE.changed(selective_attention=0.0, selective_repeat=0.0)
     nothing = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), stack).times.parts
     assert nothing["recompute"][0] == 0
     core = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), CORE).times.parts["recompute"][0]
-    half = replace(stack, selective_repeat=0.5)
+    half = stack.changed(selective_repeat=0.5)
     rest = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), half).times.parts["recompute"][0]
     whole = one(replace(policy, recompute="full")).times.parts["recompute"][0]
     assert core + 2 * rest == pytest.approx(whole, rel=1e-9)
 
 
 def test_expert_exchange_hides_by_where_it_goes() -> None:
-    stack = replace(CORE, overlap_ep=0.9, overlap_ep_between_nodes=0.1)
+    stack = CORE.changed(overlap_ep=0.9, overlap_ep_between_nodes=0.1)
     policies = Policies.of([Policy(dp=64, ep=8), Policy(dp=64, ep=16)])
     job = Job(seq=4096, global_batch=512)
     times = estimate(model_of("qwen3-30b-a3b"), CLUSTER, job, policies, stack).times
@@ -186,8 +186,8 @@ def test_expert_exchange_hides_by_where_it_goes() -> None:
 
 def test_gathers_of_zero_3_hide_as_the_stack_says() -> None:
     policies, exposed = Policies.of([Policy(dp=64, zero=3), Policy(dp=64, zero=1)]), []
-    for share in (-1.0, CORE.hidden_share, 0.9):
-        parts = estimate(LLAMA, CLUSTER, JOB, policies, replace(CORE, gathers_hidden=share)).times.parts
+    for share in (-1.0, CORE.overlap.hidden_share, 0.9):
+        parts = estimate(LLAMA, CLUSTER, JOB, policies, CORE.changed(gathers_hidden=share)).times.parts
         exposed.append(parts["fsdp_comm"][0])
         assert parts["fsdp_comm"][1] == 0
     assert exposed[0] == exposed[1] > exposed[2] > 0

@@ -16,10 +16,10 @@ from shardwise.fabric.requirement import GROWTHS, requirement_of
 from shardwise.fabric.series import spread
 from shardwise.fabric.step import step_load
 from shardwise.fabric.whatif import collectives_s, variants_of
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 
 STACK = stack_of("megatron-core")
 EXPERTS = "qwen3-30b-a3b"
@@ -217,7 +217,7 @@ def test_a_full_expert_rank_is_waited_for():
     policy, cluster = Policy(dp=64, ep=64), cluster_of("dgx-h100:64")
     times = []
     for imbalance in (1.0, 2.0):
-        stack = replace(STACK, expert_imbalance=imbalance)
+        stack = STACK.changed(expert_imbalance=imbalance)
         job = Job(seq=4096, global_batch=512)
         work = estimate(model_of(EXPERTS), cluster, job, Policies.of([policy]), stack, every_stage=True).work
         tree = tree_of(cluster)
@@ -275,7 +275,7 @@ class TestCalls:
         for axis in axes - {"tp"}:  # embedding and head are not repeated
             ahead = sum(c.bytes * c.times for c in full if c.axis == axis and c.phase == "forward")
             assert sum(c.bytes * c.times for c in again if c.axis == axis) == pytest.approx(ahead)
-        assert work.stack.full_recompute_keeps_comm
+        assert work.stack.recompute.full_recompute_keeps_comm
 
     def test_both_directions_of_a_pipeline_cross_every_cut_once(self):
         for policy in (Policy(tp=2, pp=4, dp=8), Policy(tp=2, pp=4, dp=8, schedule="dualpipe")):

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from shardwise.estimate import closed_form
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import pytest
 torch = pytest.importorskip("torch")
 import work_sums as ours  # noqa: E402
 from fake_ranks import fake_world  # noqa: E402
-from msgspec.structs import replace  # noqa: E402
 from reference import Block, Decoder  # noqa: E402
 from reference_saved import keeping  # noqa: E402
 from reference_split import Split  # noqa: E402
@@ -105,7 +104,7 @@ def test_eager_norm_and_gate() -> None:
     """A stack that fuses neither: the fp32 copy and the normed copy in the model dtype are kept instead of the norm's
     input, and the gate's output in addition. The sum is the same."""
     model, batch, seq = ours.llama(), 2, 16
-    stack = replace(ours.PLAIN_STACK, fused_norm=False, fused_glu=False)
+    stack = ours.PLAIN_STACK.changed(fused_norm=False, fused_glu=False)
     found = kept(model, 0, batch, seq, eager=True)
     want = expected(model, 0, Policy(micro_batch=batch), seq, stack=stack)
     assert found.pop("norm in model dtype") == want.pop("layer input") + want.pop("norm input")
@@ -154,7 +153,7 @@ def test_ends() -> None:
     tokens = torch.randint(0, model.vocab, (seq, batch))
     with keeping(decoder) as ledger:
         decoder.ending(decoder.embedding(tokens), tokens)
-    stack = replace(ours.PLAIN_STACK, loss_logit_bytes=4.0)
+    stack = ours.PLAIN_STACK.changed(loss_logit_bytes=4.0)
     work = ours.work(model, Policy(micro_batch=batch), seq, stack=stack)
     found = ledger.bytes()
     assert found.pop("statistics") == 2 * 2 * batch * seq

@@ -141,7 +141,7 @@ def test_pipeline_messages(stages: int, tp: int, sp: bool, scatter: bool) -> Non
     ((op, size),) = recorder.calls
     micro_batches = 4
     job = Job(seq=SEQ, global_batch=micro_batches)
-    stack = replace(ours.PLAIN_STACK, scatter_gather_p2p=scatter)
+    stack = ours.PLAIN_STACK.changed(scatter_gather_p2p=scatter)
     policy = Policy(pp=stages, tp=tp, sp=sp, overlap_pp=False)
     assert priced(op, model, job, policy, stack)["pp_comm"] == size * (micro_batches + 2 * (stages - 1))
 

@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
+from shardwise.software import Stack
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
 

@@ -8,9 +8,9 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, scan, space, table_of
 from shardwise.plan.constraints import allowed, constraints_of, words_of
 from shardwise.plan.pareto import staircase, undominated
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.spec.stack import stack_of
 
 STACK = stack_of("megatron-core")
 GIVEN = (model_of("llama-3-8b"), cluster_of("dgx-h100:32"), Job(seq=8192, global_batch=128))

@@ -9,10 +9,10 @@ from shardwise.plan import Limits, bounded, scan, scanning, space, table_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.exhaustive import losers_of
 from shardwise.plan.keep import Keep, Seen
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 
 STACK = stack_of("megatron-core")
 MODEL, CLUSTER, JOB = model_of("llama-3-8b"), cluster_of("8xa100-40"), Job(seq=8192, global_batch=32)

@@ -9,11 +9,11 @@ import pytest
 from shardwise.arch import model_of
 from shardwise.plan import Limits, space, table_of
 from shardwise.plan.constraints import allowed, constraints_of
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
-from shardwise.spec.stack import stack_of
 
 STACK = stack_of("megatron-core")
 GIVEN = (model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=4096, global_batch=16))

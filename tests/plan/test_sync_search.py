@@ -7,9 +7,9 @@ from shardwise.estimate.synced import choice_of, choices_of
 from shardwise.plan import Limits, scan
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.synced import scan_over
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.spec.stack import stack_of
 
 GIVEN = {"model": model_of("llama-3-8b"), "cluster": cluster_of("2x8xa100-80"), "stack": stack_of("megatron-core")}
 JOB = Job(seq=4096, global_batch=32)

@@ -15,8 +15,8 @@ from shardwise.cli import main
 from shardwise.report import report_of
 from shardwise.report.published import TOP, judge
 from shardwise.report.terminal import policy_code
-from shardwise.spec.published import publication_from, published_runs
-from shardwise.spec.stack import stack_of
+from shardwise.software import stack_of
+from shardwise.validate.layouts import publication_from, published_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = published_runs()

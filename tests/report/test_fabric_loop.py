@@ -5,10 +5,10 @@ import pytest
 from shardwise.arch import model_of
 from shardwise.report.fabric_build import fabric_report
 from shardwise.report.fabric_whatif import rows_of
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 
 def studied():

@@ -10,10 +10,10 @@ from rich.console import Console
 from shardwise.arch import model_of
 from shardwise.report import report_of
 from shardwise.report.terminal import policy_code, policy_text, show
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 JOB = Job(seq=8192, global_batch=512, tokens=15e12)
 KEYS = {

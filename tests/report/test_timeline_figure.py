@@ -15,10 +15,10 @@ from shardwise.report.timeline_page import timeline_page
 from shardwise.simulate import Straggler, simulate
 from shardwise.simulate.compare import Compared
 from shardwise.simulate.timeline import KINDS, LANES, MemorySteps, Spans, Timeline
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 PIXELS = 1000.0

@@ -8,10 +8,10 @@ from shardwise.arch import model_of
 from shardwise.report import report_of
 from shardwise.report.figure import Figure, Panel, svg_of
 from shardwise.report.why import because, waterfall, why_not, why_slower
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 GIVEN = (model_of("llama-3-8b"), cluster_of("dgx-h100:16"), Job(seq=8192, global_batch=64))
 SVG = "{http://www.w3.org/2000/svg}"

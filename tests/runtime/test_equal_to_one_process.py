@@ -126,7 +126,7 @@ def test_four_ranks(case: str, trained) -> None:
 def test_gradients_in_many_messages(overlap: bool) -> None:
     """Small buckets that cut through parameters, leaving under the backward pass or after it."""
     tasks = [task_of(MODELS["gpt"], Policy(dp=2, zero=zero, overlap_grad=overlap)) for zero in (0, 1, 2)]
-    tasks = [replace(task, stack=replace(task.stack, bucket_bytes=9_000.0)) for task in tasks]
+    tasks = [replace(task, stack=task.stack.changed(bucket_bytes=9_000.0)) for task in tasks]
     for of_task in together(tasks, STEPS):
         hold_together("gpt", of_task, STEPS)
 

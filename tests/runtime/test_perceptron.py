@@ -20,9 +20,9 @@ from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.train.task import Order, Settings, Task  # noqa: E402
 from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
+from shardwise.software import stack_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
-from shardwise.spec.stack import stack_of  # noqa: E402
 
 DEEP = model_from_config({"model_type": "mlp", "layer_sizes": [64, 32, 48, 32, 16, 32, 8], "bias": True}, "deep")
 MNIST = model_of("mnist-mlp")

@@ -111,7 +111,7 @@ def test_memory_by_kind(recorded) -> None:
 def test_messages_leave_before_the_backward_ends() -> None:
     """With small buckets the first reduction starts while the last micro-batch's backward still runs."""
     order = order_of("llama", Policy(dp=2, zero=0))
-    task = replace(order.task, stack=replace(order.task.stack, bucket_bytes=8_000.0))
+    task = replace(order.task, stack=order.task.stack.changed(bucket_bytes=8_000.0))
     order = replace(order, task=task)
     recordings, loss = forked(2, lambda _: recorded_step(order, torch.device("cpu")))[0]
     result = verified(task, recordings, loss)

@@ -11,10 +11,10 @@ from shardwise.runtime.train.engine import Engine
 from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.runtime.train.task import Task
+from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.model import Attention, Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 SEQ, BATCH, RATE = 16, 4, 1e-3
 
@@ -53,7 +53,7 @@ def task_of(model: Model, policy: Policy, precision: str = "fp32", cuts: dict | 
     """`cuts`: other ways to cut embedding and attention than the stack's own."""
     policy = replace(policy, sp=policy.sp and policy.tp > 1)
     job = Job(seq=SEQ, global_batch=BATCH, precision=PRECISIONS[precision])
-    return Task(model=model, job=job, policy=policy, stack=replace(stack_of("shardwise"), **(cuts or {})), **more)
+    return Task(model=model, job=job, policy=policy, stack=stack_of("shardwise").changed(**(cuts or {})), **more)
 
 
 def batch_for(engine: Engine, step: int):

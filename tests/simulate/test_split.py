@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from shardwise.arch import model_of
 from shardwise.simulate.split import _search, _step, best_split, simulate_split
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 CORE = stack_of("megatron-core")
 LLAMA = model_of("llama-3-8b")

@@ -12,11 +12,11 @@ from shardwise.simulate import Jitter, Straggler, simulate
 from shardwise.simulate.agree import gap_of
 from shardwise.simulate.compare import compare
 from shardwise.simulate.noise import straggler_of
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
-from shardwise.spec.stack import stack_of
 
 LLAMA = model_of("llama-3-8b")
 CLUSTER = cluster_of("dgx-h100:64")
@@ -50,7 +50,7 @@ def test_even_pipelines_agree_within_one_percent(policy):
 @pytest.mark.parametrize("policy", PIPELINES, ids=lambda p: f"{p.schedule}-{p.pp}x{p.vpp}-{p.recompute}")
 @pytest.mark.parametrize("stack", ["megatron-core", "torchtitan", "nanotron"])
 def test_peak_memory_is_the_closed_forms(policy, stack):
-    software = replace(stack_of(stack), stage_split="even")
+    software = stack_of(stack).changed(stage_split="even")
     found = one(policy, stack=software)
     peaks = [peak.bytes for peak in found.timeline().peaks()]
     assert peaks == pytest.approx(found.closed.memory.total[0].tolist(), rel=0.01)
@@ -67,7 +67,7 @@ def test_a_hybrid_agrees_too(policy):
 
 def test_a_tight_order_waits_for_transfers_in_both():
     """1F1B has no slack: what goes on in the background is waited for all the same, simulated and in closed form."""
-    slow, even = replace(CORE, transfer_overhead_s=5e-3), replace(LLAMA, vocab=8)
+    slow, even = CORE.changed(transfer_overhead_s=5e-3), replace(LLAMA, vocab=8)
     beside, alone = (one(Policy(dp=8, pp=8, overlap_pp=o), stack=slow, model=even) for o in (True, False))
     assert beside.step_s == pytest.approx(alone.step_s, rel=0.01)
     assert beside.closed.times.step_s[0] == alone.closed.times.step_s[0]

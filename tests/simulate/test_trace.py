@@ -11,10 +11,10 @@ from shardwise.exporters.chrome_trace import trace_events, write_trace
 from shardwise.simulate import simulate
 from shardwise.simulate.gantt import gantt, legend
 from shardwise.simulate.timeline import LANES
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 POLICIES = [
     Policy(dp=8, pp=8),

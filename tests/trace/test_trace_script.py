@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 
 from shardwise.arch import model_from_shape  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
+from shardwise.software import stack_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
-from shardwise.spec.stack import stack_of  # noqa: E402
 from shardwise.trace.capture import ran, traced  # noqa: E402
 from shardwise.trace.events import Attention, Captured, Product  # noqa: E402
 from shardwise.trace.result import result_of  # noqa: E402

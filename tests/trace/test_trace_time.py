@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from shardwise.estimate.layers import misalignment  # noqa: E402
+from shardwise.software import known_stack  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
-from shardwise.spec.stack import known_stack  # noqa: E402
 from shardwise.trace import private  # noqa: E402
 from shardwise.trace.events import Captured, Event, Group, Held, Message, Pass, Product  # noqa: E402
 from shardwise.trace.overlap import KERNELS, played  # noqa: E402

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from shardwise import catalog
 from shardwise.arch import model_of
 from shardwise.estimate.band import ANY, band_of, kind_of
-from shardwise.spec.stack import stack_of
+from shardwise.software import stack_of
 from shardwise.validate.predict import predict
 from shardwise.validate.run import validate
 from shardwise.validate.table import Measured
@@ -70,7 +70,7 @@ def test_a_wrong_constant_shows_in_the_score(benchmarks):
     """The limits above can fail: kernels taken twice as slow miss them."""
     data = benchmarks("_accuracy_data")
     rows = data.rows_of(stack_of("megatron-2021"))
-    slow = data.time_errors(rows.predict({"kernel_efficiency": rows.stack.kernel_efficiency / 2}))
+    slow = data.time_errors(rows.predict({"kernel_efficiency": rows.stack.kernels.kernel_efficiency / 2}))
     assert np.abs(slow).mean() > 0.2
 
 
@@ -161,8 +161,8 @@ def test_every_fitted_setting_has_bounds_around_its_value(benchmarks):
         stack = stack_of(name)
         for setting in stack.fitted:
             bound = bound_of(setting)
-            assert bound.low <= getattr(stack, setting) <= bound.high, f"{name}: {setting}"
-            assert bound.value(bound.unit(getattr(stack, setting))) == pytest.approx(getattr(stack, setting))
+            assert bound.low <= stack.setting(setting) <= bound.high, f"{name}: {setting}"
+            assert bound.value(bound.unit(stack.setting(setting))) == pytest.approx(stack.setting(setting))
 
 
 def test_bands_hold_most_runs_and_fall_back():

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
 from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.software import Stack, stack_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack, stack_of
 from shardwise.validate.one_gpu import one_gpu_predictions
 
 ACCURACY = Path(__file__).resolve().parents[2] / "docs" / "accuracy"
@@ -40,7 +40,7 @@ def test_autocast_keeps_rounded_weights_of_what_multiplies() -> None:
 
 def test_separate_projections_keep_a_copy_each_where_inputs_are_rounded() -> None:
     one = stack_of("torch-eager")
-    apart = replace(one, separate_projections=True)
+    apart = one.changed(separate_projections=True)
     more = of(apart).memory.peak[0] - of(one).memory.peak[0]
     assert more == pytest.approx(LAYERS * 3 * 2 * 2 * SEQ * HIDDEN)  # two for keys and values, one for up; bf16
     assert of(apart, "bf16-pure").memory.peak[0] == of(one, "bf16-pure").memory.peak[0]
@@ -48,7 +48,7 @@ def test_separate_projections_keep_a_copy_each_where_inputs_are_rounded() -> Non
 
 def test_a_compiler_keeps_a_block_in_compute_precision_instead_of_the_sum() -> None:
     rebuilt = stack_of("torch-compile")
-    less = of(replace(rebuilt, rebuilds_residual=False)).memory.peak[0] - of(rebuilt).memory.peak[0]
+    less = of(rebuilt.changed(rebuilds_residual=False)).memory.peak[0] - of(rebuilt).memory.peak[0]
     assert less == pytest.approx(LAYERS * (4 - 2) * 2 * SEQ * HIDDEN)
 
 
@@ -56,7 +56,7 @@ def test_gradients_that_are_freed_count_from_the_moment_they_stand_alone() -> No
     """With hardly any activations the end of the backward pass is the fullest: all weights have a gradient."""
     job = Job(seq=128, global_batch=1, precision=precision_of("bf16-pure"))
     policy = Policy(zero=0, sp=False, micro_batch=1, recompute="full")
-    stack = replace(stack_of("torch-eager"), base_bytes=0.0)
+    stack = stack_of("torch-eager").changed(base_bytes=0.0)
     memory = estimate(MODEL, cluster_from("h200", 1, 1), job, Policies.of([policy]), stack, every_stage=True).memory
     weights = memory.kinds["parameters"][0, 0]
     states = weights + memory.kinds["optimizer"][0, 0] + weights  # pure bf16: a gradient is as wide as its weight
@@ -66,18 +66,18 @@ def test_gradients_that_are_freed_count_from_the_moment_they_stand_alone() -> No
 
 def test_kernels_apart_move_more_than_fused_ones() -> None:
     eager = stack_of("torch-eager")
-    fused = of(replace(eager, one_kernel_per_op=False)).times.parts
+    fused = of(eager.changed(one_kernel_per_op=False)).times.parts
     apart = of(eager).times.parts
     assert apart["forward"][0] > fused["forward"][0]
     assert apart["backward"][0] > fused["backward"][0]
 
 
 def test_recomputing_launches_more_than_the_layer() -> None:
-    eager = replace(stack_of("torch-eager"), host_s_per_op=1e-3)
-    less = of(replace(eager, ops_per_recompute=0.0), recompute="full").times.step_s[0]
+    eager = stack_of("torch-eager").changed(host_s_per_op=1e-3)
+    less = of(eager.changed(ops_per_recompute=0.0), recompute="full").times.step_s[0]
     more = of(eager, recompute="full").times.step_s[0]
-    assert more - less == pytest.approx(LAYERS * eager.ops_per_recompute * 1e-3)
-    assert of(eager).times.step_s[0] == of(replace(eager, ops_per_recompute=0.0)).times.step_s[0]
+    assert more - less == pytest.approx(LAYERS * eager.host.ops_per_recompute * 1e-3)
+    assert of(eager).times.step_s[0] == of(eager.changed(ops_per_recompute=0.0)).times.step_s[0]
 
 
 def test_a_gap_follows_every_operation_of_an_expert_layer() -> None:
@@ -90,9 +90,11 @@ def test_a_gap_follows_every_operation_of_an_expert_layer() -> None:
         found = estimate(model, cluster_from("h200", 1, 1), job, Policies.of([policy]), stack, every_stage=True)
         return float(found.times.parts["forward"][0] + found.times.parts["backward"][0])
 
-    layer = eager.ops_per_layer + eager.ops_per_expert_layer
-    gaps = 3 * (LAYERS * layer + 2 * eager.ops_per_end) * eager.gap_s_per_op  # forward, and twice that backward
-    assert busy(eager) - busy(replace(eager, gap_s_per_op=0.0)) == pytest.approx(2 * gaps)  # two micro-batches
+    layer = eager.host.ops_per_layer + eager.experts.ops_per_expert_layer
+    gaps = (
+        3 * (LAYERS * layer + 2 * eager.host.ops_per_end) * eager.host.gap_s_per_op
+    )  # forward, and twice that backward
+    assert busy(eager) - busy(eager.changed(gap_s_per_op=0.0)) == pytest.approx(2 * gaps)  # two micro-batches
 
 
 @pytest.mark.parametrize(

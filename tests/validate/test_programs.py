@@ -1,10 +1,9 @@
 """A `software` text decides the stack, and the stack what a row means where its columns do not say."""
 
 import pytest
-from msgspec.structs import replace
 
 from shardwise.arch import model_of
-from shardwise.spec.stack import OWN, stack_for, stack_of
+from shardwise.software import PARTS, running, stack_for, stack_of
 from shardwise.validate.interpret import case_of
 from shardwise.validate.predict import predict
 from shardwise.validate.table import Measured
@@ -109,22 +108,12 @@ def test_every_number_of_chunks_that_divides_is_a_candidate() -> None:
 
 def test_deepspeed_runs_the_kernels_it_was_used_with_and_can_shard_all() -> None:
     stack, kernels = stack_of("deepspeed"), stack_of("megatron-2021")
-    assert stack.kernel_efficiency == kernels.kernel_efficiency < 1.0
-    assert (stack.unfused_attention, stack.overlap_grad, stack.overlap_param) == (True, True, True)
-    assert max(stack.zero) == 3
+    assert stack.kernels.kernel_efficiency == kernels.kernels.kernel_efficiency < 1.0
+    assert stack.kernels.unfused_attention
+    assert stack.overlap.overlap_grad
+    assert stack.overlap.overlap_param
+    assert max(stack.abilities.zero) == 3
     assert not stack.fitted
-
-
-def test_constants_taken_from_another_stack_are_still_its() -> None:
-    """Copies of fitted constants, which a new fit of the other stack would leave behind."""
-    core, automodel, bridge = (stack_of(name) for name in ("megatron-core", "automodel", "megatron-bridge"))
-    bf16, bigscience = stack_of("megatron-deepspeed-bf16"), stack_of("megatron-bigscience")
-    assert automodel.kernel_efficiency == core.kernel_efficiency
-    assert automodel.pointwise_passes == core.pointwise_passes
-    assert bridge.hybrid_ops_per_expert_layer == core.ops_per_expert_layer
-    assert bridge.overlap_ep_between_nodes == core.overlap_ep
-    for setting in ("kernel_efficiency", "pointwise_passes", "grad_accumulation_bytes"):
-        assert getattr(bf16, setting) == getattr(bigscience, setting)
 
 
 def test_a_program_without_a_recipe_has_its_flags_off() -> None:
@@ -143,14 +132,15 @@ def test_a_program_without_a_recipe_has_its_flags_off() -> None:
 
 def test_a_program_that_runs_otherwise_in_bf16() -> None:
     model, stack, bf16 = model_of("gpt3-175b"), stack_of("megatron-deepspeed"), stack_of("megatron-deepspeed-bf16")
-    assert stack.running(model, "fp16") is stack
-    running = stack.running(model, "bf16")
-    assert running == replace(bf16, **{name: getattr(stack, name) for name in OWN})
-    assert running.kernel_efficiency != stack.kernel_efficiency
+    assert running(stack, model, "fp16") is stack
+    as_run = running(stack, model, "bf16")
+    assert all(getattr(as_run, part) == getattr(bf16, part) for part in PARTS)
+    assert as_run.name == stack.name
+    assert as_run.kernels.kernel_efficiency != stack.kernels.kernel_efficiency
     # a stack fitted on bf16 runs keeps its own constants, and what a profile measured stays
     bigscience = stack_of("megatron-bigscience")
-    assert bigscience.running(model, "bf16") is bigscience
-    assert replace(stack, host_s_per_op=1e-3).running(model, "bf16").host_s_per_op == 1e-3
+    assert running(bigscience, model, "bf16") is bigscience
+    assert running(stack.changed(host_s_per_op=1e-3), model, "bf16").host.host_s_per_op == 1e-3
 
 
 def test_bf16_settings_count_in_a_prediction() -> None:

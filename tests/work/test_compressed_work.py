@@ -11,13 +11,13 @@ from shardwise.arch.tensors import layer_tensors, matmul_parameters, mtp_tensors
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import gemm_seconds, memory_seconds, sparse_attention_seconds
 from shardwise.estimate.mfu import attention_flops_per_token
+from shardwise.software import known_stack, running
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Compressed, Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import verdict_of
-from shardwise.spec.stack import known_stack
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
 from shardwise.work.streams import streams_work
@@ -165,9 +165,9 @@ def test_streams_are_kept_mixed_and_handed_on() -> None:
 
 
 def test_the_exchange_of_experts_stays_exposed() -> None:
-    assert STACK.overlap_ep > 0
-    assert STACK.running(SMALL, "fp8").overlap_ep == 0
-    assert STACK.running(model_of("deepseek-v3"), "fp8").overlap_ep == STACK.overlap_ep
+    assert STACK.experts.overlap_ep > 0
+    assert running(STACK, SMALL, "fp8").experts.overlap_ep == 0
+    assert running(STACK, model_of("deepseek-v3"), "fp8").experts.overlap_ep == STACK.experts.overlap_ep
 
 
 def test_groups_bound_tensor_parallelism() -> None:

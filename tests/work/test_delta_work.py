@@ -11,13 +11,13 @@ from shardwise.arch.tensors import layer_tensors, parameters
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.mfu import attention_flops_per_token
+from shardwise.software import known_stack
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Delta, Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import verdict_of
-from shardwise.spec.stack import known_stack
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
 
@@ -173,7 +173,7 @@ def test_kernels_timed_on_an_h200_are_as_the_planner_says(name: str, middle: flo
             for phase in ("forward", "backward"):
                 moved, seconds = float(row[f"{phase}_bytes"]), float(row[f"{phase}_s"])
                 rates.append(moved / seconds / sms)
-                slowed = max(copied / (sms * STACK.delta_bytes_per_sm_s), 1.0)
+                slowed = max(copied / (sms * STACK.kernels.delta_bytes_per_sm_s), 1.0)
                 assert float(memory_seconds(curve, moved * slowed)) == pytest.approx(seconds, rel=0.25)
     assert len(rates) == 6
     assert float(np.median(rates)) == pytest.approx(middle, rel=0.01)

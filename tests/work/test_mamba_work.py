@@ -7,11 +7,11 @@ from shardwise.arch import model_from_config, model_of
 from shardwise.arch.tensors import parameters
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import attention_flops_per_token
+from shardwise.software import known_stack
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import known_stack
 from shardwise.work import Work, work_of
 from shardwise.work.mamba import scan_flops_per_token
 from shardwise.work.ops import LayerWork

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
+from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 from shardwise.work.messages import Piece, Sent, messages, piecewise
 
 SEQ, BATCH = 64, 8
@@ -58,7 +58,7 @@ def test_without_sequence_parallelism_norms_need_no_sum() -> None:
 
 
 def test_buckets_cut_the_gradient() -> None:
-    small = replace(STACK, bucket_bytes=100_000.0)
+    small = STACK.changed(bucket_bytes=100_000.0)
     (whole,), (cut,) = (list(map(totals, sent(Policy(dp=2, zero=0), stack=s))) for s in (STACK, small))
     key = ("dp", "all_reduce", "backward")
     assert whole[key][0] == 1

@@ -16,13 +16,13 @@ from shardwise.cost.gpu import curve_of, memory_seconds
 from shardwise.cost.network import network_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.memory import memory_of
+from shardwise.software import stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import ATTENTION, RECOMPUTE, SCHEDULES, Policies, Policy
 from shardwise.spec.rules import divisors, legal
-from shardwise.spec.stack import stack_of
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import stage_parameters
@@ -281,7 +281,7 @@ def test_extra_prediction_layers_take_from_the_last_stage(pp: int, vpp: int, lay
 def test_a_program_without_extra_prediction_layers_trains_the_model_without_them() -> None:
     model, policies = model_of("deepseek-v3"), Policies.of([Policy(pp=16, dp=64, ep=64)])
     cluster, job = cluster_of("dgx-h100:1024"), Job(seq=4096, global_batch=1024)
-    plain = replace(STACK, predicts_further=False)
+    plain = STACK.changed(predicts_further=False)
     found, alike, with_them = (
         estimate(shape, cluster, job, policies, stack)
         for shape, stack in ((model, plain), (replace(model, mtp_layers=0), STACK), (model, STACK))

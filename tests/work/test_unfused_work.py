@@ -10,12 +10,12 @@ from shardwise.arch import model_from_config, model_of
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.software import Stack, known_stack
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Experts
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack, known_stack
 from shardwise.work import work_of
 from shardwise.work.ops import Unfused
 from shardwise.work.unfused import around_experts, scaled_rotation

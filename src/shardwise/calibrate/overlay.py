@@ -8,9 +8,9 @@ from shardwise.calibrate.profile import Factors, Profile
 from shardwise.cost._links import Link, Links, Style, default_links
 from shardwise.cost.curve import AttentionLaw, Curve, curve_of
 from shardwise.cost.network import Network, network_of
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
-from shardwise.spec.stack import Stack
 
 MOST_EFFICIENCY = 2.0
 
@@ -23,21 +23,20 @@ def stack_with(stack: Stack, profile: Profile | None) -> Stack:
     if profile is None:
         return stack
     if profile.host is not None and "host_s_per_op" not in stack.fitted:
-        stack = replace(stack, host_s_per_op=profile.host.seconds_per_op)
+        stack = stack.changed(host_s_per_op=profile.host.seconds_per_op)
     if profile.run is not None:
         stack = faster(stack, profile.run.kernel_factor)
-        stack = replace(stack, base_bytes=stack.base_bytes + profile.run.memory_offset_bytes)
+        stack = stack.changed(base_bytes=stack.memory.base_bytes + profile.run.memory_offset_bytes)
     return stack
 
 
 def faster(stack: Stack, factor: float) -> Stack:
     """The stack with every kernel `factor` times as fast."""
-    return replace(
-        stack,
-        kernel_efficiency=stack.kernel_efficiency * factor,
-        attention_efficiency=stack.attention_efficiency * factor,
-        pointwise_passes=stack.pointwise_passes / factor,
-        optimizer_passes=stack.optimizer_passes / factor,
+    return stack.changed(
+        kernel_efficiency=stack.kernels.kernel_efficiency * factor,
+        attention_efficiency=stack.kernels.attention_efficiency * factor,
+        pointwise_passes=stack.kernels.pointwise_passes / factor,
+        optimizer_passes=stack.kernels.optimizer_passes / factor,
     )
 
 

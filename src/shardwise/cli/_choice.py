@@ -6,9 +6,9 @@ from typing import Any
 from shardwise.cli._case import Case
 from shardwise.plan.constraints import Constraint, constraints_of
 from shardwise.registry import closest
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import CHOICES, Policy
-from shardwise.spec.stack import Stack
 
 NAMES = {"ddp": "zero=0", "fsdp": "zero=3", "hsdp": "zero=3", "best": "", "3d": "tp>1,pp>1"}
 SEARCHED = ("best", "3d")
@@ -65,6 +65,6 @@ def stated_policy(constraints: tuple[Constraint, ...], cluster: Cluster, stack: 
         "dp": max(cluster.gpus // model_gpus, 1),
         "sp": values.get("tp", 1) > 1,
         "schedule": "interleaved" if values.get("vpp", 1) > 1 else "1f1b",
-        **{field: getattr(stack, field) for field in ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")},
+        **stack.overlaps,
     }
     return Policy(**{**implied, **values})

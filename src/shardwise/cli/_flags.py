@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
-from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
@@ -22,13 +21,13 @@ from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._policy import command_of
 from shardwise.cli._synced import sync_verdict
+from shardwise.software import Stack, known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import ORDERS, Policy
 from shardwise.spec.rules import verdict_of
-from shardwise.spec.stack import Stack, known_stack
 
 DOES_NOT_FIT = 1
 OnOff = bool | None
@@ -86,7 +85,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
     if flags.imbalance is not None:
         if not 1 <= flags.imbalance <= 1000:
             raise ValueError(f"imbalance: {flags.imbalance:g} is out of range; write 1 (balanced) or more, such as 1.5")
-        stack = replace(stack, expert_imbalance=flags.imbalance)
+        stack = stack.changed(expert_imbalance=flags.imbalance)
     profile = profile_or_none(flags.profile)
     job, notes = job_of(shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens)
     for name in ("tp", "pp", "cp"):
@@ -100,7 +99,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
         micro_batch=flags.micro, recompute=flags.recompute, recompute_layers=flags.recompute_layers,
         schedule=flags.schedule or ("interleaved" if flags.vpp > 1 else "1f1b"), shard_group=flags.shard_group,
         offload=flags.offload, attention=flags.attention, order=flags.order,
-        **{name: getattr(stack, name) if value is None else value for name, value in stated.items()},
+        **{name: stack.setting(name) if value is None else value for name, value in stated.items()},
     )  # fmt: skip
     return Asked(shape, cluster, job, policy, stack, profile, notes)
 

@@ -15,11 +15,11 @@ from shardwise.calibrate.profile import Profile
 from shardwise.cli._flags import Asked, Flags, asked, refused
 from shardwise.cli._synced import SyncName, with_sync
 from shardwise.registry import closest
+from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 STACK = "shardwise"
 VARIANTS = {
@@ -82,9 +82,7 @@ def _as_run(found: Asked, flags: RunFlags) -> Asked:
     if model.dropout:
         model = replace(model, dropout=False)
         notes.append("dropout is off: runs of different layouts could not be compared")
-    return Asked(
-        model, found.cluster, found.job, found.policy, replace(stack_of(STACK), **chosen), found.profile, notes
-    )
+    return Asked(model, found.cluster, found.job, found.policy, stack_of(STACK).changed(**chosen), found.profile, notes)
 
 
 def _document(name: str) -> dict[str, Any] | None:

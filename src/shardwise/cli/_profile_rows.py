@@ -5,8 +5,8 @@ from shardwise.calibrate.profile import Profile
 from shardwise.cli._output import Cell
 from shardwise.cost.curve import Curve, curve_of
 from shardwise.cost.gpu import attention_seconds, gemm_seconds
+from shardwise.software import stack_of
 from shardwise.spec.gpu import Gpu
-from shardwise.spec.stack import stack_of
 
 HEADS = ["what", "measured", "catalog", "unit"]
 SIDE = 8192
@@ -25,7 +25,7 @@ def rows_of(profile: Profile, gpu: Gpu | None) -> list[list[Cell]]:
         rows.append(["smallest kernel", _micros(profile.kernel_floor_s),
                      _micros(shipped.kernel_floor_s) if shipped is not None else None, "us"])  # fmt: skip
     if profile.host is not None:
-        eager = stack_of("torch-eager").host_s_per_op
+        eager = stack_of("torch-eager").host.host_s_per_op
         rows.append(["host, per operation", _micros(profile.host.seconds_per_op), _micros(eager), "us"])
     return rows + _network(profile) + _run(profile)
 

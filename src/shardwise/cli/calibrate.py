@@ -20,13 +20,13 @@ from shardwise.cli._profile_rows import HEADS, rows_of
 from shardwise.cli.validate import write_whole
 from shardwise.importers.adjust import run_of
 from shardwise.importers.training_log import RunFacts
+from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.spec.rules import verdict_of
-from shardwise.spec.stack import known_stack
 
 INTERRUPTED = 130
 
@@ -75,8 +75,7 @@ def calibrate(
         policy = Policy(
             tp=tp, pp=pp, cp=cp, dp=max(cluster.gpus // max(tp * pp * cp, 1), 1), ep=ep, vpp=vpp, zero=zero, sp=tp > 1,
             micro_batch=micro, recompute=recompute, schedule="interleaved" if vpp > 1 else "1f1b",
-            overlap_grad=software.overlap_grad, overlap_param=software.overlap_param, overlap_tp=software.overlap_tp,
-            overlap_pp=software.overlap_pp,
+            **software.overlaps,
         )  # fmt: skip
         verdict = verdict_of(shape, cluster, job, policy, cure=False)
         if not verdict.legal:

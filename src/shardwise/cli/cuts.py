@@ -14,10 +14,10 @@ from shardwise.cli._progress import bar
 from shardwise.estimate.layers import Machine
 from shardwise.registry import closest
 from shardwise.search.cuts import BLOCKS, Graph, block_of, chain, graph_from_file, machine_at, study
+from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision, precision_of
 from shardwise.spec.load import cluster_of
-from shardwise.spec.stack import known_stack
 from shardwise.units import bytes_of, count_of
 
 NOTHING_FITS = 1

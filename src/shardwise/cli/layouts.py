@@ -13,8 +13,8 @@ from shardwise.cli._policy import command_of
 from shardwise.cli._progress import watched
 from shardwise.report.published import TOP, Judged, Missing, Place, judge
 from shardwise.report.terminal import policy_code
-from shardwise.spec.published import Published, published_runs
-from shardwise.spec.stack import Stack, known_stack
+from shardwise.software import Stack, known_stack
+from shardwise.validate.layouts import Published, published_runs
 
 CHECK_FAILED = 1
 SMALL = 5e-4

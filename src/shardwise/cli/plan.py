@@ -35,9 +35,9 @@ from shardwise.plan import scan
 from shardwise.plan.constraints import constraints_of, words_of
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.synced import scan_over
+from shardwise.software import known_stack
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
-from shardwise.spec.stack import known_stack
 
 DOES_NOT_FIT = 1
 MOST_SHOWN = 1000

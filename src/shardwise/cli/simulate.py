@@ -60,7 +60,7 @@ def simulate(
     samples = None if varies is None else found.step_samples(varies)
     if trace is not None:
         write_trace(timeline, trace, title=f"{ask.model.name} on {ask.cluster.name}")
-    room = ask.cluster.gpu.memory_bytes - ask.stack.reserve_bytes
+    room = ask.cluster.gpu.memory_bytes - ask.stack.memory.reserve_bytes
     if figure is not None:
         write_whole(figure, _drawn(ask, timeline, rows, room, figure.suffix).encode(), "figure")
     fits = max(peak.bytes for peak in timeline.peaks()) <= room

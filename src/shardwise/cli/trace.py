@@ -11,9 +11,9 @@ from cyclopts import Parameter
 
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
-from shardwise.spec.stack import known_stack
 from shardwise.units import time_text
 
 DOES_NOT_FIT = 1

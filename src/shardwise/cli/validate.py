@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
-from shardwise.spec.stack import known_stack
+from shardwise.software import known_stack
 from shardwise.validate import run
 from shardwise.validate.interpret import READ_OTHERWISE
 

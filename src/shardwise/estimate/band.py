@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardwise import catalog
+from shardwise.software import Stack, stack_of
 from shardwise.spec.model import Model
-from shardwise.spec.stack import Stack, stack_of
 
 HELD = 0.8
 """share of held-out runs a band holds"""

@@ -14,11 +14,11 @@ from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import Memory, memory_of
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.time import Times, step_times
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import OVERLAPS, Policies
-from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers
 from shardwise.work.runs import runs_of
@@ -63,7 +63,7 @@ def estimate(
         work=work,
         times=times,
         memory=memory,
-        fits=memory.peak + stack.reserve_bytes <= cluster.gpu.memory_bytes,
+        fits=memory.peak + stack.memory.reserve_bytes <= cluster.gpu.memory_bytes,
         empty_stages=empty_stages(work.stages, work.layout),
         tokens_per_s_per_gpu=job.step_tokens / times.step_s / gpus,
     )
@@ -101,17 +101,17 @@ def machine_for(
 
 def network_for(cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Network:
     """The cluster's network as this software drives it."""
-    reached = {level.name: stack.fabric_efficiency for level in cluster.levels if level.kind == "network"}
+    reached = {level.name: stack.network.fabric_efficiency for level in cluster.levels if level.kind == "network"}
     measured = profile.network.by_kind if profile is not None and profile.network is not None else {}
     return network_with(_slowed(cluster, stack), measured, reached)
 
 
 def _slowed(cluster: Cluster, stack: Stack) -> Cluster:
     """The cluster with the stack's own latency on top of each network level's."""
-    if not stack.fabric_latency_s:
+    if not stack.network.fabric_latency_s:
         return cluster
     levels = tuple(
-        replace(level, latency_s=level.latency_s + stack.fabric_latency_s) if level.kind == "network" else level
+        replace(level, latency_s=level.latency_s + stack.network.fabric_latency_s) if level.kind == "network" else level
         for level in cluster.levels
     )
     return replace(cluster, levels=levels)

@@ -5,9 +5,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.placement import level_members
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
-from shardwise.spec.stack import Stack
 from shardwise.work.layout import Numbers
 from shardwise.work.ops import Collective, Value
 
@@ -22,22 +22,22 @@ def between_nodes(cluster: Cluster, size: Ints, stride: Ints) -> NDArray[np.bool
 
 def hidden_exchange(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) -> Value:
     """Share of the expert exchange that runs under compute."""
-    within, between = stack.overlap_ep, stack.overlap_ep_between_nodes
+    within, between = stack.experts.overlap_ep, stack.experts.overlap_ep_between_nodes
     return within if between < 0 else np.where(between_nodes(cluster, size, stride), between, within)
 
 
 def expert_operations(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) -> Value:
     """Operations that routing, permutation and experts add to a layer's forward pass."""
     racked = cluster.levels[0].degree > BOARD
-    near = stack.ops_per_expert_layer_in_rack if racked else stack.ops_per_expert_layer_in_node
+    near = stack.experts.ops_per_expert_layer_in_rack if racked else stack.experts.ops_per_expert_layer_in_node
     if near < 0:
-        return stack.ops_per_expert_layer
-    return np.where(between_nodes(cluster, size, stride), stack.ops_per_expert_layer, near)
+        return stack.experts.ops_per_expert_layer
+    return np.where(between_nodes(cluster, size, stride), stack.experts.ops_per_expert_layer, near)
 
 
 def unfused_share(stack: Stack, low: bool, cluster: Cluster, size: Ints, stride: Ints) -> Value:
     """1 where the experts' biases and clamps are operations of their own; `low`: products take eight bits or fewer."""
-    if stack.expert_biases != "fused_in_rack" or not low or cluster.levels[0].degree <= BOARD:
+    if stack.experts.expert_biases != "fused_in_rack" or not low or cluster.levels[0].degree <= BOARD:
         return 1.0
     return between_nodes(cluster, size, stride).astype(np.float64)
 

@@ -32,7 +32,7 @@ def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machi
     repeats = _recompute_share(work)
     full = (policies.recompute == 2) * repeats
     stack = machine.stack
-    core, rest = stack.selective_attention, stack.selective_repeat
+    core, rest = stack.recompute.selective_attention, stack.recompute.selective_repeat
     selective = core * seconds.selective + rest * (seconds.forward - seconds.attention)
     again = full * seconds.forward + (policies.recompute == 1) * repeats * selective
     return _unit(seconds, again, full, counts, work, machine, gathers)
@@ -82,7 +82,7 @@ class Gathers:
         on = (work.layout.policies.zero == 3).astype(np.float64)
         self.any = bool(on.any())
         once = 1.0 / work.layout.micro_batches
-        held = (work.layout.pp > 1) & (not machine.stack.regather_with_pp)
+        held = (work.layout.pp > 1) & (not machine.stack.network.regather_with_pp)
         # before the forward and again before the backward, or once for the whole step
         self.gathers = on * np.where(held, once, 2.0)
         # sharded gradients are reduced in every micro-batch, held ones in the last
@@ -121,21 +121,21 @@ def _unit(
     total = _sum(parts)
     parts["host"] = np.maximum(_host(seconds, full, work, machine) - total, 0.0)
     ahead = ahead + parts["host"] / (3.0 + full)
-    if stack.grad_accumulation_bytes or machine.precision.cast_traffic:
+    if stack.kernels.grad_accumulation_bytes or machine.precision.cast_traffic:
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
         # where gradients are freed after a step, its first micro-batch has nothing to add to
-        adding = 1.0 - 1.0 / layout.micro_batches if stack.frees_gradients else 1.0
+        adding = 1.0 - 1.0 / layout.micro_batches if stack.memory.frees_gradients else 1.0
         # a layer that is recomputed rounds its weights once more
         cast = machine.precision.cast_traffic * (1.0 + 0.5 * full)
-        touched = held * (adding * stack.grad_accumulation_bytes + cast)
+        touched = held * (adding * stack.kernels.grad_accumulation_bytes + cast)
         parts["backward"] = parts["backward"] + memory_seconds(machine.curve, touched)
     total = _sum(parts)
     if gathers.any:
         needed = gathers.seconds(counts)
-        share = stack.hidden_share if stack.gathers_hidden < 0 else stack.gathers_hidden
+        share = stack.overlap.hidden_share if stack.overlap.gathers_hidden < 0 else stack.overlap.gathers_hidden
         most = share * np.minimum(needed, total)
         hidden["fsdp"] = np.where(layout.policies.overlap_param > 0, most, 0.0)
-        parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap_slowdown * hidden["fsdp"]
+        parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap.overlap_slowdown * hidden["fsdp"]
         total = total + parts["fsdp_comm"]
         # one of the two gathers belongs to the forward; the other and the reduction to the backward
         ahead = ahead + parts["fsdp_comm"] / 3.0
@@ -146,13 +146,13 @@ def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) ->
     """Time the host needs to launch the layer: the device cannot be faster than that."""
     layout, stack = work.layout, machine.stack
     # the backward launches twice as many operations; a recomputed layer launches its forward once more
-    operations = seconds.ops * (3.0 + full) + full * stack.ops_per_recompute
-    operations = operations + seconds.collectives * stack.ops_per_collective
-    launch = operations * stack.host_s_per_op
-    if not stack.stall_s_per_peer:
+    operations = seconds.ops * (3.0 + full) + full * stack.host.ops_per_recompute
+    operations = operations + seconds.collectives * stack.host.ops_per_collective
+    launch = operations * stack.host.host_s_per_op
+    if not stack.host.stall_s_per_peer:
         return launch
     stalled = (layout.pp > 1) & machine.leaves_node("pp")
-    return np.asarray(launch + np.where(stalled, seconds.collectives * layout.tp * stack.stall_s_per_peer, 0.0))
+    return np.asarray(launch + np.where(stalled, seconds.collectives * layout.tp * stack.host.stall_s_per_peer, 0.0))
 
 
 def _communication(
@@ -160,10 +160,10 @@ def _communication(
 ) -> Numbers:
     """Tensor-, context- and expert-parallel collectives of the layer; returns what the forward pass exposes."""
     stack = machine.stack
-    repeats = full if stack.full_recompute_keeps_comm else 0.0 * full
+    repeats = full if stack.recompute.full_recompute_keeps_comm else 0.0 * full
     needed = seconds.forward_comm["tp"] * (1.0 + repeats) + seconds.backward_comm["tp"]
-    pipelined = stack.hidden_share * work.layout.policies.overlap_tp
-    under_weights = np.maximum(pipelined, stack.tp_backward_hidden)
+    pipelined = stack.overlap.hidden_share * work.layout.policies.overlap_tp
+    under_weights = np.maximum(pipelined, stack.overlap.tp_backward_hidden)
     hidden["tp"] = needed * pipelined + seconds.backward_comm["tp"] * (under_weights - pipelined)
     parts["tp_comm"] = needed - hidden["tp"]
     needed = seconds.forward_comm["ep"] * (1.0 + repeats) + seconds.backward_comm["ep"]
@@ -172,11 +172,11 @@ def _communication(
     parts["ep_comm"] = needed - hidden["ep"]
     # ring attention sends the next block while it computes this one; its backward computes about twice as long. What is
     # gathered or exchanged must be there before
-    forward = np.minimum(seconds.forward_comm["ring"], stack.hidden_share * seconds.attention)
-    backward = np.minimum(seconds.backward_comm["ring"], stack.hidden_share * 2.0 * seconds.attention)
+    forward = np.minimum(seconds.forward_comm["ring"], stack.overlap.hidden_share * seconds.attention)
+    backward = np.minimum(seconds.backward_comm["ring"], stack.overlap.hidden_share * 2.0 * seconds.attention)
     hidden["cp"] = forward * (1.0 + repeats) + backward
     parts["cp_comm"] = seconds.forward_comm["cp"] * (1.0 + repeats) + seconds.backward_comm["cp"] - hidden["cp"]
-    tp = seconds.forward_comm["tp"] * (1.0 - stack.hidden_share * work.layout.policies.overlap_tp)
+    tp = seconds.forward_comm["tp"] * (1.0 - stack.overlap.hidden_share * work.layout.policies.overlap_tp)
     ep = seconds.forward_comm["ep"] * (1.0 - under)
     return tp + ep + (seconds.forward_comm["cp"] - forward)
 

@@ -17,9 +17,9 @@ from shardwise.cost.gpu import (
 )
 from shardwise.cost.network import Law, Network
 from shardwise.estimate.dispatch import between_nodes, expert_operations, once_share, unfused_share
+from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
-from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.ops import Attend, Collective, Gemm, Index, LayerWork, Scan, Value
 from shardwise.work.runs import Runs
@@ -110,7 +110,7 @@ class Machine:
     def boundary_s(self, op: str) -> Numbers:
         """What the messages of a tensor-parallel ring take at the boundary of a node, if it passes one."""
         rounds = 2.0 if op == "all_reduce" else 1.0
-        seconds = rounds * (self.sizes["tp"] - 1.0) * self.stack.boundary_message_s
+        seconds = rounds * (self.sizes["tp"] - 1.0) * self.stack.network.boundary_message_s
         return np.where(self.leaves_node("tp"), seconds, 0.0)
 
     def leaves_node(self, axis: str) -> NDArray[np.bool_]:
@@ -143,7 +143,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     if work.scan is not None:
         scanned, scanned_backward = _scan(work.scan, machine)
         forward, backward = forward + scanned, backward + scanned_backward
-    passes = stack.pointwise_passes
+    passes = stack.kernels.pointwise_passes
     light = zero
     for part in work.pointwise:
         took = memory_seconds(machine.curve, part.forward_bytes * passes)
@@ -160,10 +160,10 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         light = light + took if piece.lightly else light
         backward = backward + memory_seconds(machine.curve, share * piece.backward_bytes, kernels=2.0 * launches)
         ops = ops + launches
-    gaps = ops * stack.gap_s_per_op
+    gaps = ops * stack.host.gap_s_per_op
     forward, backward = forward + gaps, backward + 2.0 * gaps
     selective = attention
-    if stack.latent_recompute == "up" and any(gemm.latent_up for gemm in work.gemms):
+    if stack.recompute.latent_recompute == "up" and any(gemm.latent_up for gemm in work.gemms):
         selective = raised
     elif any(part.lightly for part in work.pointwise):
         selective = light + np.where(layout.policies.attention > 0, attention, 0.0)
@@ -202,11 +202,11 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     low = precision.compute in ("fp8", "fp4")
     dtype = precision.compute if gemm.low_precision or not low else "bf16"
     if gemm.grouped:
-        efficiency = stack.kernel_efficiency * stack.grouped_gemm_efficiency
+        efficiency = stack.kernels.kernel_efficiency * stack.experts.grouped_gemm_efficiency
         batch: Value | None = gemm.batch
-        rows = gemm.m * (stack.expert_imbalance if imbalance is None else imbalance)
+        rows = gemm.m * (stack.experts.expert_imbalance if imbalance is None else imbalance)
     else:
-        efficiency, batch, rows = stack.kernel_efficiency, None, gemm.m
+        efficiency, batch, rows = stack.kernels.kernel_efficiency, None, gemm.m
     forward = gemm_seconds(curve, rows, gemm.n, gemm.k, dtype, batch=batch)
     input_grad = gemm_seconds(curve, rows, gemm.k, gemm.n, dtype, batch=batch)
     fp32 = precision.grad_bytes > 2
@@ -231,7 +231,7 @@ def misalignment(*rows: Value) -> Value:
 
 
 def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Numbers, Numbers]:
-    curve, efficiency = machine.curve, machine.stack.attention_efficiency
+    curve, efficiency = machine.curve, machine.stack.kernels.attention_efficiency
     plain = layout.policies.attention > 0
     zero = np.zeros_like(layout.tp)
     forward, backward = zero, zero
@@ -242,7 +242,7 @@ def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Number
         flops = attend.forward_flops()
         # every query is at work, also where a window makes its block of keys shorter than the sequence
         shape = (attend.block, attend.head_dim, groups * attend.queries / attend.block)
-        kernel = machine.stack.attention_kernel
+        kernel = machine.stack.kernels.attention_kernel
         forward = np.asarray(attention_seconds(curve, flops, *shape, kernel=kernel) / efficiency)
         # five products in place of two: three of the width of keys, two of the width of values
         repeated = (3 * attend.head_dim + 2 * attend.value_dim) / (attend.head_dim + attend.value_dim)
@@ -272,13 +272,13 @@ def _index(index: Index, machine: Machine) -> tuple[Numbers, Numbers]:
     which also weighs values."""
     curve, stack = machine.curve, machine.stack
     scores = attention_seconds(
-        curve, index.score_flops, index.keys, index.head_dim, index.groups, kernel=stack.attention_kernel
+        curve, index.score_flops, index.keys, index.head_dim, index.groups, kernel=stack.kernels.attention_kernel
     )
     taught, _ = _gathered(index.taught, machine)
     backward = sparse_attention_seconds(
         curve, index.gradient_flops, index.picked, index.head_dim, index.heads, backward=True
     )
-    return np.asarray(scores / stack.attention_efficiency + taught / 2.0), np.asarray(backward)
+    return np.asarray(scores / stack.kernels.attention_efficiency + taught / 2.0), np.asarray(backward)
 
 
 def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:
@@ -287,7 +287,7 @@ def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:
     curve, gpu = machine.curve, machine.network.cluster.gpu
     copied = curve.bandwidth * curve.memory_efficiency("stream")
     stack = machine.stack
-    per_sm = stack.delta_bytes_per_sm_s if scan.rule == "delta" else stack.scan_bytes_per_sm_s
+    per_sm = stack.kernels.delta_bytes_per_sm_s if scan.rule == "delta" else stack.kernels.scan_bytes_per_sm_s
     slowed = max(copied / (gpu.sms * per_sm), 1.0)
     forward = memory_seconds(curve, scan.forward_bytes * slowed, kernels=scan.kernels)
     backward = memory_seconds(curve, scan.backward_bytes * slowed, kernels=2.0 * scan.kernels)
@@ -307,7 +307,7 @@ def _communication(
         into = phases[item.phase]
         axis = "ep" if item.axis == "etp" else item.axis
         seconds = machine.collective(item.op, item.axis, received_bytes(item, machine))
-        if machine.stack.boundary_message_s and item.axis == "tp":
+        if machine.stack.network.boundary_message_s and item.axis == "tp":
             seconds = seconds + machine.boundary_s(item.op)
         into[axis] = into[axis] + item.count * seconds
         if axis == "cp" and item.op == "send":
@@ -320,8 +320,8 @@ def _communication(
 def received_bytes(item: Collective, machine: Machine) -> Value:
     """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares."""
     stack = machine.stack
-    received = item.bytes * stack.expert_imbalance if item.op == "all_to_all" else item.bytes
-    if item.copies <= 1.0 or stack.dispatch == "copies":
+    received = item.bytes * stack.experts.expert_imbalance if item.op == "all_to_all" else item.bytes
+    if item.copies <= 1.0 or stack.experts.dispatch == "copies":
         return received
     sizes, strides = machine.sizes[item.axis], machine.strides[item.axis]
-    return received * once_share(machine.network.cluster, sizes, strides, item, stack.routing)
+    return received * once_share(machine.network.cluster, sizes, strides, item, stack.experts.routing)

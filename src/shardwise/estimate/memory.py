@@ -59,9 +59,10 @@ def memory_of(work: Work, sync: Choice | None = None, cluster: Cluster | None = 
     optimizer = _sharded(work, dense, expert, 1) * _state_bytes(work)
     kinds = {
         "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes,
-        "gradients": _sharded(work, dense, expert, 2) * precision.grad_bytes + (dense + expert) * stack.grad_copy_bytes,
+        "gradients": _sharded(work, dense, expert, 2) * precision.grad_bytes
+        + (dense + expert) * stack.memory.grad_copy_bytes,
         "optimizer": np.where(off_optimizer, 0.0, optimizer),
-        "activations": kept * stack.act_overhead,
+        "activations": kept * stack.memory.act_overhead,
         "logits": logits,
         "gathered": _gathered(work, dense + expert, logits, layers_need),
         "working": working,
@@ -69,16 +70,16 @@ def memory_of(work: Work, sync: Choice | None = None, cluster: Cluster | None = 
     }
     if sync is not None:
         kinds["sync"] = state_bytes(sync, work)
-    if stack.frees_gradients:
+    if stack.memory.frees_gradients:
         once = (layout.micro_batches == 1)[:, None]
         leaving = sum(kinds[kind] for kind in ("activations", "logits", "gathered", "working"))
         late = _late_in_backward(work, dense + expert, kinds["gradients"], kinds["activations"], layers_need)
         kinds["gradients"] = np.where(once, np.maximum(late - leaving, 0.0), kinds["gradients"])
     tensors = sum(kinds.values(), start=np.zeros_like(stages.index))
-    if stack.gathered_kept_less >= 0:
+    if stack.memory.gathered_kept_less >= 0:
         freed_late = _freed_late(work, in_flight, tensors, cluster)
         tensors, kinds["buffers"] = tensors + freed_late, kinds["buffers"] + freed_late
-    kinds["overhead"] = tensors * stack.fragmentation + stack.base_bytes
+    kinds["overhead"] = tensors * stack.memory.fragmentation + stack.memory.base_bytes
     total = tensors + kinds["overhead"]
     peak, fullest = largest(total)
     host = np.where(off_activations, activations - kept, 0.0) + np.where(off_optimizer, optimizer, 0.0)
@@ -100,9 +101,9 @@ def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:
         + expert / sharded_over(zero, stage, layout.expert_shard)[:, None]
     )
     by_tensor = (zero == 3)[:, None]
-    if not work.stack.fills_shards or not by_tensor.any():
+    if not work.stack.network.fills_shards or not by_tensor.any():
         return divided
-    filled = stage_shards(work.model, layout, work.stages, cut_table=work.stack.embedding == "vocab")
+    filled = stage_shards(work.model, layout, work.stages, cut_table=work.stack.loss.embedding == "vocab")
     return np.where(by_tensor, (filled[0] + filled[1]) * copies_held(layout.policies), divided)
 
 
@@ -138,7 +139,7 @@ class Pieces:
 
 
 def activation_pieces(work: Work) -> Pieces:
-    overhead, one = work.stack.act_overhead, np.ones_like(work.stages.index)
+    overhead, one = work.stack.memory.act_overhead, np.ones_like(work.stages.index)
     saved, put_off = _saved(work)
     once, logits = _head_held(work, one)
     piled = np.where(_piles_up(work)[:, None], once, 0.0)
@@ -177,7 +178,7 @@ def _saved(work: Work) -> tuple[Grid, Grid]:
     held, put_off = np.zeros_like(stages.index), np.zeros_like(stages.index)
     for layer, count in zip(work.kinds, stages.kinds, strict=True):
         none, selective, full = map(work.runs.spread, layer.saved_bytes())
-        selective = full + work.stack.selective_kept * (selective - full)
+        selective = full + work.stack.recompute.selective_kept * (selective - full)
         short = np.where(policies.recompute == 2, full, selective)
         held = held + count * (none[:, None] - share * (none - short)[:, None])
         put_off = put_off + count * work.runs.spread(layer.put_off_bytes)[:, None]
@@ -263,7 +264,7 @@ def _gathered(work: Work, parameters: Grid, logits: Grid, working: Grid) -> Grid
     gathered = np.maximum(at_loss, later) - np.maximum(working, logits)
     # with pipeline stages the gathered weights and whole gradients stay until the step's last micro-batch
     held = parameters * (precision.param_comm_bytes + precision.grad_bytes)
-    staged = (layout.pp > 1)[:, None] & (not work.stack.regather_with_pp)
+    staged = (layout.pp > 1)[:, None] & (not work.stack.network.regather_with_pp)
     gathered = np.where(staged, held, gathered)
     return np.where(sharded, gathered, casts)
 
@@ -283,7 +284,7 @@ def _buffers(work: Work, parameters: Grid) -> Grid:
     """Gradient buckets in communication precision when it is not the accumulation buffer's."""
     layout, precision = work.layout, work.job.precision
     needs = (layout.grad_ranks > 1)[:, None] & (precision.grad_comm_bytes != precision.grad_bytes)
-    bucket = np.minimum(parameters * precision.grad_comm_bytes, work.stack.bucket_bytes)
+    bucket = np.minimum(parameters * precision.grad_comm_bytes, work.stack.network.bucket_bytes)
     return np.where(needs, bucket, 0.0)
 
 
@@ -293,7 +294,7 @@ def _freed_late(work: Work, in_flight: Grid, live: Grid, cluster: Cluster | None
     find no room beside live tensors the allocator waits for it."""
     layout, stack = work.layout, work.stack
     staged = layout.pp > 1
-    held = np.maximum(in_flight - np.where(staged, float(stack.gathered_kept_less), 0.0)[:, None], 0.0)
+    held = np.maximum(in_flight - np.where(staged, float(stack.memory.gathered_kept_less), 0.0)[:, None], 0.0)
     inputs = np.zeros_like(in_flight)
     for layer, count in zip(work.kinds, work.stages.kinds, strict=True):
         own = sum((work.runs.spread(t.bytes) for t in layer.saved if t.name == "norm output"), start=0.0 * layout.tp)
@@ -301,6 +302,6 @@ def _freed_late(work: Work, in_flight: Grid, live: Grid, cluster: Cluster | None
     late = held * inputs
     if cluster is None:
         return late
-    asked = (live + late) * (1.0 + stack.fragmentation) + stack.base_bytes + stack.reserve_bytes
+    asked = (live + late) * (1.0 + stack.memory.fragmentation) + stack.memory.base_bytes + stack.memory.reserve_bytes
     stay = (asked <= cluster.gpu.memory_bytes) & ~(staged & stalls(layout, stack, cluster))[:, None]
     return np.where(stay, late, 0.0)

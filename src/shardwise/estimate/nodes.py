@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout, Numbers
 
 
@@ -14,4 +14,6 @@ def nodes_of(layout: Layout, cluster: Cluster) -> Numbers:
 
 def stalls(layout: Layout, stack: Stack, cluster: Cluster) -> NDArray[np.bool_]:
     """Whether transfers between stages wait as the stack's do in large jobs."""
-    return np.asarray((nodes_of(layout, cluster) >= stack.stalls_from_nodes) & (stack.stalled_transfer_s > 0))
+    return np.asarray(
+        (nodes_of(layout, cluster) >= stack.network.stalls_from_nodes) & (stack.network.stalled_transfer_s > 0)
+    )

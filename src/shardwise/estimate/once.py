@@ -31,13 +31,13 @@ def sync_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
     if expert.any():
         more = _sync(work, machine, expert, layout.expert_ranks, layout.expert_shard, "edp")
         reduce, gather = reduce + more[0], gather + more[1]
-    return np.where(reduced_late(work), work.stack.staged_reductions * reduce, reduce), gather
+    return np.where(reduced_late(work), work.stack.overlap.staged_reductions * reduce, reduce), gather
 
 
 def reduced_late(work: Work) -> NDArray[np.bool_]:
     """Where a program with stages reduces replicated gradients after the backward pass, and more than once."""
     layout = work.layout
-    return np.asarray((layout.policies.zero == 0) & (layout.pp > 1) & (work.stack.staged_reductions > 0))
+    return np.asarray((layout.policies.zero == 0) & (layout.pp > 1) & (work.stack.overlap.staged_reductions > 0))
 
 
 def inner_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
@@ -89,7 +89,9 @@ def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers
     state = precision.master_bytes or precision.param_bytes
     moved = precision.grad_bytes + 2 * state + 2 * optimizer.moments * precision.moment_bytes
     moved += 2 * optimizer.extra_bytes + (precision.param_bytes if precision.master_bytes else 0.0)
-    seconds = np.asarray(memory_seconds(machine.curve, owned * moved * machine.stack.optimizer_passes, "optimizer"))
+    seconds = np.asarray(
+        memory_seconds(machine.curve, owned * moved * machine.stack.kernels.optimizer_passes, "optimizer")
+    )
     if optimizer.flops_per_param:
         flops = owned * work.model.hidden * optimizer.flops_per_param
         seconds = seconds + flops / (0.5 * cluster.gpu.peak("bf16"))

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import estimate
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 
 PARTS = ("forward", "backward", "recompute", "optimizer")
 

@@ -77,7 +77,9 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | No
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
     parts["other"] = 0.0 * longest
     busy = sum(parts.values(), start=0.0 * longest)
-    parts["other"] = busy * machine.stack.jitter * np.log2(nodes_of(layout, cluster)) + machine.stack.step_overhead_s
+    parts["other"] = (
+        busy * machine.stack.network.jitter * np.log2(nodes_of(layout, cluster)) + machine.stack.host.step_overhead_s
+    )
     step = busy + parts["other"]
     return Times(
         step_s=step, parts=parts, hidden=hidden, stage_s=stage, slowest=slowest, units=tuple(units),
@@ -101,8 +103,8 @@ def _units(work: Work, machine: Machine) -> list[Unit]:
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:
         return layer_seconds(part, work.frames, once, operations).spread(work.runs)
 
-    ends = machine.stack.ops_per_end
-    layers = [seconds(kind, machine.stack.ops_per_layer * kind.ops_share) for kind in work.kinds]
+    ends = machine.stack.host.ops_per_end
+    layers = [seconds(kind, machine.stack.host.ops_per_layer * kind.ops_share) for kind in work.kinds]
     kinds = [layer_unit(s, c, work, machine, gathers) for s, c in zip(layers, work.counts.kinds, strict=True)]
     embedding = end_unit(seconds(work.embedding, ends), work.counts.embedding, work, machine, gathers)
     head = end_unit(seconds(work.head, ends), work.counts.head_alone, work, machine, gathers)
@@ -147,8 +149,8 @@ def transfer_wait_s(work: Work, machine: Machine) -> Numbers:
     """What a transfer to another node takes besides its bytes. Where they stall, a stage stands still for what it takes
     as for what it sends."""
     stack = machine.stack
-    stalled = np.where(stalls(work.layout, stack, machine.network.cluster), 2.0 * stack.stalled_transfer_s, 0.0)
-    return np.where(machine.leaves_node("pp"), stack.transfer_overhead_s + stalled, 0.0)
+    stalled = np.where(stalls(work.layout, stack, machine.network.cluster), 2.0 * stack.network.stalled_transfer_s, 0.0)
+    return np.where(machine.leaves_node("pp"), stack.network.transfer_overhead_s + stalled, 0.0)
 
 
 def _waits(work: Work, each: Numbers) -> Grid:
@@ -174,7 +176,7 @@ def _exposed(work: Work, machine: Machine) -> Numbers:
     tight = np.zeros(len(codes), dtype=np.bool_)
     for code, schedule in used(codes):
         tight |= schedule.tight & (codes == code)
-    return np.where((work.layout.policies.overlap_pp > 0) & ~tight, 1.0 - machine.stack.hidden_share, 1.0)
+    return np.where((work.layout.policies.overlap_pp > 0) & ~tight, 1.0 - machine.stack.overlap.hidden_share, 1.0)
 
 
 def _idle(work: Work) -> Numbers:
@@ -209,8 +211,8 @@ def _overlapped_sync(
         ("param", gather, policies.overlap_param),
     ):
         alone, beside = np.minimum(seconds, window), np.minimum(seconds, window * layout.pp)
-        under = np.where(overlap > 0, stack.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
-        parts[f"{name}_comm"] = seconds - under + stack.overlap_slowdown * under
+        under = np.where(overlap > 0, stack.overlap.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
+        parts[f"{name}_comm"] = seconds - under + stack.overlap.overlap_slowdown * under
         hidden[name] = under
 
 
@@ -225,8 +227,8 @@ def _strategy(
         room = np.where(policies.overlap_grad > 0, np.maximum(windows[1] - hidden["grad"], 0.0), 0.0)
     elif under == "step":
         room = windows[0] * work.layout.micro_batches
-    hidden["sync"] = stack.hidden_share * np.minimum(needed.messages, room)
-    parts["sync_comm"] = needed.messages - (1.0 - stack.overlap_slowdown) * hidden["sync"]
+    hidden["sync"] = stack.overlap.hidden_share * np.minimum(needed.messages, room)
+    parts["sync_comm"] = needed.messages - (1.0 - stack.overlap.overlap_slowdown) * hidden["sync"]
     parts["sync_work"] = needed.work
 
 

@@ -67,7 +67,7 @@ def calls_of(work: Work) -> list[Call]:
     held = held_pieces(policy.schedule, policy.pp, policy.vpp)
     cut = cut_into(work, held)
     repeated = _repeated_share(work, policy)
-    staged = policy.pp > 1 and not work.stack.regather_with_pp
+    staged = policy.pp > 1 and not work.stack.network.regather_with_pp
     found = []
     for chunk in _chunks(policy, held):
         layers = float(sum(kind[0, chunk.piece] for kind in cut.stages.kinds))
@@ -95,7 +95,7 @@ def _chunks(policy: Policy, held: Ints) -> Iterator[_Chunk]:
 
 def _repeated_share(work: Work, policy: Policy) -> float:
     """Share of the layers whose forward collectives run again in full recompute."""
-    if policy.recompute != "full" or not work.stack.full_recompute_keeps_comm:
+    if policy.recompute != "full" or not work.stack.recompute.full_recompute_keeps_comm:
         return 0.0
     if policy.recompute_layers < 0:
         return 1.0
@@ -120,7 +120,8 @@ def _call(work: Work, policy: Policy, chunk: _Chunk, sent: Sent) -> Call:
     return Call(
         axis=axis, lane=_lane(axis, sent, policy), phase=sent.phase, op=sent.op, bytes=sent.bytes,
         times=sent.count * (1.0 if once else chunk.share), group=group, part=sent.part,
-        size=sent.size or size, stride=stride, skew=work.stack.expert_imbalance if sent.op == "all_to_all" else 1.0,
+        size=sent.size or size, stride=stride,
+        skew=work.stack.experts.expert_imbalance if sent.op == "all_to_all" else 1.0,
         stage=chunk.stage, piece=chunk.piece, target=target,
     )  # fmt: skip
 

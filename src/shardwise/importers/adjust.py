@@ -8,11 +8,11 @@ from shardwise.calibrate.overlay import faster
 from shardwise.calibrate.profile import Profile, Run
 from shardwise.estimate.closed_form import estimate
 from shardwise.importers.training_log import RunFacts
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 
 SLOWEST, FASTEST = 0.1, 5.0
 ROUNDS = 40

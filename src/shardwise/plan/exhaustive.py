@@ -13,11 +13,11 @@ from shardwise.plan.keep import Keep, Seen
 from shardwise.plan.losers import Loser
 from shardwise.plan.scanning import Case, Scanning
 from shardwise.plan.space import Limits, space
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import Stack
 
 HEADROOM = 0.94
 """share of a GPU's memory a plan may fill: estimates err, and allocators fragment"""
@@ -88,7 +88,7 @@ def scan(
     if top < 1:
         raise ValueError(f"top: {top} is out of range; write a whole number of 1 or more")
     found = space(model, cluster, job, stack, limits if sync is None else _limits_with(sync, stack, limits), only)
-    limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.reserve_bytes)
+    limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
     keep = Keep(limit, top, losers, frontier)
     case = Case(model, cluster, job, stack, profile, sync)
     # the bounds set out from recompute of all layers and of none
@@ -123,7 +123,7 @@ def scan(
 
 def _limits_with(sync: Choice, stack: Stack, limits: Limits | None) -> Limits:
     bounds = limits or Limits()
-    stages = bounds.zero or stack.zero
+    stages = bounds.zero or stack.abilities.zero
     kept = tuple(z for z in stages if not (z and sync.strategy.needs_whole))
     return structs.replace(bounds, replicas=True, zero=kept or (0,))
 

@@ -21,11 +21,11 @@ from shardwise.plan.bounded import Bounded, plain
 from shardwise.plan.every import BATCH, every
 from shardwise.plan.keep import Keep, Seen
 from shardwise.plan.space import Space
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Ints, Policies
-from shardwise.spec.stack import Stack
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]

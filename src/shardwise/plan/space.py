@@ -18,13 +18,13 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from shardwise.plan.constraints import Constraint, allowed
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import NEEDS
 from shardwise.spec.policy import CHOICES, FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, SCHEDULES, ZERO, Ints, Policies
 from shardwise.spec.rules import divisors, legal
-from shardwise.spec.stack import Stack
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
 ALL_LAYERS = -1
@@ -131,7 +131,7 @@ def space(
     settings = _settings(stack, bounds, asked)
     degrees = _degrees(model, cluster, job, bounds)
     named = {c.field for c in asked}
-    known = SCHEDULES if "schedule" in named else stack.schedules
+    known = SCHEDULES if "schedule" in named else stack.abilities.schedules
     codes = [SCHEDULES.index(name) for name in bounds.schedules or known]
     per_degree = _product(
         [m for m in _powers(bounds.micro_batch) if job.global_batch % m == 0],
@@ -167,21 +167,22 @@ def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Sett
         return found
 
     named = {c.field for c in asked}
-    recomputes = bounds.recompute or (RECOMPUTE if "recompute" in named else stack.recompute)
+    recomputes = bounds.recompute or (RECOMPUTE if "recompute" in named else stack.abilities.recompute)
     recompute = kept("recompute", (RECOMPUTE.index(name) for name in recomputes))
     layers = tuple(c for c in asked if c.field == "recompute_layers")
     groups = tuple(c for c in asked if c.field == "shard_group")
+    able = stack.abilities
     return Settings(
-        zero=kept("zero", bounds.zero or (ZERO if "zero" in named else stack.zero)),
-        zero_with_stages=_first(bounds.zero_with_stages, max(ZERO) if "zero" in named else stack.zero_with_stages),
+        zero=kept("zero", bounds.zero or (ZERO if "zero" in named else stack.abilities.zero)),
+        zero_with_stages=_first(bounds.zero_with_stages, max(ZERO) if "zero" in named else able.zero_with_stages),
         recompute=recompute,
         # who asks for full recompute by name means all layers, unless they say how many
         layers=layers if layers or (bounds.some_layers and "recompute" not in named) else None,
         offload=kept(
             "offload",
-            (OFFLOAD.index(name) for name in bounds.offload or (OFFLOAD if "offload" in named else stack.offload)),
+            (OFFLOAD.index(name) for name in bounds.offload or (OFFLOAD if "offload" in named else able.offload)),
         ),
-        overlaps={name: kept(name, (1, 0) if getattr(stack, name) else (0,)) for name in OVERLAPS},
+        overlaps={name: kept(name, (1, 0) if stack.setting(name) else (0,)) for name in OVERLAPS},
         groups=groups if groups or bounds.shard_groups else None,
         replicas=bounds.replicas,
     )

@@ -12,12 +12,12 @@ import numpy as np
 
 from shardwise.plan.scanning import Case as Scanned
 from shardwise.plan.space import Limits, space
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import CHOICES, ORDERS, RECOMPUTE, ZERO, Ints, Policies, Policy, encoded
 from shardwise.spec.rules import legal
-from shardwise.spec.stack import Stack
 
 SAME = 1e-9
 """steps closer than this share are one step"""
@@ -55,7 +55,7 @@ class Contest:
 
     def __init__(self, model: Model, cluster: Cluster, job: Job, stack: Stack, allowed: Allowed = NONE) -> None:
         self.given = (model, cluster, job)
-        self.stack, self.limit = stack, cluster.gpu.memory_bytes - stack.reserve_bytes
+        self.stack, self.limit = stack, cluster.gpu.memory_bytes - stack.memory.reserve_bytes
         self.policies = _open(*self.given, stack, allowed)
         seen = Scanned(model, cluster, job, stack, None).price(self.policies)
         self.steps, self.peaks = seen.steps, seen.peaks

@@ -1,6 +1,5 @@
 """Estimate of one policy -> Report."""
 
-import msgspec
 import numpy as np
 
 from shardwise.calibrate.overlay import curve_with, what_it_changes
@@ -13,11 +12,11 @@ from shardwise.report.money import money_table, price_line
 from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import sync_report
 from shardwise.report.traffic import traffic_of
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 from shardwise.units import gib
 
 
@@ -48,7 +47,7 @@ def report_of(
         optimizer=job.optimizer.name,
         policy=policy,
         fits=bool(found.fits[0]),
-        verdict=_verdict(stages[fullest], peak, cluster.gpu.memory_bytes - stack.reserve_bytes),
+        verdict=_verdict(stages[fullest], peak, cluster.gpu.memory_bytes - stack.memory.reserve_bytes),
         step_s=step_s,
         error_band=band.half_width,
         error_range=(band.low, band.high),
@@ -60,8 +59,8 @@ def report_of(
         hfu=_executed(model, job, policy, flops["full_square"]).utilization(rate, peak_flops),
         capacity_bytes=cluster.gpu.memory_bytes,
         peak_bytes=peak,
-        reserve_bytes=stack.reserve_bytes,
-        headroom_bytes=cluster.gpu.memory_bytes - stack.reserve_bytes - peak,
+        reserve_bytes=stack.memory.reserve_bytes,
+        headroom_bytes=cluster.gpu.memory_bytes - stack.memory.reserve_bytes - peak,
         fullest_stage=fullest,
         host_bytes=float(found.memory.host_bytes[0]),
         stages=stages,
@@ -128,7 +127,11 @@ def _assumptions(
         f"stack {stack.name}: {stack.summary}" + (f"; in bf16 as {in_bf16}" if in_bf16 else ""),
         measured,
         "network: latency and bandwidth constants fitted on published collectives"
-        + (f"; {stack.fabric_efficiency:.0%} of that between nodes" if stack.fabric_efficiency != 1 else ""),
+        + (
+            f"; {stack.network.fabric_efficiency:.0%} of that between nodes"
+            if stack.network.fabric_efficiency != 1
+            else ""
+        ),
         "placement: tp on neighbouring GPUs, then cp, dp and pp; nothing else on the fabric",
         f"micro-batches: {job.global_batch:,} sequences / (dp {policy.dp} x micro-batch {policy.micro_batch})"
         f" = {job.global_batch // per_rank:,}",
@@ -139,26 +142,32 @@ def _assumptions(
     ]
     if any(kind.mamba for kind in model.kinds):
         lines.append(
-            f"Mamba-2 scan: {stack.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, "
-            "whatever the memory could do"
+            f"Mamba-2 scan: {stack.kernels.scan_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each "
+            "multiprocessor, whatever the memory could do"
         )
     if any(kind.delta for kind in model.kinds):
         lines.append(
-            f"gated delta rule: {stack.delta_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each multiprocessor, "
-            "kernels of flash-linear-attention timed on an H200"
+            f"gated delta rule: {stack.kernels.delta_bytes_per_sm_s / 1e9:g} GB/s of memory traffic for each "
+            "multiprocessor, kernels of flash-linear-attention timed on an H200"
         )
     if any(kind.attention and kind.attention.compressed for kind in model.kinds):
         lines.append("compressed attention: kernels that gather keys, at rates published for Blackwell and Hopper")
     if model.streams > 1:
         lines.append("residual streams: mixed by fused kernels, which Megatron-Core has for Blackwell only")
     if any(kind.experts for kind in model.kinds):
-        balance = "balanced" if stack.expert_imbalance == 1 else f"fullest rank {stack.expert_imbalance:g} x the mean"
-        dealt = ", a token's experts one after the other" if stack.routing == "in_order" else ""
+        balance = (
+            "balanced"
+            if stack.experts.expert_imbalance == 1
+            else f"fullest rank {stack.experts.expert_imbalance:g} x the mean"
+        )
+        dealt = ", a token's experts one after the other" if stack.experts.routing == "in_order" else ""
         lines.append(f"routing: {balance}{dealt}")
     if stack.trained(model) is not model:
         lines.append(f"extra prediction layers: not trained by {stack.name}")
-    lightly = stack.selective_experts and any(kind.experts for kind in model.kinds) and not _latent(model)
-    drops = stack.selective_kept < 1 or lightly or (stack.latent_recompute == "up" and _latent(model))
+    lightly = stack.recompute.selective_experts and any(kind.experts for kind in model.kinds) and not _latent(model)
+    drops = (
+        stack.recompute.selective_kept < 1 or lightly or (stack.recompute.latent_recompute == "up" and _latent(model))
+    )
     if policy.recompute == "selective" and policy.attention == "flash" and not drops:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
     return lines
@@ -170,7 +179,7 @@ def _left_apart(
     """What the program loses to operations that another has inside its kernels."""
     if not any(kind.unfused for kind in found.work.kinds):
         return ()
-    fused = msgspec.structs.replace(stack, expert_biases="fused", fuses_scaled_rotation=True)
+    fused = stack.changed(expert_biases="fused", fuses_scaled_rotation=True)
     least = estimate(found.work.model, cluster, job, one, fused, every_stage=True, profile=profile)
     share = 1.0 - float(least.times.step_s[0] / found.times.step_s[0])
     return (f"element-wise work that {stack.name} leaves to PyTorch, kernel by kernel: {share:.0%} of the step",)

@@ -28,12 +28,12 @@ from shardwise.fabric.wiring import Wiring
 from shardwise.plan import scan
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import joint_step
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal
-from shardwise.spec.stack import Stack
 
 PORT = 400e9 / 8
 CARDS = (100e9 / 8, 200e9 / 8, 400e9 / 8, 800e9 / 8)

@@ -24,11 +24,11 @@ from shardwise.report.fabric_report import Bottleneck, CallLoad, FabricReport, L
 from shardwise.report.fabric_series import SHOWN, Series, coarse, series_of
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import JointStep
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import Stack
 
 MOST_BLOCKS = 16
 MOST_LINKS = 200

@@ -12,11 +12,11 @@ from shardwise.fabric.step import StepLoad, step_load
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import JointStep, joint_step
 from shardwise.simulate.step import Simulation
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import Stack
 
 MOST_TASKS = 30_000
 """of a step that the loop runs in full: some seconds"""

@@ -11,11 +11,11 @@ from shardwise.plan.standing import Allowed, Contest
 from shardwise.report.build import report_of
 from shardwise.report.report import Report
 from shardwise.report.why import Difference, waterfall, why_slower
+from shardwise.software import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.published import Published
 from shardwise.spec.rules import Verdict, verdict_of
-from shardwise.spec.stack import Stack
+from shardwise.validate.layouts import Published
 
 TOP = 0.05
 DEGREES = ("dp", "tp", "pp", "cp", "ep")

@@ -74,7 +74,7 @@ def sync_report(choice: Choice, found: Estimate, dense: Estimate) -> SyncReport:
     hidden, exposed, compress = (
         float(part[0]) for part in (times.hidden["sync"], times.parts["sync_comm"], times.parts["sync_work"])
     )
-    messages = exposed + (1.0 - found.work.stack.overlap_slowdown) * hidden
+    messages = exposed + (1.0 - found.work.stack.overlap.overlap_slowdown) * hidden
     who = workers_of(found.work.layout)
     workers, step = int(who.count[0]), float(times.step_s[0])
     held = sum(float(largest(grid)[0][0]) for grid in found.work.parameters) * float(who.share[0])

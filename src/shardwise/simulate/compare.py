@@ -6,12 +6,12 @@ from msgspec.structs import replace
 from shardwise.calibrate.profile import Profile
 from shardwise.schedules import schedules
 from shardwise.simulate.step import simulate
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
-from shardwise.spec.stack import Stack
 
 
 class Compared(Struct, frozen=True, kw_only=True):

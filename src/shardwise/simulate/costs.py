@@ -113,7 +113,7 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         transfer_s=float(found.times.transfer_s[0]),
         transfer_bytes=float(transfer_bytes(work)[0]),
         transfer_overhead_s=float(transfer_wait_s(work, machine)[0]),
-        exposed_transfer=1.0 - stack.hidden_share if policy.overlap_pp else 1.0,
+        exposed_transfer=1.0 - stack.overlap.hidden_share if policy.overlap_pp else 1.0,
         reduce_s=reduce[:, None] * share / (micro if each else 1.0),
         reduce_bytes=parameters * precision.grad_comm_bytes,
         reduces_each=each,
@@ -121,11 +121,11 @@ def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, prog
         gather_bytes=parameters * precision.param_comm_bytes,
         overlap_grad=policy.overlap_grad and not reduced_late(work)[0],
         overlap_param=policy.overlap_param,
-        hidden_share=stack.hidden_share,
-        slowdown=stack.overlap_slowdown,
+        hidden_share=stack.overlap.hidden_share,
+        slowdown=stack.overlap.overlap_slowdown,
         optimizer_s=optimizer_seconds(work, machine, cluster),
-        other_share=stack.jitter * float(np.log2(nodes)),
-        other_s=stack.step_overhead_s,
+        other_share=stack.network.jitter * float(np.log2(nodes)),
+        other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),
     )
 
@@ -165,7 +165,7 @@ def _streams(found: Estimate, pieces: Pieces) -> dict[str, Stream]:
         streams[axis] = _stream(
             pieces, (seconds * share, seconds * (1 - share)), (sent[:, 0], sent[:, 1]), _hidden(found, axis)
         )
-    seconds = np.array([_seconds(unit, "fsdp", work.stack.overlap_slowdown) for unit in found.times.units])
+    seconds = np.array([_seconds(unit, "fsdp", work.stack.overlap.overlap_slowdown) for unit in found.times.units])
     counts = (*work.counts.kinds, work.counts.embedding, work.counts.head_alone)
     held = np.array([float(c.dense_per_rank(work.layout)[0] + c.expert_per_rank(work.layout)[0]) for c in counts])
     held = held * (seconds > 0)
@@ -214,7 +214,7 @@ def _held(work: Work, cluster: Cluster, policy: Policy, program: Program, pieces
     else:
         static["activations"] = np.zeros(program.pp)
     tensors = sum((size for kind, size in static.items() if kind != "overhead"), start=np.zeros(program.pp))
-    static["overhead"] = tensors * work.stack.fragmentation + work.stack.base_bytes
+    static["overhead"] = tensors * work.stack.memory.fragmentation + work.stack.memory.base_bytes
     layers = pieces.layers[program.held]
     # where the model is there twice each direction keeps the layers of its own piece
     some = layers.sum(axis=1, keepdims=True)
@@ -226,5 +226,5 @@ def _held(work: Work, cluster: Cluster, policy: Policy, program: Program, pieces
         once=once,
         logits=logits,
         piles_up=schedules()[policy.schedule].piles_up,
-        fragmentation=work.stack.fragmentation,
+        fragmentation=work.stack.memory.fragmentation,
     )

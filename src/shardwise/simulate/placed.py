@@ -6,10 +6,10 @@ import numpy as np
 
 from shardwise.simulate.engine import Floats, Ints
 from shardwise.simulate.program import Program
+from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.parameters import stage_parameters
 from shardwise.work.pieces import piece_kinds

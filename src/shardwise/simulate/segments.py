@@ -9,11 +9,11 @@ from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.memory import memory_of
 from shardwise.simulate.engine import Floats, Ints
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.parameters import stage_parameters
 from shardwise.work.stages import Stages
@@ -47,7 +47,7 @@ def segments_of(
     plain, full = (_works(model, job, changed(policy, recompute=r), stack, stages, held) for r in ("none", "full"))
     layers = held.sum(axis=1)
     memory = memory_of(plain, None, cluster)
-    total, grows = memory.total[:, 0], 1.0 + stack.fragmentation
+    total, grows = memory.total[:, 0], 1.0 + stack.memory.fragmentation
     kept, short = (found.kinds["activations"][:, 0] for found in (memory, memory_of(full, None, cluster)))
     # a chord: with put-off weight gradients the first layers may free less than the last, never more
     saves = (kept - short) / np.maximum(layers, 1) * grows

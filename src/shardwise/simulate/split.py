@@ -17,11 +17,11 @@ from shardwise.schedules import schedules
 from shardwise.simulate.engine import Floats, Ints
 from shardwise.simulate.segments import Segments, segments_of
 from shardwise.simulate.step import Simulation, composed, simulate
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 
 TIE = 1e-6
 """weight of a stage's square beside its time: decides between equals only"""
@@ -62,7 +62,7 @@ def best_split(
         raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
     plain = replace(policy, recompute="none", recompute_layers=-1)
     found = estimate(model, cluster, job, Policies.of([plain]), stack, every_stage=True, profile=profile)
-    limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.reserve_bytes)
+    limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
     segments = segments_of(model, cluster, job, plain, found.work.stack, limit, profile)
     given = np.concatenate([[0], np.cumsum(found.work.stages.layers[0])]).astype(np.int64)
     micro = float(found.work.layout.micro_batches[0])

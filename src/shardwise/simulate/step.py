@@ -28,11 +28,11 @@ from shardwise.simulate.spans import (
     whole_rank,
 )
 from shardwise.simulate.timeline import MemorySteps, Timeline
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 
 BLOCK = 1 << 21
 """tasks x steps computed at once when many steps are simulated"""

@@ -75,8 +75,8 @@ class _Stage:
             self.optimizer_names.add(event.name)
         message = isinstance(event.work, Message)
         if launched:
-            calls = self.prices.stack.ops_per_collective if message else event.calls
-            self.host += self.prices.stack.host_s_per_op * calls
+            calls = self.prices.stack.host.ops_per_collective if message else event.calls
+            self.host += self.prices.stack.host.host_s_per_op * calls
         seconds = self.prices.of(event, launched=launched)
         free = self.free.get(lane, 0.0)
         needed, by = max((self.ready.get(id(held), (0.0, KERNELS)) for held, _ in event.reads), default=(0.0, KERNELS))

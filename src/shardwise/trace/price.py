@@ -8,8 +8,8 @@ from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_se
 from shardwise.cost.network import Network
 from shardwise.estimate.closed_form import network_for
 from shardwise.estimate.layers import misalignment
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.stack import Stack
 from shardwise.trace.events import Attention, Captured, Event, Message, Pass, Product
 
 PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
@@ -31,7 +31,7 @@ class Prices:
         work = event.work
         if isinstance(work, Message):
             return self._message(work)
-        gap = self.stack.gap_s_per_op if launched else 0.0
+        gap = self.stack.host.gap_s_per_op if launched else 0.0
         if isinstance(work, Product):
             return gap + self._product(work)
         if isinstance(work, Attention):
@@ -54,15 +54,17 @@ class Prices:
     def _product(self, work: Product) -> float:
         batch = None if work.batch == 1 else float(work.batch)
         seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
-        efficiency = self.stack.kernel_efficiency * (1.0 if batch is None else self.stack.grouped_gemm_efficiency)
+        efficiency = self.stack.kernels.kernel_efficiency * (
+            1.0 if batch is None else self.stack.experts.grouped_gemm_efficiency
+        )
         return float(seconds * misalignment(*work.rows)) / efficiency
 
     def _attention(self, work: Attention) -> float:
         shape = (work.keys, work.head_dim, work.groups)
-        kernel = self.stack.attention_kernel
+        kernel = self.stack.kernels.attention_kernel
         seconds = attention_seconds(self.curve, work.flops, *shape, backward=work.backward, kernel=kernel)
         narrow, peak = self.cluster.gpu.peak("bf16"), self.cluster.gpu.peak(self.dtype(work.dtype))
-        return float(seconds) * max(narrow / peak, 1.0) / self.stack.attention_efficiency
+        return float(seconds) * max(narrow / peak, 1.0) / self.stack.kernels.attention_efficiency
 
     def dtype(self, name: str) -> str:
         """fp32 products run on tensor cores only where the script allows it."""

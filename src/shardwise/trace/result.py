@@ -91,8 +91,8 @@ def result_of(captured: Captured, prices: Prices | None) -> tuple[Traced, Played
     fit = None
     if prices is not None:
         stack = prices.stack
-        needed = peak * (1.0 + stack.fragmentation) + stack.base_bytes
-        limit = prices.cluster.gpu.memory_bytes - stack.reserve_bytes
+        needed = peak * (1.0 + stack.memory.fragmentation) + stack.memory.base_bytes
+        limit = prices.cluster.gpu.memory_bytes - stack.memory.reserve_bytes
         fit = Fit(limit_bytes=limit, needed_bytes=needed, fits=needed <= limit)
     found = Traced(
         rank=captured.rank, world=captured.world, messages=_messages(captured, prices),
@@ -174,12 +174,14 @@ def _flops(captured: Captured) -> dict[str, float]:
 def _time(captured: Captured, prices: Prices, times: Played) -> StepTime:
     stack, cluster = prices.stack, prices.cluster
     # as the closed form has it: a part of what hides does not, and kernels beside a message are slower
-    beside = times.hidden_s * ((1.0 - stack.hidden_share) + stack.overlap_slowdown * stack.hidden_share)
+    beside = times.hidden_s * (
+        (1.0 - stack.overlap.hidden_share) + stack.overlap.overlap_slowdown * stack.overlap.hidden_share
+    )
     parts = {**{kind: times.busy[kind] for kind in ("products", "attention", "passes", "optimizer")},
              "messages": times.exposed_s, "beside": beside, "host": times.host_s}  # fmt: skip
     busy = sum(parts.values())
     nodes = max(captured.world / cluster.node_size, 1.0)
-    parts["other"] = busy * stack.jitter * log2(nodes) + stack.step_overhead_s
+    parts["other"] = busy * stack.network.jitter * log2(nodes) + stack.host.step_overhead_s
     step = busy + parts["other"]
     band: Band = band_for(stack, experts=False, nodes=nodes, host_share=times.host_s / step)
     counted, square, dtype = _useful(captured)

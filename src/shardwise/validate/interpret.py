@@ -15,12 +15,12 @@ import msgspec
 
 from shardwise import catalog
 from shardwise.arch import model_from_shape, model_of
+from shardwise.software import Stack, known_stack, stack_for
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import RECOMPUTE, Policy
-from shardwise.spec.stack import Stack, known_stack, stack_for
 from shardwise.validate.table import Measured
 
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
@@ -171,10 +171,14 @@ def _plain_attention(reader: _Reader, model: Model, cluster: Cluster, stack: Sta
     unequal = any(
         kind.attention is not None and kind.attention.head_dim > kind.attention.value_dim for kind in model.kinds
     )
-    if unequal and cluster.gpu.architecture.startswith("Blackwell") and not stack.fuses_unequal_heads_on_blackwell:
+    if (
+        unequal
+        and cluster.gpu.architecture.startswith("Blackwell")
+        and not stack.kernels.fuses_unequal_heads_on_blackwell
+    ):
         reader.assumed.append("attention not fused: no kernel for keys wider than values")
         return True
-    return (reader.row.word("flash_attention") or str(int(not stack.unfused_attention))) == "0"
+    return (reader.row.word("flash_attention") or str(int(not stack.kernels.unfused_attention))) == "0"
 
 
 def _candidates(
@@ -186,12 +190,12 @@ def _candidates(
     per_stage = model.layers // layout["pp"]
     vpps = [chunks] if chunks else ([v for v in range(1, 9) if per_stage % v == 0] if layout["pp"] > 1 else [1])
     recompute = _recompute(reader)
-    recomputes = [recompute] if recompute in RECOMPUTE else list(stack.recompute)
+    recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)
     tp = layout["tp"]
     experts = any(kind.experts for kind in model.kinds)
     ep = (row.whole("ep") or 1) if experts else 1
     # no table has a column for tensor parallelism inside an expert; programs use none or that of the dense part
-    etps = ([1, tp] if stack.folds_experts else [tp]) if ep > 1 and tp > 1 else [0]
+    etps = ([1, tp] if stack.experts.folds_experts else [tp]) if ep > 1 and tp > 1 else [0]
     for name, options in (("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes), ("etp", etps)):
         if len(options) > 1:
             reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
@@ -213,10 +217,10 @@ def _candidates(
             recompute=again,
             schedule="interleaved" if vpp > 1 else "1f1b",
             attention="plain" if plain else "flash",
-            overlap_grad=stack.overlap_grad and (zero == 0 or stack.overlap_sharded_grad),
-            overlap_param=stack.overlap_param,
-            overlap_tp=stack.overlap_tp,
-            overlap_pp=stack.overlap_pp,
+            overlap_grad=stack.overlap.overlap_grad and (zero == 0 or stack.overlap.overlap_sharded_grad),
+            overlap_param=stack.overlap.overlap_param,
+            overlap_tp=stack.overlap.overlap_tp,
+            overlap_pp=stack.overlap.overlap_pp,
         )
 
 
@@ -225,7 +229,7 @@ def _micro_batches(reader: _Reader, per_rank: int, stack: Stack, pp: int) -> lis
     stated = reader.row.whole("micro_batch")
     if stated:
         return [stated]
-    number = stack.micro_batches_per_stage * pp
+    number = stack.abilities.micro_batches_per_stage * pp
     if pp > 1 and number and per_rank % number == 0:
         reader.assumed.append(f"micro_batch={per_rank // number} (not published; {stack.name} makes {number} of them)")
         return [per_rank // number]

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from shardwise.arch import model_from_shape
 from shardwise.calibrate.profile import Profile
 from shardwise.estimate.closed_form import estimate
+from shardwise.software import Stack, known_stack
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from
 from shardwise.spec.model import Model
 from shardwise.spec.policy import RECOMPUTE, Policies, Policy
-from shardwise.spec.stack import Stack, known_stack
 from shardwise.validate.predict import Prediction
 from shardwise.validate.table import Measured, read_table
 
@@ -62,7 +62,7 @@ def _stack(row: Measured, name: str) -> Stack:
     if row.word("compiled") == "1":
         return known_stack("torch-compile")
     apart = row.word("fused") == "0" and row.word("glu") == "1"
-    return replace(known_stack("torch-eager"), separate_projections=apart)
+    return known_stack("torch-eager").changed(separate_projections=apart)
 
 
 def _size(row: Measured, column: str) -> int:

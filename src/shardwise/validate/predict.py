@@ -104,7 +104,7 @@ def _batch(cases: list[Case], profile: Profile | None) -> list[Prediction]:
         best = start + int(np.argmin(np.where(fits, step[part], np.inf)) if fits.any() else np.argmin(peak[part]))
         truth = case.measured.tokens_per_s_per_gpu
         empty = int(result.empty_stages[best])
-        if empty > case.stack.empty_stages:
+        if empty > case.stack.abilities.empty_stages:
             why = f"stages have layers: {empty} of {policies[best].pp} stages would hold no parameter"
             predictions.append(Prediction(case.measured, "illegal", why, stack=case.stack.name))
             continue

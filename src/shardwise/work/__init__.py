@@ -6,10 +6,10 @@ import numpy as np
 
 from shardwise.schedules import used
 from shardwise.schedules._contract import folded
+from shardwise.software import Stack, running
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import FRAME, Policies
-from shardwise.spec.stack import Stack
 from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, layout_of
@@ -42,13 +42,13 @@ class Work:
 
 
 def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_stage: bool) -> Work:
-    model, stack = stack.trained(model), stack.running(model, job.precision.compute)
+    model, stack = stack.trained(model), running(stack, model, job.precision.compute)
     layout = layout_of(model, job, policies)
     runs = runs_of(policies, FRAME)
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
     precision = job.precision
     counts = counts_of(model)
-    if stack.embedding == "broadcast":
+    if stack.loss.embedding == "broadcast":
         table = counts.embedding
         counts = replace(counts, embedding=replace(table, split=0.0, whole=table.whole + table.split))
     stages = _ends_together(frames.policies, stages_of(model, frames, stack, every=every_stage))

@@ -5,8 +5,8 @@ from typing import Literal
 
 import numpy as np
 
+from shardwise.software import Stack
 from shardwise.spec.model import Attention
-from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Collective, LayerWork, Saved, Value
 
@@ -24,7 +24,7 @@ def attention_across(attention: Attention, layout: Layout, element: float, stack
     kv_heads = np.maximum(attention.kv_heads / layout.tp, 1.0)
     keys, values = token * kv_heads * attention.head_dim, token * kv_heads * attention.value_dim
     on = (layout.cp > 1).astype(np.float64)
-    if stack.across == "ulysses":
+    if stack.abilities.across == "ulysses":
         heads = attention.heads / layout.tp
         queries, out = token * heads * attention.head_dim, token * heads * attention.value_dim
         return LayerWork(
@@ -35,7 +35,7 @@ def attention_across(attention: Attention, layout: Layout, element: float, stack
             ),
             saved=(Saved("output of other places", on * out),),
         )
-    if stack.across == "gather":
+    if stack.abilities.across == "gather":
         return LayerWork(
             collectives=tuple(
                 Collective("keys and values", op, "cp", layout.cp * size, on, phase)

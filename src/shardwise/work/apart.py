@@ -1,8 +1,8 @@
 """Element-wise work where every operation is a kernel of its own: each reads its inputs and writes its output."""
 
+from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import FeedForward
-from shardwise.spec.stack import Stack
 from shardwise.work.ops import Pointwise, element_bytes
 
 
@@ -23,11 +23,11 @@ def apart_passes(norms: int, blocks: int, copies: int, precision: Precision) -> 
 
 def activation_passes(ff: FeedForward, stack: Stack) -> tuple[float, float]:
     """Elements of the feed-forward's width that the activation reads and writes, forward and backward."""
-    if not stack.one_kernel_per_op:
+    if not stack.kernels.one_kernel_per_op:
         up = 2.0 if ff.glu else 1.0
         return up + 1.0, 2.0 * up + 1.0
     biased = 2.0 * ff.bias  # its gradient is a sum over the tokens, at half of the memory's speed
     if not ff.glu:
         return 2.0, 3.0 + biased
     # activation and product forward; both factors' gradients, the activation's, and those of gate and up side by side
-    return 5.0, 9.0 + (0.0 if stack.separate_projections else 4.0) + biased
+    return 5.0, 9.0 + (0.0 if stack.kernels.separate_projections else 4.0) + biased

@@ -14,9 +14,9 @@ from math import ceil
 
 import numpy as np
 
+from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Attention, Compressed, Model
-from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Attend, Collective, Gemm, Index, LayerWork, Pointwise, Saved, element_bytes
 
@@ -90,7 +90,7 @@ def _heads(
             Saved(
                 "query before its norm and after",
                 2 * width * query,
-                "selective" if stack.latent_recompute == "up" else "full",
+                "selective" if stack.recompute.latent_recompute == "up" else "full",
             ),
             Saved("attention output and turned back", 2 * width * query),
             Saved("attention output by group", width * grouped),

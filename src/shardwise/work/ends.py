@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Model
-from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
 
@@ -38,7 +38,7 @@ def embedding_work(model: Model, layout: Layout, precision: Precision, stack: St
 
 def _looked_up(stack: Stack, full: Value, on: Value, sharded: Value) -> tuple[Collective, ...]:
     """Every rank adds the rows it has; or the one that has all of them sends them."""
-    if stack.embedding == "broadcast":
+    if stack.loss.embedding == "broadcast":
         return (Collective("embedding broadcast", "broadcast", "tp", full, on, "forward"),)
     return (
         Collective("embedding all-reduce", "all_reduce", "tp", full, on - sharded, "forward"),
@@ -51,9 +51,9 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
     tokens = layout.tokens
     shard = tokens * model.hidden / layout.sp
     columns = model.vocab / layout.tp
-    if stack.pads_vocab and model.inputs == "tokens":
+    if stack.loss.pads_vocab and model.inputs == "tokens":
         padded = np.ceil(columns / 128) * 128
-        columns = padded if stack.pads_whole_vocab else np.where(layout.tp > 1, padded, columns)
+        columns = padded if stack.loss.pads_whole_vocab else np.where(layout.tp > 1, padded, columns)
     logits = tokens * columns
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)
@@ -73,7 +73,7 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
         pointwise=(
             Pointwise("final norm", 2 * shard * stream, 4 * shard * stream),
             *_joined_streams(model, shard * stream),
-            Pointwise("loss", 2.0 * logits * stack.loss_passes / 2, 2.0 * logits * stack.loss_passes / 2),
+            Pointwise("loss", 2.0 * logits * stack.loss.loss_passes / 2, 2.0 * logits * stack.loss.loss_passes / 2),
         ),
         saved=(
             Saved("final norm", shard * (stream * model.final_norm + precision.act_bytes), "never"),
@@ -98,7 +98,7 @@ def _joined_streams(model: Model, width: Value) -> tuple[Pointwise, ...]:
 def _loss_bytes(stack: Stack, precision: Precision, logits: Value, tokens: Value) -> Value:
     """In place: the logits, and the log-sum-exp of each token."""
     in_place = logits * element_bytes(precision) + 4.0 * tokens
-    return logits * stack.loss_logit_bytes if stack.loss_logit_bytes else in_place
+    return logits * stack.loss.loss_logit_bytes if stack.loss.loss_logit_bytes else in_place
 
 
 def mtp_work(model: Model, layout: Layout) -> LayerWork:

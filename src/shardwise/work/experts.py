@@ -4,9 +4,9 @@ from typing import Literal
 
 import numpy as np
 
+from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Experts, FeedForward, Model
-from shardwise.spec.stack import Stack
 from shardwise.work.apart import activation_passes
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
@@ -36,7 +36,7 @@ def experts_work(
         Gemm("expert down", per_expert, hidden, width, owned, grouped=True),
     )
     # apart: rows are picked in the residual's precision and rounded, and outputs weighted, widened and added up
-    permute = element * (12.0 if stack.one_kernel_per_op else 4.0) * copies * hidden
+    permute = element * (12.0 if stack.kernels.one_kernel_per_op else 4.0) * copies * hidden
     moved = element * copies * width
     forward, backward = activation_passes(FeedForward(width=experts.width, glu=experts.glu), stack)
     ep_on = (layout.ep > 1).astype(np.float64)
@@ -61,11 +61,11 @@ def experts_work(
             Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
     kept = element * copies * (width * experts.glu + hidden)
-    apart: tuple[Saved, ...] = () if stack.fused_glu else (Saved("expert gate and unweighted output", kept),)
+    apart: tuple[Saved, ...] = () if stack.kernels.fused_glu else (Saved("expert gate and unweighted output", kept),)
     dropped: Literal["selective", "full"] = "selective" if lightly else "full"
-    if experts.clamped and stack.expert_biases == "apart":
+    if experts.clamped and stack.experts.expert_biases == "apart":
         apart += (Saved("clamped pre-activation", element * copies * up, dropped),)
-    fused = stack.expert_biases == "fused"
+    fused = stack.experts.expert_biases == "fused"
     return LayerWork(
         gemms=gemms,
         pointwise=(

@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
+from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
-from shardwise.spec.stack import Stack
 from shardwise.work.across import attention_across, gathered_queries
 from shardwise.work.apart import activation_passes, apart_passes
 from shardwise.work.compressed import compressed_parts
@@ -26,7 +26,7 @@ from shardwise.work.unfused import scaled_rotation
 
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
-    lightly = stack.selective_experts and _plain_experts(layer)
+    lightly = stack.recompute.selective_experts and _plain_experts(layer)
     parts = [_norms_and_residuals(model, layer, layout, precision, stack, lightly)]
     element = element_bytes(precision)
     if model.streams > 1:
@@ -44,7 +44,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         inputs = _latent_inputs(model, attention) if attention.latent else None
         parts.append(_split_collectives(model, layout, stack, "attention", element, inputs))
         parts.append(attention_across(attention, layout, element, stack))
-        if stack.attention_split == "gather-qk":
+        if stack.abilities.attention_split == "gather-qk":
             parts.append(gathered_queries(attention, layout, element))
     if layer.mamba is not None:
         parts.append(mamba_work(model, layer.mamba, layout, precision))
@@ -61,7 +61,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
             shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
             parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
             parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
-    whole = stack.gathered_working * element * layout.tokens * model.hidden
+    whole = stack.memory.gathered_working * element * layout.tokens * model.hidden
     return replace(
         merged := merge(parts),
         working_bytes=merged.working_bytes + np.where(layout.sp > 1, whole, 0.0),
@@ -109,11 +109,11 @@ def _norms_and_residuals(
     stream = precision.residual_bytes
     saved = [Saved("layer input", model.streams * width * stream, "never")]
     blocks = layer.blocks
-    between = min(stream, element_bytes(precision)) if stack.rebuilds_residual else stream
+    between = min(stream, element_bytes(precision)) if stack.kernels.rebuilds_residual else stream
     saved += [Saved("norm input", model.streams * width * between)] * (blocks - 1)
     if model.streams > 1:
         saved += [Saved("mix of streams", width * between)] * blocks
-    kept = layout.tokens * model.hidden if stack.gathered_inputs_saved else width
+    kept = layout.tokens * model.hidden if stack.memory.gathered_inputs_saved else width
     if layer.norms:
         dropped: Literal["selective", "full"] = "selective" if lightly else "full"
         saved += [Saved("norm output", kept * precision.act_bytes, dropped)] * (
@@ -121,14 +121,14 @@ def _norms_and_residuals(
         )
     # further norms stand behind a block: the block's output is kept for them, theirs goes into the residual
     saved += [Saved("post-norm input", width * element_bytes(precision))] * max(layer.norms - blocks, 0)
-    if not stack.fused_norm:
+    if not stack.kernels.fused_norm:
         saved += [Saved("norm in fp32", width * 4.0)] * blocks
     if model.dropout:
         saved += [Saved("dropout mask", width)] * blocks
     copies = blocks + _further_copies(layer, precision, stack)
     passes = (
         apart_passes(layer.norms, blocks, copies, precision)
-        if stack.one_kernel_per_op
+        if stack.kernels.one_kernel_per_op
         else (
             # a perceptron has no residual stream, but its ReLUs read and write as much
             Pointwise("norm", 2.0 * layer.norms * stream, 4.0 * layer.norms * stream, lightly),
@@ -142,7 +142,7 @@ def _norms_and_residuals(
 
 def _further_copies(layer: Layer, precision: Precision, stack: Stack) -> int:
     """Of a norm's output: one for each product beyond the first that rounds it for itself."""
-    if not stack.separate_projections or precision.residual_bytes <= element_bytes(precision):
+    if not stack.kernels.separate_projections or precision.residual_bytes <= element_bytes(precision):
         return 0
     gated = layer.feed_forward is not None and layer.feed_forward.glu
     return 2 * (layer.attention is not None) + gated
@@ -159,17 +159,17 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     out = attention.heads * attention.value_dim / tp
     gate = query if attention.gated else 0.0 * query
     qkv = Gemm("qkv", tokens, query + key + value + gate, model.hidden)
-    scaled = model.rotation_scaled and not stack.fuses_scaled_rotation
+    scaled = model.rotation_scaled and not stack.kernels.fuses_scaled_rotation
     rotary = element * 2 * tokens * (query + key) if model.rotary and not scaled else 0.0
     unnormed: tuple[Saved, ...] = ()
     if attention.qk_norm != "none":
         rotary = rotary + element * 2 * tokens * (query + key)
         unnormed = (Saved("query and key before norm", element * tokens * (query + key)),)
     apart: tuple[Pointwise, ...] = ()
-    if stack.one_kernel_per_op and not stack.separate_projections:
+    if stack.kernels.one_kernel_per_op and not stack.kernels.separate_projections:
         # their three gradients are written side by side for the one product
         apart = (Pointwise("split", 0.0, 2.0 * element * tokens * (query + key + value)),)
-    if stack.copies_heads:
+    if stack.kernels.copies_heads:
         apart += (_copied_heads(element * tokens, query, key + value, out),)
     if attention.gated:
         # output and gate are read and their product written; backward also a gradient, and two are written
@@ -229,7 +229,9 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float, 
         ),
         saved=(
             Saved("latents", element * tokens * kept / layout.sp),
-            Saved("query, key, value", heads_bytes, "selective" if stack.latent_recompute == "up" else "full"),
+            Saved(
+                "query, key, value", heads_bytes, "selective" if stack.recompute.latent_recompute == "up" else "full"
+            ),
             Saved("attention output", element * tokens * out),
         ),
         extra_ops=8.0,
@@ -299,7 +301,7 @@ def _split_collectives(
     ]
     for width, needed in inputs or ((float(model.hidden), True),):
         wide = token * width
-        again = sharded if needed and not stack.gathered_inputs_saved else 0.0 * sharded
+        again = sharded if needed and not stack.memory.gathered_inputs_saved else 0.0 * sharded
         found += [
             Collective(f"{part} all-gather", "all_gather", "tp", wide, sharded, "forward"),
             Collective(f"{part} all-reduce", "all_reduce", "tp", wide, whole, "backward"),
@@ -320,7 +322,7 @@ def _feed_forward(
     if model.inputs == "tokens":
         # a perceptron's ReLU needs its output alone, which the next product keeps
         saved.insert(0, Saved(f"{name} pre-activation", element * tokens * up))
-    if ff.glu and not stack.fused_glu:
+    if ff.glu and not stack.kernels.fused_glu:
         saved.append(Saved(f"{name} gate", element * tokens * width))
     forward, backward = activation_passes(ff, stack)
     return LayerWork(

@@ -13,10 +13,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
+from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers
 from shardwise.work.ops import LayerWork
@@ -82,8 +82,8 @@ def _micro(work: Work, piece: Piece) -> float:
 
 def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers) -> Numbers:
     """One message of a long buffer."""
-    bucket = stack.gather_bucket_bytes if op == "all_gather" else stack.bucket_bytes
-    return np.minimum(bytes_, np.maximum(bucket, stack.bucket_bytes_per_rank * size))
+    bucket = stack.network.gather_bucket_bytes if op == "all_gather" else stack.network.bucket_bytes
+    return np.minimum(bytes_, np.maximum(bucket, stack.network.bucket_bytes_per_rank * size))
 
 
 def _one(value: object) -> float:
@@ -219,7 +219,7 @@ def _units(work: Work, piece: Piece) -> list[tuple[tuple[Tensor, ...], float]]:
     model, stages, at = work.model, work.stages, piece.index
     found = [(layer_tensors(model, kind), float(number[0, at])) for kind, number in enumerate(stages.kinds)]
     embedding, head = embedding_tensors(model), head_tensors(model)
-    if work.stack.embedding == "broadcast":
+    if work.stack.loss.embedding == "broadcast":
         embedding = tuple(t for t in on_first_rank(embedding) if t.split != "first" or piece.first_of_tp)
     first, last = _ends(work, piece)
     if last and model.mtp_layers:

@@ -11,8 +11,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.software import Stack
 from shardwise.spec.model import Model
-from shardwise.spec.stack import Stack
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.runs import Runs
 
@@ -73,7 +73,7 @@ def stage_columns(model: Model, layout: Layout, stack: Stack, *, every: bool) ->
     present = np.bincount(codes) > 0
     row = (np.cumsum(present) - 1)[codes]
     degrees = [divmod(int(code), most) for code in np.flatnonzero(present)]
-    chosen = [_unlike(model, stack.stage_split, pp, vpp) for pp, vpp in degrees]
+    chosen = [_unlike(model, stack.abilities.stage_split, pp, vpp) for pp, vpp in degrees]
     width = max(map(len, chosen))
     table = np.array([[*stages, *[stages[-1]] * (width - len(stages))] for stages in chosen], dtype=np.float64)
     return np.asarray(table[row])
@@ -95,7 +95,7 @@ def _unlike(model: Model, split: str, pp: int, vpp: int) -> tuple[int, ...]:
 def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:
     index = stage_columns(model, layout, stack, every=every)
     pp = layout.pp[:, None]
-    kinds, layers = _layers(model, stack.stage_split, index, pp, layout.vpp[:, None])
+    kinds, layers = _layers(model, stack.abilities.stage_split, index, pp, layout.vpp[:, None])
     return Stages(
         index=index,
         kinds=kinds,

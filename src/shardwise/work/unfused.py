@@ -5,8 +5,8 @@ docs/benchmarks/around-experts-h200.csv): up to twice what the operations read a
 slices of a gradient are not contiguous.
 """
 
+from shardwise.software import Stack
 from shardwise.spec.model import Experts
-from shardwise.spec.stack import Stack
 from shardwise.work.ops import Unfused, Value
 
 CLAMP_BYTES, CLAMP_LAUNCHES = (16.0, 32.0), 12.0
@@ -22,7 +22,7 @@ def around_experts(
     """The clamp before the gated activation, and the bias after the down product: times the router's probability, in
     fp32, expert by expert (Megatron-Core, fusions/fused_bias_geglu.py and transformer/moe/experts.py). Or that bias and
     the up product's, the clamp being in the activation's kernel (NeMo AutoModel, components/moe/experts.py)."""
-    both = stack.expert_biases == "both_apart"
+    both = stack.experts.expert_biases == "both_apart"
     pieces: tuple[Unfused, ...] = ()
     if experts.clamped and not both:
         forward, backward = (moved * copies * up for moved in CLAMP_BYTES)

@@ -7,10 +7,10 @@ from simulated_ranks import Ranks
 
 from shardwise.search.cuts import Problem, block_of, chain, machine_at
 from shardwise.search.cuts._build import AttentionSizes, Builder, Heads
+from shardwise.software import stack_of
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
-from shardwise.spec.stack import stack_of
 
 # as numpy computes: 8 bytes in every tensor, so that priced and carried bytes can be equal
 DOUBLE = replace(precision_of("fp32"), act_bytes=8.0, grad_comm_bytes=8.0)
@@ -29,7 +29,7 @@ def model(attention=GROUPED, feed_forward=GATED, experts=None):
 
 
 def stack(keeps_gathered=False):
-    return replace(stack_of("megatron-core"), gathered_inputs_saved=keeps_gathered)
+    return stack_of("megatron-core").changed(gathered_inputs_saved=keeps_gathered)
 
 
 def block(name, ranks, *, sequences=2, seq=8, **parts):

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from placements import CORE, LLAMA, MIXTRAL, experts
 from shardwise.estimate.closed_form import estimate, network_for
@@ -31,7 +30,7 @@ def test_products_are_the_estimate_s(imbalance):
     """The part of an estimate that grows with the imbalance is what the fullest rank's products add."""
     problem, cluster = experts(), cluster_of("4x2xh100")
     policy, job = Policies.of([Policy(dp=8, ep=4)]), Job(seq=4096, global_batch=64)
-    stacks = [replace(CORE, expert_imbalance=i) for i in (imbalance, 1.0)]
+    stacks = [CORE.changed(expert_imbalance=i) for i in (imbalance, 1.0)]
     unit = [estimate(MIXTRAL, cluster, job, policy, stack).times.units[0] for stack in stacks]
     told = [float(u.parts["forward"][0] + u.parts["backward"][0]) for u in unit]
     own = problem.products_s(np.array([imbalance, 1.0]))

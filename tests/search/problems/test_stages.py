@@ -9,10 +9,10 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.search.methods import method_of
 from shardwise.search.problems import Group, stage_problem
 from shardwise.simulate.split import best_split
+from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import stack_of
 
 CORE = stack_of("megatron-core")
 LLAMA = model_of("llama-3-8b")

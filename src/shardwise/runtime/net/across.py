@@ -15,9 +15,9 @@ from shardwise.runtime.net.ring import RingAttention
 def across(context: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """[own places, batch, heads, width] -> the same for the output."""
     comm, cp = context.world.comm, context.world.cp
-    if context.stack.across == "ulysses":
+    if context.stack.abilities.across == "ulysses":
         return _ulysses(context, q, k, v)
-    if context.stack.across == "gather":
+    if context.stack.abilities.across == "gather":
         keys, values = (Gathered.apply(x, comm, cp) for x in (k, v))
         y: Tensor = FlashAttention.apply(q, keys, values, context.positions, _everyones(context))
         return y

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from shardwise.runtime.parallel.products import Cut
 from shardwise.runtime.parallel.world import World
+from shardwise.software import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import Stack
 
 
 @dataclass(frozen=True)

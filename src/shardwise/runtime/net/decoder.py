@@ -26,7 +26,7 @@ from shardwise.spec.model import Attention, Experts, FeedForward
 
 class Embedding(Part):
     def __init__(self, context: Context) -> None:
-        self.broadcasts = context.stack.embedding == "broadcast" and context.cut.tp.size > 1
+        self.broadcasts = context.stack.loss.embedding == "broadcast" and context.cut.tp.size > 1
         shapes = embedding_tensors(context.model)
         if self.broadcasts and context.cut.tp.index:
             shapes = tuple(shape for shape in shapes if shape.split != "vocab")
@@ -89,7 +89,7 @@ class Block(Part):
             y = self._core(*latent_heads(self, a, x))
             return leaving(y.flatten(2), cut, *self.pair("o"))
         q, k, v = entering(x, cut, self.pair("q"), self.pair("k"), self.pair("v"))
-        if self.context.stack.attention_split == "gather-qk" and cut.tp.size > 1:
+        if self.context.stack.abilities.attention_split == "gather-qk" and cut.tp.size > 1:
             q, k = (gathered_heads(self.context, y, a.head_dim) for y in (q, k))
         else:
             q, k = (y.view(*y.shape[:-1], -1, a.head_dim) for y in (q, k))

@@ -66,7 +66,7 @@ def piece_of(shape: Shape, prefix: str, context: Context) -> Piece:
         if shape.role != "expert.down.bias":
             cuts.append((inner, context.world.etp.size, context.world.etp.index))
         return Piece(name, shape.shape, tuple(c for c in cuts if c[1] > 1), expert=True)
-    if shape.role == "token.weight" and context.stack.embedding == "broadcast":
+    if shape.role == "token.weight" and context.stack.loss.embedding == "broadcast":
         return Piece(name, shape.shape)
     axes = {"column": 0, "vocab": 0, "row": 1}
     if shape.split not in axes:

@@ -8,8 +8,8 @@ from shardwise.runtime.parallel.flat import Flat
 from shardwise.runtime.parallel.held import Held, Local, held_by
 from shardwise.runtime.parallel.sharded import Sharded
 from shardwise.runtime.parallel.world import World
+from shardwise.software import Stack
 from shardwise.spec.job import Precision
-from shardwise.spec.stack import Stack
 
 
 class Sync(Protocol):
@@ -95,5 +95,5 @@ def _flat(held: list[Held], world: World, precision: Precision, stack: Stack, *,
         replica = Group("dp", (world.rank,), 0)  # a strategy has this axis
     elif zero == 0 or shard.size == 1:
         zero, shard, replica = 0, everyone, Group("dp", (world.rank,), 0)
-    bytes_ = max(stack.bucket_bytes, stack.bucket_bytes_per_rank * shard.size)
+    bytes_ = max(stack.network.bucket_bytes, stack.network.bucket_bytes_per_rank * shard.size)
     return Flat(held, world, shard, replica, zero, bytes_, precision, policy.overlap_grad)

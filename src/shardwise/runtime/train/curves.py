@@ -14,9 +14,9 @@ from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.runtime.train.task import Order, Settings, Task, checked
+from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job, optimizer_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import stack_of
 
 
 class Asked(Struct, frozen=True, kw_only=True):

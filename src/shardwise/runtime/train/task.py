@@ -12,10 +12,10 @@ from shardwise.runtime.parallel.world import etp_of
 from shardwise.runtime.train.limits import one_of, require
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.schedules import schedules
+from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
 
@@ -197,17 +197,19 @@ def checked(task: Task) -> Task:
 def _variants(task: Task) -> None:
     policy, stack, kinds = task.policy, task.stack, task.model.kinds
     heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
-    if stack.across == "ulysses" and policy.cp > 1 and max(heads // policy.tp, 1) % policy.cp:
+    if stack.abilities.across == "ulysses" and policy.cp > 1 and max(heads // policy.tp, 1) % policy.cp:
         raise ValueError(
             f"across: ulysses needs cp {policy.cp} to divide {max(heads // policy.tp, 1)} key/value heads of a rank"
         )
-    if stack.attention_split == "gather-qk" and any(kind.attention and kind.attention.latent for kind in kinds):
+    if stack.abilities.attention_split == "gather-qk" and any(
+        kind.attention and kind.attention.latent for kind in kinds
+    ):
         raise ValueError(f"attention-split: {task.model.name} has latent attention; write --attention-split heads")
-    if stack.attention_split == "gather-qk" and heads % policy.tp:
+    if stack.abilities.attention_split == "gather-qk" and heads % policy.tp:
         raise ValueError(f"attention-split: gather-qk needs tp {policy.tp} to divide {heads} key/value heads")
-    if stack.embedding == "broadcast" and task.model.tied:
+    if stack.loss.embedding == "broadcast" and task.model.tied:
         raise ValueError(f"embedding: {task.model.name}'s head needs its table cut; write --embedding vocab")
-    if stack.embedding == "broadcast" and task.job.precision.name != "fp32":
+    if stack.loss.embedding == "broadcast" and task.job.precision.name != "fp32":
         raise ValueError("embedding: broadcast runs in fp32 only; write --precision fp32")
 
 

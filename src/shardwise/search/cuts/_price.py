@@ -14,9 +14,9 @@ from shardwise.estimate.closed_form import network_for
 from shardwise.estimate.layers import Machine, gemm_passes
 from shardwise.search.cuts._graph import Attended, Choice, Graph, Input
 from shardwise.search.cuts._layouts import Arc, Layout, buffer_share, collective_of, trees
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
-from shardwise.spec.stack import Stack
 from shardwise.work.ops import element_bytes
 
 Assignment = tuple[int, ...]
@@ -85,7 +85,7 @@ class Problem:
     def __init__(self, graph: Graph, machine: Machine, accumulate: int = 1) -> None:
         """accumulate: micro-batches whose weight gradients are added up before they are all-reduced."""
         self.graph, self.machine, self.accumulate = graph, machine, accumulate
-        self.regather = not machine.stack.gathered_inputs_saved
+        self.regather = not machine.stack.memory.gathered_inputs_saved
         self._element = element_bytes(machine.precision)
         self._spread: dict[tuple[str, Layout, Wanted], tuple[float, tuple[Arc, ...]]] = {}
         self._gathered: dict[tuple[str, Layout, frozenset[Layout]], tuple[float, tuple[Arc, ...]]] = {}
@@ -220,7 +220,7 @@ class Problem:
         if choice.attended is not None:
             seconds += self._attention(choice.attended)
         if choice.pointwise is not None:
-            passes = self.machine.stack.pointwise_passes
+            passes = self.machine.stack.kernels.pointwise_passes
             for moved in (choice.pointwise.forward_bytes, choice.pointwise.backward_bytes):
                 seconds += float(memory_seconds(self.machine.curve, float(moved) * passes))
         return seconds
@@ -233,9 +233,9 @@ class Problem:
             flops = 2.0 * work.scores * (keys * work.score_width + values * work.value_width)
             seconds += float(
                 attention_seconds(self.machine.curve, flops, work.block, work.score_width, work.groups,
-                                  backward=backward, kernel=stack.attention_kernel)
+                                  backward=backward, kernel=stack.kernels.attention_kernel)
             )  # fmt: skip
-        return seconds / stack.attention_efficiency
+        return seconds / stack.kernels.attention_efficiency
 
 
 def together(readers: Iterable[Input]) -> tuple[Wanted, frozenset[Layout]]:

@@ -13,11 +13,11 @@ from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import expert_seconds
 from shardwise.search.problems._contract import Ints
 from shardwise.search.problems.experts import ExpertProblem
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 from shardwise.work import work_of
 from shardwise.work.ops import LayerWork
 

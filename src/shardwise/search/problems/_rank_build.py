@@ -14,11 +14,11 @@ from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import Machine, received_bytes
 from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.ranks import RankProblem, Traffic
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.stack import Stack
 from shardwise.work import Work, work_of
 from shardwise.work.messages import bucket_bytes
 from shardwise.work.transfer import transfer_bytes

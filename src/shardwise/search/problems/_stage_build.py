@@ -11,12 +11,12 @@ from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.schedules import schedules
 from shardwise.search.problems.stages import Option, StageProblem
 from shardwise.simulate.segments import Segments, segments_of
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import RULES
-from shardwise.spec.stack import Stack
 
 MOST_ENTRIES = 20_000_000
 """options x stages x layers squared: each takes 32 bytes"""
@@ -57,7 +57,7 @@ def stage_problem(
     for place, own in chosen:
         cluster = groups[place].cluster
         whole = estimate(model, cluster, job, Policies.of([own]), stack, every_stage=True, profile=profile)
-        limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.reserve_bytes)
+        limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
         tables.append(segments_of(model, cluster, job, own, whole.work.stack, limit, profile))
         options.append(Option(place, cluster.name, own, limit, _once(whole)))
         found.append(whole)
@@ -67,7 +67,7 @@ def stage_problem(
     return StageProblem(
         options=tuple(options), group_stages=tuple(group.stages for group in groups), pattern=tuple(model.pattern),
         micro_batches=micro, share=idle / max(policy.pp - 1, 1), stretch=max(map(_stretch, found)),
-        overhead_s=found[0].work.stack.step_overhead_s, **_joined(tables),
+        overhead_s=found[0].work.stack.host.step_overhead_s, **_joined(tables),
         even=(
             tuple(found[0].work.stages.layers[0].astype(int).tolist()),
             tuple(first for first, group in zip(firsts, groups, strict=True) for _ in range(group.stages)),
@@ -133,4 +133,4 @@ def _once(found: Estimate) -> float:
 def _stretch(found: Estimate) -> float:
     other = float(found.times.parts["other"][0])
     busy = float(found.times.step_s[0]) - other
-    return 1.0 + (other - found.work.stack.step_overhead_s) / busy
+    return 1.0 + (other - found.work.stack.host.step_overhead_s) / busy

@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from shardwise import catalog
 from shardwise.registry import closest
+from shardwise.software import Stack, known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.spec.stack import Stack, known_stack
 
 Value = bool | int | str
 OVERLAPS = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
@@ -158,7 +158,7 @@ def _candidates(stated: dict[str, Value | list[Value]], gpus: int, stack: Stack)
         implied = {
             "dp": max(gpus // split, 1), "sp": policy.get("tp", 1) > 1,
             "schedule": "interleaved" if policy.get("vpp", 1) > 1 else "1f1b",
-            **{name: getattr(stack, name) for name in OVERLAPS},
+            **stack.overlaps,
         }  # fmt: skip
         found.append(msgspec.convert(implied | policy, Policy))
     return tuple(found)

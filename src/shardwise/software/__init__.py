@@ -1,0 +1,11 @@
+"""What training programs differ in: kernels, host, overlap, experts, network, memory, loss, abilities.
+
+Each program is a data file (catalog/stacks), chosen by name or from the text of a `software` column. Nothing is tuned
+to a row: a setting states what the program does, or a number with where it comes from.
+"""
+
+from shardwise.software.load import known_stack, running, stack_for, stack_of
+from shardwise.software.origin import Origin
+from shardwise.software.stack import PARTS, Stack, part_of
+
+__all__ = ["PARTS", "Origin", "Stack", "known_stack", "part_of", "running", "stack_for", "stack_of"]

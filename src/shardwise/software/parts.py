@@ -1,0 +1,265 @@
+"""What training programs differ in, one struct for each concern. Names of settings are unique over all of them.
+
+A default is a program that fuses what can be fused and overlaps what is usually overlapped.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which operations are fused, and how fast kernels run in a long training run."""
+
+    kernel_efficiency: float = 1.0
+    """matrix-product rate in a long training run over the rate of the fitted kernel curves"""
+    attention_kernel: Literal["flash", "flash2"] = "flash"
+    """the fused attention kernel of its time: what the vendor's library has now, or FlashAttention-2"""
+    attention_efficiency: float = 1.0
+    """rate of the attention kernel over its fitted curve"""
+    fuses_unequal_heads_on_blackwell: bool = True
+    """its fused kernel trains, on Blackwell, heads whose keys are wider than their values (latent attention); if not,
+    they write their scores in a measured run"""
+    unfused_attention: bool = False
+    """attention writes its scores to memory; decides for a measured run that does not say what it used"""
+    pointwise_passes: float = 1.0
+    """memory traffic of norms, activations and residuals over a fully fused implementation"""
+    one_kernel_per_op: bool = False
+    """every element-wise operation, rounding included, goes through memory by itself; else chains are one kernel"""
+    fused_glu: bool = True
+    """the gated activation is one kernel: it keeps its input only"""
+    fused_norm: bool = True
+    """norms keep their input only, in the residual dtype"""
+    separate_projections: bool = False
+    """queries, keys and values are three products, gate and up two; where each rounds its input, each keeps a copy"""
+    fuses_scaled_rotation: bool = True
+    """queries and keys are rotated in one kernel also where YaRN multiplies the rotation by a factor"""
+    copies_heads: bool = False
+    """queries, keys and values are copied into the order that attention takes, keys and values joined for the rotation,
+    and the output copied back"""
+    rebuilds_residual: bool = False
+    """the sum between a layer's two blocks is made again in the backward pass: the first block's output is kept for
+    it, in compute precision"""
+    grad_accumulation_bytes: float = 0.0
+    """bytes moved per parameter and micro-batch to add a gradient to its buffer; 0: the product does it"""
+    optimizer_passes: float = 1.0
+    """memory traffic of the optimizer step over one fused pass"""
+    scan_bytes_per_sm_s: float = 10e9
+    """bytes/s that one multiprocessor moves in a Mamba-2 scan: what its kernels keep in flight over the latency of
+    memory (chosen on Nemotron 3 Nano and Super of Megatron-Bridge; docs/decisions/0017)"""
+    delta_bytes_per_sm_s: float = 15.5e9
+    """the same of the gated delta rule: the median over passes that keep an H200 busy, flash-linear-attention's kernels
+    alone (docs/benchmarks/delta-h200.csv); on no published run"""
+
+
+class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the host costs: launches, gaps between kernels, and what is done once a step."""
+
+    host_s_per_op: float = 6e-6
+    """time the host needs to launch one operation; decides when kernels are small"""
+    ops_per_layer: float = 24.0
+    """operations a dense layer launches in the forward pass (twice that in the backward)"""
+    ops_per_end: float = 6.0
+    """operations that the embedding launches in the forward pass, and the head with its loss"""
+    ops_per_recompute: float = 0.0
+    """operations on the host that recomputing a layer costs besides the layer's own: state saved and put back, hooks"""
+    ops_per_collective: float = 4.0
+    """operations a tensor- or expert-parallel collective adds on the host"""
+    gap_s_per_op: float = 0.0
+    """time the GPU idles between the kernels of one operation and the next"""
+    stall_s_per_peer: float = 0.0
+    """host time a tensor-parallel collective waits for each of its ranks while a pipeline transfer to another node is
+    outstanding (both go through one hardware queue)"""
+    step_overhead_s: float = 0.0
+    """per step, neither compute nor communication: data, logging, scalar synchronisation"""
+
+
+class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How expert layers run: their products, their launches, and the exchange of tokens."""
+
+    grouped_gemm_efficiency: float = 1.0
+    """expert products (many small ones) over one product of the same total size"""
+    expert_biases: Literal["fused", "apart", "both_apart", "fused_in_rack"] = "fused"
+    """biases of experts, and the clamp before their activation: in the kernels of their products; the down product's
+    bias and the clamp as operations of their own; both biases so, the clamp with the activation; or in the kernels only
+    where products take eight bits or fewer in one NVLink domain of several nodes, and else as operations"""
+    ops_per_expert_layer: float = 30.0
+    """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
+    counts included"""
+    ops_per_expert_layer_in_node: float = -1.0
+    """the same where the experts lie inside one node and the program exchanges them there by a plain all-to-all, for
+    which the host must read the token counts; -1 means as `ops_per_expert_layer`"""
+    ops_per_expert_layer_in_rack: float = -1.0
+    """the same where they lie inside one NVLink domain of several nodes and the program replays attention, routing and
+    their preparation as graphs; -1 means as `ops_per_expert_layer`"""
+    hybrid_ops_per_expert_layer: float = -1.0
+    """their `ops_per_expert_layer`; -1 means no other"""
+    overlap_ep: float = 0.0
+    """share of the expert all-to-all that runs under compute"""
+    overlap_ep_between_nodes: float = -1.0
+    """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
+    hybrid_overlap_ep: float = 0.0
+    """their `overlap_ep`: no layer has compute beside its exchange to put it under (NVIDIA/Megatron-LM issue 5854)"""
+    dispatch: Literal["copies", "once"] = "copies"
+    """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
+    and between nodes one to each node"""
+    routing: Literal["even", "in_order"] = "even"
+    """the experts of a token are any of all; or one after the other, as a benchmark's gate deals them out"""
+    folds_experts: bool = True
+    """experts may be cut by another tensor-parallel degree than the dense part; if not, a measured run has that of the
+    dense part"""
+    expert_imbalance: float = 1.0
+    """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
+
+
+class Overlap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What communication runs under compute, and how much of it can hide there."""
+
+    overlap_grad: bool = True
+    overlap_sharded_grad: bool = True
+    """gradients that ZeRO shards are reduced under the backward too, not only those that are replicated"""
+    staged_reductions: float = 0.0
+    """with pipeline stages, replicated gradients are reduced this many times after the backward pass; 0: as without
+    stages"""
+    overlap_param: bool = True
+    overlap_tp: bool = False
+    tp_backward_hidden: float = 0.0
+    """share of the backward pass's tensor-parallel collectives that runs under weight-gradient products"""
+    overlap_pp: bool = False
+    hidden_share: float = 0.85
+    """share of an overlapped collective that can hide under compute at best"""
+    gathers_hidden: float = -1.0
+    """the same of what ZeRO-3 gathers and reduces in every micro-batch; -1 means as `hidden_share`"""
+    overlap_slowdown: float = 0.06
+    """compute slows by this share while a collective runs under it (SMs and memory bandwidth are shared)"""
+
+
+class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How messages are cut, and what the program reaches of the network."""
+
+    bucket_bytes: float = 160e6
+    """gradients are reduced in messages of this size"""
+    bucket_bytes_per_rank: float = 0.0
+    """messages grow to this many bytes for each data-parallel rank, so that latency stays a small share"""
+    gather_bucket_bytes: float = 160e6
+    """parameters are gathered in messages of this size (ZeRO-1 and 2)"""
+    fabric_efficiency: float = 1.0
+    """achieved over modelled network bandwidth between nodes"""
+    fabric_latency_s: float = 0.0
+    """added to every message between nodes, beyond what the cluster states"""
+    boundary_message_s: float = 0.0
+    """what each message of a tensor-parallel collective over several nodes takes at the boundary, besides its bytes: a
+    ring of n ranks sends n - 1 there one after the other"""
+    jitter: float = 0.0
+    """extra step time per doubling of the number of nodes: waiting for the slowest"""
+    scatter_gather_p2p: bool = True
+    """pipeline transfers send 1/tp of the tensor from each tensor-parallel rank"""
+    transfer_overhead_s: float = 0.0
+    """per pipeline transfer between nodes, besides the bytes: handshake and metadata on the host"""
+    stalled_transfer_s: float = 0.0
+    """what a stage waits for each message it sends to or takes from another node, besides the message's own time"""
+    stalls_from_nodes: int = 1
+    """the fewest nodes of a job in which it waits so"""
+    fills_shards: bool = False
+    """ZeRO-3 fills every tensor up to a multiple of the ranks along its first dimension (FSDP2)"""
+    regather_with_pp: bool = False
+    """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
+
+
+class Recompute(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What selective and full recompute repeat and keep."""
+
+    selective_attention: float = 1.0
+    """selective recompute repeats this share of the attention core"""
+    selective_repeat: float = 0.0
+    """selective recompute repeats this share of a layer's forward besides the attention core"""
+    selective_kept: float = 1.0
+    """selective recompute keeps this share of the tensors outside the attention core"""
+    latent_recompute: Literal["core", "up"] = "core"
+    """of latent attention, selective recompute repeats the core; or the up projections, and drops queries, keys and
+    values"""
+    selective_experts: bool = False
+    """beside attention without latents, selective recompute repeats norms and the experts' activation: flash attention
+    has no core to repeat"""
+    full_recompute_keeps_comm: bool = True
+    """recomputing a layer repeats its collectives"""
+
+
+class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What memory holds besides the tensors a step needs."""
+
+    gathered_inputs_saved: bool = False
+    """sequence parallelism keeps the gathered input of each split product instead of gathering it again"""
+    gathered_kept_less: int = -1
+    """sequence parallelism's gathered inputs stay in memory where there is room: without stages for every micro-batch
+    in flight, with stages for this many fewer (observed, not documented by the program); -1: they are freed at once"""
+    gathered_working: float = 0.0
+    """whole tensors that sequence parallelism holds while a layer's backward runs: a gathered output gradient, and the
+    whole input gradient or the input gathered again; 0: they are within `reserve_bytes`"""
+    frees_gradients: bool = False
+    """gradients are freed after each step; with one micro-batch they then arrive while activations leave, and the peak
+    holds only the larger of the two"""
+    grad_copy_bytes: float = 0.0
+    """bytes per parameter of a second gradient in compute precision, alive beside the accumulation buffer"""
+    act_overhead: float = 1.0
+    """saved activations over the tensor list"""
+    base_bytes: float = 0.0
+    """memory counted besides tensors (workspaces, communication buffers; the CUDA context where the tool shows it)"""
+    reserve_bytes: float = 2.5e9
+    """what must stay free beside the counted peak for a run to live: CUDA context, communication buffers, fragments"""
+    fragmentation: float = 0.0
+    """share of the tensors' bytes lost in the allocator"""
+
+
+class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The head and its loss: padding, passes over the logits, and what is alive of them."""
+
+    pads_vocab: bool = True
+    """the embedding table is padded to a multiple of 128 rows for each tensor-parallel rank"""
+    pads_whole_vocab: bool = True
+    """so it is where one rank holds all of it"""
+    embedding: Literal["vocab", "broadcast"] = "vocab"
+    """with tensor parallelism the vocabulary table is cut, or the first rank has it and sends what it looked up"""
+    loss_logit_bytes: float = 10.0
+    """bytes per logit alive at the fullest moment of the loss; 0: the logits alone, their gradient takes their place"""
+    loss_passes: float = 6.0
+    """bytes moved per logit byte of compute dtype, forward and backward of the loss"""
+
+
+class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the program can do; a plan looks at nothing else unless it is asked for by name."""
+
+    schedules: tuple[str, ...] = ("1f1b", "interleaved")
+    """pipeline schedules; 'none' alone means it has no pipeline"""
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+    """ZeRO stages"""
+    zero_with_stages: int = 1
+    """the highest of them it combines with a pipeline"""
+    offload: tuple[str, ...] = ("none", "optimizer")
+    """what it can keep in the host's memory"""
+    recompute: tuple[str, ...] = ("none", "selective", "full")
+    """what it can run again instead of keeping it"""
+    micro_batches_per_stage: int = 0
+    """micro-batches it cuts a replica's batch into for each rank of a pipeline when it is told neither how many nor how
+    large; 0: it has to be told"""
+    predicts_further: bool = True
+    """it trains the extra layers of a model that predict further tokens"""
+    empty_stages: int = 10_000
+    """stages without any parameter that the program still starts with"""
+    stage_split: Literal["even", "by_cost"] = "even"
+    """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
+    attention_split: Literal["heads", "gather-qk"] = "heads"
+    """tensor parallelism cuts attention by heads; or queries and keys are gathered and only values stay local"""
+    across: Literal["ring", "ulysses", "gather"] = "ring"
+    """attention over context-parallel ranks: keys and values go round, heads are exchanged for the sequence, or keys
+    and values are gathered"""
+
+
+class Precisions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The precision recipe this program means by a compute dtype."""
+
+    precision_bf16: str = "bf16"
+    precision_fp16: str = "fp16"
+    precision_fp8: str = "fp8"
+    precision_fp8_rowwise: str = "fp8-rowwise"
+    precision_fp4: str = "fp4"

@@ -1,0 +1,120 @@
+"""A software stack: the settings in which training programs differ, in parts, each number with its origin."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from shardwise.registry import closest
+from shardwise.software.origin import Origin
+from shardwise.software.parts import (
+    Abilities,
+    ExpertSettings,
+    Host,
+    Kernels,
+    Loss,
+    MemoryUse,
+    NetworkUse,
+    Overlap,
+    Precisions,
+    Recompute,
+)
+from shardwise.spec.model import Model
+from shardwise.spec.policy import OVERLAPS
+
+DEFAULT = Origin("default", "", "")
+
+
+class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    summary: str
+    source: str
+    date: str
+    like: str = ""
+    """the stack whose settings hold where this file states none"""
+    in_bf16: str = ""
+    """the stack whose file states what is different where a job computes in bf16"""
+    matches: tuple[str, ...] = ()
+    """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
+    fitted_on: str = ""
+    """the sources of the runs its fitted numbers come from"""
+    fitted_evenly: bool = False
+    """each of these sources weighs the same in the fit, however many rows it has"""
+    error_band: float = 0.2
+    """typical relative error of a step time on measurements that were not fitted"""
+
+    kernels: Kernels = Kernels()
+    host: Host = Host()
+    experts: ExpertSettings = ExpertSettings()
+    overlap: Overlap = Overlap()
+    network: NetworkUse = NetworkUse()
+    recompute: Recompute = Recompute()
+    memory: MemoryUse = MemoryUse()
+    loss: Loss = Loss()
+    abilities: Abilities = Abilities()
+    precisions: Precisions = Precisions()
+    origins: tuple[tuple[str, Origin], ...] = ()
+    """of every setting that is not at its default"""
+    stated: tuple[str, ...] = ()
+    """settings that its own file has"""
+
+    @property
+    def fitted(self) -> tuple[str, ...]:
+        """Settings whose values its own file says were fitted; what it takes over is fitted where it comes from."""
+        return tuple(name for name, origin in self.origins if origin.kind == "fitted" and origin.stack == self.name)
+
+    @property
+    def overlaps(self) -> dict[str, Any]:
+        """What a policy overlaps unless it says otherwise, by the names of its fields."""
+        return {name: getattr(self.overlap, name) for name in OVERLAPS}
+
+    def origin(self, setting: str) -> Origin:
+        return dict(self.origins).get(setting, DEFAULT)
+
+    def setting(self, name: str) -> Any:
+        """A setting of any part, by its name."""
+        return getattr(getattr(self, part_of(name)), name)
+
+    def changed(self, **settings: Any) -> "Stack":
+        """The same with some settings of its parts replaced."""
+        parts: dict[str, dict[str, Any]] = {}
+        for name, value in settings.items():
+            parts.setdefault(part_of(name), {})[name] = value
+        changed = {part: msgspec.structs.replace(getattr(self, part), **values) for part, values in parts.items()}
+        return msgspec.structs.replace(self, **changed)
+
+    def taking_over(self, other: "Stack") -> "Stack":
+        """With what the file of another stack states itself."""
+        stack = self.changed(**{name: other.setting(name) for name in other.stated})
+        own = {name: other.origin(name) for name in other.stated}
+        return msgspec.structs.replace(stack, origins=tuple((dict(self.origins) | own).items()))
+
+    def trained(self, model: Model) -> Model:
+        """The model as this program trains it."""
+        if self.abilities.predicts_further or not model.mtp_layers:
+            return model
+        return msgspec.structs.replace(model, mtp_layers=0)
+
+    def precision_for(self, dtype: str) -> str:
+        """The precision recipe this stack means by a dtype column such as bf16, fp8-cs, fp8-rowwise, mxfp8, nvfp4."""
+        means = self.precisions
+        if "fp4" in dtype:
+            return means.precision_fp4
+        if "fp8" in dtype:
+            return means.precision_fp8_rowwise if "rowwise" in dtype else means.precision_fp8
+        return {"fp16": means.precision_fp16, "fp32": "fp32", "tf32": "tf32"}.get(dtype, means.precision_bf16)
+
+
+PARTS: dict[str, type[Struct]] = {
+    "kernels": Kernels, "host": Host, "experts": ExpertSettings, "overlap": Overlap, "network": NetworkUse,
+    "recompute": Recompute, "memory": MemoryUse, "loss": Loss, "abilities": Abilities, "precisions": Precisions,
+}  # fmt: skip
+"""table of a stack's file -> its settings"""
+_PART_OF = {name: part for part, struct in PARTS.items() for name in struct.__struct_fields__}
+
+
+def part_of(setting: str) -> str:
+    """The part that has a setting; names are unique over all parts."""
+    if setting not in _PART_OF:
+        raise ValueError(f"setting: {setting!r} is unknown; {closest(setting, list(_PART_OF))}")
+    return _PART_OF[setting]
