@@ -7,7 +7,7 @@ from statistics import median
 from _accuracy_data import predictions
 from _accuracy_tables import markdown, percent
 from shardwise.estimate.mfu import conventions
-from shardwise.validate.interpret import case_of
+from shardwise.validate.interpret import measured_case
 from shardwise.validate.predict import Prediction
 from shardwise.validate.score import scored
 
@@ -56,7 +56,7 @@ def _fullest(rows: list[Prediction]) -> float:
     for row in rows:
         one = row.measured
         if one.word("recompute") == "full" and one.word("flash_attention") == "0" and one.tokens_per_s_per_gpu:
-            case = case_of(one)
+            case = measured_case(one)
             if case.cluster.gpu.architecture == "Ampere":
                 counted = {c.key: c.flops_per_token for c in conventions(case.model, case.job.seq, "full")}
                 shares.append(one.tokens_per_s_per_gpu * counted["hardware"] / case.cluster.gpu.peak("bf16"))

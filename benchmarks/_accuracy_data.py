@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardwise.catalog import names
 from shardwise.software import Stack, stack_of
-from shardwise.validate.interpret import Case, Unsupported, case_of
+from shardwise.validate.interpret import MeasuredCase, Unsupported, measured_case
 from shardwise.validate.predict import Prediction, predict, predict_cases
 from shardwise.validate.score import scored
 from shardwise.validate.table import Measured, read_table
@@ -81,7 +81,7 @@ class Rows:
     """Cases of one stack that count in scores, with their measured speed and memory."""
 
     stack: Stack
-    cases: tuple[Case, ...]
+    cases: tuple[MeasuredCase, ...]
 
     @property
     def groups(self) -> set[tuple[str, ...]]:
@@ -129,7 +129,7 @@ def rows_of(stack: Stack) -> Rows:
     for row in measured_rows():
         if row.row in wanted and fits_source(stack, row.word("source")):
             try:
-                case = case_of(row)
+                case = measured_case(row)
             except Unsupported:
                 continue
             if fitted_with(case.stack, stack):

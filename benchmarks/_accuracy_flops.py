@@ -3,7 +3,7 @@
 from _accuracy_data import predictions
 from _accuracy_tables import markdown, percent
 from shardwise.estimate.mfu import conventions
-from shardwise.validate.interpret import case_of
+from shardwise.validate.interpret import measured_case
 from shardwise.validate.predict import Prediction
 
 MODEL, HARDWARE = ("full_square", "causal_half"), ("hardware",)
@@ -38,7 +38,7 @@ def _line(one: Prediction) -> list[str]:
 
 def errors_by_definition(one: Prediction) -> dict[str, float]:
     """Predicted over measured step time, less 1, by each definition of FLOP that the row leaves open."""
-    case = case_of(one.measured)
+    case = measured_case(one.measured)
     recompute = one.policy.recompute if one.policy else "none"
     said = one.measured.word("tflops_definition")
     named = {"model": MODEL, "hardware": HARDWARE}.get(said, MODEL + HARDWARE)

@@ -10,6 +10,7 @@ from _accuracy_folds import read_folds
 from _accuracy_tables import markdown, percent
 from estimate import BATCH, policies_per_s
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.plan import scan
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
@@ -129,7 +130,7 @@ def table_search() -> str:
     for name, gpus, batch in SEARCHES:
         model, cluster, job = model_of(name), cluster_of(f"dgx-a100:{gpus}"), Job(seq=2048, global_batch=batch)
         begun = time.process_time()
-        found = scan(model, cluster, job, stack)
+        found = scan(case_of(model, cluster, job, stack))
         seconds = time.process_time() - begun
         lines.append([f"{name}, {gpus:,} A100, batch {batch:,}", f"{found.points:,}", f"{found.evaluated:,}",
                       f"{seconds:.2f} s", f"{found.points / seconds:,.0f}"])  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from _accuracy_data import Rows, measured_rows, predictions
 from _accuracy_tables import markdown, percent
 from shardwise.software import stack_of
-from shardwise.validate.interpret import Unsupported, case_of
+from shardwise.validate.interpret import Unsupported, measured_case
 from shardwise.validate.predict import Prediction
 from shardwise.validate.score import metrics, scored
 from shardwise.validate.table import Measured
@@ -72,7 +72,7 @@ def _quiet() -> list[Prediction]:
     for row in measured_rows():
         if row.word("source") == STAGED:
             try:
-                cases.append(case_of(row))
+                cases.append(measured_case(row))
             except Unsupported:
                 continue
     return Rows(stack_of("nanotron"), tuple(cases)).predict({"stalled_transfer_s": 0.0})

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, scan, space, table_of
 from shardwise.plan.constraints import constraints_of
@@ -57,14 +58,14 @@ def real_policies(count: int) -> Policies:
     """Legal policies of the whole space, in a shuffled order, repeated until there are `count`."""
     limits = Limits(zero_with_stages=3, some_layers=False, offload=("none",), orders=ORDERS[:1], shard_groups=False)
     overlapped = constraints_of(["overlap_grad=on,overlap_param=on,overlap_tp=on,overlap_pp=on"])
-    found = table_of(space(MODEL, CLUSTER, JOB, STACK, limits, overlapped))
+    found = table_of(space(case_of(MODEL, CLUSTER, JOB, STACK), limits, overlapped))
     index = np.random.default_rng(0).permutation(len(found))
     return found.take(np.resize(index, count))
 
 
 def policies_per_s(count: int) -> float:
     policies = real_policies(count)
-    return count / seconds_of(lambda: estimate(MODEL, CLUSTER, JOB, policies, STACK))
+    return count / seconds_of(lambda: estimate(case_of(MODEL, CLUSTER, JOB, STACK), policies))
 
 
 def validate_rows_per_s() -> float:
@@ -97,7 +98,7 @@ def process_cpu_s(code: str) -> float:
 
 def profile() -> None:
     policies = real_policies(BATCH)
-    estimate(MODEL, CLUSTER, JOB, policies, STACK)
+    estimate(case_of(MODEL, CLUSTER, JOB, STACK), policies)
     watch = cProfile.Profile()
     watch.runcall(estimate, MODEL, CLUSTER, JOB, policies, STACK)
     pstats.Stats(watch).sort_stats("tottime").print_stats(25)
@@ -115,7 +116,7 @@ def main() -> None:
         "policies_per_s_per_core": policies_per_s(BATCH),
         "policies_per_s_per_core_1k": policies_per_s(1_000),
         "one_policy_s": 1 / policies_per_s(1),
-        "plan_s": seconds_of(lambda: scan(MODEL, CLUSTER, JOB, STACK)),
+        "plan_s": seconds_of(lambda: scan(case_of(MODEL, CLUSTER, JOB, STACK))),
         "validate_rows_per_s": validate_rows_per_s(),
         "import_cpu_s": process_cpu_s("import shardwise"),
         "help_cpu_s": process_cpu_s("from shardwise.cli import main; main(['--help'])"),

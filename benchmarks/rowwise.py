@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from _timed_rows import write_rows
+from shardwise.arch import model_of
 from shardwise.calibrate.measure._bench import bench_on
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import gemm_passes
 from shardwise.software import stack_of
@@ -88,7 +90,9 @@ def plain(x: Tensor, w: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def planned(m: int, n: int, k: int, by_row: bool) -> float:
     """What the planner says of the same three products on an H200."""
     job = Job(seq=m, global_batch=1, precision=PRECISIONS["fp8-rowwise" if by_row else "fp8"])
-    machine = machine_for(cluster_from("h200", 1, 1), job, Policies.of([Policy()]), stack_of("torchtitan"))
+    any_model = model_of("llama-3-8b")  # the products are given: a case needs one all the same
+    case = case_of(any_model, cluster_from("h200", 1, 1), job, stack_of("torchtitan"))
+    machine = machine_for(case, Policies.of([Policy()]))
     return float(sum(np.sum(seconds) for seconds in gemm_passes(Gemm("", m, n, k), machine)))
 
 

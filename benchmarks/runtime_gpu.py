@@ -18,6 +18,7 @@ from _runtime_gpu_cases import Case, one_gpu, ranks_of_many
 from _runtime_gpu_page import write
 from _step_configs import Config
 from shardwise.calibrate.profile import Profile, profile_of
+from shardwise.case import case_of
 from shardwise.estimate.own_work import own_work
 from shardwise.software import stack_of
 from shardwise.spec.load import cluster_of
@@ -36,7 +37,7 @@ def cases() -> list[Case]:
 def predicted(case: Case, profile: Profile) -> dict[str, Any]:
     gpus = case.policy.gpus
     cluster = cluster_of(f"dgx-h200:{gpus}" if gpus > 1 else "1xh200")
-    own = own_work(case.model, cluster, case.job, case.policy, stack_of("shardwise"), profile)
+    own = own_work(case_of(case.model, cluster, case.job, stack_of("shardwise"), profile), case.policy)
     host = {"host": own.host_s} if gpus == 1 else {}
     parts = own.parts | host
     return {

@@ -23,8 +23,9 @@ from multiprocessing import get_context
 import numpy as np
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.plan import Ranked, every, scan, space
-from shardwise.plan.scanning import Case
+from shardwise.plan.scanning import Pricing
 from shardwise.software import Stack, stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -45,11 +46,11 @@ GPT3, GPT1T = ("gpt-3-175b", 4096), ("megatron-1008b", 3072)
 
 
 def fastest(given: Given) -> tuple[float, Ranked]:
-    scan(*given)
+    scan(case_of(*given))
     times = []
     for _ in range(3):
         begun = time.perf_counter()
-        found = scan(*given)
+        found = scan(case_of(*given))
         times.append(time.perf_counter() - begun)
     return min(times), found
 
@@ -58,7 +59,7 @@ def estimated(share: tuple[int, int, int | None]) -> tuple[float, float, int]:
     """(begun, ended, policies) of one worker: every so-manieth frame of the space with all its settings."""
     own, workers, batches = share
     given = case(*GPT1T)
-    priced, found = Case(*given, None), space(*given)
+    priced, found = Pricing(case_of(*given)), space(case_of(*given))
     stream = every(found, np.arange(own, len(found.frames), workers))
     for batch in islice(stream, WARM_UP):
         priced.price(batch)

@@ -23,6 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from _timed_rows import write_rows
 from shardwise.arch import model_from_shape
+from shardwise.case import case_of
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import gemm_passes
@@ -164,8 +165,9 @@ def said(shape: tuple[int, int, int], micro: int) -> tuple[tuple[float, float], 
     cluster = cluster_from("h200", 1, 1)
     stack = stack_of("nanotron").changed(loss_passes=LOSS_BYTES / 2)
     policies = Policies.of([Policy(micro_batch=micro)])
-    machine = machine_for(cluster, job, policies, stack)
-    work = work_of(model, job, policies, stack, every_stage=True)
+    case = case_of(model, cluster, job, stack)
+    machine = machine_for(case, policies)
+    work = work_of(case, policies, every_stage=True)
 
     def sums(part: LayerWork) -> tuple[float, float]:
         products = sum(float(np.sum(t)) for gemm in part.gemms for t in gemm_passes(gemm, machine))

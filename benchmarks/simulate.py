@@ -25,6 +25,7 @@ import numpy as np
 import simpy
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, space, table_of
 from shardwise.plan.constraints import constraints_of
@@ -90,7 +91,7 @@ def simpy_end(program: Program, duration: Floats) -> float:
 def llama_step() -> None:
     policy = Policy(tp=8, pp=16, dp=128, vpp=8, schedule="interleaved")
     job = Job(seq=8192, global_batch=2048)
-    simulate(model_of("llama-3.1-405b"), cluster_of("dgx-h100:16384"), job, policy, STACK).timeline()
+    simulate(case_of(model_of("llama-3.1-405b"), cluster_of("dgx-h100:16384"), job, STACK), policy).timeline()
 
 
 @cache
@@ -98,8 +99,8 @@ def fitting(model_name: str, cluster_name: str) -> tuple[Model, Cluster, Job, Po
     """Policies the planner would look at and that fit into memory."""
     model, cluster, job = model_of(model_name), cluster_of(cluster_name), Job(seq=4096, global_batch=1024)
     limits = Limits(some_layers=False, offload=("none",), orders=ORDERS[:1], shard_groups=False)
-    policies = table_of(space(model, cluster, job, STACK, limits, constraints_of(OVERLAPPED)))
-    fits = estimate(model, cluster, job, policies, STACK).fits
+    policies = table_of(space(case_of(model, cluster, job, STACK), limits, constraints_of(OVERLAPPED)))
+    fits = estimate(case_of(model, cluster, job, STACK), policies).fits
     return model, cluster, job, policies.take(np.flatnonzero(fits))
 
 
@@ -111,7 +112,7 @@ def gaps(count: int, seed: int = 0) -> tuple[Floats, int]:
     shares, unexplained = [], 0
     for i in range(count):
         model, cluster, job, policies = pools[i % len(pools)]
-        found = simulate(model, cluster, job, policies[int(generator.integers(len(policies)))], STACK)
+        found = simulate(case_of(model, cluster, job, STACK), policies[int(generator.integers(len(policies)))])
         shares.append(abs(found.step_s / float(found.closed.times.step_s[0]) - 1.0))
         unexplained += shares[-1] > FAR and not gap_of(found).why
     return np.array(shares), unexplained

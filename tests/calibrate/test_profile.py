@@ -12,6 +12,7 @@ from shardwise.calibrate.from_points import profile_from_points
 from shardwise.calibrate.overlay import as_measured, curve_with, network_with, stack_with
 from shardwise.calibrate.profile import Factors, GemmConstants, Host, NetworkFit, Profile, Run, profile_from, profile_of
 from shardwise.calibrate.profile_toml import to_toml
+from shardwise.case import case_of
 from shardwise.cost.gpu import attention_seconds, curve_of, gemm_seconds, memory_seconds
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import scan
@@ -105,7 +106,7 @@ def test_another_gpu_is_refused():
     with pytest.raises(ValueError, match="measured on 'h200', the cluster has 'h100'"):
         curve_with(gpu_of("h100"), SLOW)
     with pytest.raises(ValueError, match="leave --profile out"):
-        estimate(MODEL, cluster_of("8xh100"), JOB, Policies.of([POLICY]), stack_of("torchtitan"), profile=SLOW)
+        estimate(case_of(MODEL, cluster_of("8xh100"), JOB, stack_of("torchtitan"), SLOW), Policies.of([POLICY]))
 
 
 def test_the_host_of_a_stack():
@@ -118,24 +119,26 @@ def test_the_host_of_a_stack():
 
 def test_every_reader_of_a_profile_gives_the_same_step():
     stack = stack_of("torchtitan")
-    plain = float(estimate(MODEL, CLUSTER, JOB, Policies.of([POLICY]), stack, every_stage=True).times.step_s[0])
-    slow = estimate(MODEL, CLUSTER, JOB, Policies.of([POLICY]), stack, every_stage=True, profile=SLOW)
+    plain = float(
+        estimate(case_of(MODEL, CLUSTER, JOB, stack), Policies.of([POLICY]), every_stage=True).times.step_s[0]
+    )
+    slow = estimate(case_of(MODEL, CLUSTER, JOB, stack, SLOW), Policies.of([POLICY]), every_stage=True)
     step = float(slow.times.step_s[0])
     assert step > 1.3 * plain
     report = report_of(MODEL, CLUSTER, JOB, POLICY, stack, profile=SLOW)
     assert report.step_s == pytest.approx(step)
     assert any("nvlink latency x 3" in line for line in report.assumptions)
     assert any("profile slow" in line for line in report.assumptions)
-    best = scan(MODEL, CLUSTER, JOB, stack, top=1, profile=SLOW).best[0]
-    alone = estimate(MODEL, CLUSTER, JOB, Policies.of([best.policy]), stack, every_stage=True, profile=SLOW)
+    best = scan(case_of(MODEL, CLUSTER, JOB, stack, SLOW), top=1).best[0]
+    alone = estimate(case_of(MODEL, CLUSTER, JOB, stack, SLOW), Policies.of([best.policy]), every_stage=True)
     assert best.step_s == pytest.approx(float(alone.times.step_s[0]))
 
 
 def test_a_run_moves_kernels_and_memory():
     run = Profile(name="run", device="h200", run=Run(kernel_factor=0.5, memory_offset_bytes=7e9))
     stack = stack_of("torchtitan")
-    plain = estimate(MODEL, CLUSTER, JOB, Policies.of([POLICY]), stack, every_stage=True)
-    slow = estimate(MODEL, CLUSTER, JOB, Policies.of([POLICY]), stack, every_stage=True, profile=run)
+    plain = estimate(case_of(MODEL, CLUSTER, JOB, stack), Policies.of([POLICY]), every_stage=True)
+    slow = estimate(case_of(MODEL, CLUSTER, JOB, stack, run), Policies.of([POLICY]), every_stage=True)
     assert 1.5 < float(slow.times.step_s[0] / plain.times.step_s[0]) < 2.05
     assert float(slow.memory.peak[0] - plain.memory.peak[0]) == pytest.approx(7e9)
 

@@ -7,6 +7,7 @@ import pytest
 
 from shardwise import catalog
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.software import PARTS, stack_for, stack_of
 from shardwise.spec.job import PRECISIONS, Job
@@ -58,7 +59,7 @@ def test_shares_are_shares_and_precisions_are_known(name):
 @pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b"])
 def test_prices_policies(name, model):
     found = estimate(
-        model_of(model), cluster_of("dgx-h100:64"), Job(seq=4096, global_batch=512), POLICIES, stack_of(name)
+        case_of(model_of(model), cluster_of("dgx-h100:64"), Job(seq=4096, global_batch=512), stack_of(name)), POLICIES
     )
     for value in (found.times.step_s, found.memory.peak):
         assert np.isfinite(value).all()

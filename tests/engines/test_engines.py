@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from shardwise.cli import main
-from shardwise.cli._case import JobFlags, case_of
+from shardwise.cli._case import JobFlags, open_case_of
 from shardwise.cli._shards import PointShard, Refused, Solved, answered, solve, work
 from shardwise.engines import Setup, engine_of, engines, run
 from shardwise.engines import local as local_engine
@@ -27,7 +27,7 @@ CLUSTER_ENGINES = [name for name in engines() if engines()[name].module]
 
 @pytest.fixture(scope="module")
 def shards():
-    case, _ = case_of("llama-3-8b", JobFlags(seq="2048", global_batch="64"))
+    case, _ = open_case_of("llama-3-8b", JobFlags(seq="2048", global_batch="64"))
     cluster = cluster_of("8xh100")
     return [PointShard(case, cluster, text) for text in ("tp=1", "tp=2", "tp=8", "tp=3", "fsdp", "tp=4,micro=2")]
 

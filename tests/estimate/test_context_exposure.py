@@ -3,6 +3,7 @@
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.software import known_stack
 from shardwise.spec.job import Job
@@ -13,7 +14,7 @@ from shardwise.spec.policy import Policies, Policy
 def sent_and_hidden(across: str) -> tuple[float, float]:
     stack = known_stack("megatron-core").changed(across=across)
     job, policies = Job(seq=65_536, global_batch=4), Policies.of([Policy(cp=4, dp=2, recompute="full")])
-    found = estimate(model_of("llama-3-8b"), cluster_of("8xh100"), job, policies, stack, every_stage=True)
+    found = estimate(case_of(model_of("llama-3-8b"), cluster_of("8xh100"), job, stack), policies, every_stage=True)
     return float(found.times.parts["cp_comm"][0]), float(found.times.hidden["cp"][0])
 
 

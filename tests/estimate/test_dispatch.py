@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.dispatch import expert_operations, once_share
 from shardwise.software import Stack, stack_of
@@ -24,7 +25,7 @@ NEAR = np.ones(3, dtype=np.int64)
 
 
 def priced(model: str, policy: Policy, stack: Stack) -> Estimate:
-    return estimate(model_of(model), NODES, JOB, Policies.of([policy]), stack, every_stage=True)
+    return estimate(case_of(model_of(model), NODES, JOB, stack), Policies.of([policy]), every_stage=True)
 
 
 def exchange(copies: int, experts: int = 64) -> Collective:
@@ -93,7 +94,7 @@ def test_sending_once_shortens_the_exchange_and_nothing_else() -> None:
     assert once["forward"][0] == copies["forward"][0]
     one_expert = model_of("llama4-maverick")
     alike = [
-        estimate(one_expert, NODES, JOB, Policies.of([policy]), CORE.changed(dispatch=how)).times.step_s[0]
+        estimate(case_of(one_expert, NODES, JOB, CORE.changed(dispatch=how)), Policies.of([policy])).times.step_s[0]
         for how in ("copies", "once")
     ]
     assert alike[0] == alike[1]
@@ -118,7 +119,7 @@ def test_moments_of_16_bits_take_two_bytes_each() -> None:
     policy = Policy(dp=64)
     found = [
         estimate(
-            model_of("llama-3-8b"), NODES, replace(JOB, precision=precision), Policies.of([policy]), CORE
+            case_of(model_of("llama-3-8b"), NODES, replace(JOB, precision=precision), CORE), Policies.of([policy])
         ).memory.kinds
         for precision in (precision_of("bf16-grad16"), precision_of("bf16-moments16"))
     ]

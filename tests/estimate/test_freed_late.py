@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.software import Stack, stack_of
 from shardwise.spec.cluster import Cluster
@@ -24,7 +25,7 @@ def cluster_with(gpus: int, memory_bytes: float) -> Cluster:
 
 def of(policy: Policy, stack: Stack, memory_bytes: float = 1e12) -> Estimate:
     cluster = cluster_with(policy.gpus, memory_bytes)
-    return estimate(MODEL, cluster, JOB, Policies.of([policy]), stack, every_stage=True)
+    return estimate(case_of(MODEL, cluster, JOB, stack), Policies.of([policy]), every_stage=True)
 
 
 def peak(policy: Policy, stack: Stack, memory_bytes: float = 1e12) -> float:

@@ -5,6 +5,7 @@ import pytest
 
 from shardwise.arch import model_of
 from shardwise.arch.tensors import parameters
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
@@ -18,7 +19,7 @@ GPT = model_of("megatron-22b")
 
 def of(policy: Policy, model: str = "megatron-22b", job: Job = JOB) -> Estimate:
     stack = stack_of("megatron-2021")
-    return estimate(model_of(model), CLUSTER, job, Policies.of([policy]), stack, every_stage=True)
+    return estimate(case_of(model_of(model), CLUSTER, job, stack), Policies.of([policy]), every_stage=True)
 
 
 def test_mixed_precision_adam_is_2_plus_2_plus_12_bytes() -> None:

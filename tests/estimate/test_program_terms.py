@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape, model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.simulate import simulate
 from shardwise.software import Stack, stack_of
@@ -12,8 +13,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from
 from shardwise.spec.policy import Policies, Policy
 
-PLAIN = replace(
-    stack_of("nanotron"),
+PLAIN = stack_of("nanotron").changed(
     boundary_message_s=0.0,
     staged_reductions=0.0,
     stalled_transfer_s=0.0,
@@ -26,7 +26,9 @@ LAYERS = MODEL.layers
 
 def of(policy: Policy, stack: Stack, batch: int = 64) -> Estimate:
     job = Job(seq=4096, global_batch=batch)
-    return estimate(MODEL, cluster_from("h100", policy.gpus, 8), job, Policies.of([policy]), stack, every_stage=True)
+    return estimate(
+        case_of(MODEL, cluster_from("h100", policy.gpus, 8), job, stack), Policies.of([policy]), every_stage=True
+    )
 
 
 def part(policy: Policy, stack: Stack, name: str) -> float:
@@ -76,7 +78,7 @@ def test_the_simulated_step_has_the_terms_too(term: dict[str, float]) -> None:
     stack = PLAIN.changed(**term)
     policy = Policy(pp=4, tp=16, dp=4, zero=0)
     job, cluster = Job(seq=4096, global_batch=64), cluster_from("h100", 256, 8)
-    with_term, without = (simulate(MODEL, cluster, job, policy, s).step_s for s in (stack, PLAIN))
+    with_term, without = (simulate(case_of(MODEL, cluster, job, s), policy).step_s for s in (stack, PLAIN))
     closed = of(policy, stack).times.step_s[0] - of(policy, PLAIN).times.step_s[0]
     assert with_term - without == pytest.approx(closed, rel=0.05)
 
@@ -89,7 +91,9 @@ def test_an_odd_vocabulary_is_slow_where_it_is_not_padded() -> None:
 
     def seconds(tp: int, stack: Stack) -> float:
         policy = Policy(tp=tp, dp=2 // tp, sp=False, zero=0)
-        return float(estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True).times.step_s[0])
+        return float(
+            estimate(case_of(model, cluster, job, stack), Policies.of([policy]), every_stage=True).times.step_s[0]
+        )
 
     assert seconds(1, bare) > 1.3 * seconds(1, padded)
     assert seconds(2, bare) == seconds(2, padded)
@@ -104,7 +108,9 @@ def test_heads_that_tensor_cores_cannot_load_slow_unfused_attention(heads: int, 
     def seconds(count: int) -> float:
         model = model_from_shape("bloom", 64, 13824, count, count, 55296, False, 250880, tied=True, positions=2048)
         stack = stack_of("megatron-bigscience")
-        return float(estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True).times.step_s[0])
+        return float(
+            estimate(case_of(model, cluster, job, stack), Policies.of([policy]), every_stage=True).times.step_s[0]
+        )
 
     # more heads write more scores: some 5 % from 64 to 128
     assert (seconds(heads) > 1.15 * seconds(64)) == slow

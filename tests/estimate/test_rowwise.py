@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
@@ -23,7 +24,7 @@ JOB = {"seq": 8192, "global_batch": 16}
 def step(gpu: str, precision: str) -> float:
     policy = Policies.of([Policy(dp=8, zero=3, micro_batch=2)])
     job = Job(**JOB, precision=PRECISIONS[precision])
-    found = estimate(model_of("llama-3-8b"), cluster_from(gpu, 8, 8), job, policy, stack_of("torchtitan"))
+    found = estimate(case_of(model_of("llama-3-8b"), cluster_from(gpu, 8, 8), job, stack_of("torchtitan")), policy)
     return float(found.times.step_s[0])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shardwise.arch import model_from_shape
+from shardwise.case import training_of
 from shardwise.software import Stack, stack_of
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.policy import Policies, Policy
@@ -31,7 +32,9 @@ def moved(stack: Stack, hidden: int, tp: int = 1, kv_heads: int = 8) -> dict[str
     model = model_from_shape("small", 2, hidden, 8, kv_heads, 4 * hidden, True, 512, tied=False)
     policies = Policies.of([Policy(tp=tp, sp=tp > 1)])
     work = work_of(
-        model, Job(seq=64, global_batch=1, precision=precision_of("bf16")), policies, stack, every_stage=True
+        training_of(model, Job(seq=64, global_batch=1, precision=precision_of("bf16")), stack),
+        policies,
+        every_stage=True,
     )
     return {p.name: (float(np.sum(p.forward_bytes)) / 64, float(np.sum(p.backward_bytes)) / 64)
             for p in work.kinds[0].pointwise}  # fmt: skip

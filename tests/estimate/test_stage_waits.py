@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.simulate import simulate
 from shardwise.simulate.agree import gap_of
@@ -24,8 +25,11 @@ def model_with(vocab: int) -> Model:
 
 def transfers(policy: Policy, vocab: int) -> float:
     """pp_comm in messages"""
-    found = estimate(model_with(vocab), cluster_from("a100-80gb-sxm", 8 * policy.pp, 8), JOB, Policies.of([policy]),
-                     STACK, every_stage=True)  # fmt: skip
+    found = estimate(
+        case_of(model_with(vocab), cluster_from("a100-80gb-sxm", 8 * policy.pp, 8), JOB, STACK),
+        Policies.of([policy]),
+        every_stage=True,
+    )
     return float(found.times.parts["pp_comm"][0] / found.times.transfer_s[0])
 
 
@@ -48,5 +52,5 @@ def test_the_simulation_finds_the_same_step(pp: int, vocab: int) -> None:
     """With many micro-batches and transfers shorter than a stage: else messages wait in time that is idle anyway."""
     model, cluster = model_with(vocab), cluster_from("a100-80gb-sxm", 8 * pp, 8)
     job, stack = replace(JOB, global_batch=1024), STACK.changed(transfer_overhead_s=5e-4)
-    simulation = simulate(model, cluster, job, Policy(pp=pp, dp=8, overlap_pp=False), stack)
+    simulation = simulate(case_of(model, cluster, job, stack), Policy(pp=pp, dp=8, overlap_pp=False))
     assert abs(gap_of(simulation).share) < 0.01

@@ -5,7 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
-from shardwise.estimate.closed_form import estimate, network_for
+from shardwise.case import case_of, driven_network
+from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import allowed_with, choice_of, choices_of, refusal
 from shardwise.estimate.synced.price import sent_bytes
 from shardwise.estimate.synced.traffic import traffic_of
@@ -25,7 +26,7 @@ PLAIN = Policy(tp=4, dp=16, zero=0)
 
 def one(policy: Policy, sync: str):
     given = Policies.of([policy])
-    return estimate(MODEL, CLUSTER, JOB, given, STACK, every_stage=True, sync=choice_of(sync))
+    return estimate(case_of(MODEL, CLUSTER, JOB, STACK), given, every_stage=True, sync=choice_of(sync))
 
 
 @pytest.mark.parametrize("text", ["dsgd", "mem_sgd", "double_squeeze,compressor=sign", "local_sgd,every=4", "krum"])
@@ -40,7 +41,7 @@ def test_seconds_are_those_of_the_strategy_s_own_cost(text):
         """Every tp-th rank is a worker."""
 
         def seconds(self, op, bytes_, size, stride=1, *, algorithm=None):  # noqa: ARG002
-            return network_for(CLUSTER, STACK).seconds(op, bytes_, size, PLAIN.tp * np.asarray(stride))
+            return driven_network(CLUSTER, STACK).seconds(op, bytes_, size, PLAIN.tp * np.asarray(stride))
 
     cost = strategy_named(text).cost(held, Placed(), PLAIN.dp)
     assert messages == pytest.approx(cost.seconds, rel=1e-3)
@@ -94,7 +95,7 @@ def test_every_strategy_can_be_priced(name):
     """A new file is priced without being told of."""
     choice = choice_of(name) or choice_of("psgd,via=tree")
     policy = Policy(tp=4, dp=16, zero=0)
-    found = estimate(MODEL, CLUSTER, JOB, Policies.of([policy]), STACK, sync=choice)
+    found = estimate(case_of(MODEL, CLUSTER, JOB, STACK), Policies.of([policy]), sync=choice)
     assert np.isfinite(found.times.step_s).all()
     assert traffic_of(choice.strategy, 16, MODEL, 4).sent > 0
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.software import stack_of
 from shardwise.spec.job import OPTIMIZERS, PRECISIONS, Job
@@ -21,7 +22,7 @@ CORE = stack_of("megatron-core")
 
 
 def one(policy: Policy, job: Job = JOB, stack: str = "megatron-core", model: str = "llama-3-8b") -> Estimate:
-    return estimate(model_of(model), CLUSTER, job, Policies.of([policy]), stack_of(stack), every_stage=True)
+    return estimate(case_of(model_of(model), CLUSTER, job, stack_of(stack)), Policies.of([policy]), every_stage=True)
 
 
 POLICIES = [
@@ -46,9 +47,9 @@ def test_parts_add_up_and_nothing_is_negative(policy: Policy, stack: str) -> Non
 
 
 def test_array_result_is_the_scalar_result() -> None:
-    together = estimate(LLAMA, CLUSTER, JOB, Policies.of(POLICIES), CORE)
+    together = estimate(case_of(LLAMA, CLUSTER, JOB, CORE), Policies.of(POLICIES))
     for i, policy in enumerate(POLICIES):
-        alone = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), CORE)
+        alone = estimate(case_of(LLAMA, CLUSTER, JOB, CORE), Policies.of([policy]))
         assert together.times.step_s[i] == pytest.approx(alone.times.step_s[0], rel=1e-12)
         assert together.memory.peak[i] == pytest.approx(alone.memory.peak[0], rel=1e-12)
         for name, value in together.times.parts.items():
@@ -58,8 +59,8 @@ def test_array_result_is_the_scalar_result() -> None:
 def test_the_evaluated_stages_find_the_slowest_and_fullest_of_all() -> None:
     job = Job(seq=4096, global_batch=512)
     rows = [Policy(dp=64 // (tp * pp), tp=tp, pp=pp) for tp in (1, 2, 8) for pp in (1, 2, 4, 8)]
-    some = estimate(LLAMA, CLUSTER, job, Policies.of(rows), CORE)
-    every = estimate(LLAMA, CLUSTER, job, Policies.of(rows), CORE, every_stage=True)
+    some = estimate(case_of(LLAMA, CLUSTER, job, CORE), Policies.of(rows))
+    every = estimate(case_of(LLAMA, CLUSTER, job, CORE), Policies.of(rows), every_stage=True)
     assert np.allclose(some.times.step_s, every.times.step_s, rtol=1e-12)
     assert np.allclose(some.memory.peak, every.memory.peak, rtol=1e-12)
 
@@ -68,7 +69,7 @@ def test_bubble_of_an_even_pipeline() -> None:
     """With the ends negligible the idle time is (N-1)/m of the busy time."""
     model = replace(LLAMA, vocab=8)
     stack = CORE.changed(jitter=0.0, host_s_per_op=0.0)
-    result = estimate(model, CLUSTER, JOB, Policies.of([Policy(dp=8, pp=8)]), stack)
+    result = estimate(case_of(model, CLUSTER, JOB, stack), Policies.of([Policy(dp=8, pp=8)]))
     busy = sum(result.times.parts[n][0] for n in ("forward", "backward"))
     micro_batches = JOB.global_batch / 8
     assert result.times.parts["bubble"][0] / busy == pytest.approx(7 / micro_batches, rel=0.01)
@@ -103,8 +104,8 @@ def test_faster_hardware_is_never_slower() -> None:
     )
     columns = Policies.of(POLICIES)
     assert (
-        estimate(LLAMA, faster, JOB, columns, CORE).times.step_s
-        < estimate(LLAMA, CLUSTER, JOB, columns, CORE).times.step_s
+        estimate(case_of(LLAMA, faster, JOB, CORE), columns).times.step_s
+        < estimate(case_of(LLAMA, CLUSTER, JOB, CORE), columns).times.step_s
     ).all()
 
 
@@ -156,7 +157,7 @@ def test_a_fuller_expert_rank_holds_everyone_up() -> None:
     policies = Policies.of([Policy(dp=64, ep=8)])
     model = model_of("mixtral-8x7b")
     even, uneven = (
-        estimate(model, CLUSTER, JOB, policies, CORE.changed(expert_imbalance=factor)).times.parts
+        estimate(case_of(model, CLUSTER, JOB, CORE.changed(expert_imbalance=factor)), policies).times.parts
         for factor in (1.0, 1.5)
     )
     assert uneven["ep_comm"][0] > 1.3 * even["ep_comm"][0]
@@ -166,11 +167,11 @@ def test_a_fuller_expert_rank_holds_everyone_up() -> None:
 def test_selective_recompute_repeats_what_the_stack_says() -> None:
     policy = Policy(dp=64, recompute="selective")
     stack = CORE.changed(selective_attention=0.0, selective_repeat=0.0)
-    nothing = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), stack).times.parts
+    nothing = estimate(case_of(LLAMA, CLUSTER, JOB, stack), Policies.of([policy])).times.parts
     assert nothing["recompute"][0] == 0
-    core = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), CORE).times.parts["recompute"][0]
+    core = estimate(case_of(LLAMA, CLUSTER, JOB, CORE), Policies.of([policy])).times.parts["recompute"][0]
     half = stack.changed(selective_repeat=0.5)
-    rest = estimate(LLAMA, CLUSTER, JOB, Policies.of([policy]), half).times.parts["recompute"][0]
+    rest = estimate(case_of(LLAMA, CLUSTER, JOB, half), Policies.of([policy])).times.parts["recompute"][0]
     whole = one(replace(policy, recompute="full")).times.parts["recompute"][0]
     assert core + 2 * rest == pytest.approx(whole, rel=1e-9)
 
@@ -179,7 +180,7 @@ def test_expert_exchange_hides_by_where_it_goes() -> None:
     stack = CORE.changed(overlap_ep=0.9, overlap_ep_between_nodes=0.1)
     policies = Policies.of([Policy(dp=64, ep=8), Policy(dp=64, ep=16)])
     job = Job(seq=4096, global_batch=512)
-    times = estimate(model_of("qwen3-30b-a3b"), CLUSTER, job, policies, stack).times
+    times = estimate(case_of(model_of("qwen3-30b-a3b"), CLUSTER, job, stack), policies).times
     shares = times.hidden["ep"] / (times.hidden["ep"] + times.parts["ep_comm"])
     assert shares == pytest.approx([0.9, 0.1])
 
@@ -187,7 +188,7 @@ def test_expert_exchange_hides_by_where_it_goes() -> None:
 def test_gathers_of_zero_3_hide_as_the_stack_says() -> None:
     policies, exposed = Policies.of([Policy(dp=64, zero=3), Policy(dp=64, zero=1)]), []
     for share in (-1.0, CORE.overlap.hidden_share, 0.9):
-        parts = estimate(LLAMA, CLUSTER, JOB, policies, CORE.changed(gathers_hidden=share)).times.parts
+        parts = estimate(case_of(LLAMA, CLUSTER, JOB, CORE.changed(gathers_hidden=share)), policies).times.parts
         exposed.append(parts["fsdp_comm"][0])
         assert parts["fsdp_comm"][1] == 0
     assert exposed[0] == exposed[1] > exposed[2] > 0

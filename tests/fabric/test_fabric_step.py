@@ -5,7 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
-from shardwise.estimate.closed_form import estimate, network_for
+from shardwise.case import case_of, driven_network
+from shardwise.estimate.closed_form import estimate
 from shardwise.fabric import Wiring, tree_of
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.demand import demand_of
@@ -38,9 +39,9 @@ CASES = [
 def step_of(model, cluster, policy, wiring=None, **seats):
     place = cluster_of(cluster) if isinstance(cluster, str) else cluster
     job = Job(seq=4096, global_batch=576 if "nvl72" in place.name else 512)
-    work = estimate(model_of(model), place, job, Policies.of([policy]), STACK, every_stage=True).work
+    work = estimate(case_of(model_of(model), place, job, STACK), Policies.of([policy]), every_stage=True).work
     tree = tree_of(place, wiring)
-    prices = Prices(tree, network_for(place, STACK), seats_of(policy, tree, **seats))
+    prices = Prices(tree, driven_network(place, STACK), seats_of(policy, tree, **seats))
     return step_load(prices, calls_of(work)), work
 
 
@@ -132,7 +133,7 @@ class TestOrders:
         cluster = cluster_of("dgx-h100:512")
         policy = Policy(tp=8, pp=4, dp=16)
         work = step_of("llama-3-8b", cluster, policy)[1]
-        orders = orders_of(policy, tree_of(cluster), network_for(cluster, STACK), calls_of(work))
+        orders = orders_of(policy, tree_of(cluster), driven_network(cluster, STACK), calls_of(work))
         assert orders[0].deal == "packed"
         assert orders[-1].deal == "scattered"
         assert [o.seconds for o in orders[1:]] == sorted(o.seconds for o in orders[1:])
@@ -144,7 +145,7 @@ class TestOrders:
         thin = replace(cluster, levels=(*cluster.levels[:2], replace(cluster.levels[2], oversubscription=8.0)))
         policy = Policy(tp=8, dp=64)
         work = step_of("llama-3-8b", cluster, policy)[1]
-        orders = orders_of(policy, tree_of(thin), network_for(thin, STACK), calls_of(work))
+        orders = orders_of(policy, tree_of(thin), driven_network(thin, STACK), calls_of(work))
         seconds = {(o.deal, o.ring): o.load.communication_s()["dp"] for o in orders}
         assert seconds["alternating", "rank"] > 3 * seconds["packed", "rank"]
         assert seconds["alternating", "sorted"] == pytest.approx(seconds["packed", "rank"])
@@ -219,9 +220,9 @@ def test_a_full_expert_rank_is_waited_for():
     for imbalance in (1.0, 2.0):
         stack = STACK.changed(expert_imbalance=imbalance)
         job = Job(seq=4096, global_batch=512)
-        work = estimate(model_of(EXPERTS), cluster, job, Policies.of([policy]), stack, every_stage=True).work
+        work = estimate(case_of(model_of(EXPERTS), cluster, job, stack), Policies.of([policy]), every_stage=True).work
         tree = tree_of(cluster)
-        load = step_load(Prices(tree, network_for(cluster, stack), seats_of(policy, tree)), calls_of(work))
+        load = step_load(Prices(tree, driven_network(cluster, stack), seats_of(policy, tree)), calls_of(work))
         times.append(load.communication_s())
     assert 1.7 < times[1]["ep"] / times[0]["ep"] <= 2.0
     assert times[1]["dp"] == times[0]["dp"]
@@ -249,7 +250,9 @@ class TestSpread:
 class TestCalls:
     def calls(self, model, policy, cluster="dgx-h100:64"):
         job = Job(seq=4096, global_batch=512)
-        found = estimate(model_of(model), cluster_of(cluster), job, Policies.of([policy]), STACK, every_stage=True)
+        found = estimate(
+            case_of(model_of(model), cluster_of(cluster), job, STACK), Policies.of([policy]), every_stage=True
+        )
         return calls_of(found.work), found.work
 
     def test_stages_send_what_they_hold(self):

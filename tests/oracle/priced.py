@@ -1,12 +1,12 @@
 """How many bytes of each collective the estimate charges for, read off by a network that needs one second per byte."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pytest
 
-from shardwise.estimate import closed_form
+from shardwise.case import case_of
+from shardwise.estimate.closed_form import estimate
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -41,8 +41,7 @@ class _Ruler:
 def priced(op: str, model: Model, job: Job, policy: Policy, stack: Stack) -> dict[str, float]:
     """Part of the step -> bytes of this operation in one step; the policy must not overlap communication."""
     cluster = cluster_of(f"dgx-h100:{policy.gpus}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closed_form, "network_for", lambda cluster, *_: _Ruler(op, cluster))
-        found = closed_form.estimate(model, cluster, job, Policies.of([policy]), stack)
+    case = replace(case_of(model, cluster, job, stack), network=_Ruler(op, cluster))  # type: ignore[arg-type]
+    found = estimate(case, Policies.of([policy]))
     parts = {name: float(found.times.parts[name][0]) for name in found.times.parts if name.endswith("_comm")}
     return {name: bytes_ for name, bytes_ in parts.items() if bytes_}

@@ -14,6 +14,7 @@ from reference import Decoder  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
 
+from shardwise.case import training_of  # noqa: E402
 from shardwise.estimate.memory import memory_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
@@ -159,7 +160,7 @@ def test_zero_3_local_shards(model: Model) -> None:
     moments = [s[name] for s in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
     job = Job(seq=SEQ, global_batch=RANKS, precision=PRECISIONS["fp32"])
     policies = Policies.of([Policy(dp=RANKS, zero=3)])
-    held = memory_of(work_of(model, job, policies, ours.PLAIN_STACK, every_stage=True)).kinds
+    held = memory_of(work_of(training_of(model, job, ours.PLAIN_STACK), policies, every_stage=True)).kinds
     parameters = list(decoder.parameters())
     assert held["parameters"].max() == local_bytes(parameters)
     assert held["gradients"].max() == local_bytes([p.grad for p in parameters])

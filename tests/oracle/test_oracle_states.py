@@ -11,6 +11,7 @@ from reference import Decoder, Moe  # noqa: E402
 from reference_saved import keeping  # noqa: E402
 from reference_split import Split  # noqa: E402
 
+from shardwise.case import training_of  # noqa: E402
 from shardwise.estimate.memory import memory_of  # noqa: E402
 from shardwise.spec.job import OPTIMIZERS, PRECISIONS, Job  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
@@ -89,7 +90,9 @@ def test_states(name: str, precision: str, optimizer: str) -> None:
     model = MODELS[name]
     decoder, stepper = train(model, precision, optimizer)
     job = Job(seq=SEQ, global_batch=1, precision=PRECISIONS[precision], optimizer=OPTIMIZERS[optimizer])
-    held = memory_of(work_of(model, job, Policies.of([Policy(zero=0)]), ours.PLAIN_STACK, every_stage=True)).kinds
+    held = memory_of(
+        work_of(training_of(model, job, ours.PLAIN_STACK), Policies.of([Policy(zero=0)]), every_stage=True)
+    ).kinds
     parameters = list(decoder.parameters())
     assert held["parameters"].max() == size(parameters)
     assert held["gradients"].max() == size(p.grad for p in parameters)

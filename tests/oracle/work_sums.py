@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
+from shardwise.case import training_of
 from shardwise.software import Stack
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
@@ -11,12 +12,14 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
 
-PLAIN_STACK = Stack(name="reference", summary="all defaults", source="tests", date="2026-11-15", pads_vocab=False)
+PLAIN_STACK = Stack(name="reference", summary="all defaults", source="tests", date="2026-11-15").changed(
+    pads_vocab=False
+)
 
 
 def work(model: Model, policy: Policy, seq: int, *, precision: str = "bf16", stack: Stack = PLAIN_STACK) -> Work:
     job = Job(seq=seq, global_batch=policy.dp * policy.micro_batch, precision=PRECISIONS[precision])
-    return work_of(model, job, Policies.of([policy]), stack, every_stage=True)
+    return work_of(training_of(model, job, stack), Policies.of([policy]), every_stage=True)
 
 
 def number(value: object) -> float:

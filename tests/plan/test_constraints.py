@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, scan, space, table_of
 from shardwise.plan.constraints import allowed, constraints_of, words_of
@@ -24,7 +25,7 @@ def test_words_and_values():
 
 @pytest.mark.parametrize(("text", "count"), [("tp=3", 0), ("micro=1,sp=off", None), ("schedule=interleaved", None)])
 def test_fields_switches_and_choices(text, count):
-    frames = space(*GIVEN, STACK).frames
+    frames = space(case_of(*GIVEN, STACK)).frames
     ok = allowed(frames, constraints_of([text]))
     assert int(ok.sum()) == count if count is not None else 0 < int(ok.sum()) < len(frames)
 
@@ -44,8 +45,8 @@ def test_bad_text_says_what_to_write(text, cure):
 def test_the_frontier_is_what_no_other_policy_equals_in_both():
     limits = Limits(some_layers=False, shard_groups=False, micro_batch=2, vpp=2)
     only = constraints_of(["overlap_grad=on,overlap_param=on,overlap_tp=on,overlap_pp=on"])
-    found = scan(*GIVEN, STACK, frontier=True, limits=limits, only=only)
-    exact = estimate(*GIVEN, table_of(space(*GIVEN, STACK, limits, only)), STACK, every_stage=True)
+    found = scan(case_of(*GIVEN, STACK), frontier=True, limits=limits, only=only)
+    exact = estimate(case_of(*GIVEN, STACK), table_of(space(case_of(*GIVEN, STACK), limits, only)), every_stage=True)
     inside = exact.memory.peak <= found.limit_bytes
     rows = np.unique(np.stack([exact.times.step_s, exact.memory.peak], axis=1)[inside], axis=0)
     slow = [tuple(row) for row in rows

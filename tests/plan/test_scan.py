@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, bounded, scan, scanning, space, table_of
 from shardwise.plan.constraints import constraints_of
@@ -20,9 +21,9 @@ SMALL = Limits(micro_batch=1, vpp=2, orders=("tp-cp-dp-pp", "tp-pp-cp-dp"))
 
 
 def test_the_best_is_the_fastest_that_fits():
-    policies = table_of(space(MODEL, CLUSTER, JOB, STACK, SMALL))
-    every = estimate(MODEL, CLUSTER, JOB, policies, STACK, every_stage=True)
-    ranked = scan(MODEL, CLUSTER, JOB, STACK, top=5, limits=SMALL)
+    policies = table_of(space(case_of(MODEL, CLUSTER, JOB, STACK), SMALL))
+    every = estimate(case_of(MODEL, CLUSTER, JOB, STACK), policies, every_stage=True)
+    ranked = scan(case_of(MODEL, CLUSTER, JOB, STACK), top=5, limits=SMALL)
     fits = every.memory.peak <= ranked.limit_bytes
     assert ranked.best[0].step_s == pytest.approx(every.times.step_s[fits].min())
     assert [c.step_s for c in ranked.best] == sorted(c.step_s for c in ranked.best)
@@ -55,10 +56,10 @@ def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
     limits = Limits(micro_batch=2, vpp=2, orders=SMALL.orders)
     # that overlap never costs anything is one of the bounds: where nothing else is asked one of them may be off
     names = [n for n in ("overlap_param", "overlap_tp", "overlap_pp", "overlap_grad") if n not in str(only)]
-    fixed = [f"{name}={'on' if getattr(given[3], name) else 'off'}" for name in names]
+    fixed = [f"{name}={'on' if given[3].setting(name) else 'off'}" for name in names]
     free = constraints_of([*only, *(fixed if only else fixed[1:])])
-    quick = scan(*given, limits=limits, headroom=headroom, only=free)
-    slow = scan(*given, limits=limits, headroom=headroom, only=free, bounded=False)
+    quick = scan(case_of(*given), limits=limits, headroom=headroom, only=free)
+    slow = scan(case_of(*given), limits=limits, headroom=headroom, only=free, bounded=False)
     assert slow.evaluated == slow.points == quick.points
     assert quick.evaluated < slow.evaluated
     assert [c.policy for c in quick.best] == [c.policy for c in slow.best]
@@ -72,10 +73,12 @@ def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
 def test_leaders_and_losers_are_what_estimating_them_alone_gives(name):
     """Also where layers do not divide by stages and kinds of layers are mixed."""
     model, cluster, job = model_of(name), cluster_of("dgx-h100:96"), Job(seq=4096, global_batch=192)
-    ranked = scan(model, cluster, job, stack_of("nanotron"), headroom=1.0)
+    ranked = scan(case_of(model, cluster, job, stack_of("nanotron")), headroom=1.0)
     assert ranked.best
     for found in (*ranked.best, *ranked.losers):
-        alone = estimate(model, cluster, job, Policies.of([found.policy]), stack_of("nanotron"), every_stage=True)
+        alone = estimate(
+            case_of(model, cluster, job, stack_of("nanotron")), Policies.of([found.policy]), every_stage=True
+        )
         assert alone.times.step_s[0] == pytest.approx(found.step_s, rel=1e-12)
         assert alone.memory.peak[0] == pytest.approx(found.peak_bytes, rel=1e-12)
 
@@ -85,16 +88,16 @@ def answers(ranked):
 
 
 def test_blocks_and_processes_change_nothing(monkeypatch):
-    whole = scan(MODEL, CLUSTER, JOB, STACK)
+    whole = scan(case_of(MODEL, CLUSTER, JOB, STACK))
     monkeypatch.setattr(bounded, "BLOCK", 37)
     monkeypatch.setattr(scanning, "FRAMES", 100)
     seen = []
-    parts = scan(MODEL, CLUSTER, JOB, STACK, progress=lambda done, of: seen.append((done, of)))
+    parts = scan(case_of(MODEL, CLUSTER, JOB, STACK), progress=lambda done, of: seen.append((done, of)))
     assert answers(parts) == answers(whole)
     assert seen[-1][0] == seen[-1][1] > 100
     assert len(seen) == -(-seen[-1][1] // 100)
     monkeypatch.setattr(scanning, "FEW", 0)
-    assert answers(scan(MODEL, CLUSTER, JOB, STACK, processes=2)) == answers(whole)
+    assert answers(scan(case_of(MODEL, CLUSTER, JOB, STACK), processes=2)) == answers(whole)
 
 
 def test_ctrl_c_ranks_what_there_is(monkeypatch):
@@ -104,8 +107,8 @@ def test_ctrl_c_ranks_what_there_is(monkeypatch):
         if done >= 40:
             raise KeyboardInterrupt
 
-    whole = scan(MODEL, CLUSTER, JOB, STACK, bounded=False, limits=SMALL)
-    ranked = scan(MODEL, CLUSTER, JOB, STACK, bounded=False, limits=SMALL, progress=stop)
+    whole = scan(case_of(MODEL, CLUSTER, JOB, STACK), bounded=False, limits=SMALL)
+    ranked = scan(case_of(MODEL, CLUSTER, JOB, STACK), bounded=False, limits=SMALL, progress=stop)
     assert whole.finished
     assert not ranked.finished
     assert 0 < ranked.evaluated < whole.evaluated
@@ -113,7 +116,7 @@ def test_ctrl_c_ranks_what_there_is(monkeypatch):
 
 
 def test_nothing_fits_names_the_smallest():
-    ranked = scan(model_of("llama-3.1-405b"), cluster_of("8xh100"), Job(seq=8192, global_batch=64), STACK)
+    ranked = scan(case_of(model_of("llama-3.1-405b"), cluster_of("8xh100"), Job(seq=8192, global_batch=64), STACK))
     assert ranked.best == ()
     assert ranked.losers == ()
     assert ranked.smallest.peak_bytes > ranked.limit_bytes
@@ -121,13 +124,13 @@ def test_nothing_fits_names_the_smallest():
 
 
 def test_less_headroom_never_helps():
-    tight = scan(MODEL, CLUSTER, JOB, STACK, headroom=0.4)
-    assert tight.best[0].step_s >= scan(MODEL, CLUSTER, JOB, STACK).best[0].step_s
+    tight = scan(case_of(MODEL, CLUSTER, JOB, STACK), headroom=0.4)
+    assert tight.best[0].step_s >= scan(case_of(MODEL, CLUSTER, JOB, STACK)).best[0].step_s
 
 
 def test_without_losers_the_best_is_the_same():
-    short = scan(MODEL, CLUSTER, JOB, STACK, losers=False)
-    assert [c.policy for c in short.best] == [c.policy for c in scan(MODEL, CLUSTER, JOB, STACK).best]
+    short = scan(case_of(MODEL, CLUSTER, JOB, STACK), losers=False)
+    assert [c.policy for c in short.best] == [c.policy for c in scan(case_of(MODEL, CLUSTER, JOB, STACK)).best]
     assert short.losers == ()
 
 
@@ -136,7 +139,7 @@ def test_without_losers_the_best_is_the_same():
 )
 def test_bad_options(options, word):
     with pytest.raises(ValueError, match=f"^{word}: .*; write"):
-        scan(MODEL, CLUSTER, JOB, STACK, **options)
+        scan(case_of(MODEL, CLUSTER, JOB, STACK), **options)
 
 
 def test_losers_on_hand_made_numbers():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.plan import Limits, space, table_of
 from shardwise.plan.constraints import allowed, constraints_of
 from shardwise.software import stack_of
@@ -27,7 +28,7 @@ def rows(policies):
 
 
 def test_every_point_is_legal_and_there_once():
-    found = space(*GIVEN, STACK, FEW, ON)
+    found = space(case_of(*GIVEN, STACK), FEW, ON)
     policies = table_of(found)
     assert legal(*GIVEN, policies).all()
     assert len(np.unique(rows(policies), axis=0)) == len(policies) == found.points
@@ -54,29 +55,29 @@ def test_nothing_legal_is_missing(model):
                                 order=order, schedule="interleaved" if vpp > 1 else "1f1b")  # fmt: skip
                 if verdict_of(*given, policy, cure=False).legal:
                     slow.add((dp, tp, pp, vpp, cp, ep, etp, sp, micro, policy.schedule, order))
-    frames = space(*given, STACK, FEW).frames
+    frames = space(case_of(*given, STACK), FEW).frames
     names = ("dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "order")
     fast = {tuple(getattr(frames[i], name) for name in names) for i in range(len(frames))}
     assert fast == slow
 
 
 def test_settings_are_what_the_stack_can_do():
-    policies = table_of(space(*GIVEN, STACK, FEW, ON))
+    policies = table_of(space(case_of(*GIVEN, STACK), FEW, ON))
     assert set(policies.zero[policies.pp > 1]) == {0, 1}
     assert set(policies.zero[policies.pp == 1]) == {0, 1, 2, 3}
     assert set(policies.offload) == {0, 1}
     some = policies.recompute_layers[policies.pp == 8]
     assert set(some) == {-1, 1, 2, 3}
     assert set(policies.shard_group[policies.dp == 8]) == {0, 2, 4}
-    torchtitan = space(*GIVEN, stack_of("torchtitan"), FEW).frames
+    torchtitan = space(case_of(*GIVEN, stack_of("torchtitan")), FEW).frames
     assert len(set(torchtitan.schedule)) == 7
-    whole_blocks = table_of(space(*GIVEN, stack_of("automodel-benchmark"), FEW))
+    whole_blocks = table_of(space(case_of(*GIVEN, stack_of("automodel-benchmark")), FEW))
     assert set(whole_blocks.recompute) == {0, 2}
 
 
 def test_what_is_asked_for_by_name_is_there_even_if_the_stack_lacks_it():
     only = constraints_of(["schedule=zb_v", "offload=both", "zero=3", "recompute=selective"])
-    policies = table_of(space(*GIVEN, stack_of("automodel-benchmark"), FEW, only))
+    policies = table_of(space(case_of(*GIVEN, stack_of("automodel-benchmark")), FEW, only))
     assert len(policies)
     assert (policies.pp > 1).all()
     assert allowed(policies, only).all()
@@ -84,7 +85,7 @@ def test_what_is_asked_for_by_name_is_there_even_if_the_stack_lacks_it():
 
 def test_limits_are_kept():
     limits = Limits(nodes_of_tp=1, micro_batch=2, zero=(1, 3), recompute=("selective",), offload=("none",))
-    few = table_of(space(*GIVEN, STACK, limits, ON))
+    few = table_of(space(case_of(*GIVEN, STACK), limits, ON))
     assert few.micro_batch.max() == 2
     assert set(few.zero) <= {1, 3}
     assert set(few.recompute) == {1}
@@ -95,8 +96,8 @@ def test_limits_are_kept():
                                    ["recompute_layers>=2"], ["offload=none", "order=tp-cp-dp-pp"]])  # fmt: skip
 def test_constraints_leave_out_what_they_say_and_nothing_else(texts):
     only = (*constraints_of(texts), *ON)
-    found = space(*GIVEN, STACK, FEW, only)
-    policies, everything = table_of(found), table_of(space(*GIVEN, STACK, FEW, ON))
+    found = space(case_of(*GIVEN, STACK), FEW, only)
+    policies, everything = table_of(found), table_of(space(case_of(*GIVEN, STACK), FEW, ON))
     if "recompute!=full" in texts:  # recompute by name is of all layers
         everything = everything.take(np.flatnonzero(everything.recompute_layers < 0))
     kept = everything.take(np.flatnonzero(allowed(everything, only)))
@@ -106,21 +107,21 @@ def test_constraints_leave_out_what_they_say_and_nothing_else(texts):
 
 def test_overlaps_the_stack_has_may_be_off():
     few = constraints_of(["tp=2,pp=2,micro=1,recompute=none,offload=none,zero=1,shard_group=0,vpp=1,sp=on"])
-    policies = table_of(space(*GIVEN, STACK, FEW, few))
+    policies = table_of(space(case_of(*GIVEN, STACK), FEW, few))
     names = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
     assert len(np.unique(np.stack([getattr(policies, name) for name in names]), axis=1).T) == 16
-    serial = table_of(space(*GIVEN, stack_of("megatron-core-serial"), FEW, few))
+    serial = table_of(space(case_of(*GIVEN, stack_of("megatron-core-serial")), FEW, few))
     assert not any(getattr(serial, name).any() for name in names)
 
 
 def test_an_impossible_constraint_says_so():
     with pytest.raises(ValueError, match="nothing in the space has zero=7; write one of 0, 1, 2, 3"):
-        space(*GIVEN, STACK, FEW, constraints_of(["zero=7"]))
+        space(case_of(*GIVEN, STACK), FEW, constraints_of(["zero=7"]))
 
 
 def test_chunks_may_count_embedding_and_head_as_layers():
     job = Job(seq=8192, global_batch=2048)
-    found = space(model_of("llama-3.1-405b"), cluster_of("dgx-h100:1024"), job, STACK).frames
+    found = space(case_of(model_of("llama-3.1-405b"), cluster_of("dgx-h100:1024"), job, STACK)).frames
     assert ((found.pp == 16) & (found.vpp == 8)).any()
     assert not ((found.pp == 16) & (found.vpp == 7)).any()
 

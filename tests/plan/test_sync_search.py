@@ -3,6 +3,7 @@
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.synced import choice_of, choices_of
 from shardwise.plan import Limits, scan
 from shardwise.plan.constraints import constraints_of
@@ -11,25 +12,23 @@ from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 
-GIVEN = {"model": model_of("llama-3-8b"), "cluster": cluster_of("2x8xa100-80"), "stack": stack_of("megatron-core")}
 JOB = Job(seq=4096, global_batch=32)
+CASE = case_of(model_of("llama-3-8b"), cluster_of("2x8xa100-80"), JOB, stack_of("megatron-core"))
 LIMITS = Limits(micro_batch=2, vpp=2, orders=("tp-cp-dp-pp", "tp-pp-cp-dp"))
 FIXED = constraints_of(["overlap_param=on", "overlap_tp=off", "overlap_pp=on", "overlap_grad=on"])
 
 
 @pytest.mark.parametrize("text", ["dsgd", "mem_sgd", "diloco,every=64", "power_sgd", "hierarchical,size=2"])
 def test_bounds_lose_nothing_with_a_strategy(text):
-    settings = {"limits": LIMITS, "only": FIXED, "job": JOB, "losers": False, "top": 5, "sync": choice_of(text)}
-    quick, slow = scan(**GIVEN, **settings), scan(**GIVEN, **settings, bounded=False)
+    settings = {"limits": LIMITS, "only": FIXED, "losers": False, "top": 5, "sync": choice_of(text)}
+    quick, slow = scan(CASE, **settings), scan(CASE, **settings, bounded=False)
     assert [c.step_s for c in quick.best] == pytest.approx([c.step_s for c in slow.best])
     assert [c.policy for c in quick.best] == [c.policy for c in slow.best]
     assert quick.evaluated < slow.evaluated
 
 
 def test_ranked_by_the_time_to_the_same_loss():
-    ranked, each = scan_over(
-        choices_of("psgd,dsgd,diloco,every=64,mem_sgd", "adamw"), JOB, 5, None, limits=LIMITS, **GIVEN
-    )
+    ranked, each = scan_over(choices_of("psgd,dsgd,diloco,every=64,mem_sgd", "adamw"), CASE, 5, None, limits=LIMITS)
     steps = [c.step_s * (1.0 + (c.extra.share if c.extra else 0.0)) for c in ranked.best]
     assert steps == sorted(steps)
     assert [best.text for best in each if best.candidate is None] == []
@@ -37,14 +36,14 @@ def test_ranked_by_the_time_to_the_same_loss():
     assert found["dsgd"].to_loss_s > found["dsgd"].step_s
     assert found["dsgd"].policy.sync == "dsgd"
     assert found["psgd"].policy.sync == ""
-    plain = scan(**GIVEN, job=JOB, limits=LIMITS)
+    plain = scan(CASE, limits=LIMITS)
     assert found["psgd"].step_s == plain.best[0].step_s
     assert ranked.losers == plain.losers
 
 
 def test_what_cannot_run_is_left_out_with_the_reason():
-    _, each = scan_over(choices_of("psgd,one_bit_adam", "adamw"), JOB, 3, None, limits=LIMITS, **GIVEN)
+    _, each = scan_over(choices_of("psgd,one_bit_adam", "adamw"), CASE, 3, None, limits=LIMITS)
     assert each[-1].candidate is None
     assert "--optimizer sgd" in each[-1].why
     with pytest.raises(ValueError, match="optimizer sgd"):
-        scan_over(choices_of("one_bit_adam", "adamw"), JOB, 3, None, limits=LIMITS, **GIVEN)
+        scan_over(choices_of("one_bit_adam", "adamw"), CASE, 3, None, limits=LIMITS)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.cli import main
 from shardwise.report.figure_lanes import COLOURS, drawn, lane_paths
 from shardwise.report.timeline_figure import timeline_figure, timeline_svg
@@ -35,7 +36,9 @@ SIMULATE = ["simulate", "llama-3-8b", "--on", "dgx-h100:64", "--pp", "4", "--glo
 def timeline_of(policy, sequences=16, model="llama-3-8b", stragglers=()):
     job = Job(seq=2048, global_batch=policy.dp * sequences)
     stack = stack_of("megatron-core")
-    return simulate(model_of(model), cluster_of("dgx-h100:64"), job, policy, stack, stragglers=stragglers).timeline()
+    return simulate(
+        case_of(model_of(model), cluster_of("dgx-h100:64"), job, stack), policy, stragglers=stragglers
+    ).timeline()
 
 
 def ranks_of(svg):

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
-from shardwise.estimate.closed_form import network_for
+from shardwise.case import case_of, driven_network
 from shardwise.fabric import tree_of
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.demand import Demand, Part, demand_of
@@ -46,9 +46,9 @@ CASES = [
 
 def studied(model, cluster, policy, batch=128):
     place = cluster_of(cluster) if isinstance(cluster, str) else cluster
-    found = simulate(model_of(model), place, Job(seq=4096, global_batch=batch), policy, STACK)
+    found = simulate(case_of(model_of(model), place, Job(seq=4096, global_batch=batch), STACK), policy)
     tree = tree_of(place)
-    prices = Prices(tree, network_for(place, STACK), seats_of(policy, tree))
+    prices = Prices(tree, driven_network(place, STACK), seats_of(policy, tree))
     load = step_load(prices, calls_of(found.closed.work))
     return found, load, demand_of(load)
 

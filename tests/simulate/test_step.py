@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, space, table_of
 from shardwise.plan.constraints import constraints_of
@@ -37,7 +38,7 @@ PIPELINES = [
 
 
 def one(policy, model=LLAMA, job=JOB, stack=CORE, **more):
-    return simulate(model, CLUSTER, job, policy, stack, **more)
+    return simulate(case_of(model, CLUSTER, job, stack), policy, **more)
 
 
 @pytest.mark.parametrize("policy", PIPELINES, ids=lambda p: f"{p.schedule}-{p.pp}x{p.vpp}-{p.recompute}")
@@ -80,14 +81,15 @@ def policies_that_fit(count, seed):
     for name, on in (("llama-3-8b", "8xh100"), ("llama-3-70b", "dgx-h100:64"), ("gpt-3-175b", "dgx-h100:256"),
                      ("mixtral-8x7b", "dgx-a100:128"), ("deepseek-v3", "dgx-h100:1024")):  # fmt: skip
         model, cluster, job = model_of(name), cluster_of(on), Job(seq=4096, global_batch=1024)
-        policies = table_of(space(model, cluster, job, CORE, USUAL, OVERLAPPED))
-        fits = np.flatnonzero(estimate(model, cluster, job, policies, CORE).fits)
-        pools += [(model, cluster, job, policies[int(i)]) for i in generator.choice(fits, count // 5)]
+        case = case_of(model, cluster, job, CORE)
+        policies = table_of(space(case, USUAL, OVERLAPPED))
+        fits = np.flatnonzero(estimate(case, policies).fits)
+        pools += [(case, policies[int(i)]) for i in generator.choice(fits, count // 5)]
     return pools
 
 
 def test_random_policies_agree_and_where_they_do_not_there_is_a_reason():
-    found = [simulate(*given, CORE) for given in policies_that_fit(200, seed=1)]
+    found = [simulate(*given) for given in policies_that_fit(200, seed=1)]
     shares = np.array([abs(one.step_s / float(one.closed.times.step_s[0]) - 1) for one in found])
     assert len(shares) == 200
     assert np.median(shares) < 0.01
@@ -124,7 +126,7 @@ def test_jitter_repeats_with_its_seed_and_more_replicas_wait_longer():
     assert none == pytest.approx(found.busy_s + found.costs.other_s)
     p50, p99 = np.quantile(same[0], [0.5, 0.99])
     assert none[0] < p50 < p99
-    lonely = simulate(LLAMA, cluster_of("8xh100"), replace(JOB, global_batch=32), Policy(pp=8), CORE)
+    lonely = simulate(case_of(LLAMA, cluster_of("8xh100"), replace(JOB, global_batch=32), CORE), Policy(pp=8))
     alone = lonely.step_samples(Jitter(share=0.05, steps=100, seed=1)).mean() / lonely.busy_s
     assert alone < same[0].mean() / found.busy_s
 
@@ -156,7 +158,7 @@ def test_a_straggler_that_is_not_there_is_refused():
 
 
 def test_schedules_are_compared_fastest_first():
-    rows = compare(LLAMA, CLUSTER, JOB, Policy(dp=16, pp=4), CORE)
+    rows = compare(case_of(LLAMA, CLUSTER, JOB, CORE), Policy(dp=16, pp=4))
     can = [row for row in rows if row.step_s is not None]
     assert [row.step_s for row in can] == sorted(row.step_s for row in can)
     by_name = {row.schedule: row for row in rows}
@@ -191,7 +193,9 @@ def test_lanes_carry_what_the_policy_sends():
         assert spans.of(lane).any(), lane
         assert spans.bytes[spans.of(lane)].min() > 0
         assert (spans.end_s >= spans.start_s).all()
-    alone = simulate(LLAMA, cluster_of("1xh200"), Job(seq=2048, global_batch=4), Policy(), CORE).timeline().spans
+    alone = (
+        simulate(case_of(LLAMA, cluster_of("1xh200"), Job(seq=2048, global_batch=4), CORE), Policy()).timeline().spans
+    )
     assert set(alone.lane.tolist()) == {0}
 
 
@@ -199,7 +203,7 @@ def test_llama_405b_on_16384_gpus_is_sixteen_classes():
     model, cluster = model_of("llama-3.1-405b"), cluster_of("dgx-h100:16384")
     job, policy = Job(seq=8192, global_batch=2048), Policy(tp=8, pp=16, dp=128, vpp=8, schedule="interleaved")
     assert verdict_of(model, cluster, job, policy).legal
-    timeline = simulate(model, cluster, job, policy, CORE).timeline()
+    timeline = simulate(case_of(model, cluster, job, CORE), policy).timeline()
     assert timeline.ranks == 16
     assert timeline.gpus.sum() == 16_384
 

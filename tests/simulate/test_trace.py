@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.exporters.chrome_trace import trace_events, write_trace
 from shardwise.simulate import simulate
 from shardwise.simulate.gantt import gantt, legend
@@ -28,7 +29,7 @@ POLICIES = [
 def timeline_of(policy):
     job = Job(seq=4096, global_batch=policy.dp * 16)
     return simulate(
-        model_of("llama-3-8b"), cluster_of("dgx-h100:64"), job, policy, stack_of("megatron-core")
+        case_of(model_of("llama-3-8b"), cluster_of("dgx-h100:64"), job, stack_of("megatron-core")), policy
     ).timeline()
 
 
@@ -93,7 +94,7 @@ def test_the_drawing_fits_and_shows_the_order(policy):
 def test_many_stages_and_a_long_step_are_cut():
     job = Job(seq=2048, global_batch=512)
     long = simulate(
-        model_of("gpt-3-175b"), cluster_of("dgx-h100:64"), job, Policy(dp=2, pp=32), stack_of("megatron-core")
+        case_of(model_of("gpt-3-175b"), cluster_of("dgx-h100:64"), job, stack_of("megatron-core")), Policy(dp=2, pp=32)
     )
     lines = gantt(long.timeline())
     assert len(lines) == 17

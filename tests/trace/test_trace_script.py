@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from shardwise.arch import model_from_shape  # noqa: E402
+from shardwise.case import training_of  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.software import stack_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
@@ -231,7 +232,7 @@ def test_a_llama_sends_what_the_planner_predicts() -> None:
         sent[message.group.name, message.op, event.phase] += message.bytes
     model = model_from_shape("tiny", 2, 64, 4, 2, 192, True, 256, tied=False)
     job = Job(seq=32, global_batch=2, precision=PRECISIONS["fsdp-mixed-reduce32"])
-    work = piecewise(model, job, Policy(dp=2, tp=2, zero=3, sp=True), stack_of("torchtitan"))
+    work = piecewise(training_of(model, job, stack_of("torchtitan")), Policy(dp=2, tp=2, zero=3, sp=True))
     predicted: Counter[tuple[str, str, str]] = Counter()
     for one in messages(work, Piece(0, 0, False, False), staged=False):
         predicted[one.axis, one.op, one.phase] += round(one.bytes * one.count)

@@ -146,11 +146,9 @@ def test_sources_weigh_the_same_where_a_stack_is_fitted_evenly(benchmarks):
 
 def test_writing_a_fit_changes_numbers_only(benchmarks):
     write = benchmarks("fit_stacks").written
-    text = '# why\nname = "x"\njitter = 0.004 # kept\nhost_s_per_op = 6.8e-6\nfitted = ["jitter"]\n'
-    found = write(text, {"jitter": 0.0, "host_s_per_op": 1.25e-05, "fabric_efficiency": 0.5})
-    assert tomllib.loads(found) == {
-        "name": "x", "jitter": 0.0, "host_s_per_op": 1.25e-05, "fabric_efficiency": 0.5, "fitted": ["jitter"],
-    }  # fmt: skip
+    text = '# why\nname = "x"\n[network]\njitter = { fitted = 0.004 } # kept\nbucket_bytes = 2e6\n'
+    found = write(text, {"jitter": 1.25e-05, "bucket_bytes": 1.0})
+    assert tomllib.loads(found) == {"name": "x", "network": {"jitter": {"fitted": 1.25e-05}, "bucket_bytes": 2e6}}
     assert found.startswith("# why\n")
     assert "# kept" in found
 

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.software import Stack, stack_of
 from shardwise.spec.job import Job, precision_of
@@ -25,7 +26,7 @@ MODEL = replace(
 def of(stack: Stack, precision: str = "autocast", recompute: str = "none") -> Estimate:
     job = Job(seq=SEQ, global_batch=2, precision=precision_of(precision))
     policy = Policy(zero=0, sp=False, micro_batch=2, recompute=recompute)
-    return estimate(MODEL, cluster_from("h200", 1, 1), job, Policies.of([policy]), stack, every_stage=True)
+    return estimate(case_of(MODEL, cluster_from("h200", 1, 1), job, stack), Policies.of([policy]), every_stage=True)
 
 
 def test_autocast_keeps_rounded_weights_of_what_multiplies() -> None:
@@ -57,7 +58,9 @@ def test_gradients_that_are_freed_count_from_the_moment_they_stand_alone() -> No
     job = Job(seq=128, global_batch=1, precision=precision_of("bf16-pure"))
     policy = Policy(zero=0, sp=False, micro_batch=1, recompute="full")
     stack = stack_of("torch-eager").changed(base_bytes=0.0)
-    memory = estimate(MODEL, cluster_from("h200", 1, 1), job, Policies.of([policy]), stack, every_stage=True).memory
+    memory = estimate(
+        case_of(MODEL, cluster_from("h200", 1, 1), job, stack), Policies.of([policy]), every_stage=True
+    ).memory
     weights = memory.kinds["parameters"][0, 0]
     states = weights + memory.kinds["optimizer"][0, 0] + weights  # pure bf16: a gradient is as wide as its weight
     assert memory.peak[0] >= states
@@ -87,7 +90,9 @@ def test_a_gap_follows_every_operation_of_an_expert_layer() -> None:
     job, policy = Job(seq=SEQ, global_batch=2, precision=precision_of("autocast")), Policy(zero=0, sp=False)
 
     def busy(stack: Stack) -> float:
-        found = estimate(model, cluster_from("h200", 1, 1), job, Policies.of([policy]), stack, every_stage=True)
+        found = estimate(
+            case_of(model, cluster_from("h200", 1, 1), job, stack), Policies.of([policy]), every_stage=True
+        )
         return float(found.times.parts["forward"][0] + found.times.parts["backward"][0])
 
     layer = eager.host.ops_per_layer + eager.experts.ops_per_expert_layer

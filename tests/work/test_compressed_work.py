@@ -8,6 +8,7 @@ import pytest
 
 from shardwise.arch import model_from_config, model_of
 from shardwise.arch.tensors import layer_tensors, matmul_parameters, mtp_tensors, parameters
+from shardwise.case import training_of
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import gemm_seconds, memory_seconds, sparse_attention_seconds
 from shardwise.estimate.mfu import attention_flops_per_token
@@ -39,7 +40,9 @@ WINDOW, HEAVY, SPARSE = 0, 1, 2
 
 def work(model: Model = SMALL, **degrees: int) -> Work:
     policy = Policy(**degrees)
-    return work_of(model, Job(seq=SEQ, global_batch=policy.dp), Policies.of([policy]), STACK, every_stage=True)
+    return work_of(
+        training_of(model, Job(seq=SEQ, global_batch=policy.dp), STACK), Policies.of([policy]), every_stage=True
+    )
 
 
 def one(value: object) -> float:
@@ -246,7 +249,7 @@ def test_mixing_streams_takes_about_what_the_first_fused_kernels_took() -> None:
     adding up of gradients is not among them."""
     job = Job(seq=32_768, global_batch=1)
     model, curve = model_of("deepseek-v4-pro"), curve_of(gpu_of("gb200"))
-    layout = work_of(model, job, Policies.of([Policy()]), STACK, every_stage=True).layout
+    layout = work_of(training_of(model, job, STACK), Policies.of([Policy()]), every_stage=True).layout
     part = streams_work(model, model.kinds[0], layout, job.precision)
     (passes,), weights = part.pointwise, part.gemms[0]
     m, n, k = one(weights.m), one(weights.n), one(weights.k)

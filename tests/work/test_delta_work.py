@@ -8,6 +8,7 @@ import pytest
 
 from shardwise.arch import model_from_config, model_of
 from shardwise.arch.tensors import layer_tensors, parameters
+from shardwise.case import training_of
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.mfu import attention_flops_per_token
@@ -35,7 +36,9 @@ SMALL = model_from_config(CONFIG, "small")
 
 def work(model: Model, **degrees: int) -> Work:
     policy = Policy(**degrees)
-    return work_of(model, Job(seq=SEQ, global_batch=policy.dp), Policies.of([policy]), STACK, every_stage=True)
+    return work_of(
+        training_of(model, Job(seq=SEQ, global_batch=policy.dp), STACK), Policies.of([policy]), every_stage=True
+    )
 
 
 def one(value: object) -> float:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import training_of
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.policy import Policies, Policy
@@ -14,7 +15,7 @@ MODEL, JOB = model_of("llama-3-8b"), Job(seq=2048, global_batch=64)
 
 def ends(*names: str):
     policies = Policies.of([Policy(pp=4, vpp=2 if name != "1f1b" else 1, schedule=name) for name in names])
-    work = work_of(MODEL, JOB, policies, stack_of("megatron-core"), every_stage=True)
+    work = work_of(training_of(MODEL, JOB, stack_of("megatron-core")), policies, every_stage=True)
     return work.stages, work.parameters[0]
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from shardwise.arch import model_from_config, model_of
 from shardwise.arch.tensors import parameters
+from shardwise.case import case_of, training_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import attention_flops_per_token
 from shardwise.software import known_stack
@@ -32,7 +33,9 @@ SMALL = model_from_config(
 
 def work(model: Model, **degrees: int) -> Work:
     policy = Policy(**degrees)
-    return work_of(model, Job(seq=SEQ, global_batch=policy.dp), Policies.of([policy]), STACK, every_stage=True)
+    return work_of(
+        training_of(model, Job(seq=SEQ, global_batch=policy.dp), STACK), Policies.of([policy]), every_stage=True
+    )
 
 
 def one(value: object) -> float:
@@ -135,7 +138,7 @@ def test_prediction_layers_run_their_own_kinds() -> None:
     """Super's head stage runs one attention and one expert layer more for each of two passes."""
     job, cluster = Job(seq=SEQ, global_batch=8), cluster_of("gb300-nvl72:8")
     super_ = model_of("nemotron-3-super")
-    found = estimate(super_, cluster, job, Policies.of([Policy(dp=8, ep=8)]), STACK, every_stage=True)
+    found = estimate(case_of(super_, cluster, job, STACK), Policies.of([Policy(dp=8, ep=8)]), every_stage=True)
     *kinds, _, head = found.times.units
     extra = sum(float(kinds[kind].total[0]) for kind in super_.mtp_kinds)
     assert float(head.total[0]) > 2 * extra
@@ -149,7 +152,7 @@ def test_the_scan_does_not_speed_up_with_the_memory() -> None:
          "mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 512, "n_groups": 8, "vocab_size": 256,
          "moe_intermediate_size": 64, "n_routed_experts": 8, "num_experts_per_tok": 1}, "scan",
     )  # fmt: skip
-    unit = [float(estimate(only, cluster_of(f"8x{gpu}"), job, policies, STACK, every_stage=True)
+    unit = [float(estimate(case_of(only, cluster_of(f"8x{gpu}"), job, STACK), policies, every_stage=True)
                   .times.units[0].parts["forward"][0]) for gpu in ("h100", "h200")]  # fmt: skip
     assert 1.0 <= unit[0] / unit[1] < 1.2
 
@@ -158,6 +161,6 @@ def test_a_hybrids_exchange_is_exposed() -> None:
     """No layer has compute beside its exchange; a transformer of the same stack hides part of its own."""
     job, policies = Job(seq=SEQ, global_batch=8), Policies.of([Policy(dp=8, ep=8)])
     for name, hidden in (("nemotron-3-nano", False), ("qwen3-30b-a3b", True)):
-        times = estimate(model_of(name), cluster_of("8xh100"), job, policies, STACK, every_stage=True).times
+        times = estimate(case_of(model_of(name), cluster_of("8xh100"), job, STACK), policies, every_stage=True).times
         assert (float(times.hidden["ep"][0]) > 0) == hidden
         assert float(times.parts["ep_comm"][0]) > 0

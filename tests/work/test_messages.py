@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
+from shardwise.case import training_of
 from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.policy import Policy
@@ -19,7 +20,7 @@ STACK = stack_of("shardwise")
 def sent(policy: Policy, *, model=MODEL, stack=STACK, precision: str = "fp32") -> list[list[Sent]]:
     """Of one rank of each piece."""
     job = Job(seq=SEQ, global_batch=BATCH, precision=PRECISIONS[precision])
-    work = piecewise(model, job, policy, stack)
+    work = piecewise(training_of(model, job, stack), policy)
     pieces = policy.pp * policy.vpp
     recomputed = model.layers // pieces if policy.recompute == "full" else 0
     return [

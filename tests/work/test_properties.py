@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.arch.tensors import parameters
+from shardwise.case import case_of, training_of
 from shardwise.cost.gpu import curve_of, memory_seconds
 from shardwise.cost.network import network_of
 from shardwise.estimate.closed_form import Estimate, estimate
@@ -69,7 +70,7 @@ def cases(draw) -> tuple[Model, Cluster, Policies]:
 
 
 def work(model: Model, policy: Policy, job: Job = JOB) -> Work:
-    return work_of(model, job, Policies.of([policy]), STACK, every_stage=True)
+    return work_of(training_of(model, job, STACK), Policies.of([policy]), every_stage=True)
 
 
 def states(model: Model, policy: Policy) -> float:
@@ -200,7 +201,7 @@ def _answers(found: Estimate) -> dict[str, np.ndarray]:
 
 
 def _asked(model: Model, cluster: Cluster, columns: Policies) -> dict[str, np.ndarray]:
-    return _answers(estimate(model, cluster, JOB, columns, STACK))
+    return _answers(estimate(case_of(model, cluster, JOB, STACK), columns))
 
 
 @QUICK
@@ -229,7 +230,7 @@ def test_order_does_not_matter(case: tuple[Model, Cluster, Policies], random) ->
 @given(cases())
 def test_parts_add_up_and_are_never_negative(case: tuple[Model, Cluster, Policies]) -> None:
     model, cluster, columns = case
-    found = estimate(model, cluster, JOB, columns, STACK)
+    found = estimate(case_of(model, cluster, JOB, STACK), columns)
     assert sum(found.times.parts.values()) == pytest.approx(found.times.step_s, rel=1e-9)
     for part in (*found.times.parts.values(), *found.times.hidden.values(), *found.memory.kinds.values()):
         assert (part >= 0).all()
@@ -283,7 +284,7 @@ def test_a_program_without_extra_prediction_layers_trains_the_model_without_them
     cluster, job = cluster_of("dgx-h100:1024"), Job(seq=4096, global_batch=1024)
     plain = STACK.changed(predicts_further=False)
     found, alike, with_them = (
-        estimate(shape, cluster, job, policies, stack)
+        estimate(case_of(shape, cluster, job, stack), policies)
         for shape, stack in ((model, plain), (replace(model, mtp_layers=0), STACK), (model, STACK))
     )
     assert found.times.step_s[0] == alike.times.step_s[0] < with_them.times.step_s[0]

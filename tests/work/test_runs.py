@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, space, table_of
 from shardwise.plan.constraints import constraints_of
@@ -38,11 +39,11 @@ def test_together_and_alone_give_the_same(model, stack):
     given = (model_of(model), cluster_of("2x8xh100"), Job(seq=1024, global_batch=64))
     only = constraints_of(["pp<=2,vpp=1,cp=1,micro=1,overlap_pp=off,overlap_grad=on"])
     software = stack_of(stack)
-    policies = table_of(space(*given, software, Limits(some_layers=False, offload=("none", "both")), only))
+    policies = table_of(space(case_of(*given, software), Limits(some_layers=False, offload=("none", "both")), only))
     rows = np.random.default_rng(0).choice(len(policies), 60, replace=False)
-    together = estimate(*given, policies, software)
+    together = estimate(case_of(*given, software), policies)
     for row in rows:
-        alone = estimate(*given, policies.take(np.array([row])), software, every_stage=True)
+        alone = estimate(case_of(*given, software), policies.take(np.array([row])), every_stage=True)
         assert alone.times.step_s[0] == pytest.approx(together.times.step_s[row], rel=1e-12)
         assert alone.memory.peak[0] == pytest.approx(together.memory.peak[row], rel=1e-12)
         assert alone.memory.host_bytes[0] == pytest.approx(together.memory.host_bytes[row], rel=1e-12)

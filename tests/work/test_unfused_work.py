@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shardwise.arch import model_from_config, model_of
+from shardwise.case import case_of, training_of
 from shardwise.cost.curve import curve_of
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.closed_form import Estimate, estimate
@@ -62,12 +63,14 @@ def test_the_counts_are_those_of_the_timings(file: str) -> None:
 def found(stack: str, cluster: str, precision: str = "bf16", **policy: Any) -> Estimate:
     job = Job(seq=4096, global_batch=1280, precision=precision_of(precision))
     policies = Policies.of([Policy(dp=64, zero=1, micro_batch=4, **policy)])
-    return estimate(model_of("gpt-oss-120b"), cluster_of(cluster), job, policies, known_stack(stack), every_stage=True)
+    return estimate(
+        case_of(model_of("gpt-oss-120b"), cluster_of(cluster), job, known_stack(stack)), policies, every_stage=True
+    )
 
 
 def names(stack: Stack) -> set[str]:
     model = model_of("gpt-oss-120b")
-    work = work_of(model, Job(seq=4096, global_batch=1), Policies.of([Policy()]), stack, every_stage=True)
+    work = work_of(training_of(model, Job(seq=4096, global_batch=1), stack), Policies.of([Policy()]), every_stage=True)
     return {piece.name for kind in work.kinds for piece in kind.unfused}
 
 
@@ -122,7 +125,9 @@ def test_other_models_have_none_of_it() -> None:
     for name in ("llama-3-8b", "qwen3-30b-a3b", "deepseek-v3"):
         model = model_of(name)
         assert not model.rotation_scaled
-        work = work_of(model, Job(seq=4096, global_batch=1), Policies.of([Policy()]), MEGATRON, every_stage=True)
+        work = work_of(
+            training_of(model, Job(seq=4096, global_batch=1), MEGATRON), Policies.of([Policy()]), every_stage=True
+        )
         assert not any(kind.unfused for kind in work.kinds)
 
 

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
+from shardwise.case import Case, case_of
 from shardwise.cli._job import (
     DEFAULT_PRECISION,
     DEFAULT_STACK,
@@ -55,7 +56,9 @@ class JobFlags(SharedFlags):
 
 
 @dataclass(frozen=True)
-class Case:
+class OpenCase:
+    """A case whose cluster is still open, and what a plan of it may look at."""
+
     model: Model
     job: Job
     stack: Stack
@@ -66,27 +69,30 @@ class Case:
     sync: Choice | None = None
     """in place of the mean gradient"""
 
+    def on(self, cluster: Cluster) -> Case:
+        return case_of(self.model, cluster, self.job, self.stack, self.profile)
+
     def ranked(self, cluster: Cluster, *, top: int = 1) -> Ranked:
         return scan(
-            self.model, cluster, self.job, self.stack, top=top, headroom=self.headroom, limits=self.limits,
-            only=self.only, losers=False, profile=self.profile, sync=self.sync,
+            self.on(cluster), top=top, headroom=self.headroom, limits=self.limits, only=self.only, losers=False,
+            sync=self.sync,
         )  # fmt: skip
 
     def frontier(self, cluster: Cluster) -> tuple[Candidate, ...]:
         """What nothing beats in step time and memory, among policies with ZeRO over all ranks and recompute of all
         layers or none: the rest lies between them."""
         return scan(
-            self.model, cluster, self.job, self.stack, headroom=self.headroom, only=self.only, losers=False,
-            frontier=True, limits=Limits(some_layers=False, shard_groups=False), profile=self.profile,
+            self.on(cluster), headroom=self.headroom, only=self.only, losers=False, frontier=True,
+            limits=Limits(some_layers=False, shard_groups=False),
         ).frontier  # fmt: skip
 
     def report(self, cluster: Cluster, policy: Policy) -> Report:
         return report_of(self.model, cluster, self.job, policy, self.stack, profile=self.profile)
 
 
-def case_of(
+def open_case_of(
     model: str, flags: SharedFlags, *, tokens: str | None = None, only: tuple[Constraint, ...] = ()
-) -> tuple[Case, list[str]]:
+) -> tuple[OpenCase, list[str]]:
     """The case, and one note for each thing that was assumed."""
     shape, stack = model_of(model), known_stack(flags.stack)
     precision = flags.precision if isinstance(flags, JobFlags) else DEFAULT_PRECISION
@@ -95,4 +101,4 @@ def case_of(
         raise ValueError(
             f"headroom: {flags.headroom:g} is out of range; write a share of the memory above 0 and at most 1"
         )
-    return Case(shape, job, stack, profile_or_none(flags.profile), flags.headroom, only), notes
+    return OpenCase(shape, job, stack, profile_or_none(flags.profile), flags.headroom, only), notes

@@ -3,7 +3,7 @@
 from dataclasses import replace as changed
 from typing import Any
 
-from shardwise.cli._case import Case
+from shardwise.cli._case import OpenCase
 from shardwise.plan.constraints import Constraint, constraints_of
 from shardwise.registry import closest
 from shardwise.software import Stack
@@ -15,7 +15,7 @@ SEARCHED = ("best", "3d")
 FORM = "'tp=8,pp=4', ddp, fsdp, hsdp, 3d, best or 'best,zero=3'"
 
 
-def policy_from(text: str, case: Case, cluster: Cluster, *, or_smallest: bool = False) -> Policy | None:
+def policy_from(text: str, case: OpenCase, cluster: Cluster, *, or_smallest: bool = False) -> Policy | None:
     """The policy, legal or not; None where a search was asked for and nothing fits.
 
     `or_smallest`: then the policy that needs the least memory, and None only where nothing is legal.

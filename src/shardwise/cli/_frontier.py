@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cli._case import Case
+from shardwise.cli._case import OpenCase
 from shardwise.cli._output import Cell, print_gap, print_table
 from shardwise.cli._points import counts_of
 from shardwise.cli._progress import watched
@@ -40,7 +40,7 @@ class Corner:
         return self.found.step_s, self.found.peak_bytes, self.found.step_s * gpus, float(gpus)
 
 
-def frontier_of(case: Case, sizes: Sizes, most: int) -> list[Corner]:
+def frontier_of(case: OpenCase, sizes: Sizes, most: int) -> list[Corner]:
     corners = []
     for gpus in watched(counts_of(sizes, most), "cluster sizes"):
         cluster = sizes.at(gpus)
@@ -61,7 +61,7 @@ def _thinned(corners: list[Corner]) -> list[Corner]:
     return kept
 
 
-def frontier_data(case: Case, corners: list[Corner]) -> list[dict[str, Any]]:
+def frontier_data(case: OpenCase, corners: list[Corner]) -> list[dict[str, Any]]:
     return [
         {
             "gpus": corner.cluster.gpus, "cluster": corner.cluster.name,
@@ -75,7 +75,7 @@ def frontier_data(case: Case, corners: list[Corner]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def show_frontier(case: Case, corners: list[Corner]) -> None:
+def show_frontier(case: OpenCase, corners: list[Corner]) -> None:
     tokens = case.job.tokens
     heads = ["GPUs", "policy", "step s", "GiB", *(["days", "USD"] if tokens else ["USD/Gtok"])]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.cli._case import Case, JobFlags
+from shardwise.cli._case import JobFlags, OpenCase
 from shardwise.cli._job import job_of
 from shardwise.cli._progress import bar
 from shardwise.plan import Limits, Ranked
@@ -23,12 +23,12 @@ class Axis:
     most: int
     rounds: int
     """how often the last gap is cut into eighths"""
-    at: Callable[[int], Case]
+    at: Callable[[int], OpenCase]
 
 
 @dataclass
 class Found:
-    cases: dict[int, Case] = field(default_factory=dict)
+    cases: dict[int, OpenCase] = field(default_factory=dict)
     tried: dict[int, Ranked] = field(default_factory=dict)
 
     @property
@@ -75,16 +75,16 @@ def _refine(found: Found, fits: Callable[[int], bool], most: int) -> None:
             return
 
 
-def sequence_axis(case: Case, flags: JobFlags) -> Axis:
-    def at(seq: int) -> Case:
+def sequence_axis(case: OpenCase, flags: JobFlags) -> Axis:
+    def at(seq: int) -> OpenCase:
         job, _ = job_of(case.model, str(seq), flags.global_batch, flags.precision, flags.optimizer, None)
         return replace(case, job=job)
 
     return Axis("tokens", 1024, 128, 2**26, 1, at)
 
 
-def batch_axis(case: Case, cluster: Cluster) -> Axis:
-    def at(micro: int) -> Case:
+def batch_axis(case: OpenCase, cluster: Cluster) -> Axis:
+    def at(micro: int) -> OpenCase:
         every_dp = micro * cluster.gpus
         batch = every_dp * -(-case.job.global_batch // every_dp)
         only = (*case.only, *constraints_of([f"micro={micro}"]))
@@ -93,8 +93,8 @@ def batch_axis(case: Case, cluster: Cluster) -> Axis:
     return Axis("sequences", 1, 1, 2**16, 0, at)
 
 
-def model_axis(case: Case) -> Axis:
-    def at(layers: int) -> Case:
+def model_axis(case: OpenCase) -> Axis:
+    def at(layers: int) -> OpenCase:
         pattern = tuple(case.model.pattern[i * case.model.layers // layers] for i in range(layers))
         return replace(case, model=with_fields(case.model, pattern=pattern))
 

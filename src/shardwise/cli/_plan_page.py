@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cli._case import Case
+from shardwise.cli._case import OpenCase
 from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
 from shardwise.estimate.mfu import conventions
@@ -27,7 +27,7 @@ MOST_EXPLAINED = 20
 
 @dataclass(frozen=True)
 class Planned:
-    case: Case
+    case: OpenCase
     cluster: Cluster
     ranked: Ranked
     top: int

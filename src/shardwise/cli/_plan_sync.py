@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cli._case import Case
+from shardwise.cli._case import OpenCase
 from shardwise.cli._output import Cell, print_gap, print_table
 from shardwise.plan.exhaustive import Candidate
 from shardwise.plan.synced import Best
@@ -19,7 +19,7 @@ def extra_text(candidate: Candidate) -> str:
     return candidate.extra.text if candidate.extra else "-"
 
 
-def report_for(best: Best, case: Case, cluster: Cluster) -> Report | None:
+def report_for(best: Best, case: OpenCase, cluster: Cluster) -> Report | None:
     return None if best.candidate is None else case.report(cluster, best.candidate.policy)
 
 
@@ -40,7 +40,7 @@ def _cells(text: str, found: Candidate, dense: Candidate | None) -> list[Cell]:
             f"{found.to_loss_s:.4g}" if known else "?", against if known else None]  # fmt: skip
 
 
-def strategies_data(each: list[Best], case: Case, cluster: Cluster) -> list[dict[str, Any]]:
+def strategies_data(each: list[Best], case: OpenCase, cluster: Cluster) -> list[dict[str, Any]]:
     rows = []
     for best in each:
         report = report_for(best, case, cluster)
@@ -65,7 +65,7 @@ def candidate_data(found: Candidate) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def strategy_notes(each: list[Best], case: Case, cluster: Cluster) -> list[str]:
+def strategy_notes(each: list[Best], case: OpenCase, cluster: Cluster) -> list[str]:
     """Where the extra steps are from, and why strategies lose that send less."""
     sources = dict.fromkeys(b.candidate.extra.source for b in each if b.candidate and b.candidate.extra)
     notes = [

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from shardwise.cli._budget import Budget, checked_rent, run_money
-from shardwise.cli._case import Case
+from shardwise.cli._case import OpenCase
 from shardwise.plan import Ranked
 from shardwise.report import Report
 from shardwise.report.report import Money
@@ -40,7 +40,7 @@ def counts_of(sizes: Sizes, max_gpus: int) -> list[int]:
     return counts
 
 
-def point_at(case: Case, sizes: Sizes, gpus: int, tokens: float, limit: Budget, rent: float | None) -> Point:
+def point_at(case: OpenCase, sizes: Sizes, gpus: int, tokens: float, limit: Budget, rent: float | None) -> Point:
     cluster = sizes.at(gpus)
     ranked = case.ranked(cluster)
     if not ranked.best:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from shardwise.cli._axes import Axis, over_network
-from shardwise.cli._case import Case
+from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import policy_from
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.engines import Engine, Setup, run
@@ -17,7 +17,7 @@ from shardwise.spec.rules import verdict_of
 
 
 class PointShard(Struct, frozen=True, tag="point"):
-    case: Case
+    case: OpenCase
     cluster: Cluster
     policy: str
 
@@ -26,7 +26,7 @@ class KneeShard(Struct, frozen=True, tag="knee"):
     """The search for a knee of the network, which tries further bandwidths."""
 
     axis: Axis
-    case: Case
+    case: OpenCase
     cluster: Cluster
     policy: str
     points: Points

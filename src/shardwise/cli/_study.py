@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shardwise.cli._axes import Axis, Place, place_of
-from shardwise.cli._case import Case, JobFlags, case_of
+from shardwise.cli._case import JobFlags, OpenCase, open_case_of
 from shardwise.cli._choice import SEARCHED, check_policy
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._shards import Kneed, KneeShard, PointShard, Solved, answered
@@ -23,7 +23,7 @@ class Study:
     on: str
     asked: str
     axis: Axis
-    case: Case
+    case: OpenCase
     place: Place
     notes: list[str]
 
@@ -93,7 +93,7 @@ def study_of(
     model: str, on: str, asked: str, axis: Axis, flags: JobFlags, *, weak: bool, only: tuple[Constraint, ...]
 ) -> Study:
     check_policy(asked)
-    case, notes = case_of(model, flags, only=only)
+    case, notes = open_case_of(model, flags, only=only)
     searched = asked.split(",")[0].strip().lower() in SEARCHED
     place = place_of(axis, case, on, weak=weak, searched=searched)
     return Study(on, asked, axis, case, place, [] if axis.name == "seq" else notes)

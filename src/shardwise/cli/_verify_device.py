@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shardwise.case import case_of
 from shardwise.cli._flags import Asked
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.estimate.own_work import OwnWork, own_work
@@ -20,7 +21,7 @@ def verify_on_device(found: Asked, order: Any, rank: int | None, fake: bool, jso
     from shardwise.runtime.device import measured_on_device, needs_gpu
 
     needs_gpu(found.policy, fake)
-    expected = own_work(found.model, found.cluster, found.job, found.policy, found.stack, found.profile)
+    expected = own_work(case_of(found.model, found.cluster, found.job, found.stack, found.profile), found.policy)
     where = (expected.rank if rank is None else rank) if fake else None
     measured = measured_on_device(order, STEPS, rank=where)
     seconds = measured.kernels_s if fake else measured.step_s

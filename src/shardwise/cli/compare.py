@@ -7,7 +7,7 @@ import msgspec
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
-from shardwise.cli._case import Case, ModelName, SharedFlags, case_of
+from shardwise.cli._case import ModelName, OpenCase, SharedFlags, open_case_of
 from shardwise.cli._choice import check_policy, policy_from
 from shardwise.cli._job import DEFAULT_PRECISION
 from shardwise.cli._options import Json
@@ -62,7 +62,7 @@ def compare(
     for text in choices:
         check_policy(text)
     clusters = [cluster_of(text) for text in on]
-    case, notes = case_of(model, flags)
+    case, notes = open_case_of(model, flags)
     strategies = [choice_of(text.strip(), case.job.optimizer.name) for text in sync or [""]]
     wanted = [
         (c, p, t, s) for c in clusters for p in map(precision_of, precisions) for t in choices for s in strategies
@@ -80,7 +80,7 @@ def compare(
     return 0 if any(row.report is not None and row.report.fits for row in rows) else DOES_NOT_FIT
 
 
-def _row(case: Case, cluster: Cluster, text: str) -> Row:
+def _row(case: OpenCase, cluster: Cluster, text: str) -> Row:
     policy, precision = policy_from(text, case, cluster), case.job.precision.name
     if policy is None:
         return Row(_asked(text, case), cluster, precision, None, None, "no such policy fits")
@@ -94,7 +94,7 @@ def _row(case: Case, cluster: Cluster, text: str) -> Row:
     return Row(_asked(text, case), cluster, precision, policy, report, report.verdict)
 
 
-def _asked(text: str, case: Case) -> str:
+def _asked(text: str, case: OpenCase) -> str:
     return f"{text} {case.sync.text}" if case.sync else text
 
 
@@ -126,7 +126,7 @@ def _against(row: Report, first: Report) -> dict[str, float]:
     return {name: value / base - 1 for name, (value, base) in pairs.items()}
 
 
-def _show(case: Case, rows: list[Row], notes: list[str]) -> None:
+def _show(case: OpenCase, rows: list[Row], notes: list[str]) -> None:
     first = _first(rows)
     names = [f"{i}: {row.cluster.name} {row.precision} {row.asked}" + _spelled(row) for i, row in enumerate(rows, 1)]
     print_table(
@@ -184,7 +184,7 @@ def _show_parts(rows: list[Row]) -> None:
     )  # fmt: skip
 
 
-def _data(case: Case, rows: list[Row]) -> dict[str, Any]:
+def _data(case: OpenCase, rows: list[Row]) -> dict[str, Any]:
     first = _first(rows)
     return {
         "model": case.model.name, "stack": case.stack.name, "seq_tokens": case.job.seq,

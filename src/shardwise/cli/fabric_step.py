@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.case import case_of
 from shardwise.cli._fabric_extra import sections, show_budget, show_requirement, show_what_ifs
 from shardwise.cli._fabric_show import show_assumptions, show_fabric
 from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
@@ -204,7 +205,7 @@ def _planned(ask: Asked, flags: Flags) -> Asked | None:
     if stated:
         return ask
     with bar("policies") as progress:
-        ranked = scan(ask.model, ask.cluster, ask.job, ask.stack, top=1, progress=progress, profile=ask.profile)
+        ranked = scan(case_of(ask.model, ask.cluster, ask.job, ask.stack, ask.profile), top=1, progress=progress)
     if not ranked.best:
         return None
     note = "no policy given: the planner's best; state one with --tp, --pp, --dp, ..."

@@ -6,7 +6,7 @@ import msgspec
 from cyclopts import Parameter
 
 from shardwise.arch.tensors import parameters
-from shardwise.cli._case import Case, Fixed, JobFlags, ModelName, case_of
+from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_of
 from shardwise.cli._growth import Axis, Found, batch_axis, grow, model_axis, sequence_axis
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
@@ -40,7 +40,7 @@ def max(  # the verb's own name
             f"max: {what!r} is unknown; {closest(what, list(WHAT))}; write for example: max sequence MODEL"
         )
     cluster = cluster_of(on)
-    case, notes = case_of(model, flags, only=constraints_of(fix or ()))
+    case, notes = open_case_of(model, flags, only=constraints_of(fix or ()))
     axis = _axis(what, case, flags, cluster)
     found = grow(axis, cluster)
     notes = _notes(what, notes, case, axis, found)
@@ -52,7 +52,7 @@ def max(  # the verb's own name
     return 0 if found.largest is not None else DOES_NOT_FIT
 
 
-def _axis(what: str, case: Case, flags: JobFlags, cluster: Cluster) -> Axis:
+def _axis(what: str, case: OpenCase, flags: JobFlags, cluster: Cluster) -> Axis:
     if case.model.inputs == "features" and what != "batch":
         raise ValueError(f"max: {what!r} of {case.model.name}, which reads single examples; write max batch")
     if what == "sequence":
@@ -62,7 +62,7 @@ def _axis(what: str, case: Case, flags: JobFlags, cluster: Cluster) -> Axis:
     return batch_axis(case, cluster) if what == "batch" else model_axis(case)
 
 
-def _notes(what: str, notes: list[str], case: Case, axis: Axis, found: Found) -> list[str]:
+def _notes(what: str, notes: list[str], case: OpenCase, axis: Axis, found: Found) -> list[str]:
     if what == "sequence":
         notes = [n for n in notes if not n.startswith(("--seq", "--global-batch"))]
         notes.append("the tokens of a step stay about the same (2**22 unless --global-batch says otherwise)")
@@ -130,7 +130,7 @@ def _filled(report: Report) -> str:
     return ", ".join(f"{kind} {gib(size)}" for kind, size in kinds[:KINDS_NAMED])
 
 
-def _data(what: str, case: Case, cluster: Cluster, axis: Axis, found: Found) -> dict[str, Any]:
+def _data(what: str, case: OpenCase, cluster: Cluster, axis: Axis, found: Found) -> dict[str, Any]:
     winner, over = _reports(cluster, found)
     grown = None if found.largest is None else found.cases[found.largest]
     return {

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from shardwise.arch import model_of
 from shardwise.calibrate.overlay import what_it_changes
 from shardwise.cli._budget import Budget, budget_of
-from shardwise.cli._case import Case, Fixed, Headroom, ModelName
+from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase
 from shardwise.cli._choice import check_policy
 from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
 from shardwise.cli._job import (
@@ -92,7 +92,7 @@ def plan(
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
-    case = Case(shape, job, software, measured, headroom, constraints_of(questions.fix or ()))
+    case = OpenCase(shape, job, software, measured, headroom, constraints_of(questions.fix or ()))
     if questions.sync is not None:
         if questions.budget or questions.pareto:
             raise ValueError("sync: sizes of a --budget or a --pareto front are planned with the mean gradient only; "
@@ -107,15 +107,15 @@ def plan(
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
     given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "only": case.only,
-                             "processes": cores(), "profile": measured}  # fmt: skip
+                             "processes": cores()}  # fmt: skip
     if questions.sync is None:
         with bar("frames of policies") as progress:
-            ranked = scan(shape, cluster, job, software, progress=progress, **given)
+            ranked = scan(case.on(cluster), progress=progress, **given)
         planned = Planned(case, cluster, ranked, top)
     else:
         with bar("strategies") as progress:
-            ranked, each = scan_over(choices_of(questions.sync, job.optimizer.name), job, told=progress, model=shape,
-                                     cluster=cluster, stack=software, **given)  # fmt: skip
+            choices = choices_of(questions.sync, job.optimizer.name)
+            ranked, each = scan_over(choices, case.on(cluster), told=progress, **given)
         planned = Planned(case, cluster, ranked, top, tuple(each))
     notes += notes_of(planned)
     if measured is not None:
@@ -129,7 +129,7 @@ def plan(
     return 0 if ranked.best else DOES_NOT_FIT
 
 
-def _inside(case: Case, on: str, limit: Budget) -> Point | list[Point]:
+def _inside(case: OpenCase, on: str, limit: Budget) -> Point | list[Point]:
     """The fastest size up to the one named that stays inside the budget; all of them where none does."""
     if limit.needs_tokens and not case.job.tokens:
         raise ValueError("budget: dollars and time need the tokens of the whole run; write for example --tokens 1T")

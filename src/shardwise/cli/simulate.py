@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
+from shardwise.case import case_of
 from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
@@ -54,9 +55,10 @@ def simulate(
         raise ValueError(f"figure: {figure.name!r}; write a name that ends in .svg or .html")
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
-    found = simulated(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, profile=ask.profile, stragglers=slow)
+    case = case_of(ask.model, ask.cluster, ask.job, ask.stack, ask.profile)
+    found = simulated(case, ask.policy, stragglers=slow)
     timeline = found.timeline()
-    rows = compare(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, ask.profile)
+    rows = compare(case, ask.policy)
     samples = None if varies is None else found.step_samples(varies)
     if trace is not None:
         write_trace(timeline, trace, title=f"{ask.model.name} on {ask.cluster.name}")

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from shardwise.arch.tensors import active_parameters
 from shardwise.cli._budget import Budget, checked_rent, usd_of
-from shardwise.cli._case import Case, Fixed, JobFlags, case_of
+from shardwise.cli._case import Fixed, JobFlags, OpenCase, open_case_of
 from shardwise.cli._chinchilla import chinchilla_answer
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
@@ -59,7 +59,7 @@ def size(
         return chinchilla_answer(sizes, flops, limit, checked_rent(rent), mfu, flags.precision, json=json)
     if model is None or flops is not None:
         raise ValueError("size: write a model (llama-3-70b --tokens 1T), or --chinchilla with --budget or --flops")
-    case, notes = case_of(model, flags, tokens=tokens, only=constraints_of(fix or ()))
+    case, notes = open_case_of(model, flags, tokens=tokens, only=constraints_of(fix or ()))
     trained = case.job.tokens or TOKENS_PER_PARAMETER * active_parameters(case.model)
     if not case.job.tokens:
         notes.insert(0, f"--tokens not given: 20 per parameter = {trained:,.4g} assumed")
@@ -100,7 +100,7 @@ def _notes(cluster: Cluster, rent: float | None) -> list[str]:
     return [*lines, price_line(cluster), "a budget is held against the highest of these rents; --rent states yours"]
 
 
-def _show(case: Case, tokens: float, limit: Budget, points: list[Point], notes: list[str]) -> None:
+def _show(case: OpenCase, tokens: float, limit: Budget, points: list[Point], notes: list[str]) -> None:
     def cells(point: Point) -> list[Cell]:
         if point.report is None or point.run is None:
             return [f"{point.cluster.gpus:,}", _why_nothing(point), None, None, None, None, None]
@@ -142,7 +142,7 @@ def _why_nothing(point: Point) -> str:
     return f"over by {gib(small.peak_bytes - point.ranked.limit_bytes)} GiB"
 
 
-def _data(case: Case, on: str, tokens: float, limit: Budget, points: list[Point]) -> dict[str, Any]:
+def _data(case: OpenCase, on: str, tokens: float, limit: Budget, points: list[Point]) -> dict[str, Any]:
     quick, cheap = smallest_in_time(points), cheapest_in_budget(points)
     both = next((p for p in points if p.meets), None)
     return {

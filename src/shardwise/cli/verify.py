@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from msgspec import structs
 
 from shardwise import catalog
+from shardwise.case import case_of
 from shardwise.cli._flags import DOES_NOT_FIT, Asked
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
@@ -96,7 +97,7 @@ def verify(
     result, recordings = fake_verify(order, rank) if fake else verified(order)
     predicted = report_of(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
     if trace is not None:
-        expected = simulate(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
+        expected = simulate(case_of(found.model, found.cluster, found.job, found.stack, found.profile), found.policy)
         write_overlay({"measured": timeline_of(recordings), "predicted": expected.timeline()}, trace)
     if json:
         print_json(_document(found, result, predicted.step_s))

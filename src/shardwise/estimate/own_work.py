@@ -2,12 +2,8 @@
 
 from dataclasses import dataclass
 
-from shardwise.calibrate.profile import Profile
+from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 
 PARTS = ("forward", "backward", "recompute", "optimizer")
@@ -30,10 +26,8 @@ class OwnWork:
         return sum(self.parts.values())
 
 
-def own_work(
-    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None = None
-) -> OwnWork:
-    found = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True, profile=profile)
+def own_work(case: Case, policy: Policy) -> OwnWork:
+    found = estimate(case, Policies.of([policy]), every_stage=True)
     stage = int(found.times.slowest[0])
     seconds = {name: float(value[0]) for name, value in found.times.parts.items() if value[0]}
     return OwnWork(

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from shardwise.calibrate.overlay import faster
 from shardwise.calibrate.profile import Profile, Run
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.importers.training_log import RunFacts
 from shardwise.software import Stack
@@ -26,7 +27,7 @@ def run_of(
 
     def predicted(factor: float) -> tuple[float, float]:
         found = estimate(
-            model, cluster, job, policies, faster(stack, factor), every_stage=True, profile=_without_run(profile)
+            case_of(model, cluster, job, faster(stack, factor), _without_run(profile)), policies, every_stage=True
         )
         return float(found.times.step_s[0]), float(found.memory.peak[0])
 

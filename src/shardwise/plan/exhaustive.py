@@ -6,17 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import structs
 
-from shardwise.calibrate.profile import Profile
+from shardwise.case import Case
 from shardwise.estimate.synced import Choice, Extra
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.keep import Keep, Seen
 from shardwise.plan.losers import Loser
-from shardwise.plan.scanning import Case, Scanning
+from shardwise.plan.scanning import Pricing, Scanning
 from shardwise.plan.space import Limits, space
 from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 
 HEADROOM = 0.94
@@ -59,10 +56,7 @@ class Ranked:
 
 
 def scan(
-    model: Model,
-    cluster: Cluster,
-    job: Job,
-    stack: Stack,
+    case: Case,
     *,
     top: int = 10,
     headroom: float = HEADROOM,
@@ -73,7 +67,6 @@ def scan(
     frontier: bool = False,
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
-    profile: Profile | None = None,
     sync: Choice | None = None,
 ) -> Ranked:
     """Ranks by step time among the policies that fit into `headroom` of the memory; ties go to the smaller one.
@@ -87,20 +80,20 @@ def scan(
         raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
     if top < 1:
         raise ValueError(f"top: {top} is out of range; write a whole number of 1 or more")
-    found = space(model, cluster, job, stack, limits if sync is None else _limits_with(sync, stack, limits), only)
+    cluster, stack = case.cluster, case.stack
+    found = space(case, limits if sync is None else _limits_with(sync, stack, limits), only)
     limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
     keep = Keep(limit, top, losers, frontier)
-    case = Case(model, cluster, job, stack, profile, sync)
     # the bounds set out from recompute of all layers and of none
     bounded = bounded and not frontier and found.settings.whole == found.settings.recompute
-    finished = Scanning(case, found, keep, bounded=bounded, processes=processes).run(progress)
+    finished = Scanning(Pricing(case, sync), found, keep, bounded=bounded, processes=processes).run(progress)
 
     def candidates(seen: Seen) -> tuple[Candidate, ...]:
         return tuple(
             Candidate(
                 structs.replace(seen.policies[i], sync=sync.text) if sync else seen.policies[i],
                 float(step),
-                job.step_tokens / float(step) / cluster.gpus,
+                case.job.step_tokens / float(step) / cluster.gpus,
                 float(peak),
                 sync.extra if sync else None,
             )

@@ -5,26 +5,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from multiprocessing import get_context
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.calibrate.overlay import stack_with
-from shardwise.calibrate.profile import Profile
-from shardwise.cost.network import Network
-from shardwise.estimate.closed_form import Estimate, estimate, network_for
+from shardwise.case import Case
+from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import Choice, allowed_with
 from shardwise.estimate.time import work_alone
 from shardwise.plan.bounded import Bounded, plain
 from shardwise.plan.every import BATCH, every
 from shardwise.plan.keep import Keep, Seen
 from shardwise.plan.space import Space
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Ints, Policies
 
 Floats = NDArray[np.float64]
@@ -38,33 +31,24 @@ FEW = 4_000_000
 
 
 @dataclass(frozen=True)
-class Case:
-    model: Model
-    cluster: Cluster
-    job: Job
-    stack: Stack
-    profile: Profile | None
+class Pricing:
+    """Prices policies of a case, batch by batch."""
+
+    case: Case
     sync: Choice | None = None
     """in place of the mean gradient"""
-
-    @cached_property
-    def _network(self) -> Network:
-        return network_for(self.cluster, stack_with(self.stack, self.profile), self.profile)
-
-    def estimate(self, policies: Policies, sync: Choice | None = None) -> Estimate:
-        return estimate(
-            self.model, self.cluster, self.job, policies, self.stack, profile=self.profile, network=self._network,
-            sync=sync,
-        )  # fmt: skip
 
     def price(self, policies: Policies) -> Seen:
         if not len(policies):
             return Seen.none()
-        parts = [self.estimate(policies.take(slice(i, i + BATCH)), self.sync) for i in range(0, len(policies), BATCH)]
+        parts = [
+            estimate(self.case, policies.take(slice(i, i + BATCH)), sync=self.sync)
+            for i in range(0, len(policies), BATCH)
+        ]
         steps, peaks = (np.concatenate([p.times.step_s for p in parts]), np.concatenate([p.memory.peak for p in parts]))
         if self.sync is not None:
             # what the strategy cannot run with never fits
-            wrong = ~allowed_with(self.sync, self.model, self.job, policies)
+            wrong = ~allowed_with(self.sync, self.case.model, self.case.job, policies)
             steps[wrong], peaks[wrong] = np.inf, np.inf
         return Seen(policies, steps, peaks)
 
@@ -72,12 +56,12 @@ class Case:
         """What each frame takes at least, whatever its settings."""
         rows = plain(frames)
         parts = [rows.take(slice(i, i + BATCH)) for i in range(0, len(rows), BATCH)]
-        return np.concatenate([np.empty(0), *(work_alone(self.estimate(part).times) for part in parts)])
+        return np.concatenate([np.empty(0), *(work_alone(estimate(self.case, part).times) for part in parts)])
 
 
 @dataclass(frozen=True)
 class Scanning:
-    case: Case
+    pricing: Pricing
     space: Space
     keep: Keep
     bounded: bool
@@ -87,13 +71,13 @@ class Scanning:
         """Whether it came to the end; Ctrl-C leaves in `keep` what was seen."""
         try:
             # the most promising first, so that the bounds tell early
-            floors = self.case.floors(self.space.frames) if self.bounded else np.zeros(len(self.space.frames))
+            floors = self.pricing.floors(self.space.frames) if self.bounded else np.zeros(len(self.space.frames))
             order = np.argsort(floors, kind="stable")
             if self.processes > 1 and self._estimates > FEW:
                 self._dealt_out(order, floors, progress)
             else:
                 for done, part in _parts(order):
-                    look(self.case, self.space, self.keep, part, floors[part], bounded=self.bounded)
+                    look(self.pricing, self.space, self.keep, part, floors[part], bounded=self.bounded)
                     if progress is not None:
                         progress(done, len(order))
         except KeyboardInterrupt:
@@ -108,7 +92,7 @@ class Scanning:
         """Each task begins with what is known when it is handed out, so that bounds found by one serve all."""
         waiting, total, done = list(_parts(order))[::-1], len(order), 0
         running: dict[Future[Keep], int] = {}
-        with _pool(self.case, self.space, self.processes) as pool:
+        with _pool(self.pricing, self.space, self.processes) as pool:
             while waiting or running:
                 while waiting and len(running) < 2 * self.processes:
                     _, part = waiting.pop()
@@ -122,12 +106,12 @@ class Scanning:
                         progress(done, total)
 
 
-def look(case: Case, space: Space, keep: Keep, frames: Ints, floors: Floats, *, bounded: bool) -> None:
+def look(pricing: Pricing, space: Space, keep: Keep, frames: Ints, floors: Floats, *, bounded: bool) -> None:
     if bounded:
-        Bounded(space, case.price, keep).look(frames, floors)
+        Bounded(space, pricing.price, keep).look(frames, floors)
         return
     for batch in every(space, frames):
-        keep.add(case.price(batch))
+        keep.add(pricing.price(batch))
 
 
 def _parts(order: Ints) -> Iterator[tuple[int, Ints]]:
@@ -137,9 +121,9 @@ def _parts(order: Ints) -> Iterator[tuple[int, Ints]]:
 
 
 @contextmanager
-def _pool(case: Case, space: Space, processes: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(pricing: Pricing, space: Space, processes: int) -> Iterator[ProcessPoolExecutor]:
     # a fresh interpreter each: a progress bar's thread must not be copied in the middle of something
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (case, space))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (pricing, space))
     try:
         yield pool
         pool.shutdown()
@@ -150,16 +134,16 @@ def _pool(case: Case, space: Space, processes: int) -> Iterator[ProcessPoolExecu
         raise
 
 
-_GIVEN: list[tuple[Case, Space]] = []
+_GIVEN: list[tuple[Pricing, Space]] = []
 """of a worker process: set once when it begins, so that tasks carry frame numbers only"""
 
 
-def _begin(case: Case, space: Space) -> None:
+def _begin(pricing: Pricing, space: Space) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-    _GIVEN[:] = [(case, space)]
+    _GIVEN[:] = [(pricing, space)]
 
 
 def _task(keep: Keep, frames: Ints, floors: Floats, bounded: bool) -> Keep:
-    case, space = _GIVEN[0]
-    look(case, space, keep, frames, floors, bounded=bounded)
+    pricing, space = _GIVEN[0]
+    look(pricing, space, keep, frames, floors, bounded=bounded)
     return keep

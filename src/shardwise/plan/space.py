@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from shardwise.case import Case
 from shardwise.plan.constraints import Constraint, allowed
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
@@ -122,11 +123,9 @@ class Space:
         return int((sharded * repeated).sum()) * len(settings.offload) * switches
 
 
-def space(
-    model: Model, cluster: Cluster, job: Job, stack: Stack, limits: Limits | None = None,
-    only: Iterable[Constraint] = (),
-) -> Space:  # fmt: skip
+def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] = ()) -> Space:
     """`only` leaves out what the user does not allow."""
+    model, cluster, job, stack = case.model, case.cluster, case.job, case.stack
     bounds, asked = limits or Limits(), tuple(only)
     settings = _settings(stack, bounds, asked)
     degrees = _degrees(model, cluster, job, bounds)

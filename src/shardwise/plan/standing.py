@@ -10,12 +10,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from shardwise.plan.scanning import Case as Scanned
+from shardwise.case import Case
+from shardwise.plan.scanning import Pricing
 from shardwise.plan.space import Limits, space
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import CHOICES, ORDERS, RECOMPUTE, ZERO, Ints, Policies, Policy, encoded
 from shardwise.spec.rules import legal
 
@@ -53,11 +50,10 @@ class Standing:
 class Contest:
     """The space of a stack, `allowed` narrowing fields to some values; every policy estimated once."""
 
-    def __init__(self, model: Model, cluster: Cluster, job: Job, stack: Stack, allowed: Allowed = NONE) -> None:
-        self.given = (model, cluster, job)
-        self.stack, self.limit = stack, cluster.gpu.memory_bytes - stack.memory.reserve_bytes
-        self.policies = _open(*self.given, stack, allowed)
-        seen = Scanned(model, cluster, job, stack, None).price(self.policies)
+    def __init__(self, case: Case, allowed: Allowed = NONE) -> None:
+        self.stack, self.limit = case.stack, case.cluster.gpu.memory_bytes - case.stack.memory.reserve_bytes
+        self.policies = _open(case, allowed)
+        seen = Pricing(case).price(self.policies)
         self.steps, self.peaks = seen.steps, seen.peaks
 
     def standing(self, step_s: float, only: Allowed = NONE) -> Standing:
@@ -75,9 +71,9 @@ class Contest:
         )
 
 
-def _open(model: Model, cluster: Cluster, job: Job, stack: Stack, allowed: Allowed) -> Policies:
+def _open(case: Case, allowed: Allowed) -> Policies:
     """Every legal policy, each narrowed field at its one value or among its values, nothing twice."""
-    frames = space(model, cluster, job, stack, Limits(zero=ZERO[:1], recompute=RECOMPUTE[:1], orders=ORDERS[:1])).frames
+    frames = space(case, Limits(zero=ZERO[:1], recompute=RECOMPUTE[:1], orders=ORDERS[:1])).frames
     settings = np.array(
         [(_code("zero", z), _code("recompute", r))
          for z in allowed.get("zero", ZERO) for r in allowed.get("recompute", USUAL_RECOMPUTE)]
@@ -103,7 +99,7 @@ def _open(model: Model, cluster: Cluster, job: Job, stack: Stack, allowed: Allow
     kept &= (columns["pp"] == 1) | (columns["zero"] <= ZERO_WITH_STAGES)
     table = np.unique(np.stack(list(columns.values()), axis=1)[kept], axis=0)
     found = Policies(**{name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(columns)})
-    return found.take(np.flatnonzero(legal(model, cluster, job, found)))
+    return found.take(np.flatnonzero(legal(case.model, case.cluster, case.job, found)))
 
 
 def _code(field: str, value: bool | int | str) -> int:

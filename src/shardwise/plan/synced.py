@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise.case import Case
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.rules import job_refusal
 from shardwise.plan.exhaustive import Candidate, Ranked, scan
-from shardwise.spec.job import Job
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,24 @@ class Best:
 
 
 def scan_over(
-    choices: Sequence[Choice | None], job: Job, top: int, told: Callable[[int, int], None] | None, losers: bool = True,
+    choices: Sequence[Choice | None],
+    case: Case,
+    top: int,
+    told: Callable[[int, int], None] | None,
+    losers: bool = True,
     **given: Any,
-) -> tuple[Ranked, list[Best]]:  # fmt: skip
+) -> tuple[Ranked, list[Best]]:
     """`given`: what `scan` takes. The first of the choices says which kinds lose, and why."""
     found: list[Ranked] = []
     each: list[Best] = []
     for index, choice in enumerate(choices):
         if told is not None:
             told(index, len(choices))
-        why = job_refusal(choice, job) if choice else ""
+        why = job_refusal(choice, case.job) if choice else ""
         if why:
             each.append(Best(choice, None, why))
             continue
-        ranked = scan(**given, job=job, top=top, sync=choice, losers=losers and not found)
+        ranked = scan(case, **given, top=top, sync=choice, losers=losers and not found)
         found.append(ranked)
         best = ranked.best[0] if ranked.best else None
         small = ranked.smallest

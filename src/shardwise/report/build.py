@@ -4,6 +4,7 @@ import numpy as np
 
 from shardwise.calibrate.overlay import curve_with, what_it_changes
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of
 from shardwise.estimate.band import band_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.mfu import Convention, conventions, recomputed_flops
@@ -25,7 +26,7 @@ def report_of(
 ) -> Report:
     """The closed form's answer for one legal policy, on every pipeline stage."""
     choice, one = choice_of(policy.sync, job.optimizer.name), Policies.of([policy])
-    found = estimate(model, cluster, job, one, stack, every_stage=True, profile=profile, sync=choice)
+    found = estimate(case_of(model, cluster, job, stack, profile), one, every_stage=True, sync=choice)
     step_s, rate = float(found.times.step_s[0]), float(found.tokens_per_s_per_gpu[0])
     flops = {c.key: c for c in conventions(model, job.seq)}
     peak_flops = cluster.gpu.peak(job.precision.compute)
@@ -76,7 +77,7 @@ def report_of(
         ),
         sync=None
         if choice is None
-        else sync_report(choice, found, estimate(model, cluster, job, one, stack, every_stage=True, profile=profile)),
+        else sync_report(choice, found, estimate(case_of(model, cluster, job, stack, profile), one, every_stage=True)),
     )
 
 
@@ -180,7 +181,7 @@ def _left_apart(
     if not any(kind.unfused for kind in found.work.kinds):
         return ()
     fused = stack.changed(expert_biases="fused", fuses_scaled_rotation=True)
-    least = estimate(found.work.model, cluster, job, one, fused, every_stage=True, profile=profile)
+    least = estimate(case_of(found.work.model, cluster, job, fused, profile), one, every_stage=True)
     share = 1.0 - float(least.times.step_s[0] / found.times.step_s[0])
     return (f"element-wise work that {stack.name} leaves to PyTorch, kernel by kernel: {share:.0%} of the step",)
 

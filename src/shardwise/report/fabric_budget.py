@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.calibrate.profile import Profile
-from shardwise.estimate.closed_form import estimate, network_for
+from shardwise.case import case_of, driven_network
+from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import conventions
 from shardwise.fabric.calls import Call, calls_of
 from shardwise.fabric.demand import demand_of
@@ -125,7 +126,7 @@ def cheapest(rows: list[Candidate], within: float) -> list[Candidate]:
 def checked(ask: Case, each: Candidate) -> Candidate:
     """With the step the joint loop gives on that fabric."""
     cluster = built(ask.cluster, each.card_bytes_per_s, each.oversubscription, each.domain_gpus)
-    found = simulate(ask.model, cluster, ask.job, each.policy, ask.stack, profile=ask.profile)
+    found = simulate(case_of(ask.model, cluster, ask.job, ask.stack, ask.profile), each.policy)
     loads = _loads(ask, cluster, Wiring(rails=each.rails), each.policy, calls_of(found.closed.work))
     load = min(loads, key=lambda load: sum(load.communication_s().values()))
     return replace(each, joint_step_s=joint_step(found, demand_of(load)).step_s)
@@ -163,7 +164,7 @@ def _policies(ask: Case, domain: int) -> list[Policy]:
         return found
     for card, thinner in ((CARDS[-1], THINNER[0]), (CARDS[0], THINNER[-1])):
         cluster = built(ask.cluster, card, thinner, domain)
-        best = scan(ask.model, cluster, ask.job, ask.stack, top=1, profile=ask.profile).best
+        best = scan(case_of(ask.model, cluster, ask.job, ask.stack, ask.profile), top=1).best
         found += [each.policy for each in best if each.policy not in found]
     return found
 
@@ -173,8 +174,8 @@ def _legal(ask: Case, cluster: Cluster, policy: Policy) -> bool:
 
 
 def _planned(ask: Case, cluster: Cluster, policy: Policy) -> _Plan:
-    found = estimate(ask.model, cluster, ask.job, Policies.of([policy]), ask.stack, every_stage=True,
-                     profile=ask.profile)  # fmt: skip
+    case = case_of(ask.model, cluster, ask.job, ask.stack, ask.profile)
+    found = estimate(case, Policies.of([policy]), every_stage=True)
     calls = calls_of(found.work)
     return _Plan(policy, float(found.times.step_s[0]), calls, _collectives(ask, cluster, Wiring(), policy, calls))
 
@@ -194,7 +195,7 @@ def _collectives(ask: Case, cluster: Cluster, wiring: Wiring, policy: Policy, ca
 
 
 def _loads(ask: Case, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> list[StepLoad]:
-    tree, network = tree_of(cluster, wiring), network_for(cluster, ask.stack, ask.profile)
+    tree, network = tree_of(cluster, wiring), driven_network(cluster, ask.stack, ask.profile)
     quotes: Quotes = {}
     return [step_load(Prices(tree, network, seats_of(policy, tree, order=axes), quotes), calls)
             for axes in axis_orders(policy)]  # fmt: skip

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of, driven_network
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
-from shardwise.estimate.closed_form import network_for
 from shardwise.fabric.calls import Call, calls_of
 from shardwise.fabric.fold import bits_of
 from shardwise.fabric.links import Ints, Routed, mixed
@@ -52,8 +52,8 @@ def fabric_report(
     """The policy must be legal. `fabric`: in place of the cluster's own tree; `named`: axis -> collective algorithm."""
     wiring = wiring or Wiring()
     graph = fabric or tree_of(cluster, wiring)
-    found = simulate(model, cluster, job, policy, stack, profile=profile)
-    network = _adding(network_for(cluster, found.closed.work.stack, profile), named or {})
+    found = simulate(case_of(model, cluster, job, stack, profile), policy)
+    network = _adding(driven_network(cluster, found.closed.work.stack, profile), named or {})
     calls = calls_of(found.closed.work)
     _serves(calls, named or {})
     orders = orders_of(policy, graph, network, calls, named)

@@ -6,6 +6,7 @@ from time import perf_counter
 from msgspec.structs import replace
 
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.demand import Demand, demand_of
 from shardwise.fabric.step import StepLoad, step_load
@@ -47,7 +48,7 @@ def looped(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stac
     parts = []
     for number in (rounds, rounds // 2):
         short = replace(job, global_batch=number * policy.pp * policy.micro_batch * policy.dp)
-        fewer = simulate(model, cluster, short, policy, stack, profile=profile)
+        fewer = simulate(case_of(model, cluster, short, stack, profile), policy)
         parts.append(_looped(fewer, step_load(load.prices, calls_of(fewer.closed.work))))
     ran = parts[0].simulation.program.micro_batches
     each = (parts[0].step_s - parts[1].step_s) / (ran - parts[1].simulation.program.micro_batches)

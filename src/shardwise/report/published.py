@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.mfu import conventions
 from shardwise.plan.standing import Allowed, Contest
 from shardwise.report.build import report_of
@@ -96,7 +97,7 @@ class _Case:
         return verdict_of(self.model, self.layout.cluster, self.layout.job, policy, cure=False)
 
     def contest(self, stack: Stack, allowed: Allowed) -> Contest:
-        return Contest(self.model, self.layout.cluster, self.layout.job, stack, allowed)
+        return Contest(case_of(self.model, self.layout.cluster, self.layout.job, stack), allowed)
 
 
 def judge(layout: Published, modern: Stack) -> Judged:

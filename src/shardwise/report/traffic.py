@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.calibrate.profile import Profile
+from shardwise.case import driven_network
 from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement
-from shardwise.estimate.closed_form import network_for
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.price import workers_of
 from shardwise.estimate.synced.traffic import traffic_of as strategy_traffic
@@ -22,7 +22,7 @@ def traffic_of(
 ) -> dict[str, dict[str, float]]:
     """axis -> level -> bytes, for the one policy `work` was made for (with every stage)."""
     levels = [level.name for level in cluster.levels]
-    network = network_for(cluster, work.stack, profile)
+    network = driven_network(cluster, work.stack, profile)
     sent = {axis: np.zeros(len(levels)) for axis in AXES}
     stages = int(work.layout.policies.pp[0])
     for call in calls_of(work):

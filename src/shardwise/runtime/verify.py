@@ -9,6 +9,7 @@ import torch
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shardwise.case import training_of
 from shardwise.estimate.memory import memory_of
 from shardwise.runtime.fake import fake_recordings
 from shardwise.runtime.parallel.comm import CONTROL
@@ -85,7 +86,7 @@ class Verified(Struct, frozen=True, kw_only=True):
 
 def predicted_messages(task: Task, ranks: Sequence[int]) -> dict[Key, tuple[float, float]]:
     """(count, bytes) of these ranks, by their stage."""
-    work = piecewise(task.model, task.job, task.policy, task.stack)
+    work = piecewise(training_of(task.model, task.job, task.stack), task.policy)
     counts: Counter[Key] = Counter()
     sizes: Counter[Key] = Counter()
     for place, number in Counter(_place(task.policy, rank) for rank in ranks).items():
@@ -144,12 +145,12 @@ def measured_messages(recordings: list[Recording]) -> dict[Key, tuple[float, flo
 
 def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
     memory, staying = (
-        memory_of(work_of(task.model, task.job, Policies.of([policy]), task.stack, every_stage=True))
+        memory_of(work_of(training_of(task.model, task.job, task.stack), Policies.of([policy]), every_stage=True))
         for policy in (task.policy, replace(task.policy, offload="none"))
     )
     # what is in the host's memory is what would be on the device without offload
     moments = staying.kinds["optimizer"]
-    work = piecewise(task.model, task.job, task.policy, task.stack)
+    work = piecewise(training_of(task.model, task.job, task.stack), task.policy)
     rows = []
     for stage in sorted({r.stage for r in recordings}):
         here = [r.memory_bytes for r in recordings if r.stage == stage]

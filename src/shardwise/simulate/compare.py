@@ -3,13 +3,9 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwise.calibrate.profile import Profile
+from shardwise.case import Case
 from shardwise.schedules import schedules
 from shardwise.simulate.step import simulate
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
 
@@ -25,19 +21,17 @@ class Compared(Struct, frozen=True, kw_only=True):
     why_not: str = ""
 
 
-def compare(
-    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None = None
-) -> list[Compared]:
+def compare(case: Case, policy: Policy) -> list[Compared]:
     """Fastest first; a schedule that cannot run says why. One that needs chunks gets the policy's, or two."""
     rows = []
     for name in schedules():
         other = replace(policy, schedule=name, vpp=_chunks(name, policy))
-        verdict = verdict_of(model, cluster, job, other, cure=False)
+        verdict = verdict_of(case.model, case.cluster, case.job, other, cure=False)
         if not verdict.legal:
             rows.append(Compared(schedule=name, vpp=other.vpp, step_s=None, bubble=None, peak_bytes=None,
                                  closed_form_s=None, why_not=verdict.why))  # fmt: skip
             continue
-        found = simulate(model, cluster, job, other, stack, profile=profile)
+        found = simulate(case, other)
         timeline = found.timeline()
         rows.append(Compared(
             schedule=name, vpp=other.vpp, step_s=found.step_s, bubble=timeline.bubble(),

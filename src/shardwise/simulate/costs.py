@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.calibrate.profile import Profile
+from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
@@ -87,11 +87,10 @@ class Costs:
     held: Held
 
 
-def costs_of(found: Estimate, work: Work, cluster: Cluster, policy: Policy, program: Program, pieces: Pieces,
-             profile: Profile | None = None) -> Costs:  # fmt: skip
+def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: Program, pieces: Pieces) -> Costs:
     """`found` is the closed form of the policy, `work` the same with one row per rank."""
-    stack, layout = work.stack, work.layout
-    machine = machine_for(cluster, work.job, layout.policies, stack, profile)
+    stack, layout, cluster = work.stack, work.layout, case.cluster
+    machine = machine_for(case, layout.policies)
     reduce, gather = sync_seconds(work, machine)
     micro = float(layout.micro_batches[0])
     each = policy.zero == 2

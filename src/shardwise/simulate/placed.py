@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwise.case import Training
 from shardwise.simulate.engine import Floats, Ints
 from shardwise.simulate.program import Program
-from shardwise.software import Stack
-from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
@@ -43,10 +42,10 @@ def pieces_of(model: Model, program: Program, rank_layers: Ints) -> Pieces:
     return Pieces(kinds=kinds, first=first, last=last)
 
 
-def rank_work(model: Model, job: Job, policy: Policy, stack: Stack, program: Program, pieces: Pieces) -> Work:
+def rank_work(training: Training, policy: Policy, program: Program, pieces: Pieces) -> Work:
     """The work of one policy with one row per rank, so that the closed form's own functions price each rank."""
     rows = Policies.of([policy] * program.pp)
-    work = work_of(model, job, rows, stack, every_stage=False)
+    work = work_of(training, rows, every_stage=False)
     kinds = pieces.kinds[program.held].sum(axis=1)
     first, last = (np.minimum(end[program.held].sum(axis=1), 1.0)[:, None] for end in (pieces.first, pieces.last))
     stages = Stages(

@@ -5,13 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec.structs import replace as changed
 
-from shardwise.calibrate.profile import Profile
+from shardwise.case import Case, Training
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.memory import memory_of
 from shardwise.simulate.engine import Floats, Ints
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
@@ -33,10 +30,9 @@ class Segments:
     bytes: Floats
 
 
-def segments_of(
-    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, limit: float, profile: Profile | None
-) -> Segments:
+def segments_of(case: Case, policy: Policy, limit: float) -> Segments:
     """Stages that hold as many layers of each kind are the same, so only those that differ are computed."""
+    model, cluster, stack = case.model, case.cluster, case.stack
     if policy.pp * model.layers**2 > MOST_SEGMENTS:
         raise ValueError(
             f"pp: {policy.pp} stages of {model.layers:,} layers have too many splits to look at; write a smaller pp"
@@ -44,7 +40,7 @@ def segments_of(
     counts, index = _distinct(model)
     stages = np.repeat(np.arange(policy.pp), len(counts))
     held = np.tile(counts, (policy.pp, 1))
-    plain, full = (_works(model, job, changed(policy, recompute=r), stack, stages, held) for r in ("none", "full"))
+    plain, full = (_works(case, changed(policy, recompute=r), stages, held) for r in ("none", "full"))
     layers = held.sum(axis=1)
     memory = memory_of(plain, None, cluster)
     total, grows = memory.total[:, 0], 1.0 + stack.memory.fragmentation
@@ -59,7 +55,7 @@ def segments_of(
     possible = repeated <= layers
     repeated = np.where(possible, repeated, np.where(worth, layers, 0))
     bytes_ = total - np.where(repeated > 0, repeated * saves, 0.0)
-    seconds = _seconds(model, cluster, job, policy, stack, held, stages, repeated, profile)
+    seconds = _seconds(case, policy, held, stages, repeated)
     empty = (layers == 0) & (stages > 0) & (stages < policy.pp - 1)
     return Segments(
         seconds=_spread(np.where(possible & ~empty, seconds, np.inf), index, policy.pp),
@@ -85,10 +81,10 @@ def _spread(values: Floats, index: Ints, pp: int) -> Floats:
     return np.where(index >= 0, table[:, np.maximum(index, 0)], np.inf)
 
 
-def _works(model: Model, job: Job, policy: Policy, stack: Stack, stage: Ints, held: Ints) -> Work:
+def _works(training: Training, policy: Policy, stage: Ints, held: Ints) -> Work:
     """One row per stage and set of layers."""
-    work = work_of(model, job, Policies.of([policy]).take(np.zeros(len(stage), dtype=np.int64)), stack,
-                   every_stage=False)  # fmt: skip
+    rows = Policies.of([policy]).take(np.zeros(len(stage), dtype=np.int64))
+    work = work_of(training, rows, every_stage=False)
     stages = Stages(
         index=stage[:, None].astype(np.float64),
         kinds=tuple(held[:, k : k + 1].astype(np.float64) for k in range(held.shape[1])),
@@ -99,14 +95,9 @@ def _works(model: Model, job: Job, policy: Policy, stack: Stack, stage: Ints, he
     return replace(work, stages=stages, parameters=stage_parameters(work.counts, work.layout, stages))
 
 
-def _seconds(
-    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, held: Ints, stage: Ints, repeated: Floats,
-    profile: Profile | None,
-) -> Floats:  # fmt: skip
+def _seconds(case: Case, policy: Policy, held: Ints, stage: Ints, repeated: Floats) -> Floats:
     both = Policies.of([changed(policy, recompute=r) for r in ("none", "full")])
-    # the stack already is what the profile makes of it: only the machine's part of the profile is applied again
-    measured = None if profile is None else changed(profile, host=None, run=None)
-    units = estimate(model, cluster, job, both, stack, profile=measured).times.units
+    units = estimate(case, both).times.units
     plain, full = (np.array([float(unit.total[row]) for unit in units]) for row in (0, 1))
     counts = np.column_stack([held, stage == 0, stage == policy.pp - 1])
     share = repeated / np.maximum(held.sum(axis=1), 1)

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.schedules import schedules
 from shardwise.simulate.engine import Floats, Ints
@@ -61,9 +62,10 @@ def best_split(
     if not 0 < headroom <= 1:
         raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
     plain = replace(policy, recompute="none", recompute_layers=-1)
-    found = estimate(model, cluster, job, Policies.of([plain]), stack, every_stage=True, profile=profile)
+    case = case_of(model, cluster, job, stack, profile)
+    found = estimate(case, Policies.of([plain]), every_stage=True)
     limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
-    segments = segments_of(model, cluster, job, plain, found.work.stack, limit, profile)
+    segments = segments_of(case, plain, limit)
     given = np.concatenate([[0], np.cumsum(found.work.stages.layers[0])]).astype(np.int64)
     micro = float(found.work.layout.micro_batches[0])
     idle = float(schedules()[policy.schedule].idle(policy.pp, policy.vpp, micro))
@@ -79,11 +81,11 @@ def simulate_split(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, split: Split, profile: Profile | None = None
 ) -> Simulation:
     """The step with these layers on each stage, so many of them recomputed."""
+    case = case_of(model, cluster, job, stack, profile)
     plain, full = (
-        simulate(model, cluster, job, replace(policy, recompute=recompute, recompute_layers=-1), stack,
-                 profile=profile, rank_layers=split.layers)
+        simulate(case, replace(policy, recompute=recompute, recompute_layers=-1), rank_layers=split.layers)
         for recompute in ("none", "full")
-    )  # fmt: skip
+    )
     if not any(split.recomputed):
         return plain
     program = plain.program

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwise.calibrate.profile import Profile
+from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.simulate.costs import Costs, costs_of
 from shardwise.simulate.engine import Floats, Ints, Run, again
@@ -28,9 +28,6 @@ from shardwise.simulate.spans import (
     whole_rank,
 )
 from shardwise.simulate.timeline import MemorySteps, Timeline
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 
@@ -79,25 +76,21 @@ class Simulation:
 
 
 def simulate(
-    model: Model,
-    cluster: Cluster,
-    job: Job,
+    case: Case,
     policy: Policy,
-    stack: Stack,
     *,
-    profile: Profile | None = None,
     stragglers: Sequence[Straggler] = (),
     rank_layers: Sequence[int] | None = None,
 ) -> Simulation:
     """`rank_layers`: layers of each rank, where they are not dealt out as the stack does. The policy must be legal."""
-    closed = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True, profile=profile)
+    closed = estimate(case, Policies.of([policy]), every_stage=True)
     micro_batches = int(closed.work.layout.micro_batches[0])
     program = program_of(policy.schedule, policy.pp, policy.vpp, micro_batches)
     layers = np.asarray(closed.work.stages.layers[0] if rank_layers is None else rank_layers, dtype=np.int64)
-    _check(model, policy, layers, stragglers)
-    pieces = pieces_of(model, program, layers)
-    work = rank_work(model, job, policy, closed.work.stack, program, pieces)
-    costs = costs_of(closed, work, cluster, policy, program, pieces, profile)
+    _check(case.model, policy, layers, stragglers)
+    pieces = pieces_of(case.model, program, layers)
+    work = rank_work(case, policy, program, pieces)
+    costs = costs_of(case, closed, work, policy, program, pieces)
     return composed(policy, closed, program, costs, stragglers)
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from shardwise.calibrate.overlay import curve_with, stack_with
 from shardwise.calibrate.profile import Profile
+from shardwise.case import driven_network
 from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_seconds
 from shardwise.cost.network import Network
-from shardwise.estimate.closed_form import network_for
 from shardwise.estimate.layers import misalignment
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
@@ -82,7 +82,7 @@ def prices_of(captured: Captured, cluster: Cluster, stack: Stack, profile: Profi
     stack = stack_with(stack, profile)
     return Prices(
         cluster=cluster, stack=stack, curve=curve_with(cluster.gpu, profile), tf32=captured.tf32,
-        network=network_for(cluster, stack, profile),
+        network=driven_network(cluster, stack, profile),
     )  # fmt: skip
 
 

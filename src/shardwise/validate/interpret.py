@@ -37,7 +37,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True)
-class Case:
+class MeasuredCase:
     measured: Measured
     model: Model
     cluster: Cluster
@@ -60,7 +60,7 @@ class _Reader:
         return max(value, 1)
 
 
-def case_of(row: Measured, stack_name: str = "auto") -> Case:
+def measured_case(row: Measured, stack_name: str = "auto") -> MeasuredCase:
     reader = _Reader(row)
     stack = stack_for(row.word("software")) if stack_name == "auto" else known_stack(stack_name)
     model = _model(reader)
@@ -78,7 +78,7 @@ def case_of(row: Measured, stack_name: str = "auto") -> Case:
         reader.assumed.append(f"global_batch={batch} (not published)")
     job = Job(seq=seq, global_batch=batch, precision=precision_of(stack.precision_for(dtype)))
     candidates = tuple(_candidates(reader, model, job, stack, layout, _plain_attention(reader, model, cluster, stack)))
-    return Case(row, model, cluster, job, stack, candidates, tuple(reader.assumed))
+    return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed))
 
 
 def _model(reader: _Reader) -> Model:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.software import Stack, known_stack
 from shardwise.spec.job import Job, precision_of
@@ -40,7 +41,7 @@ def _predict(row: Measured, stack_name: str, profile: Profile | None) -> Predict
     cluster = cluster_from(GPU, 1, 1)
     policy = Policy(zero=0, sp=False, micro_batch=micro, recompute=_recompute(row))
     model = _model(row, shape)
-    result = estimate(model, cluster, job, Policies.of([policy]), stack, every_stage=True, profile=profile)
+    result = estimate(case_of(model, cluster, job, stack, profile), Policies.of([policy]), every_stage=True)
     step_s, peak = float(result.times.step_s[0]), float(result.memory.peak[0])
     return Prediction(
         _as_measured(row, job),

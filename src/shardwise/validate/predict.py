@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import conventions
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
-from shardwise.validate.interpret import Case, Unsupported, case_of
+from shardwise.validate.interpret import MeasuredCase, Unsupported, measured_case
 from shardwise.validate.table import Measured
 
 
@@ -39,10 +40,10 @@ class Prediction:
 def predict(rows: list[Measured], stack: str = "auto", profile: Profile | None = None) -> list[Prediction]:
     """`profile` serves the rows of its own GPU; a table without any is refused."""
     found: dict[int, Prediction] = {}
-    cases: list[Case] = []
+    cases: list[MeasuredCase] = []
     for row in rows:
         try:
-            cases.append(case_of(row, stack))
+            cases.append(measured_case(row, stack))
         except Unsupported as reason:
             found[row.row] = Prediction(row, "unsupported", str(reason))
     if profile is not None and cases and not any(profile.fits(case.cluster.gpu) for case in cases):
@@ -51,9 +52,9 @@ def predict(rows: list[Measured], stack: str = "auto", profile: Profile | None =
     return [found[row.row] for row in rows]
 
 
-def predict_cases(cases: Iterable[Case], profile: Profile | None = None) -> list[Prediction]:
+def predict_cases(cases: Iterable[MeasuredCase], profile: Profile | None = None) -> list[Prediction]:
     """Every case, batch after batch: not in the order given. `profile` serves the cases of its own GPU."""
-    batches: dict[int, list[Case]] = defaultdict(list)
+    batches: dict[int, list[MeasuredCase]] = defaultdict(list)
     keys: dict[object, int] = {}
     for case in cases:
         key = (
@@ -68,7 +69,7 @@ def predict_cases(cases: Iterable[Case], profile: Profile | None = None) -> list
     return [prediction for batch in batches.values() for prediction in _batch(batch, profile)]
 
 
-def _batch(cases: list[Case], profile: Profile | None) -> list[Prediction]:
+def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[Prediction]:
     first = cases[0]
     if profile is not None and not profile.fits(first.cluster.gpu):
         profile = None
@@ -78,7 +79,7 @@ def _batch(cases: list[Case], profile: Profile | None) -> list[Prediction]:
         first.model, first.cluster, first.job, Policies.of(p for _, p in every), skip=("batch divides", "interleaving")
     )
     policies: list[Policy] = []
-    spans: list[tuple[Case, int, int]] = []
+    spans: list[tuple[MeasuredCase, int, int]] = []
     position = 0
     for case in cases:
         flags = allowed[position : position + len(case.candidates)]
@@ -89,7 +90,7 @@ def _batch(cases: list[Case], profile: Profile | None) -> list[Prediction]:
     if not policies:
         return [_illegal(case) for case in cases]
     result = estimate(
-        first.model, first.cluster, first.job, Policies.of(policies), first.stack, every_stage=True, profile=profile
+        case_of(first.model, first.cluster, first.job, first.stack, profile), Policies.of(policies), every_stage=True
     )
     peak, step = result.memory.peak, result.times.step_s
     flops = next(c.flops_per_token for c in conventions(first.model, first.job.seq) if c.key == "full_square")
@@ -125,6 +126,6 @@ def _batch(cases: list[Case], profile: Profile | None) -> list[Prediction]:
     return predictions
 
 
-def _illegal(case: Case) -> Prediction:
+def _illegal(case: MeasuredCase) -> Prediction:
     verdict = verdict_of(case.model, case.cluster, case.job, case.candidates[0], cure=False)
     return Prediction(case.measured, "illegal", f"{verdict.rule}: {verdict.why}")

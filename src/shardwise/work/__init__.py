@@ -1,12 +1,13 @@
-"""(Model, Job, Policies) -> Work: what each rank computes, holds and sends. No seconds yet."""
+"""(Training, Policies) -> Work: what each rank computes, holds and sends. No seconds yet."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardwise.case import Training
 from shardwise.schedules import used
 from shardwise.schedules._contract import folded
-from shardwise.software import Stack, running
+from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import FRAME, Policies
@@ -41,8 +42,8 @@ class Work:
     """dense and expert parameters on one rank of each evaluated stage"""
 
 
-def work_of(model: Model, job: Job, policies: Policies, stack: Stack, *, every_stage: bool) -> Work:
-    model, stack = stack.trained(model), running(stack, model, job.precision.compute)
+def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Work:
+    model, job, stack = training.model, training.job, training.stack
     layout = layout_of(model, job, policies)
     runs = runs_of(policies, FRAME)
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))

@@ -13,9 +13,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
+from shardwise.case import Training
 from shardwise.software import Stack
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers
@@ -64,10 +63,10 @@ class Piece:
     expert_shard_index: int | None = None
 
 
-def piecewise(model: Model, job: Job, policy: Policy, stack: Stack) -> Work:
+def piecewise(training: Training, policy: Policy) -> Work:
     """The work with every chunk as a stage of its own."""
     cut = replace(policy, pp=policy.pp * policy.vpp, vpp=1, schedule="1f1b")
-    return work_of(model, job, Policies.of([cut]), stack, every_stage=True)
+    return work_of(training, Policies.of([cut]), every_stage=True)
 
 
 def messages(work: Work, piece: Piece, *, staged: bool) -> list[Sent]:

@@ -4,6 +4,7 @@ import pytest
 from small_graphs import CLUSTER, stack
 
 from shardwise.arch import model_of
+from shardwise.case import training_of
 from shardwise.cost.network import network_of
 from shardwise.search.cuts import block_of, chain, machine_at, study
 from shardwise.spec.job import Job, precision_of
@@ -69,7 +70,7 @@ def test_megatrons_cut_moves_what_the_estimate_prices(name, sp, keeps):
     model = model_of(name)
     found = studied(block_of(model, "attention", 8, 1, TOKENS, BF16), keeps=keeps, top=0)
     job, policy = Job(seq=TOKENS, global_batch=8), Policies.of([Policy(tp=8, sp=sp)])
-    work = work_of(model, job, policy, stack(keeps), every_stage=False)
+    work = work_of(training_of(model, job, stack(keeps)), policy, every_stage=False)
     layer = next(kind for kind in work.kinds if kind.attention is not None)
     stated = sorted(
         (c.phase, c.op, float(c.bytes[0]))
@@ -87,7 +88,7 @@ def test_megatrons_cut_moves_what_the_estimate_prices(name, sp, keeps):
 def test_megatrons_products_are_those_of_the_estimate():
     """Where the estimate fuses nothing: shapes of products, bytes of element-wise passes."""
     model, policy = model_of("gpt-3-6.7b"), Policies.of([Policy(tp=8, sp=True)])
-    (layer,) = work_of(model, Job(seq=TOKENS, global_batch=8), policy, stack(), every_stage=False).kinds
+    (layer,) = work_of(training_of(model, Job(seq=TOKENS, global_batch=8), stack()), policy, every_stage=False).kinds
     graph = block_of(model, "layer", 8, 1, TOKENS, BF16)
     taken = {"o": "row", "up": "column", "down": "row", "activation": "features", "scores": "heads"}
     taken |= dict.fromkeys(("norm 1", "norm 2", "add 1", "add 2"), "tokens")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from placements import CORE, LLAMA, MIXTRAL, experts
-from shardwise.estimate.closed_form import estimate, network_for
+from shardwise.case import case_of, driven_network
+from shardwise.estimate.closed_form import estimate
 from shardwise.search.methods import method_of
 from shardwise.search.problems import Drawn, expert_problem, sample_of
 from shardwise.search.problems._expert_build import copied
@@ -31,7 +32,7 @@ def test_products_are_the_estimate_s(imbalance):
     problem, cluster = experts(), cluster_of("4x2xh100")
     policy, job = Policies.of([Policy(dp=8, ep=4)]), Job(seq=4096, global_batch=64)
     stacks = [CORE.changed(expert_imbalance=i) for i in (imbalance, 1.0)]
-    unit = [estimate(MIXTRAL, cluster, job, policy, stack).times.units[0] for stack in stacks]
+    unit = [estimate(case_of(MIXTRAL, cluster, job, stack), policy).times.units[0] for stack in stacks]
     told = [float(u.parts["forward"][0] + u.parts["backward"][0]) for u in unit]
     own = problem.products_s(np.array([imbalance, 1.0]))
     assert own[0] - own[1] == pytest.approx(told[0] - told[1], rel=1e-9, abs=1e-15)
@@ -44,8 +45,8 @@ def test_an_even_exchange_costs_what_the_network_says():
     single = dataclasses.replace(problem, tokens=np.arange(8)[:, None])
     by_rank, by_node = single.reached(single.default[None])
     found = single.exchange_s([v.max(axis=1) for v in single.volumes(by_rank, by_node)])[0] / 4
-    told = network_for(cluster, CORE).seconds("all_to_all", single.token_bytes * 8 / 4, 4, 1)
-    copy = network_for(cluster, CORE).links.link["nvlink4"].copy_bytes_per_s
+    told = driven_network(cluster, CORE).seconds("all_to_all", single.token_bytes * 8 / 4, 4, 1)
+    copy = driven_network(cluster, CORE).links.link["nvlink4"].copy_bytes_per_s
     assert found == pytest.approx(float(told) - single.token_bytes * 2 / 4 / copy, rel=1e-6)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from placements import CORE, DEEPSEEK, LLAMA, fabric, ranks
-from shardwise.estimate.closed_form import network_for
+from shardwise.case import driven_network
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
@@ -20,7 +20,7 @@ def call(problem, name):
 def test_a_regular_ring_costs_what_the_network_says(op, oversubscription):
     cluster = fabric(512, leaf=4, oversubscription=oversubscription)
     item, seconds = call(ranks(Policy(tp=8, dp=64), cluster), f"dp_cp {op}")
-    told = network_for(cluster, CORE).seconds(op, item.bytes, 64, 8, algorithm="ring")
+    told = driven_network(cluster, CORE).seconds(op, item.bytes, 64, 8, algorithm="ring")
     assert seconds == pytest.approx(float(told), rel=1e-9)
 
 
@@ -30,7 +30,7 @@ def test_a_regular_all_to_all_costs_what_the_network_says(ep):
     problem = ranks(Policy(dp=512, ep=ep), cluster, model=DEEPSEEK, batch=512)
     item, seconds = call(problem, "ep all_to_all")
     assert seconds == pytest.approx(
-        float(network_for(cluster, CORE).seconds("all_to_all", item.bytes, ep, 1)), rel=1e-9
+        float(driven_network(cluster, CORE).seconds("all_to_all", item.bytes, ep, 1)), rel=1e-9
     )
 
 
@@ -38,7 +38,7 @@ def test_a_pipeline_whose_every_hop_leaves_its_leaf_costs_what_the_network_says(
     cluster = fabric(256, leaf=4)
     problem = ranks(Policy(tp=8, pp=8, dp=4), cluster)
     item, seconds = call(problem, "pp send")
-    told = network_for(cluster, CORE).seconds("send", item.bytes, 2, 32)
+    told = driven_network(cluster, CORE).seconds("send", item.bytes, 2, 32)
     assert seconds == pytest.approx(float(told), rel=1e-9)
 
 

@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.search.methods import method_of
 from shardwise.search.problems import Group, stage_problem
@@ -33,7 +34,7 @@ def test_the_even_split_costs_what_the_estimate_says(name, on, policy, batch):
     model, cluster, job = model_of(name), cluster_of(on), Job(seq=2048, global_batch=batch)
     problem = stage_problem(model, [Group(cluster, policy.pp)], job, policy, CORE)
     priced = problem.price(problem.default[None])
-    told = estimate(model, cluster, job, Policies.of([policy]), CORE, every_stage=True)
+    told = estimate(case_of(model, cluster, job, CORE), Policies.of([policy]), every_stage=True)
     assert told.fits[0]
     assert priced.over[0] == 0
     assert priced.seconds[0] == pytest.approx(float(told.times.step_s[0]), rel=1e-9)

@@ -8,9 +8,9 @@ import numpy as np
 
 from shardwise.calibrate.overlay import curve_with, stack_with
 from shardwise.calibrate.profile import Profile
+from shardwise.case import driven_network
 from shardwise.collectives import collective
 from shardwise.cost.gpu import attention_seconds, memory_seconds
-from shardwise.estimate.closed_form import network_for
 from shardwise.estimate.layers import Machine, gemm_passes
 from shardwise.search.cuts._graph import Attended, Choice, Graph, Input
 from shardwise.search.cuts._layouts import Arc, Layout, buffer_share, collective_of, trees
@@ -74,7 +74,7 @@ def machine_at(
     """What prices a group of `ranks` GPUs, neighbours `stride` apart."""
     stack = stack_with(stack, profile)
     return Machine(
-        curve=curve_with(cluster.gpu, profile), network=network_for(cluster, stack, profile), stack=stack,
+        curve=curve_with(cluster.gpu, profile), network=driven_network(cluster, stack, profile), stack=stack,
         precision=precision, sizes={"tp": np.asarray(ranks)}, strides={"tp": np.asarray(stride)},
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of
 from shardwise.collectives import collective
 from shardwise.cost.placement import level_members
 from shardwise.estimate.closed_form import machine_for
@@ -51,10 +52,11 @@ def expert_problem(
     """`sample`: tokens x top_k expert numbers as measured, or how to draw one; `replicas`: further copies, of the
     experts that have most tokens per copy; their tokens take the copies in turn."""
     columns = Policies.of([policy])
-    work = work_of(model, job, columns, stack, every_stage=True)
+    case = case_of(model, cluster, job, stack, profile)
+    work = work_of(case, columns, every_stage=True)
     experts, layer = _expert_layer(model, work.kinds)
     tokens = routed(experts, sample or Drawn()) if not isinstance(sample, np.ndarray) else _checked(sample, experts)
-    machine = machine_for(cluster, job, columns, stack, profile)
+    machine = machine_for(case, columns)
     size, stride, node = policy.ep, int(machine.strides["ep"][0]), cluster.levels[0].degree
     _check(experts, policy, replicas, stride, node)
     here = min(max(node // stride, 1), size)

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
@@ -90,8 +91,8 @@ def _machine(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None
 ) -> tuple[Machine, Work]:
     columns = Policies.of([policy])
-    work = work_of(model, job, columns, stack, every_stage=True)
-    return machine_for(cluster, job, columns, stack, profile), work
+    case = case_of(model, cluster, job, stack, profile)
+    return machine_for(case, columns), work_of(case, columns, every_stage=True)
 
 
 def _calls(work: Work, machine: Machine) -> Iterator[Call]:

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.schedules import schedules
 from shardwise.search.problems.stages import Option, StageProblem
@@ -56,9 +57,10 @@ def stage_problem(
     options, tables, found = [], [], []
     for place, own in chosen:
         cluster = groups[place].cluster
-        whole = estimate(model, cluster, job, Policies.of([own]), stack, every_stage=True, profile=profile)
+        case = case_of(model, cluster, job, stack, profile)
+        whole = estimate(case, Policies.of([own]), every_stage=True)
         limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
-        tables.append(segments_of(model, cluster, job, own, whole.work.stack, limit, profile))
+        tables.append(segments_of(case, own, limit))
         options.append(Option(place, cluster.name, own, limit, _once(whole)))
         found.append(whole)
     micro = float(found[0].work.layout.micro_batches[0])

@@ -1,0 +1,76 @@
+"""One case: what is trained, by which program, on which machine. Made once by `case_of`, then passed on whole.
+
+Nothing downstream swaps a model, a stack or a network again, so no two parts of an answer can speak of different ones.
+"""
+
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from shardwise.calibrate.overlay import curve_with, network_with, stack_with
+from shardwise.calibrate.profile import Profile
+from shardwise.cost.curve import Curve
+from shardwise.cost.network import Network
+from shardwise.software import Stack, running
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is computed, wherever it runs."""
+
+    model: Model
+    """as the program trains it"""
+    job: Job
+    stack: Stack
+    """as it is for the model, the job's precision and, in a case, the measured machine"""
+
+
+@dataclass(frozen=True)
+class Case(Training):
+    cluster: Cluster
+    curve: Curve
+    """rates of the GPU's kernels"""
+    network: Network = field(repr=False)
+    """as this software drives it; remembers the groups it has priced"""
+    profile: Profile | None = None
+    """what was measured on such a machine, already in stack, curve and network"""
+
+
+def training_of(model: Model, job: Job, stack: Stack) -> Training:
+    return Training(stack.trained(model), job, running(stack, model, job.precision.compute))
+
+
+def case_of(model: Model, cluster: Cluster, job: Job, stack: Stack, profile: Profile | None = None) -> Case:
+    """`stack`: as the catalog has it, or with settings changed on request. `profile`: what was measured on such a
+    machine, in place of the shipped constants."""
+    training = training_of(model, job, stack_with(stack, profile))
+    return Case(
+        model=training.model,
+        job=job,
+        stack=training.stack,
+        cluster=cluster,
+        curve=curve_with(cluster.gpu, profile),
+        network=driven_network(cluster, training.stack, profile),
+        profile=profile,
+    )
+
+
+def driven_network(cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Network:
+    """The cluster's network as this software drives it: the part of its bandwidth that is reached, added latency."""
+    reached = {level.name: stack.network.fabric_efficiency for level in cluster.levels if level.kind == "network"}
+    measured = profile.network.by_kind if profile is not None and profile.network is not None else {}
+    return network_with(_slowed(cluster, stack), measured, reached)
+
+
+def _slowed(cluster: Cluster, stack: Stack) -> Cluster:
+    added = stack.network.fabric_latency_s
+    if not added:
+        return cluster
+    levels = tuple(
+        replace(level, latency_s=level.latency_s + added) if level.kind == "network" else level
+        for level in cluster.levels
+    )
+    return replace(cluster, levels=levels)
