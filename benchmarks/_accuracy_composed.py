@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from statistics import median
 
+from _accuracy_csv import Table
 from _accuracy_data import predictions
-from _accuracy_tables import markdown, percent
+from _accuracy_tables import percent
 from shardwise.estimate.mfu import conventions
 from shardwise.validate.interpret import measured_case
 from shardwise.validate.predict import Prediction
@@ -19,34 +20,28 @@ Steps = dict[tuple[int, int], dict[int, float]]
 """by (stages, layers): by number of micro-batches, the step in ms"""
 
 
-def composed() -> str:
+def composed() -> tuple[str, list[Table]]:
     """A paragraph and a table; empty where the source's rows are not at hand."""
     rows = [p for p in predictions() if p.measured.word("source") == SOURCE and p.step_s]
     others = [p for p in predictions() if p.measured.word("source") != SOURCE and p.step_s and scored(p)]
     measured = _layers(rows, lambda p: p.measured.number("step_seconds"))
     if not measured:
-        return ""
+        return "", []
     predicted = _layers(rows, lambda p: p.step_s)
     apart = [max(times) / min(times) - 1.0 for times in measured.values() if len(times) > 1]
-    sizes = sorted({cell[2] for cell in measured})
-    lines = []
-    for hidden, tp in sorted({cell[:2] for cell in measured}):
-        cells = [(hidden, tp, size) for size in sizes]
-        texts = [f"{median(measured[c]):.2f} → {median(predicted[c]):.2f}" if c in measured else "-" for c in cells]
-        lines.append([f"{hidden:,}", str(tp), *texts])
-    head = ("hidden", "tp", *(f"micro-batch {size}" for size in sizes))
-    return (
-        f"The {len(rows)} rows of {SOURCE} are fewer measurements than that. Differences between them give the time of "
-        f"one layer in one micro-batch; in {len(apart)} cells of width, split and micro-batch it follows from runs "
-        f"with different numbers of stages, and is the same to within {max(apart):.2%}, closer than any run repeats "
-        "itself. So there are as many timings as cells, each met again in dozens of rows, and their errors are errors "
-        "of the cells. Those jump where sizes only double, which no law of sizes follows; layouts of one job differ by "
-        "less, and that is what keeps regret there below 1. Measured → predicted ms of a layer:\n\n"
-        f"{markdown(head, lines, left=2)}\n"
-        "They are read as runs without recomputation, although the table says `full`. With it, these narrow models "
-        f"would use up to {percent(_fullest(rows))} of the GPU's peak; the other A100 runs that recompute and write "
-        f"out their scores reach {percent(_fullest(others))} at best, with far larger products.\n\n"
+    lines = [[*cell, median(measured[cell]), median(predicted[cell])] for cell in sorted(measured)]
+    about = f"time of one layer in one micro-batch, from differences between the steps of {SOURCE}"
+    head = ("hidden", "tp", "micro_batch", "measured_ms", "predicted_ms")
+    text = (
+        f"The {len(rows)} rows of {SOURCE} are fewer measurements than that: differences between them give the time of "
+        f"one layer in one micro-batch, and where {len(apart)} of [these times](accuracy/vtrain_layers.csv) follow "
+        f"from different numbers of stages they agree to {max(apart):.2%}, closer than any run repeats itself. They "
+        "jump where sizes only double, which no law of sizes follows. The rows are read as runs without recomputation, "
+        f"although the table says `full`: with it these narrow models would use up to {percent(_fullest(rows))} of the "
+        "GPU's peak, and the other A100 runs that recompute and write out their scores reach "
+        f"{percent(_fullest(others))} at best."
     )
+    return text, [Table("vtrain_layers", about, head, lines)]
 
 
 def _fullest(rows: list[Prediction]) -> float:

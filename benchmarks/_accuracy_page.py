@@ -1,4 +1,4 @@
-"""docs/accuracy.md and its figures, written from predictions and stored folds."""
+"""docs/accuracy.md, its figures and the tables behind it, written from predictions and stored folds."""
 
 from collections import defaultdict
 from textwrap import fill
@@ -6,6 +6,7 @@ from textwrap import fill
 import numpy as np
 
 from _accuracy_composed import composed
+from _accuracy_csv import FOLDER, Cell, Table, write_tables
 from _accuracy_data import (
     ROOT,
     TRUTH,
@@ -24,6 +25,8 @@ from _accuracy_settings import settings_table
 from _accuracy_svg import bars, histograms, scatter
 from _accuracy_tables import (
     by_model,
+    by_property,
+    by_source,
     headline,
     held_out,
     markdown,
@@ -31,12 +34,11 @@ from _accuracy_tables import (
     path_names,
     percent,
     repeats,
-    residuals,
-    share_of_error,
-    unfiltered,
+    source_of,
+    unfitted,
     worst,
 )  # fmt: skip
-from _accuracy_two_kinds import two_kinds
+from _accuracy_two_kinds import slow_degrees, stage_waits
 from _accuracy_written_down import written_down
 from shardwise.estimate.band import ANY
 from shardwise.software import Stack, stack_of
@@ -46,23 +48,30 @@ from shardwise.validate.predict import Prediction
 from shardwise.validate.score import LOW_MFU, metrics, scored
 
 PAGE = ROOT / "docs" / "accuracy.md"
-FIGURES = ROOT / "docs" / "accuracy"
 HEADLINE = ("<!-- headline -->\n", "<!-- /headline -->\n")
 COLOURED = 7
+DROPPED = (
+    ("a wait for runs that should not fit but ran", "0020-freed-late-is-not-needed.md"),
+    ("a Mamba-2 scan at half of the memory's rate", "0017-hybrid-layers.md"),
+    ("counting the bytes of what nobody fused", "0024-what-nobody-fused.md"),
+)
+"""what was tried, and the decision that says what came of it"""
 
 
 def write_page(records: dict[str, Record]) -> None:
     stacks = fitted_stacks()
-    parts = [
-        _opening(), _headline(), _held_out(stacks, records), _figures(), _bands(records), _settings(stacks, records),
-        _residuals(), _rest(), rates_alone(), _fits(), _one_gpu(), written_down(FIGURES), _advice(stacks, records),
-    ]  # fmt: skip
-    PAGE.write_text("\n".join(_wrapped(line) for line in "\n".join(parts).split("\n")))
+    sections = [_opening(), _headline(), _held_out(stacks, records), _figures(), _rest(), _fits(), _one_gpu()]
+    text = "\n".join(text for text, _ in sections)
+    PAGE.write_text("\n".join(_wrapped(line) for line in text.split("\n")), encoding="utf-8")
+    write_tables(table for _, found in sections for table in found)
 
 
 def _wrapped(line: str) -> str:
     """Prose in lines of 120; tables and headings as they are."""
-    return line if line.startswith(("|", "#")) else fill(line, 120, break_long_words=False, break_on_hyphens=False)
+    if line.startswith(("|", "#")):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return fill(line, 120, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
 
 
 def headline_section() -> str:
@@ -70,76 +79,103 @@ def headline_section() -> str:
     return HEADLINE[0] + headline() + HEADLINE[1]
 
 
-def _opening() -> str:
+def _opening() -> tuple[str, list[Table]]:
     where = (
         f"{path_names(tables())}, which lie beside the repository and do not ship in full"
         if has_truth()
         else f"{path_names(tables())}, the table that ships; the larger tables are not here"
     )
-    return (
+    text = (
         "# Accuracy\n\n"
-        "Written by `make accuracy` (`make accuracy FOLDS=1` cross-validates again); no number here is typed.\n\n"
-        f"{len(measured_rows()):,} measured runs of {where}. An error is predicted over measured step time, less 1: "
-        "positive means predicted too slow. *Mean error* is the mean of its size, *bias* its signed mean, *rank* "
-        "Spearman's correlation of predicted and measured tokens/s per GPU, *regret* the measured speed of the layout "
-        "predicted best over the best measured one (1 is perfect; only groups of four or more layouts of one job "
-        "count), *memory* the mean error of the peak.\n"
+        "Written by `make accuracy` (`make accuracy FOLDS=1` cross-validates again); no number here is typed. The long "
+        f"tables are [CSV files](accuracy/README.md).\n\n{len(measured_rows()):,} measured runs of {where}. An error "
+        "is predicted over measured step time, less 1: positive means predicted too slow. *Mean error* is the mean of "
+        "its size, *bias* its signed mean, *rank* Spearman's correlation of predicted and measured tokens/s per GPU, "
+        "*regret* the measured speed of the layout predicted best over the best measured one (1 is perfect; groups of "
+        "four or more layouts of one job), *memory* the mean error of the peak.\n"
     )
+    return text, []
 
 
-def _headline() -> str:
-    return (
-        f"## By source\n\n{headline_section()}\n"
-        f"Scored rows leave out runs below {LOW_MFU:.0%} of the GPU's peak by their own measurement and rows whose "
-        "source contradicts itself. The first filter looks at the measurement, so both scores belong together:\n\n"
-        f"{unfiltered()}"
+def _headline() -> tuple[str, list[Table]]:
+    rates = rates_alone()
+    text = (
+        f"## The main numbers\n\n{headline_section()}\n"
+        f"*Scored* leaves out runs below {LOW_MFU:.0%} of the GPU's peak by their own measurement and rows whose "
+        "source contradicts itself. The first filter looks at the measurement, so read both scores together. More: "
+        "[by source](accuracy/by_source.csv), [by model](accuracy/by_model.csv), [by degrees and "
+        "sizes](accuracy/by_property.csv), [rows furthest off](accuracy/furthest_off.csv). In no score are "
+        f"{len(rates.rows)} runs that publish [TFLOP/s and no tokens](accuracy/flops_alone.csv): what they count is "
+        "part of the figure.\n"
     )
+    return text, [rates, by_source(), by_model(), by_property(), worst()]
 
 
-def _held_out(stacks: list[Stack], records: dict[str, Record]) -> str:
+def _held_out(stacks: list[Stack], records: dict[str, Record]) -> tuple[str, list[Table]]:
     now = {s.name: float(np.abs(time_errors(rows_of(s).predict({}))).mean()) for s in stacks}
     stale = {s.name for s in stacks if s.name in records and records[s.name]["stated"] != stated_settings(s)}
     changed = "\n\\* settings that are not fitted have changed since these folds: run `make accuracy FOLDS=1`.\n"
-    note = changed if stale else ""
-    return (
-        "## Rows that took no part in the fit\n\n"
-        "Constants of a stack were fitted on published runs, so agreement with those runs proves little. Here the "
-        "groups (source, model, GPU, number of GPUs) are dealt into five folds; the settings named in the stack's "
-        "`fitted` are fitted on four, from defaults that know nothing of the rows, and the fifth is predicted. "
-        "*Shipped constants* is the error of the catalog's values on the same rows, all of them seen. Shipped values "
-        "are rounded and weigh other things too, so a fold can do better than they do.\n\n"
-        f"{held_out(stacks, records, now, stale)}{note}\n"
-        "What this does not show: the form of the model, and what a stack states without fitting (which traffic "
-        "overlaps, which kernels are fused), were chosen with all rows in view. Sources on which nothing was fitted "
-        f"say more about a program nobody has measured yet:\n\n{never_fitted(stacks)}"
+    free = unfitted(stacks)
+    alone = metrics(free)
+    known = sorted(
+        ((s, records[s.name]) for s in stacks if s.name in records), key=lambda item: item[1]["held_out"]["mape"]
     )
+    lines = [
+        [f"`{s.name}`" + (" *" if s.name in stale else ""), s.summary, f"{r['held_out']['rows']:,}",
+         percent(now[s.name]), f"**{percent(r['held_out']['mape'])}**",
+         f"{r['kinds'][ANY]['low']:+.0%} .. {r['kinds'][ANY]['high']:+.0%}"]
+        for s, r in known
+    ]  # fmt: skip
+    head = ("stack", "what it is", "runs", "error, seen", "held out", "80 % of measured steps")
+    regret = metrics([p for p in predictions() if scored(p)])["regret"]
+    text = (
+        "## Which error to expect\n\n"
+        "Constants of a stack were fitted on published runs, so agreement with those proves little. *Held out*: groups "
+        "of runs (source, model, GPU, number of GPUs) are dealt into five folds; settings are fitted on four, from "
+        "defaults that know nothing of the rows, and the fifth is predicted. *Seen*: the shipped constants on the same "
+        "rows. The last column is the band that `shardwise estimate` prints, by kind of run where there are enough "
+        f"(`{BANDS.relative_to(ROOT)}`). More: [folds](accuracy/held_out.csv), "
+        "[bands](accuracy/bands.csv), [what each setting does](accuracy/settings.csv).\n\n"
+        f"{markdown(head, lines, left=2)}{changed if stale else ''}\n"
+        "The form of the model, and what a stack states without fitting (overlap, fused kernels), were chosen with all "
+        "rows in view. For a program that nobody has measured, expect the error of "
+        f"[sources on which nothing was fitted](accuracy/never_fitted.csv): {alone['n']} runs, "
+        f"{percent(alone['mape'])} in the mean, {percent(alone['median_ape'])} in the median. Choosing between layouts "
+        f"of one job is easier than naming the seconds: the layout predicted best reached {percent(regret)} of the "
+        "best measured speed.\n"
+    )
+    settings = settings_table([rows_of(stack) for stack in stacks], records)
+    return text, [held_out(stacks, records, now, stale), _bands(records), settings, never_fitted(free)]
 
 
-def _figures() -> str:
+def _figures() -> tuple[str, list[Table]]:
     found = [p for p in predictions() if scored(p) and p.error is not None]
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    (FIGURES / "steps.svg").write_text(_scatter(found))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "steps.svg").write_text(_scatter(found))
     by_stack: dict[str, list[float]] = defaultdict(list)
     for p in found:
         by_stack[p.stack].append(p.error or 0.0)
     ordered = sorted(((n, e) for n, e in by_stack.items() if len(e) >= 5), key=lambda item: -len(item[1]))
-    (FIGURES / "residuals.svg").write_text(
+    (FOLDER / "residuals.svg").write_text(
         histograms(ordered, "Predicted over measured step time, less 1, by stack (shaded: within 20 %)")
     )
-    (FIGURES / "regret.svg").write_text(_regret(found))
+    (FOLDER / "regret.svg").write_text(_regret(found))
     return (
-        "## Pictures\n\n"
+        "## Figures\n\n"
+        "Scored runs. In the first a run on the diagonal was predicted right; in the second what lies left of the "
+        "middle was predicted too fast; the third shows what following the prediction keeps of the best layout's "
+        "speed.\n\n"
         "![predicted against measured step time](accuracy/steps.svg)\n\n"
         "![errors by stack](accuracy/residuals.svg)\n\n"
         "![measured speed of the layout predicted best](accuracy/regret.svg)\n"
-    )
+    ), []  # fmt: skip
 
 
 def _scatter(found: list[Prediction]) -> str:
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for p in found:
         if p.step_s and p.error is not None:
-            points[p.measured.word("source")].append((p.step_s / (1 + p.error), p.step_s))
+            points[source_of(p)].append((p.step_s / (1 + p.error), p.step_s))
     ordered = sorted(points.items(), key=lambda item: -len(item[1]))
     rest = [point for _, group in ordered[COLOURED:] for point in group]
     series = [*ordered[:COLOURED], *([(f"other: {len(ordered) - COLOURED} sources", rest)] if rest else [])]
@@ -147,119 +183,97 @@ def _scatter(found: list[Prediction]) -> str:
 
 
 def _regret(found: list[Prediction]) -> str:
-    sources = sorted({p.measured.word("source") for p in found})
+    sources = sorted({source_of(p) for p in found})
     items = []
     for source in sources:
-        group = [p for p in found if p.measured.word("source") == source]
+        group = [p for p in found if source_of(p) == source]
         regret = metrics(group)["regret"]
         if regret is not None:
             items.append((source, float(regret), f"of the best ({len(group)} rows)"))
     return bars(items, "Measured speed of the layout predicted best", "share of the best measured layout's speed")
 
 
-def _bands(records: dict[str, Record]) -> str:
-    lines = []
+def _bands(records: dict[str, Record]) -> Table:
+    rows: list[list[Cell]] = []
     for stack, record in sorted(records.items()):
         for kind, band in record["kinds"].items():
-            lines.append([stack, kind, f"{band['rows']:,}", str(band["groups"]), percent(band["mape"]),
-                          f"{band['low']:+.0%} .. {band['high']:+.0%}"])  # fmt: skip
-    head = ("stack", "kind of run", "rows", "groups", "mean error", "80 % of measured steps, against predicted")
-    return (
-        "## Error bands\n\n"
-        "From the held-out predictions: a tenth of the measured steps lay below the band, a tenth above. `shardwise "
-        "estimate` prints the band of its stack and kind of run; a kind with too few rows or groups uses the stack's "
-        f"`{ANY}`, a stack without folds its own guess. Kept in `{BANDS.relative_to(ROOT)}`.\n\n"
-        f"{markdown(head, lines, left=2)}"
+            rows.append([stack, kind, band["rows"], band["groups"], band["mape"], band["low"], band["high"]])
+    about = (
+        "between `low` and `high` lay 80 % of measured over predicted steps, less 1, of the held-out runs of a stack "
+        f"and kind; a kind with too few runs uses `{ANY}`, a stack without folds its own guess"
     )
+    return Table("bands", about, ("stack", "kind", "rows", "groups", "mean_error", "low", "high"), rows)
 
 
-def _settings(stacks: list[Stack], records: dict[str, Record]) -> str:
-    parts = [
-        "## What each setting does\n\n"
-        "The value shipped, its spread over the folds (a wide one means the rows cannot tell), and the mean error on "
-        "the stack's rows when this setting alone goes back to the default, nothing refitted.\n"
-    ]
-    parts += [f"**{s.name}**: {s.summary}.\n\n{settings_table(rows_of(s), records.get(s.name))}" for s in stacks]
-    return "\n".join(parts)
+def _rest() -> tuple[str, list[Table]]:
+    waits, degrees, cells = stage_waits(), slow_degrees(), composed()
+    told = ", ".join(f"[{what}](decisions/{page})" for what, page in DROPPED)
+    dropped = f"Tried and dropped: {told}; {degrees[1]}" if degrees[1] else f"Tried and dropped: {told}."
+    text = f"## Where the rest comes from\n\n{_listed([_noise(), waits[0], degrees[0], cells[0], dropped])}"
+    return text, [*waits[1], *degrees[2], *cells[1]]
 
 
-def _residuals() -> str:
-    return (
-        "## Errors against what a run is\n\nScored rows, one property at a time; a bias that grows along a property "
-        f"is a cost the model has wrong there.\n\n{residuals()}\nBy model, every row:\n\n{by_model()}"
-    )
+def _listed(points: list[str]) -> str:
+    return "".join(f"- {point}\n" for point in points if point)
 
 
-def _rest() -> str:
+def _noise() -> str:
     sets, rows, gap, floor = repeats()
+    if not sets:
+        return "No two rows agree in every column and differ in speed, so the noise of the runs cannot be told."
     loose = repeats(frozenset({"source", "software"}))
-    noise = (
-        f"Runs repeat themselves only so well: {sets} sets of rows ({rows} rows) agree in every column that describes "
-        f"the run and differ in measured speed, by {percent(gap)} on average between the fastest and the slowest. A "
-        f"predictor that knew the middle of every set would still err by {percent(floor)}. Where only the release of "
-        f"the software or the publication differs: {loose[0]} sets, {loose[1]} rows, {percent(loose[2])} apart, "
-        f"{percent(loose[3])} unavoidable.\n"
-        if sets
-        else "No two rows agree in every column and differ in speed, so the noise of the runs cannot be told.\n"
-    )
     return (
-        f"## Where the rest comes from\n\n{noise}\nThe sum of errors by source:\n\n{share_of_error()}\n"
-        f"{two_kinds()}{composed()}The rows furthest off:\n\n{worst()}"
+        f"Runs repeat themselves only so well: {sets} sets of rows ({rows} rows) agree in every column that describes "
+        f"them and differ in speed, by {percent(gap)} on average; knowing the middle of every set would still err by "
+        f"{percent(floor)}. Where only release or publication differ: {loose[0]} sets, {percent(loose[2])} apart, "
+        f"{percent(loose[3])} unavoidable."
     )
 
 
-def _fits() -> str:
+def _fits() -> tuple[str, list[Table]]:
     path = TRUTH / "nanotron_failed.csv"
     if not path.is_file():
-        return "## Does it fit\n\nThe table of runs that gave no result is not here.\n"
+        return "## Does it fit\n\nThe table of runs that gave no result is not here.\n", []
     failed = failed_predictions(path)
     ran = [p for p in predictions() if p.measured.word("software").lower().startswith("nanotron")]
     refused = sum(p.verdict in ("oom", "illegal") for p in failed)
     fits = sum(p.verdict == "ok" for p in ran)
     both = fit_balanced_accuracy(ran, failed)
-    return (
+    text = (
         "## Does it fit\n\n"
         f"{len(failed):,} nanotron configurations gave no result (out of memory or a crash; the source does not tell "
-        f"which): {refused:,} ({percent(refused / len(failed))}) are predicted not to run. Of {len(ran):,} that ran, "
-        f"{fits:,} ({percent(fits / len(ran))}) are predicted to fit. The mean of the two shares is {percent(both)}; "
-        "a crash for another reason than memory is one no figure of memory can tell.\n"
+        f"which): {percent(refused / len(failed))} are predicted not to run. Of {len(ran):,} that ran, "
+        f"{percent(fits / len(ran))} are predicted to fit. The mean of the two is {percent(both)}.\n"
     )
+    return text, []
 
 
-def _one_gpu() -> str:
+def _one_gpu() -> tuple[str, list[Table]]:
+    scores, steps = written_down(FOLDER)
+    fitted, found = _fitted_steps()
+    text = (
+        "## One GPU, predicted first\n\nPlain PyTorch on one H200, each set predicted and committed before it was "
+        f"measured ([every step](accuracy/predicted_first.csv)). {fitted}\n\n{scores}"
+    )
+    return text, [steps, *found]
+
+
+def _fitted_steps() -> tuple[str, list[Table]]:
+    """Published steps on which the host's settings were set."""
     path = TRUTH / "h200_steps.csv"
     if not path.is_file():
-        return "## One GPU\n\nThe steps measured on one H200 are not here.\n"
+        return "The published steps are not here.", []
     found = one_gpu_predictions(path)
-    lines = []
+    rows: list[list[Cell]] = []
     for p in found:
         (memory,) = memory_errors([p])
-        lines.append([p.measured.word("model"), p.stack, p.measured.word("seq"), p.policy.recompute if p.policy else "",
-                      percent(p.error, signed=True), percent(memory, signed=True)])  # fmt: skip
+        again = p.policy.recompute if p.policy else None
+        rows.append([p.measured.word("model"), p.stack, p.measured.word("seq"), again, p.error, float(memory)])
     scores = metrics(found)
-    fitted = ", ".join(f"`{n}`" for n in stack_of("torch-eager").fitted)
-    return (
-        "## One GPU\n\n"
-        f"{len(found)} whole steps of plain PyTorch on one H200: step {percent(scores['mape'])}, peak memory "
-        f"{percent(scores['memory_mape'])}. {fitted} were set on these rows, so this is a fit, not a test.\n\n"
-        f"{markdown(('model', 'stack', 'sequence', 'recompute', 'step', 'memory'), lines, left=4)}"
+    names = ", ".join(f"`{n}`" for n in stack_of("torch-eager").fitted)
+    text = (
+        f"Not among them: [{len(found)} published steps](accuracy/one_gpu.csv) on which {names} were set (step "
+        f"{percent(scores['mape'])}, peak {percent(scores['memory_mape'])}: a fit, not a test)."
     )
-
-
-def _advice(stacks: list[Stack], records: dict[str, Record]) -> str:
-    regret = metrics([p for p in predictions() if scored(p)])["regret"]
-    known = [(s, records[s.name]) for s in stacks if s.name in records]
-    lines = [
-        [f"`{s.name}`", s.summary, percent(r["held_out"]["mape"]),
-         f"{r['kinds'][ANY]['low']:+.0%} .. {r['kinds'][ANY]['high']:+.0%}"]
-        for s, r in sorted(known, key=lambda item: item[1]["held_out"]["mape"])
-    ]  # fmt: skip
-    return (
-        "## What to take\n\n"
-        "Name the stack you run; its settings are what makes the figure. If yours is not listed, `megatron-core` is "
-        "the default for fused kernels with overlapped traffic, and the error of sources on which nothing was fitted "
-        "(above) is the one to expect, not the held-out one. Choosing between layouts of one job is easier than naming "
-        f"the second: over all groups of comparable rows the layout predicted best reached {percent(regret)} of the "
-        "best measured speed.\n\n"
-        f"{markdown(('stack', 'what it is', 'held-out mean error', '80 % of runs'), lines, left=2)}"
-    )
+    head = ("model", "stack", "seq", "recompute", "error", "memory_error")
+    return text, [Table("one_gpu", "published steps of one H200, on which the host's settings were set", head, rows)]

@@ -7,14 +7,11 @@ from functools import cache
 import numpy as np
 
 from _accuracy_bounds import bound_of
+from _accuracy_csv import Cell, Table
 from _accuracy_data import Rows, memory_errors, time_errors
 from _accuracy_fit import default_of
 from _accuracy_folds import Record
-from _accuracy_tables import markdown, percent
 from shardwise.software import parts
-
-DEAF = 0.0005
-"""a change of the mean error below this is none"""
 
 
 @cache
@@ -35,8 +32,19 @@ def mean_error(rows: Rows, settings: dict[str, float], memory: bool) -> float:
     return float(np.abs(memory_errors(found) if memory else time_errors(found)).mean())
 
 
-def settings_table(rows: Rows, record: Record | None) -> str:
+def settings_table(every: list[Rows], records: dict[str, Record]) -> Table:
     """Value, spread over folds, meaning, and the mean error with this setting alone put back to its default."""
+    lines = [line for rows in every for line in _lines(rows, records.get(rows.stack.name))]
+    head = ("stack", "setting", "meaning", "value", "lowest_of_folds", "highest_of_folds", "default", "error_of",
+            "mean_error", "mean_error_at_default")  # fmt: skip
+    about = (
+        "every fitted setting: its value, its spread over the folds (a wide one means the rows cannot tell), and the "
+        "mean error when it alone goes back to the default, nothing refitted"
+    )
+    return Table("settings", about, head, lines)
+
+
+def _lines(rows: Rows, record: Record | None) -> list[list[Cell]]:
     stack, lines = rows.stack, []
     for name in stack.fitted:
         memory = bound_of(name).memory
@@ -46,9 +54,7 @@ def settings_table(rows: Rows, record: Record | None) -> str:
         before = mean_error(part, {}, memory)
         after = mean_error(part, {name: default_of(name)}, memory)
         folds = [fold["settings"][name] for fold in record["folds"] if name in fold["settings"]] if record else []
-        between = f"{min(folds):.3g} .. {max(folds):.3g}" if folds else "-"
-        change = "no change" if abs(after - before) < DEAF else f"{percent(before)} → {percent(after)}"
-        lines.append([f"`{name}`", meanings()[name], f"{stack.setting(name):.3g}", between, f"{default_of(name):.3g}",
-                      ("memory " if memory else "") + change])  # fmt: skip
-    head = ("setting", "what it is", "value", "over folds", "default", "mean error when put back to the default")
-    return markdown(head, lines, left=2)
+        between = (min(folds), max(folds)) if folds else (None, None)
+        lines.append([stack.name, name, meanings()[name], stack.setting(name), *between, default_of(name),
+                      "memory" if memory else "step", before, after])  # fmt: skip
+    return lines

@@ -1,13 +1,14 @@
-"""The tables of docs/accuracy.md: every number from predictions and stored folds, as Markdown."""
+"""Tables of docs/accuracy: every number from predictions and stored folds."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from _accuracy_csv import Cell, Table
 from _accuracy_data import SHIPPED, fits_source, fitted_with, predictions, tables
 from _accuracy_folds import Record
 from shardwise.software import Stack, stack_of
@@ -16,7 +17,7 @@ from shardwise.validate.score import metrics, scored
 from shardwise.validate.table import read_table
 
 FEWEST = 5
-"""sources with fewer rows are one line together"""
+"""a bin of fewer rows says nothing"""
 MEASURED_COLUMNS = {
     "source_ref", "tflops_per_gpu", "tflops_definition", "mfu", "tokens_per_s_per_gpu", "step_seconds", "peak_mem_gb",
     "notes", "grad_accum", "params_b",
@@ -36,7 +37,21 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) 
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *rows]) + "\n"
 
 
-def score_line(name: str, found: dict[str, Any]) -> list[str]:
+def headline() -> str:
+    """Whole tables, scored and unfiltered."""
+    lines, start = [], 0
+    for path in tables():
+        part = list(predictions()[start : (start := start + len(read_table(path)))])
+        lines.append(_score_line(f"`{path.name}`, scored", metrics([p for p in part if scored(p)])))
+        lines.append(_score_line(f"`{path.name}`, every row", metrics(part)))
+    if tables() != [SHIPPED]:
+        part = predict(read_table(SHIPPED))
+        lines.append(_score_line(f"`{SHIPPED.name}` (ships), scored", metrics([p for p in part if scored(p)])))
+    head = ("", "runs", "predicted", "mean error", "median", "bias", "within 20 %", "rank", "regret", "memory")
+    return markdown(head, lines)
+
+
+def _score_line(name: str, found: dict[str, Any]) -> list[str]:
     return [
         name, f"{found['n']:,}", f"{found['supported']:,}", percent(found["mape"]), percent(found["median_ape"]),
         percent(found["bias"], signed=True), percent(found["within_20"]), plain(found["spearman"]),
@@ -44,145 +59,125 @@ def score_line(name: str, found: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-SCORE_HEAD = ("", "rows", "predicted", "mean error", "median", "bias", "within 20 %", "rank", "regret", "memory")
-
-
-def _by_source(found: Iterable[Prediction]) -> list[tuple[str, list[Prediction]]]:
+def _groups(found: Iterable[Prediction], key: Callable[[Prediction], str]) -> list[tuple[str, list[Prediction]]]:
+    """The largest group first."""
     groups: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in found:
-        groups[prediction.measured.word("source")].append(prediction)
-    large = sorted(((n, g) for n, g in groups.items() if len(g) >= FEWEST), key=lambda item: -len(item[1]))
-    few = [(n, g) for n, g in groups.items() if len(g) < FEWEST]
-    together = [p for _, group in few for p in group]
-    return [*large, *([(f"{len(few)} sources below {FEWEST} rows", together)] if few else [])]
+        groups[key(prediction)].append(prediction)
+    return sorted(groups.items(), key=lambda item: -len(item[1]))
 
 
-def headline() -> str:
-    """Whole tables first (scored and unfiltered), then the sources (scored)."""
-    lines, start = [], 0
-    for path in tables():
-        part = list(predictions()[start : (start := start + len(read_table(path)))])
-        lines += [score_line(f"**{path.name}**, scored", metrics([p for p in part if scored(p)]))]
-        lines += [score_line(f"**{path.name}**, every row", metrics(part))]
-    if tables() != [SHIPPED]:
-        part = predict(read_table(SHIPPED))
-        lines += [score_line(f"**{SHIPPED.name}** (ships), scored", metrics([p for p in part if scored(p)]))]
-    lines += [score_line(name, metrics(g)) for name, g in _by_source(p for p in predictions() if scored(p))]
-    return markdown(SCORE_HEAD, lines)
+def source_of(one: Prediction) -> str:
+    return one.measured.word("source")
 
 
-def unfiltered() -> str:
-    """Sources whose unfiltered score differs from the scored one."""
-    lines = []
-    for name, group in _by_source(predictions()):
+def by_source() -> Table:
+    """Every source: scores of the rows that count, then of all of its rows, then its part in the summed error."""
+    sums = {
+        source: sum(abs(p.error or 0.0) for p in group if scored(p))
+        for source, group in _groups(predictions(), source_of)
+    }
+    counted = sum(p.error is not None and scored(p) for p in predictions())
+    rows: list[list[Cell]] = []
+    for source, group in _groups(predictions(), source_of):
         kept = [p for p in group if scored(p)]
-        if len(kept) < len(group):
-            contradicts = sum("CHECK-FAIL" in p.measured.word("notes") for p in group)
-            found, before = metrics(group), metrics(kept)
-            lines.append([name, f"{len(group):,}", f"{contradicts:,}", f"{len(group) - len(kept) - contradicts:,}",
-                          percent(before["mape"]), percent(found["mape"]), percent(found["median_ape"]),
-                          percent(found["bias"], signed=True)])  # fmt: skip
-    head = ("", "rows", "contradictory", "below 5 % of peak", "mean error, scored", "every row", "median", "bias")
-    return markdown(head, lines)
+        contradicts = sum("CHECK-FAIL" in p.measured.word("notes") for p in group)
+        few, every = metrics(kept), metrics(group)
+        share = sum(p.error is not None for p in kept) / counted
+        rows.append(
+            [source, len(group), contradicts, len(group) - len(kept) - contradicts, few["n"], few["supported"],
+             few["mape"], few["median_ape"], few["bias"], few["within_20"], few["spearman"], few["regret"],
+             few["memory_mape"], every["mape"], every["median_ape"], every["bias"], share,
+             sums[source] / sum(sums.values())]
+        )  # fmt: skip
+    head = ("source", "rows", "contradictory_rows", "rows_below_5_percent_of_peak", "scored_rows", "predicted",
+            "mean_error", "median_error", "bias", "within_20_percent", "rank", "regret", "memory_mean_error",
+            "mean_error_every_row", "median_error_every_row", "bias_every_row", "share_of_scored_rows",
+            "share_of_summed_error")  # fmt: skip
+    return Table("by_source", "scores of every source, of the rows that count and of all", head, rows)
 
 
-def held_out(stacks: list[Stack], records: dict[str, Record], now: dict[str, float], stale: set[str]) -> str:
-    lines = []
+def held_out(stacks: list[Stack], records: dict[str, Record], now: dict[str, float], stale: set[str]) -> Table:
+    rows: list[list[Cell]] = []
     for stack in stacks:
         record = records.get(stack.name)
-        if record is None:
-            continue
-        out, memory = record["held_out"], record["held_out_memory"]
-        lines.append([stack.name + (" *" if stack.name in stale else ""), stack.fitted_on,
-                      f"{out['rows']:,}", str(record["groups"]), str(len(stack.fitted)), percent(now[stack.name]),
-                      percent(record["all_rows"]["mape"]), f"**{percent(out['mape'])}**", percent(out["median"]),
-                      percent(out["bias"], signed=True), percent(out["within_20"]),
-                      percent(memory["mape"] if memory else None)])  # fmt: skip
-    head = ("stack", "fitted on", "rows", "groups", "settings", "shipped constants", "fit on all rows", "held out",
-            "median", "bias", "within 20 %", "memory, held out")  # fmt: skip
-    return markdown(head, lines, left=2)
+        if record is not None:
+            out, memory = record["held_out"], record["held_out_memory"]
+            rows.append(
+                [stack.name, stack.fitted_on, out["rows"], record["groups"], len(stack.fitted), now[stack.name],
+                 record["all_rows"]["mape"], out["mape"], out["median"], out["bias"], out["within_20"],
+                 memory["mape"] if memory else None, "yes" if stack.name in stale else "no"]
+            )  # fmt: skip
+    head = ("stack", "fitted_on", "rows", "groups", "fitted_settings", "mean_error_shipped", "mean_error_fitted_on_all",
+            "mean_error_held_out", "median_error_held_out", "bias_held_out", "within_20_percent_held_out",
+            "memory_mean_error_held_out", "settings_changed_since")  # fmt: skip
+    return Table("held_out", "cross-validation of every stack whose constants were fitted", head, rows)
 
 
-def never_fitted(stacks: list[Stack]) -> str:
-    """Sources that no stack's constants were fitted on."""
-    free = [p for p in predictions() if scored(p) and p.error is not None
-            and not any(fitted_with(stack_of(p.stack), s) and fits_source(s, p.measured.word("source"))
-                        for s in stacks)]  # fmt: skip
+def unfitted(stacks: list[Stack]) -> list[Prediction]:
+    """Scored rows of sources that no stack's constants were fitted on."""
+
+    def fitted(one: Prediction) -> bool:
+        return any(fitted_with(stack_of(one.stack), stack) and fits_source(stack, source_of(one)) for stack in stacks)
+
+    return [p for p in predictions() if scored(p) and p.error is not None and not fitted(p)]
+
+
+def never_fitted(free: list[Prediction]) -> Table:
     groups: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
     for prediction in free:
-        groups[prediction.measured.word("source"), prediction.stack].append(prediction)
-    lines = [[source, stack, *_short(group)] for (source, stack), group in sorted(groups.items())]
-    lines.append(["**together**", "", *_short(free)])
-    return markdown(("source", "predicted as", "rows", "mean error", "median", "bias"), lines, left=2)
+        groups[source_of(prediction), prediction.stack].append(prediction)
+    rows = [[source, stack, *_short(group)] for (source, stack), group in sorted(groups.items())]
+    head = ("source", "stack", "rows", "mean_error", "median_error", "bias")
+    return Table("never_fitted", "sources on which no constant was fitted", head, rows)
 
 
-def _short(group: list[Prediction]) -> list[str]:
+def _short(group: list[Prediction]) -> list[Cell]:
     found = metrics(group)
-    errors = (percent(found["mape"]), percent(found["median_ape"]), percent(found["bias"], signed=True))
-    return [f"{found['n']:,}", *errors]
+    return [found["n"], found["mape"], found["median_ape"], found["bias"]]
 
 
-def residuals() -> str:
-    """Mean signed and absolute error of the scored rows by one property at a time."""
+def by_property() -> Table:
+    """A bias that grows along a property is a cost the model has wrong there."""
     found = [p for p in predictions() if scored(p) and p.error is not None and p.policy is not None]
     properties: list[tuple[str, list[float]]] = [
         ("tp", [p.policy.tp for p in found if p.policy]),
         ("pp", [p.policy.pp for p in found if p.policy]),
-        ("micro-batch", [p.policy.micro_batch for p in found if p.policy]),
-        ("GPUs", [p.measured.number("gpus") or 0 for p in found]),
-        ("sequence", [p.measured.number("seq") or 0 for p in found]),
-        ("billion parameters", [p.measured.number("params_b") or 0 for p in found]),
+        ("micro_batch", [p.policy.micro_batch for p in found if p.policy]),
+        ("gpus", [p.measured.number("gpus") or 0 for p in found]),
+        ("seq", [p.measured.number("seq") or 0 for p in found]),
+        ("billion_parameters", [p.measured.number("params_b") or 0 for p in found]),
     ]
     errors = np.array([p.error for p in found])
-    lines = []
-    for name, values in properties:
-        for label, inside in _bins(np.array(values)):
-            if inside.sum() >= FEWEST:
-                part = errors[inside]
-                lines.append([name, label, f"{inside.sum():,}", percent(float(np.abs(part).mean())),
-                              percent(float(part.mean()), signed=True)])  # fmt: skip
-    return markdown(("by", "", "rows", "mean error", "bias"), lines, left=2)
-
-
-def by_model(fewest: int = 10) -> str:
-    """Every row of a model that several sources or releases measured, rows whose source contradicts itself included."""
-    models: dict[str, list[Prediction]] = defaultdict(list)
-    for one in predictions():
-        if one.error is not None:
-            models[one.measured.word("model")].append(one)
-    common = sorted((item for item in models.items() if len(item[1]) >= fewest), key=lambda item: -len(item[1]))
-    return markdown(("model", "rows", "mean error", "median", "bias"), ([name, *_short(g)] for name, g in common))
-
-
-def _bins(values: Any) -> list[tuple[str, Any]]:
-    """Steps of four: 1, 2-4, 5-16, ...; fewer than 1 is the first bin (billions of parameters)."""
+    rows: list[list[Cell]] = []
     edges = [0.0, 1.0] + [4.0**k for k in range(1, 12)]
-    bins = [(low, high, (values > low) & (values <= high)) for low, high in pairwise(edges)]
-    return [("up to 1" if high == 1 else f"{low:,.0f} < x <= {high:,.0f}", inside) for low, high, inside in bins]
+    for name, values in properties:
+        for low, high in pairwise(edges):
+            part = errors[(np.array(values) > low) & (np.array(values) <= high)]
+            if len(part) >= FEWEST:
+                rows.append([name, int(low), int(high), len(part), float(np.abs(part).mean()), float(part.mean())])
+    head = ("property", "above", "up_to", "rows", "mean_error", "bias")
+    return Table("by_property", "scored rows, one property of a run at a time", head, rows)
 
 
-def worst(count: int = 12) -> str:
+def by_model() -> Table:
+    models = _groups((p for p in predictions() if p.error is not None), lambda p: p.measured.word("model"))
+    head = ("model", "rows", "mean_error", "median_error", "bias")
+    about = "every row by model, those whose source contradicts itself included"
+    return Table("by_model", about, head, [[name, *_short(group)] for name, group in models])
+
+
+def worst(count: int = 50) -> Table:
     found = sorted((p for p in predictions() if scored(p) and p.error is not None), key=lambda p: -abs(p.error or 0.0))
-    lines = []
+    rows: list[list[Cell]] = []
     for p in found[:count]:
         row, policy = p.measured, p.policy
         layout = " ".join(f"{a}{getattr(policy, a)}" for a in ("dp", "tp", "pp", "cp", "ep") if getattr(policy, a) > 1)
-        lines.append([row.word("source"), row.word("model"), f"{row.word('gpus')} x {row.word('gpu')}", layout,
-                      row.word("dtype"), percent(p.error, signed=True)])  # fmt: skip
-    return markdown(("source", "model", "GPUs", "layout", "dtype", "error"), lines, left=5)
-
-
-def share_of_error(count: int = 8) -> str:
-    """Which sources the mean error is made of."""
-    found = [p for p in predictions() if scored(p) and p.error is not None]
-    total = sum(abs(p.error or 0.0) for p in found)
-    sums: Counter[str] = Counter()
-    rows: Counter[str] = Counter()
-    for p in found:
-        sums[p.measured.word("source")] += abs(p.error or 0.0)  # type: ignore[assignment]
-        rows[p.measured.word("source")] += 1
-    lines = [[s, f"{rows[s]:,}", percent(rows[s] / len(found)), percent(v / total)] for s, v in sums.most_common(count)]
-    return markdown(("source", "rows", "share of rows", "share of the summed error"), lines)
+        rows.append(
+            [source_of(p), row.word("model"), row.word("gpus"), row.word("gpu"), layout, row.word("dtype"), p.error]
+        )
+    head = ("source", "model", "gpus", "gpu", "layout", "dtype", "error")
+    return Table("furthest_off", f"the {count} scored rows with the largest errors", head, rows)
 
 
 def repeats(ignored: frozenset[str] = frozenset()) -> tuple[int, int, float, float]:

@@ -6,8 +6,9 @@ from itertools import groupby
 
 import numpy as np
 
+from _accuracy_csv import Cell, Table
 from _accuracy_data import Rows, measured_rows, predictions
-from _accuracy_tables import markdown, percent
+from _accuracy_tables import percent
 from shardwise.software import stack_of
 from shardwise.validate.interpret import Unsupported, measured_case
 from shardwise.validate.predict import Prediction
@@ -22,30 +23,28 @@ CHARGES = tuple(percent / 100 for percent in range(1, 21))
 LAYOUT = (("tp", "tp"), ("pp", "pp"), ("dp", "dp"), ("mb", "micro_batch"))
 
 
-def two_kinds() -> str:
-    """Paragraphs on both sources; empty where their rows are not at hand."""
-    return _stalled() + _uneven()
-
-
-def _stalled() -> str:
+def stage_waits() -> tuple[str, list[Table]]:
+    """What is told about runs with pipeline stages, and the counts; empty where their rows are not at hand."""
     quiet = _quiet()
     staged = [one for one in quiet if one.step_s and (one.measured.whole("pp") or 1) > 1]
     found = sorted((_nodes(one.measured), _wait(one)) for one in staged)
     if not found:
-        return ""
-    lines = []
+        return "", []
+    rows: list[list[Cell]] = []
     for nodes, runs in groupby(found, key=lambda pair: pair[0]):
         waits = np.array([wait for _, wait in runs])
         slow = waits > SLOW_S
-        middle = f"{np.median(waits[slow]):.2f} s" if slow.any() else "-"
-        lines.append([f"{nodes:g}", f"{len(waits)}", f"{int(slow.sum())}", percent(float(slow.mean())), middle])
-    table = markdown(("nodes", "runs with stages", "slow", "share", "extra for each message"), lines)
-    return (
+        rows.append([int(nodes), len(waits), int(slow.sum()), float(np.median(waits[slow])) if slow.any() else None])
+    few, many = rows[0], rows[-1]
+    text = (
         f"Runs of {STAGED} with pipeline stages come in two kinds: as predicted, or slower by about the same time for "
-        "every message between stages, whatever the model, its split or the message. The stack counts it from 64 nodes "
-        "on, where nearly every run shows it; below that nothing in the table tells which, but that "
-        f"{_of_full(staged)}:\n\n" + table + "\n" + _without(quiet)
+        f"every message between stages: {few[2]} of {few[1]} runs on "
+        f"{few[0]} node, {many[2]} of {many[1]} on {many[0]} ([by nodes](accuracy/stage_waits.csv)). The stack counts "
+        f"it from 64 nodes on; below that nothing in the table tells which, but that "
+        f"{_of_full(staged)}. {_without(quiet)}"
     )
+    about = f"how many runs of {STAGED} with stages are slow, by nodes, and by how much for each message between stages"
+    return text, [Table("stage_waits", about, ("nodes", "runs", "slow_runs", "extra_s_per_message"), rows)]
 
 
 def _of_full(staged: list[Prediction]) -> str:
@@ -63,7 +62,7 @@ def _without(quiet: list[Prediction]) -> str:
         f"regret {found['regret'] or 0.0:.3f}, mean error {percent(found['mape'])}"
         for found in (metrics([p for p in part if scored(p)]) for part in (ruled, quiet))
     ]
-    return f"The rule was chosen on these very rows. With it: {told[0]}; without it: {told[1]}.\n\n"
+    return f"The rule was chosen on these very rows: with it {told[0]}; without it {told[1]}."
 
 
 def _quiet() -> list[Prediction]:
@@ -90,38 +89,48 @@ def _wait(one: Prediction) -> float:
     return ((row.number("step_seconds") or 0.0) - (one.step_s or 0.0)) / messages
 
 
-def _uneven() -> str:
+def slow_degrees() -> tuple[str, str, list[Table]]:
+    """What is told about tensor parallelism of 2 and 4 over several nodes, what was tried about it, and the tables."""
     rows = [p for p in predictions() if p.measured.word("source") == CLUSTERED and scored(p) and p.error is not None]
     if not rows:
-        return ""
+        return "", "", []
     split = [p for p in rows if p.measured.whole("tp") in (2, 4) and (p.measured.whole("dp") or 0) >= 16]
     others = [p for p in rows if p not in split]
     errors, rest = (np.array([p.error for p in part]) for part in (split, others))
     near, far = np.abs(errors) < NEAR, errors < -FAR
-    return (
-        f"Most runs of {CLUSTERED} with tensor parallelism of 2 or 4 and 16 or more replicas are slow, too: of "
-        f"{len(errors)}, {int(near.sum())} lie within {percent(NEAR)} and {int(far.sum())} ran {percent(FAR)} to "
-        f"{percent(float(-errors.min()))} slower than predicted, up and down with the micro-batch. Tensor parallelism "
-        "of 1 and 8 over the same nodes, stages and messages shows nothing of it, nor does the larger model with fewer "
-        f"replicas: the other {len(rest)} err by {percent(float(np.median(np.abs(rest))))} in the median. "
-        f"{_in_stretches(rows)} What that does to regret:\n\n{_chosen(rows)}\n{_charged(rows, split)}\n"
+    chosen, charged = _chosen(rows), _charged(rows, split)
+    text = (
+        f"Of {len(errors)} runs of {CLUSTERED} with tensor parallelism of 2 or 4 and 16 or more replicas, "
+        f"{int(near.sum())} lie within {percent(NEAR)} and {int(far.sum())} ran {percent(FAR)} to "
+        f"{percent(float(-errors.min()))} slower than predicted; the other {len(rest)} err by "
+        f"{percent(float(np.median(np.abs(rest))))} in the median. {_in_stretches(rows)} Had it run at its predicted "
+        f"time, [the layout chosen](accuracy/vtrain_choice.csv) would have been the fastest in {_firsts(chosen)} of "
+        f"{len(chosen.rows)} jobs."
     )
+    return text, _charge_told(charged), [chosen, charged]
 
 
-def _charged(rows: list[Prediction], slow: list[Prediction]) -> str:
+def _charged(rows: list[Prediction], slow: list[Prediction]) -> Table:
     """What a rule would do that makes those runs slower by one share, whatever the share."""
-    tried = {}
+    tried: list[list[Cell]] = []
     for share in CHARGES:
         longer = [
             replace(p, tokens_per_s_per_gpu=(p.tokens_per_s_per_gpu or 0.0) / (1.0 + share * (p in slow))) for p in rows
         ]
-        tried[share] = metrics(longer)
-    regrets = {share: found["regret"] or 0.0 for share, found in tried.items()}
-    least = min(tried, key=lambda share: tried[share]["mape"] or 1.0)
+        found = metrics(longer)
+        tried.append([share, found["regret"], found["mape"]])
+    about = f"what charging the slow runs of {CLUSTERED} one share more does to its scores: tried and dropped"
+    return Table("vtrain_charged", about, ("charge", "regret", "mean_error"), tried)
+
+
+def _charge_told(charged: Table) -> str:
+    shares = [(float(share or 0), float(regret or 0), float(error or 1)) for share, regret, error in charged.rows]
+    share, regret, error = min(shares, key=lambda row: row[2])
+    best = max(row[1] for row in shares)
     return (
-        f"Charging these runs one share more does not help the choice: from 1 to {percent(max(CHARGES))} regret is "
-        f"{regrets[CHARGES[0]]:.3f} at best and falls to {min(regrets.values()):.3f}; at {percent(least)}, where the "
-        f"mean error is least ({percent(tried[least]['mape'])}), it is {regrets[least]:.3f}.\n"
+        f"charging the slow runs of {CLUSTERED} [one share more](accuracy/vtrain_charged.csv), which does not help the "
+        f"choice: regret is {best:.3f} at best, and {regret:.3f} at {percent(share)}, where the mean error is least "
+        f"({percent(error)})."
     )
 
 
@@ -136,10 +145,9 @@ def _in_stretches(rows: list[Prediction]) -> str:
     slow = [(p.error or 0.0) < -NEAR for p in runs]
     stretches = sum(key for key, _ in groupby(slow))
     return (
-        f"Put in the order of a sweep over tp, pp and micro-batch, the {sum(slow)} slow ones of {job}'s {len(slow)} "
-        f"runs with tp 2 and 4 lie in {stretches} unbroken stretches, and the micro-batch at which one ends differs "
-        "from stage count to stage count. Slow hours would look so, but the order of the runs is not published, and "
-        "that it is always these degrees speaks for something about them that is not modelled: the cause is not known."
+        f"In the order of a sweep, the {sum(slow)} slow ones of {job}'s {len(slow)} runs "
+        f"lie in {stretches} unbroken stretches, as slow hours would; but it is always these degrees, so the cause is "
+        "not known."
     )
 
 
@@ -147,25 +155,37 @@ def _place_in_sweep(one: Prediction) -> tuple[int, ...]:
     return tuple(one.measured.whole(column) or 0 for column in ("tp", "pp", "micro_batch"))
 
 
-def _chosen(rows: list[Prediction]) -> str:
+def _chosen(rows: list[Prediction]) -> Table:
     """For each job the layout predicted best, beside the one that was."""
     jobs: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
     for row in rows:
         jobs[row.measured.word("model"), row.measured.word("gpus")].append(row)
-    lines, firsts = [], 0
+    lines: list[list[Cell]] = []
     for (model, gpus), runs in jobs.items():
         chosen = max(runs, key=lambda p: p.tokens_per_s_per_gpu or 0.0)
         best = max(runs, key=lambda p: p.measured.tokens_per_s_per_gpu or 0.0)
         took, fastest = (p.measured.number("step_seconds") or 0.0 for p in (chosen, best))
         said = chosen.step_s or 0.0
-        firsts += said <= fastest
-        lines.append([f"{model}, {gpus} GPUs", _layout(chosen), f"{said:.2f} s", f"{took:.2f} s", _layout(best),
-                      f"{fastest:.2f} s", f"{fastest / took:.3f}"])  # fmt: skip
-    head = ("job", "predicted best", "predicted", "measured", "measured best", "measured", "reached")
-    return (
-        f"{markdown(head, lines, left=2)}\n"
-        f"In {firsts} of {len(lines)} jobs the choice would have been the fastest, had it run at its predicted time.\n"
+        lines.append([model, gpus, _layout(chosen), said, took, _layout(best), fastest, fastest / took])
+    head = (
+        "model",
+        "gpus",
+        "predicted_best",
+        "predicted_s",
+        "measured_s",
+        "measured_best",
+        "measured_best_s",
+        "reached",
     )
+    return Table(
+        "vtrain_choice", f"the layout predicted best for each job of {CLUSTERED}, beside the best", head, lines
+    )
+
+
+def _firsts(chosen: Table) -> int:
+    """Jobs in which the layout chosen, at its predicted time, beats the best measured."""
+    said, fastest = chosen.head.index("predicted_s"), chosen.head.index("measured_best_s")
+    return sum(float(row[said] or 0) <= float(row[fastest] or 0) for row in chosen.rows)
 
 
 def _layout(one: Prediction) -> str:

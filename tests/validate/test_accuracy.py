@@ -2,8 +2,10 @@
 
 import dataclasses
 import importlib
+import re
 import tomllib
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,8 @@ from shardwise.validate.table import Measured
 from truth import truth
 
 ROOT = Path(__file__).resolve().parents[2]
+ACCURACY = ROOT / "docs" / "accuracy"
+MOST_LINES = 115
 SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
 SUPPORTED = {"shipped": 0.92, "steps.csv": 0.95}
 MEAN_ERROR = {"shipped": 0.06, "steps.csv": 0.08}
@@ -80,6 +84,28 @@ def test_the_page_is_current(benchmarks):
     stated = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     fresh = benchmarks("_accuracy_page").headline_section()
     assert fresh in stated, "docs/accuracy.md is not of these constants: run `make accuracy`"
+    table = benchmarks("_accuracy_tables").by_source()
+    assert (ACCURACY / "by_source.csv").read_text(encoding="utf-8") == table.csv(), "run `make accuracy`"
+
+
+def test_the_page_is_short_and_its_folder_explained():
+    """Two screens; whatever lies in the folder has a line in its README, and every file named there is there."""
+    assert len((ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+    lines = (ACCURACY / "README.md").read_text(encoding="utf-8").splitlines()
+    cells = [line.split(" | ")[0] for line in lines if line.startswith("| ")][2:]
+    named = [name for cell in cells for name in re.findall(r"[\w*]+\.(?:csv|json|svg)(?=[\]`])", cell)]
+    files = [path.name for path in ACCURACY.iterdir() if path.name != "README.md"]
+    assert [name for name in named if not any(fnmatch(file, name) for file in files)] == []
+    assert [file for file in files if not any(fnmatch(file, name) for name in named)] == []
+
+
+def test_a_table_is_written_with_empty_cells_and_four_digits(benchmarks, tmp_path):
+    written = benchmarks("_accuracy_csv")
+    full = written.Table("one", "of one row", ("name", "share", "rows"), [["a, b", 1 / 3, 3000], ["c", None, 2]])
+    written.write_tables([full, full._replace(name="none", rows=[])], tmp_path)
+    assert (tmp_path / "one.csv").read_text() == 'name,share,rows\n"a, b",0.3333,3000\nc,,2\n'
+    assert not (tmp_path / "none.csv").exists()
+    assert "| [one.csv](one.csv) | of one row |" in (tmp_path / "README.md").read_text()
 
 
 def test_folds_never_split_a_group(benchmarks):

@@ -1,0 +1,63 @@
+"""The long tables behind docs/accuracy.md: a CSV file each in docs/accuracy, and a README that says what they hold."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import NamedTuple
+
+from _accuracy_data import ROOT
+
+FOLDER = ROOT / "docs" / "accuracy"
+Cell = str | int | float | None
+OTHERS = {
+    "folds.json": "what cross-validation found for every stack; `make accuracy FOLDS=1` renews it",
+    "h200_*_predicted.csv": "steps on one H200 as they were predicted before they were measured",
+    "h200_*_measured.csv": "the same steps as measured",
+    "steps.svg, residuals.svg, regret.svg": "the figures of the page",
+}
+"""files that lie there and are not written from a Table"""
+
+
+class Table(NamedTuple):
+    name: str
+    about: str
+    """one line for the README: which rows, and what is special about them"""
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    def csv(self) -> str:
+        """Numbers to four digits; what does not exist is empty."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.head)
+        writer.writerows([_text(cell) for cell in row] for row in self.rows)
+        return out.getvalue()
+
+
+def _text(cell: Cell) -> str:
+    return "" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def write_tables(found: Iterable[Table], folder: Path = FOLDER) -> None:
+    """The files and their README; a table without rows (its source is not at hand) leaves the stored file as it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    every = sorted(found, key=lambda table: table.name)
+    for table in every:
+        if table.rows:
+            (folder / f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
+    lines = [f"| [{t.name}.csv]({t.name}.csv) | {t.about} |" for t in every]
+    lines += [
+        f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {about} |" for names, about in OTHERS.items()
+    ]
+    text = (
+        "Tables and figures behind [the page of accuracy](../accuracy.md), written by `make accuracy`. Errors are "
+        "shares (0.05 is 5 %): `error` is predicted over measured step time, less 1, positive where predicted too "
+        "slow; `mean_error` and `median_error` are of its size, `bias` is its signed mean. `rank` is Spearman's "
+        "correlation of predicted and measured tokens/s per GPU; `regret` the measured speed of the layout predicted "
+        "best over the best measured, 1 is perfect. Other units are in the names of the columns; an empty cell is a "
+        "number that does not exist."
+    )
+    page = f"# Tables of accuracy\n\n{fill(text, 120)}\n\n| file | what is in it |\n| --- | --- |\n" + "\n".join(lines)
+    (folder / "README.md").write_text(page + "\n", encoding="utf-8")
