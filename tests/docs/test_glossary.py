@@ -1,0 +1,51 @@
+"""Whatever the tool prints as a code has an entry in the glossary."""
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import fields
+
+from shardwise.estimate.memory import KINDS
+from shardwise.estimate.time import PARTS
+from shardwise.report.terminal import LETTERS, OFFLOAD_CODES
+from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, SCHEDULES, Policy
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
+CODES = {
+    "axis or setting of a policy": [field.name for field in fields(Policy)],
+    "schedule": list(SCHEDULES),
+    "recompute": list(RECOMPUTE),
+    "attention": list(ATTENTION),
+    "offload": [*OFFLOAD, *OFFLOAD_CODES.values()],
+    "kind of memory": [*KINDS, *LETTERS],
+    "part of a step": list(PARTS),
+}
+
+
+def words_of(text: str) -> set[str]:
+    """Every word in code of the first column."""
+    firsts = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")]
+    return {word for first in firsts for word in re.findall(r"`([^`]+)`", first)}
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_every_code_has_an_entry(kind):
+    known = words_of(PAGE.read_text(encoding="utf-8"))
+    assert [code for code in CODES[kind] if code not in known] == []
+
+
+def test_letters_of_the_memory_bars_are_the_ones_printed():
+    stated = re.findall(r"^\| `(\w+)` \((\w)\) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert dict(stated) == {kind: letter for kind, (letter, _) in LETTERS.items()}
+
+
+def test_an_entry_is_short():
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    assert {len(row) for row in rows} == {2}
+    assert [row[0] for row in rows if len(row[1].split()) > 45] == []
+
+
+def test_a_missing_code_is_found():
+    text = PAGE.read_text(encoding="utf-8").replace("| `zb_v` |", "| V |")
+    assert "zb_v" not in words_of(text)
