@@ -12,7 +12,7 @@ from _accuracy_bounds import bound_of
 from _accuracy_data import ROOT, Floats, Rows, group_of, memory_errors, time_errors
 from _accuracy_fit import Key, cross_validate, defaults, fit
 from shardwise.estimate.band import ANY, HELD, kind_of
-from shardwise.software import Stack
+from shardwise.software import PARTS, Stack
 from shardwise.validate.predict import Prediction
 
 FOLDS = ROOT / "docs" / "accuracy" / "folds.json"
@@ -35,9 +35,10 @@ def write_folds(records: dict[str, Record]) -> None:
 
 def stated_settings(stack: Stack) -> str:
     """A mark of everything a fit takes as given: folds of another mark are out of date."""
-    given = {
-        k: v for k, v in msgspec.to_builtins(stack).items() if k not in (*stack.fitted, "summary", "source", "date")
-    }
+    settings = {name: value for part in PARTS for name, value in msgspec.to_builtins(getattr(stack, part)).items()}
+    given = {name: value for name, value in settings.items() if name not in stack.fitted}
+    given |= {"like": stack.like, "in_bf16": stack.in_bf16, "fitted": sorted(stack.fitted), "on": stack.fitted_on,
+              "evenly": stack.fitted_evenly}  # fmt: skip
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -108,6 +108,13 @@ def test_a_table_is_written_with_empty_cells_and_four_digits(benchmarks, tmp_pat
     assert "| [one.csv](one.csv) | of one row |" in (tmp_path / "README.md").read_text()
 
 
+def test_folds_are_out_of_date_when_a_setting_that_is_not_fitted_changes(benchmarks):
+    mark, stack = benchmarks("_accuracy_folds").stated_settings, stack_of("torchtitan")
+    assert mark(stack.changed(kernel_efficiency=0.5)) == mark(stack)
+    assert mark(replace(stack, summary="other words")) == mark(stack)
+    assert mark(stack.changed(pointwise_passes=2.0)) != mark(stack)
+
+
 def test_folds_never_split_a_group(benchmarks):
     data, fit = benchmarks("_accuracy_data"), benchmarks("_accuracy_fit")
     rows = data.rows_of(stack_of("fsdp-llmfoundry"))
