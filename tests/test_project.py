@@ -59,7 +59,7 @@ def lines_with(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
 
 def test_the_version_is_the_newest_in_the_changelog():
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    newest = re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest is not None
     assert newest[1] == stated
 
