@@ -5,10 +5,15 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_%,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan test lint types imports units slow bench accuracy picture layouts run-demo clean
+.PHONY: plan check test lint types imports quick units slow bench accuracy picture layouts run-demo clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
+
+# For people at work: under a minute on two cores. What starts processes, trains or searches long is left to `test`.
+QUICK := $(addprefix tests/,arch catalog collectives cost diagnose docs estimate fabric importers report schedules \
+	simulate spec topologies work)
+check: lint types imports quick
 
 test: lint types imports units
 
@@ -24,6 +29,9 @@ imports: $(VENV)/.tests
 
 units: $(VENV)/.tests
 	$(BIN)/pytest -n 2 -m "not slow"
+
+quick: $(VENV)/.tests
+	$(BIN)/pytest -n 2 -m "not slow" $(QUICK)
 
 # pytest ends with 5 when nothing is marked slow.
 slow: $(VENV)/.tests
@@ -52,6 +60,7 @@ accuracy: $(VENV)/.tests
 
 picture: $(VENV)/.planner
 	$(BIN)/python docs/make_picture.py
+	$(BIN)/python docs/draw_architecture.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/paste_outputs.py
 
 layouts: $(VENV)/.planner
