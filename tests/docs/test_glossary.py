@@ -9,12 +9,13 @@ from msgspec.structs import fields
 from shardwise.estimate.memory import KINDS
 from shardwise.estimate.time import PARTS
 from shardwise.report.terminal import LETTERS, OFFLOAD_CODES
-from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, SCHEDULES, Policy
+from shardwise.schedules import schedules
+from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, Policy
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 CODES = {
     "axis or setting of a policy": [field.name for field in fields(Policy)],
-    "schedule": list(SCHEDULES),
+    "schedule": list(schedules()),
     "recompute": list(RECOMPUTE),
     "attention": list(ATTENTION),
     "offload": [*OFFLOAD, *OFFLOAD_CODES.values()],
