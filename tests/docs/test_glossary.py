@@ -10,6 +10,8 @@ from shardwise.estimate.memory import KINDS
 from shardwise.estimate.time import PARTS
 from shardwise.report.terminal import LETTERS, OFFLOAD_CODES
 from shardwise.schedules import schedules
+from shardwise.simulate.gantt import LETTERS as PIECES
+from shardwise.simulate.timeline import KINDS as SPANS
 from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, Policy
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
@@ -21,6 +23,7 @@ CODES = {
     "offload": [*OFFLOAD, *OFFLOAD_CODES.values()],
     "kind of memory": [*KINDS, *LETTERS],
     "part of a step": list(PARTS),
+    "piece of a timeline": list(SPANS),
 }
 
 
@@ -36,9 +39,13 @@ def test_every_code_has_an_entry(kind):
     assert [code for code in CODES[kind] if code not in known] == []
 
 
-def test_letters_of_the_memory_bars_are_the_ones_printed():
-    stated = re.findall(r"^\| `(\w+)` \((\w)\) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert dict(stated) == {kind: letter for kind, (letter, _) in LETTERS.items()}
+@pytest.mark.parametrize(
+    ("heading", "letters"),
+    [("Kinds of memory", {kind: letter for kind, (letter, _) in LETTERS.items()}), ("Pieces of a timeline", PIECES)],
+)
+def test_letters_are_the_ones_printed(heading, letters):
+    section = PAGE.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    assert dict(re.findall(r"`([\w ]+)` \((\w)\)", section)) == letters
 
 
 def test_an_entry_is_short():
