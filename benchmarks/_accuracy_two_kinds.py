@@ -7,10 +7,8 @@ from itertools import groupby
 import numpy as np
 
 from _accuracy_csv import Cell, Table
-from _accuracy_data import Rows, measured_rows, predictions
+from _accuracy_data import predictions
 from _accuracy_tables import percent
-from shardwise.software import stack_of
-from shardwise.validate.interpret import Unsupported, measured_case
 from shardwise.validate.predict import Prediction
 from shardwise.validate.score import metrics, scored
 from shardwise.validate.table import Measured
@@ -39,42 +37,24 @@ def stage_waits() -> tuple[str, list[Table]]:
     text = (
         f"Runs of {STAGED} with pipeline stages come in two kinds: as predicted, or slower by about the same time for "
         f"every message between stages: {few[2]} of {few[1]} runs on "
-        f"{few[0]} node, {many[2]} of {many[1]} on {many[0]} ([by nodes](accuracy/stage_waits.csv)). The stack counts "
-        f"it from 64 nodes on; below that nothing in the table tells which, but that "
-        f"{_of_full(staged)}. {_without(quiet)}"
+        f"{few[0]} node, {many[2]} of {many[1]} on {many[0]} ([by nodes](accuracy/stage_waits.csv)). Nothing in the "
+        f"table tells which, but that {_of_full(staged)}. None of it is predicted; an estimate with stages over nodes "
+        "says so."
     )
     about = f"how many runs of {STAGED} with stages are slow, by nodes, and by how much for each message between stages"
     return text, [Table("stage_waits", about, ("nodes", "runs", "slow_runs", "extra_s_per_message"), rows)]
 
 
 def _of_full(staged: list[Prediction]) -> str:
-    """How many of the smaller runs are slow, of those that should not fit and of the others."""
-    small = [one for one in staged if _nodes(one.measured) < stack_of("nanotron").network.stalls_from_nodes]
-    slow = {bad: [_wait(one) > SLOW_S for one in small if (one.verdict == "oom") == bad] for bad in (True, False)}
+    """How many runs are slow, of those that should not fit and of the others."""
+    slow = {bad: [_wait(one) > SLOW_S for one in staged if (one.verdict == "oom") == bad] for bad in (True, False)}
     counts = [f"{sum(found)} of {len(found)}" for found in slow.values()]
     return f"{counts[0]} runs that should not fit are slow, and {counts[1]} others"
 
 
-def _without(quiet: list[Prediction]) -> str:
-    """That rule was chosen on the rows it is scored on, so its share in the scores is told."""
-    ruled = [p for p in predictions() if p.measured.word("source") == STAGED]
-    told = [
-        f"regret {found['regret'] or 0.0:.3f}, mean error {percent(found['mape'])}"
-        for found in (metrics([p for p in part if scored(p)]) for part in (ruled, quiet))
-    ]
-    return f"The rule was chosen on these very rows: with it {told[0]}; without it {told[1]}."
-
-
 def _quiet() -> list[Prediction]:
-    """Every run of the source, as it is predicted without that wait."""
-    cases = []
-    for row in measured_rows():
-        if row.word("source") == STAGED:
-            try:
-                cases.append(measured_case(row))
-            except Unsupported:
-                continue
-    return Rows(stack_of("nanotron"), tuple(cases)).predict({"stalled_transfer_s": 0.0})
+    """Every run of the source."""
+    return [p for p in predictions() if p.measured.word("source") == STAGED]
 
 
 def _nodes(row: Measured) -> float:

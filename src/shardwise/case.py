@@ -3,9 +3,8 @@
 Nothing downstream swaps a model, a stack or a network again, so no two parts of an answer can speak of different ones.
 """
 
-from dataclasses import dataclass, field
-
-from msgspec.structs import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from shardwise.calibrate.overlay import curve_with, network_with, stack_with
 from shardwise.calibrate.profile import Profile
@@ -38,6 +37,11 @@ class Case(Training):
     profile: Profile | None = None
     """what was measured on such a machine, already in stack, curve and network"""
 
+    def changed(self, **settings: Any) -> "Case":
+        """The same with some settings of its software replaced."""
+        stack = self.stack.changed(**settings)
+        return replace(self, stack=stack, network=driven_network(self.cluster, stack, self.profile))
+
 
 def training_of(model: Model, job: Job, stack: Stack) -> Training:
     return Training(stack.trained(model), job, running(stack, model, job.precision.compute))
@@ -59,18 +63,7 @@ def case_of(model: Model, cluster: Cluster, job: Job, stack: Stack, profile: Pro
 
 
 def driven_network(cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Network:
-    """The cluster's network as this software drives it: the part of its bandwidth that is reached, added latency."""
+    """The cluster's network as this software drives it: the part of its bandwidth that is reached."""
     reached = {level.name: stack.network.fabric_efficiency for level in cluster.levels if level.kind == "network"}
     measured = profile.network.by_kind if profile is not None and profile.network is not None else {}
-    return network_with(_slowed(cluster, stack), measured, reached)
-
-
-def _slowed(cluster: Cluster, stack: Stack) -> Cluster:
-    added = stack.network.fabric_latency_s
-    if not added:
-        return cluster
-    levels = tuple(
-        replace(level, latency_s=level.latency_s + added) if level.kind == "network" else level
-        for level in cluster.levels
-    )
-    return replace(cluster, levels=levels)
+    return network_with(cluster, measured, reached)

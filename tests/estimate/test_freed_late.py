@@ -14,7 +14,7 @@ from shardwise.spec.policy import Policies, Policy
 
 MODEL = model_of("llama-2-7b")
 JOB = Job(seq=4096, global_batch=512)
-LATE = stack_of("nanotron").changed(stalls_from_nodes=10_000)
+LATE = stack_of("nanotron")
 AT_ONCE = LATE.changed(gathered_kept_less=-1)
 
 
@@ -52,11 +52,3 @@ def test_what_is_freed_late_never_makes_a_run_too_big() -> None:
     assert peak(policy, LATE, room) == live
     assert of(policy, LATE, room).fits[0]
     assert not of(policy, LATE, live + LATE.memory.reserve_bytes - 1e6).fits[0]
-
-
-def test_stages_that_stall_have_freed_it() -> None:
-    policy = Policy(tp=8, pp=4, dp=2, micro_batch=4)
-    stalling = LATE.changed(stalls_from_nodes=8)
-    assert peak(policy, stalling) == peak(policy, AT_ONCE) < peak(policy, LATE)
-    flat = Policy(tp=8, dp=8, micro_batch=4)
-    assert peak(flat, stalling) == peak(flat, LATE)

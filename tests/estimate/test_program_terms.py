@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape, model_of
 from shardwise.case import case_of
@@ -15,8 +14,6 @@ from shardwise.spec.policy import Policies, Policy
 
 PLAIN = stack_of("nanotron").changed(
     boundary_message_s=0.0,
-    staged_reductions=0.0,
-    stalled_transfer_s=0.0,
     stall_s_per_peer=0.0,
     tp_backward_hidden=0.0,
 )
@@ -46,36 +43,8 @@ def test_a_ring_over_nodes_hands_on_each_message_in_turn(tp: int, crosses: int) 
     assert layers <= more <= layers * (1 + 12 / (10 * LAYERS)) + 1e-12
 
 
-def test_stages_without_zero_reduce_again_and_late() -> None:
-    staged, flat = Policy(pp=4, dp=16, zero=0), Policy(dp=64, zero=0)
-    twice = PLAIN.changed(staged_reductions=2.0)
-    whole = float(of(staged, PLAIN).times.reduce_s[0])
-    assert part(staged, twice, "grad_comm") == pytest.approx(2 * whole)
-    assert part(staged, PLAIN, "grad_comm") < whole  # some of it is hidden
-    assert part(flat, twice, "grad_comm") == part(flat, PLAIN, "grad_comm")
-    sharded = replace(staged, zero=1)
-    assert part(sharded, twice, "grad_comm") == part(sharded, PLAIN, "grad_comm")
-
-
-@pytest.mark.parametrize(("pp", "sent"), [(2, 1), (4, 2), (8, 2)])
-def test_stalled_transfers_wait_from_so_many_nodes_on(pp: int, sent: int) -> None:
-    """Once for what is sent and once for what is taken; of two stages each sends one way only. Of more, one between two
-    others is now the slowest, and besides the stalls its second message counts."""
-    policy = Policy(pp=pp, dp=64 // pp, zero=0)
-    stalled = PLAIN.changed(stalled_transfer_s=0.1, stalls_from_nodes=8)
-    micro = 64 / (64 // pp)
-    more = part(policy, stalled, "pp_comm") - part(policy, PLAIN, "pp_comm")
-    second = (sent - 1) * micro * float(of(policy, PLAIN).times.transfer_s[0])
-    assert more == pytest.approx(2 * 0.1 * (sent * micro + 2 * (pp - 1)) + second)
-    larger = stalled.changed(stalls_from_nodes=9)
-    assert part(policy, larger, "pp_comm") == part(policy, PLAIN, "pp_comm")
-
-
-@pytest.mark.parametrize(
-    "term", [{"staged_reductions": 2.0}, {"stalled_transfer_s": 0.05}, {"boundary_message_s": 1e-3}], ids=str
-)
-def test_the_simulated_step_has_the_terms_too(term: dict[str, float]) -> None:
-    stack = PLAIN.changed(**term)
+def test_the_simulated_step_has_the_boundary_messages_too() -> None:
+    stack = PLAIN.changed(boundary_message_s=1e-3)
     policy = Policy(pp=4, tp=16, dp=4, zero=0)
     job, cluster = Job(seq=4096, global_batch=64), cluster_from("h100", 256, 8)
     with_term, without = (simulate(case_of(MODEL, cluster, job, s), policy).step_s for s in (stack, PLAIN))

@@ -160,13 +160,12 @@ def _communication(
 ) -> Numbers:
     """Tensor-, context- and expert-parallel collectives of the layer; returns what the forward pass exposes."""
     stack = machine.stack
-    repeats = full if stack.recompute.full_recompute_keeps_comm else 0.0 * full
-    needed = seconds.forward_comm["tp"] * (1.0 + repeats) + seconds.backward_comm["tp"]
+    needed = seconds.forward_comm["tp"] * (1.0 + full) + seconds.backward_comm["tp"]
     pipelined = stack.overlap.hidden_share * work.layout.policies.overlap_tp
     under_weights = np.maximum(pipelined, stack.overlap.tp_backward_hidden)
     hidden["tp"] = needed * pipelined + seconds.backward_comm["tp"] * (under_weights - pipelined)
     parts["tp_comm"] = needed - hidden["tp"]
-    needed = seconds.forward_comm["ep"] * (1.0 + repeats) + seconds.backward_comm["ep"]
+    needed = seconds.forward_comm["ep"] * (1.0 + full) + seconds.backward_comm["ep"]
     under = hidden_exchange(stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
     hidden["ep"] = needed * under
     parts["ep_comm"] = needed - hidden["ep"]
@@ -174,8 +173,8 @@ def _communication(
     # gathered or exchanged must be there before
     forward = np.minimum(seconds.forward_comm["ring"], stack.overlap.hidden_share * seconds.attention)
     backward = np.minimum(seconds.backward_comm["ring"], stack.overlap.hidden_share * 2.0 * seconds.attention)
-    hidden["cp"] = forward * (1.0 + repeats) + backward
-    parts["cp_comm"] = seconds.forward_comm["cp"] * (1.0 + repeats) + seconds.backward_comm["cp"] - hidden["cp"]
+    hidden["cp"] = forward * (1.0 + full) + backward
+    parts["cp_comm"] = seconds.forward_comm["cp"] * (1.0 + full) + seconds.backward_comm["cp"] - hidden["cp"]
     tp = seconds.forward_comm["tp"] * (1.0 - stack.overlap.hidden_share * work.layout.policies.overlap_tp)
     ep = seconds.forward_comm["ep"] * (1.0 - under)
     return tp + ep + (seconds.forward_comm["cp"] - forward)

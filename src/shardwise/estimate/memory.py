@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.estimate.nodes import stalls
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.price import state_bytes
 from shardwise.schedules import used
@@ -290,8 +289,8 @@ def _buffers(work: Work, parameters: Grid) -> Grid:
 
 def _freed_late(work: Work, in_flight: Grid, live: Grid, cluster: Cluster | None) -> Grid:
     """Gathered inputs of the split products, beyond each rank's own share of them: done with, but given back only when
-    the communication stream is seen to have passed them. Where stages wait for their transfers it has, and where they
-    find no room beside live tensors the allocator waits for it."""
+    the communication stream is seen to have passed them. Where they find no room beside live tensors the allocator
+    waits for it."""
     layout, stack = work.layout, work.stack
     staged = layout.pp > 1
     held = np.maximum(in_flight - np.where(staged, float(stack.memory.gathered_kept_less), 0.0)[:, None], 0.0)
@@ -303,5 +302,4 @@ def _freed_late(work: Work, in_flight: Grid, live: Grid, cluster: Cluster | None
     if cluster is None:
         return late
     asked = (live + late) * (1.0 + stack.memory.fragmentation) + stack.memory.base_bytes + stack.memory.reserve_bytes
-    stay = (asked <= cluster.gpu.memory_bytes) & ~(staged & stalls(layout, stack, cluster))[:, None]
-    return np.where(stay, late, 0.0)
+    return np.where(asked <= cluster.gpu.memory_bytes, late, 0.0)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.layers import Machine
@@ -31,13 +30,7 @@ def sync_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
     if expert.any():
         more = _sync(work, machine, expert, layout.expert_ranks, layout.expert_shard, "edp")
         reduce, gather = reduce + more[0], gather + more[1]
-    return np.where(reduced_late(work), work.stack.overlap.staged_reductions * reduce, reduce), gather
-
-
-def reduced_late(work: Work) -> NDArray[np.bool_]:
-    """Where a program with stages reduces replicated gradients after the backward pass, and more than once."""
-    layout = work.layout
-    return np.asarray((layout.policies.zero == 0) & (layout.pp > 1) & (work.stack.overlap.staged_reductions > 0))
+    return reduce, gather
 
 
 def inner_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:

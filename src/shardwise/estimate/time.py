@@ -6,8 +6,8 @@ import numpy as np
 
 from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
-from shardwise.estimate.nodes import nodes_of, stalls
-from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, reduced_late, sync_seconds
+from shardwise.estimate.nodes import nodes_of
+from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, sync_seconds
 from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.price import Seconds, seconds_of
 from shardwise.schedules import used
@@ -142,15 +142,12 @@ def _transfer(work: Work, machine: Machine) -> Numbers:
     message = transfer_bytes(work)
     stride = machine.strides["pp"]
     send = machine.over("send", message, np.minimum(layout.pp, 2.0), stride)
-    return np.where(layout.pp > 1, send + transfer_wait_s(work, machine), 0.0)
+    return np.where(layout.pp > 1, send + transfer_wait_s(machine), 0.0)
 
 
-def transfer_wait_s(work: Work, machine: Machine) -> Numbers:
-    """What a transfer to another node takes besides its bytes. Where they stall, a stage stands still for what it takes
-    as for what it sends."""
-    stack = machine.stack
-    stalled = np.where(stalls(work.layout, stack, machine.network.cluster), 2.0 * stack.network.stalled_transfer_s, 0.0)
-    return np.where(machine.leaves_node("pp"), stack.network.transfer_overhead_s + stalled, 0.0)
+def transfer_wait_s(machine: Machine) -> Numbers:
+    """What a transfer to another node takes besides its bytes."""
+    return np.where(machine.leaves_node("pp"), machine.stack.network.transfer_overhead_s, 0.0)
 
 
 def _waits(work: Work, each: Numbers) -> Grid:
@@ -203,7 +200,6 @@ def _overlapped_sync(
     stage hides its share under its own compute; the other chunks' run while the pipeline works on what is between.
     """
     layout, policies, stack = work.layout, work.layout.policies, machine.stack
-    reduce = reduce[0], np.where(reduced_late(work), 0.0, reduce[1])
     backwards = np.where(policies.zero == 2, layout.micro_batches, 1.0)
     own = 1.0 / layout.vpp
     for name, (seconds, window), overlap in (

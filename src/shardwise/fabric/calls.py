@@ -95,7 +95,7 @@ def _chunks(policy: Policy, held: Ints) -> Iterator[_Chunk]:
 
 def _repeated_share(work: Work, policy: Policy) -> float:
     """Share of the layers whose forward collectives run again in full recompute."""
-    if policy.recompute != "full" or not work.stack.recompute.full_recompute_keeps_comm:
+    if policy.recompute != "full":
         return 0.0
     if policy.recompute_layers < 0:
         return 1.0

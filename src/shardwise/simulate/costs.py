@@ -8,7 +8,7 @@ from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
-from shardwise.estimate.once import copy_rate, optimizer_seconds, reduced_late, sync_seconds
+from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_seconds
 from shardwise.estimate.time import transfer_wait_s
 from shardwise.schedules import schedules
 from shardwise.simulate.engine import Floats
@@ -111,14 +111,14 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         copy_bytes=copied,
         transfer_s=float(found.times.transfer_s[0]),
         transfer_bytes=float(transfer_bytes(work)[0]),
-        transfer_overhead_s=float(transfer_wait_s(work, machine)[0]),
+        transfer_overhead_s=float(transfer_wait_s(machine)[0]),
         exposed_transfer=1.0 - stack.overlap.hidden_share if policy.overlap_pp else 1.0,
         reduce_s=reduce[:, None] * share / (micro if each else 1.0),
         reduce_bytes=parameters * precision.grad_comm_bytes,
         reduces_each=each,
         gather_s=gather[:, None] * share,
         gather_bytes=parameters * precision.param_comm_bytes,
-        overlap_grad=policy.overlap_grad and not reduced_late(work)[0],
+        overlap_grad=policy.overlap_grad,
         overlap_param=policy.overlap_param,
         hidden_share=stack.overlap.hidden_share,
         slowdown=stack.overlap.overlap_slowdown,

@@ -13,7 +13,7 @@ from shardwise.spec.model import Model
 
 HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "origins", "stated"))
 """what a file states at its top, about the stack itself"""
-INHERITED = ("error_band",)
+INHERITED = ("caution", "error_band")
 """what of it a stack takes over from the one it is like"""
 
 

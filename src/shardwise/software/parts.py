@@ -118,9 +118,6 @@ class Overlap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     overlap_grad: bool = True
     overlap_sharded_grad: bool = True
     """gradients that ZeRO shards are reduced under the backward too, not only those that are replicated"""
-    staged_reductions: float = 0.0
-    """with pipeline stages, replicated gradients are reduced this many times after the backward pass; 0: as without
-    stages"""
     overlap_param: bool = True
     overlap_tp: bool = False
     tp_backward_hidden: float = 0.0
@@ -145,8 +142,6 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """parameters are gathered in messages of this size (ZeRO-1 and 2)"""
     fabric_efficiency: float = 1.0
     """achieved over modelled network bandwidth between nodes"""
-    fabric_latency_s: float = 0.0
-    """added to every message between nodes, beyond what the cluster states"""
     boundary_message_s: float = 0.0
     """what each message of a tensor-parallel collective over several nodes takes at the boundary, besides its bytes: a
     ring of n ranks sends n - 1 there one after the other"""
@@ -156,10 +151,6 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """pipeline transfers send 1/tp of the tensor from each tensor-parallel rank"""
     transfer_overhead_s: float = 0.0
     """per pipeline transfer between nodes, besides the bytes: handshake and metadata on the host"""
-    stalled_transfer_s: float = 0.0
-    """what a stage waits for each message it sends to or takes from another node, besides the message's own time"""
-    stalls_from_nodes: int = 1
-    """the fewest nodes of a job in which it waits so"""
     fills_shards: bool = False
     """ZeRO-3 fills every tensor up to a multiple of the ranks along its first dimension (FSDP2)"""
     regather_with_pp: bool = False
@@ -181,8 +172,6 @@ class Recompute(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     selective_experts: bool = False
     """beside attention without latents, selective recompute repeats norms and the experts' activation: flash attention
     has no core to repeat"""
-    full_recompute_keeps_comm: bool = True
-    """recomputing a layer repeats its collectives"""
 
 
 class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

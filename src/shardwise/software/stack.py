@@ -40,6 +40,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the sources of the runs its fitted numbers come from"""
     fitted_evenly: bool = False
     """each of these sources weighs the same in the fit, however many rows it has"""
+    caution: str = ""
+    """what is known of its runs and not predicted, for people who use stages over several nodes"""
     error_band: float = 0.2
     """typical relative error of a step time on measurements that were not fitted"""
 

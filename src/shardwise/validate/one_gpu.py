@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
 from shardwise.calibrate.profile import Profile
-from shardwise.case import case_of
+from shardwise.case import Case, case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.software import Stack, known_stack
 from shardwise.spec.job import Job, precision_of
@@ -32,26 +32,28 @@ def one_gpu_predictions(path: Path, stack: str = "auto", profile: Profile | None
     return [_predict(row, stack, profile) for row in read_table(path, NEEDED)]
 
 
-def _predict(row: Measured, stack_name: str, profile: Profile | None) -> Prediction:
-    stack = _stack(row, stack_name)
+def one_gpu_case(row: Measured, stack_name: str = "auto", profile: Profile | None = None) -> tuple[Case, Policy]:
     shape = {column: _size(row, column) for column in SHAPE}
     micro, accumulation = shape["micro_batch"], row.whole("accum") or 1
     recipe = row.word("precision") or "autocast"
     job = Job(seq=shape["seq"], global_batch=micro * accumulation, precision=precision_of(recipe))
-    cluster = cluster_from(GPU, 1, 1)
     policy = Policy(zero=0, sp=False, micro_batch=micro, recompute=_recompute(row))
-    model = _model(row, shape)
-    result = estimate(case_of(model, cluster, job, stack, profile), Policies.of([policy]), every_stage=True)
+    return case_of(_model(row, shape), cluster_from(GPU, 1, 1), job, _stack(row, stack_name), profile), policy
+
+
+def _predict(row: Measured, stack_name: str, profile: Profile | None) -> Prediction:
+    case, policy = one_gpu_case(row, stack_name, profile)
+    result = estimate(case, Policies.of([policy]), every_stage=True)
     step_s, peak = float(result.times.step_s[0]), float(result.memory.peak[0])
     return Prediction(
-        _as_measured(row, job),
+        _as_measured(row, case.job),
         "ok" if result.fits[0] else "oom",
-        f"plain PyTorch on one {GPU}, stack {stack.name}",
+        f"plain PyTorch on one {GPU}, stack {case.stack.name}",
         step_s=step_s,
-        tokens_per_s_per_gpu=job.step_tokens / step_s,
+        tokens_per_s_per_gpu=case.job.step_tokens / step_s,
         peak_bytes=peak,
         policy=policy,
-        stack=stack.name,
+        stack=case.stack.name,
         host_share=float(result.times.parts["host"][0]) / step_s,
     )
 
