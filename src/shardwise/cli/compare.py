@@ -154,6 +154,7 @@ def _spelled(row: Row) -> str:
         if sync is None
         else f"; {sync.extra_text} steps"
         + (f", {time_text(sync.to_loss_s)} a step to the same loss" if sync.to_loss_s is not None else "")
+        + (f", waiting for its slow workers {time_text(sync.dense_step_s)}" if sync.slowest_worker > 1 else "")
     )
     return code + steps + ("" if row.verdict == "fits" else f"; {row.verdict}")
 

@@ -7,6 +7,8 @@ from shardwise.estimate.synced import Choice
 from shardwise.estimate.synced.compress import source_of
 from shardwise.estimate.synced.price import sent_bytes, workers_of
 from shardwise.estimate.synced.traffic import dense_bytes, traffic_of
+from shardwise.estimate.time import waiting_step
+from shardwise.sync._asynchronous import slowest_ticks
 from shardwise.units import time_text
 from shardwise.work import Work
 from shardwise.work.stages import largest
@@ -18,6 +20,7 @@ WORTH_SAYING = 1e-3
 GATHERED = "gathered messages outgrow the dense gradient"
 FAST_LINKS = "compressing takes longer than it saves on these links"
 NO_SHORTER = "the step is no shorter: gradients already travel under the backward pass"
+EQUAL_SPEED = "workers of equal speed: nobody would have been waited for"
 MORE_STEPS = "a shorter step, but more of them to the same loss"
 
 
@@ -44,13 +47,17 @@ class SyncReport(Struct, frozen=True, kw_only=True):
     """per step, before any overlap"""
     hidden_s: float
     hides_under: str
+    waits: bool
+    """its workers wait for each other"""
+    slowest_worker: float
+    """its time for a step over that of a worker at full speed"""
     compress_s: float
     """compressing, decompressing and keeping state, per step"""
     compress_source: str
     state_bytes: float
     """held by a GPU of the fullest stage"""
     dense_step_s: float
-    """the same policy with the mean gradient"""
+    """the same policy with the mean gradient, on the same workers: all wait for the slowest"""
     extra_steps: float | None
     """more steps to the same loss than with the mean gradient, as a share; None: unknown"""
     extra_at_least: bool
@@ -74,17 +81,20 @@ def sync_report(choice: Choice, found: Estimate, dense: Estimate) -> SyncReport:
     hidden, exposed, compress = (
         float(part[0]) for part in (times.hidden["sync"], times.parts["sync_comm"], times.parts["sync_work"])
     )
-    messages = exposed + (1.0 - found.work.stack.overlap.overlap_slowdown) * hidden
+    messages = exposed + (1.0 - found.work.stack.overlap.overlap_slowdown * strategy.waits()) * hidden
     who = workers_of(found.work.layout)
     workers, step = int(who.count[0]), float(times.step_s[0])
+    cycles = strategy.cycles(workers)
+    slowest = 1.0 if cycles is None else slowest_ticks(cycles)
     held = sum(float(largest(grid)[0][0]) for grid in found.work.parameters) * float(who.share[0])
     to_loss = None if extra.share is None else step * (1.0 + extra.share)
-    sent, dense_step = float(sent_bytes(choice, found.work)[0]), float(dense.times.step_s[0])
+    sent, dense_step = float(sent_bytes(choice, found.work)[0]), float(waiting_step(dense.times, slowest)[0])
     dense_sent = held * dense_bytes(workers)
     return SyncReport(
         strategy=choice.text, settings=repr(strategy), summary=strategy.summary, source=strategy.source,
         workers=workers, sent_bytes=sent, dense_sent_bytes=dense_sent, messages_s=messages, hidden_s=hidden,
-        hides_under=strategy.hides_under(), compress_s=compress, compress_source=source_of(strategy),
+        hides_under=strategy.hides_under(), waits=strategy.waits(), slowest_worker=slowest,
+        compress_s=compress, compress_source=source_of(strategy),
         state_bytes=float(largest(found.memory.kinds["sync"])[0][0]), dense_step_s=dense_step,
         extra_steps=extra.share, extra_at_least=extra.at_least, extra_source=extra.source,
         published=extra.published, to_loss_s=to_loss,
@@ -106,13 +116,15 @@ def _loses(
         )))  # fmt: skip
     if step >= dense * (1.0 - WORTH_SAYING):
         saved = max(dense - (step - compress), 0.0)
+        even = not choice.strategy.waits()
         if compress > saved and source_of(choice.strategy):
             found.append(Loss(kind=FAST_LINKS, why=(
                 f"compressing takes {time_text(compress)} a step and smaller messages save {time_text(saved)}: these "
                 "links are too fast for it"
             )))  # fmt: skip
         else:
-            found.append(Loss(kind=NO_SHORTER, why=NO_SHORTER))
+            why = EQUAL_SPEED if even else NO_SHORTER
+            found.append(Loss(kind=why, why=why))
     elif to_loss is not None and to_loss > dense:
         shorter, more = f"{1 - step / dense:.1%}", f"{to_loss / dense - 1:.0%}"
         found.append(Loss(kind=MORE_STEPS, why=(

@@ -18,6 +18,7 @@ from shardwise.topologies import Topology
 if TYPE_CHECKING:
     from typing import Self
 
+    from shardwise.sync._asynchronous import Cycle
     from shardwise.sync._cost import Cost, PricesMessages
     from shardwise.sync._layout import Layout
 
@@ -67,8 +68,28 @@ class Strategy(ABC):
         return self.optimizer
 
     def hides_under(self) -> str:
-        """What its messages can travel under: 'backward' (bucket by bucket), 'step' (a whole one), 'nothing'."""
+        """What its messages can travel under: 'backward' (bucket by bucket), 'step' (a whole one), 'compute of others'
+        (where nobody waits), 'nothing'."""
+        if not self.waits():
+            return "compute of others"
         return "backward" if self.gradient_only and not self.needs_whole else "nothing"
+
+    def factors_matrices(self) -> bool:
+        """Whether what it sends depends on the shapes of the parameters, not on their number alone."""
+        return False
+
+    def waits(self) -> bool:
+        """Whether its workers wait for each other; where not, `cycles` says what each does."""
+        return True
+
+    def cycles(self, n: int) -> "tuple[Cycle, ...] | None":  # noqa: ARG002
+        """What each worker does between two deliveries, where nobody waits; None: all wait for all."""
+        return None
+
+    def steps_in(self, ticks: int, n: int) -> float:
+        """Batches a worker works through in so many ticks, on average: slow ones need several for one."""
+        cycles = self.cycles(n)
+        return ticks * (1.0 if cycles is None else sum(each.steps / each.ticks for each in cycles) / len(cycles))
 
     def settles(self) -> int:
         """Steps before its traffic starts to repeat: a warm-up."""

@@ -8,7 +8,8 @@ from math import lcm
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._arrivals import arrivals, check_periods
+from shardwise.sync._arrivals import arrivals, check_periods, cycles_of
+from shardwise.sync._asynchronous import Cycle
 from shardwise.sync._comm import Comm
 from shardwise.sync._strategy import Rate, State, Strategy
 
@@ -27,6 +28,12 @@ class AsyncSGD(Strategy):
 
     def __post_init__(self) -> None:
         check_periods(self.periods)
+
+    def waits(self) -> bool:
+        return False
+
+    def cycles(self, n: int) -> tuple[Cycle, ...]:
+        return cycles_of(self.periods, n, one_step=True)
 
     def period(self, n: int) -> int:
         return lcm(*(self.periods[i % len(self.periods)] for i in range(n)))

@@ -7,7 +7,8 @@ from math import lcm
 from typing import ClassVar
 
 from shardwise.sync._array import Array, local
-from shardwise.sync._arrivals import arrivals, check_periods, chosen
+from shardwise.sync._arrivals import arrivals, check_periods, chosen, cycles_of
+from shardwise.sync._asynchronous import Cycle
 from shardwise.sync._comm import Comm
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 
@@ -26,6 +27,12 @@ class FedBuff(Strategy):
     def __post_init__(self) -> None:
         need_count("buffer", self.buffer)
         check_periods(self.periods)
+
+    def waits(self) -> bool:
+        return False
+
+    def cycles(self, n: int) -> tuple[Cycle, ...]:
+        return cycles_of(self.periods, n, one_step=False)
 
     def period(self, n: int) -> int:
         return lcm(*(self.periods[i % len(self.periods)] for i in range(n)))

@@ -11,6 +11,7 @@ from math import lcm
 from typing import ClassVar
 
 from shardwise.sync._array import Array
+from shardwise.sync._asynchronous import Cycle
 from shardwise.sync._comm import Comm
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 from shardwise.sync.diloco import DiLoCo
@@ -61,6 +62,16 @@ class Hierarchical(Strategy):
 
     def period(self, n: int) -> int:
         return lcm(self.inner.period(self.size), self.outer.period(n // self.size))
+
+    def factors_matrices(self) -> bool:
+        return self.inner.factors_matrices() or self.outer.factors_matrices()
+
+    def waits(self) -> bool:
+        return self.outer.waits()
+
+    def cycles(self, n: int) -> tuple[Cycle, ...] | None:
+        """Of the groups: inside, all wait for all."""
+        return self.outer.cycles(n // self.size)
 
     def settles(self) -> int:
         return max(self.inner.settles(), self.outer.settles())

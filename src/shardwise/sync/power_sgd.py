@@ -33,6 +33,9 @@ class PowerSGD(Strategy):
     def hides_under(self) -> str:
         return "backward"  # a bucket holds whole matrices
 
+    def factors_matrices(self) -> bool:
+        return True
+
     def settles(self) -> int:
         return self.start
 

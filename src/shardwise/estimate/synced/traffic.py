@@ -7,7 +7,7 @@ from functools import lru_cache
 from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
 from shardwise.spec.model import Model
 from shardwise.sync import Layout, Strategy
-from shardwise.sync._cost import trace_of
+from shardwise.sync._cost import sent_by_worker, trace_of
 from shardwise.sync._events import FP32, Event
 
 ROW = 1 << 24
@@ -38,33 +38,32 @@ class Traffic:
 
 @lru_cache(maxsize=4096)
 def traffic_of(strategy: Strategy, workers: int, model: Model, tp: int) -> Traffic:
-    layout = _layout(model, tp) if strategy.needs_whole else Layout.flat(ROW)
+    layout = layout_of_model(model, tp) if strategy.needs_whole else Layout.flat(ROW)
     start, length, d = strategy.settles(), strategy.period(workers), float(layout.d)
     trace = trace_of(strategy, layout, workers, start + length)
-    steps, passes = trace.steps[start:], trace.passes[start:]
+    ticks, passes = trace.steps[start:], trace.passes[start:]
+    steps = strategy.steps_in(length, workers)
+    counts = Counter(event for tick in ticks for event in tick)
     # rounds of a graph that differ in the partners only take the same time
     kinds: dict[tuple[object, ...], tuple[Event, int]] = {}
-    sent = [0] * workers
-    for event, times in Counter(event for step in steps for event in step).items():
+    for event, times in counts.items():
         key = (event.op, event.algorithm, event.bytes, event.size, event.stride, max(event.sent), sum(event.sent))
         kinds[key] = (event, times + (kinds[key][1] if key in kinds else 0))
-        for place, amount in enumerate(event.sent):
-            sent[place] += times * amount
     encoded: Counter[str] = Counter()
     for each in passes:
         encoded.update(each.encoded)
     return Traffic(
-        exchanges=tuple((event, event.bytes / d, times / length) for event, times in kinds.values()),
-        sent=max(sent) / d / length,
+        exchanges=tuple((event, event.bytes / d, times / steps) for event, times in kinds.values()),
+        sent=float(sent_by_worker(counts, workers).max()) / d / steps,
         state=trace.state_bytes / d,
-        encoded=tuple((name, number / d / length) for name, number in encoded.items()),
-        decoded=sum(each.decoded_bytes for each in passes) / d / length,
-        busy=sum(bool(step) for step in steps) / length,
+        encoded=tuple((name, number / d / steps) for name, number in encoded.items()),
+        decoded=sum(each.decoded_bytes for each in passes) / d / steps,
+        busy=sum(map(bool, ticks)) / length,
     )
 
 
-def _layout(model: Model, tp: int) -> Layout:
-    """The model's matrices, each cut along its rows over tp: enough for what factors them."""
+def layout_of_model(model: Model, tp: int = 1) -> Layout:
+    """The model's matrices, each cut along its rows over tp: enough for what factors them. Each expert has its own."""
     tensors = [*embedding_tensors(model), *(t for kind in model.pattern for t in layer_tensors(model, kind)),
                *head_tensors(model)]  # fmt: skip
     shapes = [shape for t in tensors for shape in ([t.shape[1:]] * t.shape[0] if len(t.shape) == 3 else [t.shape])]
