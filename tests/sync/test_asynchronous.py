@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from shardwise.sync import Flat, strategy
+from shardwise.sync import FlatNetwork, strategy
 from shardwise.sync._arrivals import cycles_of
 from shardwise.sync._asynchronous import compute_seconds, play, slowest_factor, slowest_ticks, step_seconds
 
 D, N = 1_000_000, 16
-NETWORK = Flat(latency_s=1e-5, bytes_per_s=1e9)
+NETWORK = FlatNetwork(latency_s=1e-5, bytes_per_s=1e9)
 PERIODS = [(1,), (4, 1, 1, 1), (20, 1, 1, 1), (1, 2, 3)]
 
 

@@ -14,7 +14,7 @@ from shardwise.software import stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
-from shardwise.sync import Cost, Event, Flat, Layout, Strategy
+from shardwise.sync import Cost, FlatNetwork, ParameterLayout, Strategy, SyncEvent
 from shardwise.sync._asynchronous import play, slowest_factor, slowest_ticks, step_seconds
 from shardwise.sync._cost import PricesMessages
 from shardwise.sync._named import strategy_from
@@ -34,7 +34,9 @@ def cost(
     if (model is None) == (parameters is None):
         raise ValueError("sync cost: write either --model NAME or --parameters NUMBER")
     shapes = (
-        layout_of_model(model_of(model)) if model is not None else Layout.flat(count_of(str(parameters), "parameters"))
+        layout_of_model(model_of(model))
+        if model is not None
+        else ParameterLayout.flat(count_of(str(parameters), "parameters"))
     )
     network, many, where, cluster = _network(on, bandwidth, latency, workers)
     strategy = strategy_from(name, setting)
@@ -72,7 +74,7 @@ def _network(
             raise ValueError(f"workers: {many} on {cluster.gpus} GPUs; write at most {cluster.gpus}")
     else:
         wire = latency or DEFAULT_LATENCY
-        network = Flat(seconds_of(wire, "latency"), rate_of(str(bandwidth), "bandwidth"))
+        network = FlatNetwork(seconds_of(wire, "latency"), rate_of(str(bandwidth), "bandwidth"))
         where = f"{bandwidth} each, {wire} a message"
         many = DEFAULT_WORKERS if workers is None else workers
     if not 1 <= many <= MOST_WORKERS:
@@ -190,6 +192,6 @@ def _data(found: Cost, dense: Cost) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _event_data(event: Event) -> dict[str, Any]:
+def _event_data(event: SyncEvent) -> dict[str, Any]:
     return {"op": event.op, "algorithm": event.algorithm, "bytes": event.bytes, "size": event.size,
             "stride": event.stride, "most_sent_bytes": max(event.sent)}  # fmt: skip

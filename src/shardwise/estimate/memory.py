@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.estimate.nodes import stalls
-from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import state_bytes
 from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
@@ -44,7 +44,7 @@ class Memory:
         )
 
 
-def memory_of(work: Work, sync: Choice | None = None, cluster: Cluster | None = None) -> Memory:
+def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | None = None) -> Memory:
     """`cluster`: whose memory what is freed late must find room in; without one there is room for all of it."""
     layout, stack, precision = work.layout, work.stack, work.job.precision
     policies, stages = layout.policies, work.stages

@@ -8,7 +8,7 @@ from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_un
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.nodes import nodes_of, stalls
 from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, reduced_late, sync_seconds
-from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
 from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
@@ -51,7 +51,7 @@ class Times:
     bubble_share: Numbers
 
 
-def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | None = None) -> Times:
+def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
     layout, stages = work.layout, work.stages
     units = _units(work, machine)
     counts = [*stages.kinds, stages.first, stages.last]
@@ -224,7 +224,7 @@ def _overlapped_sync(
 
 
 def _strategy(
-    sync: Choice, needed: Seconds, work: Work, machine: Machine, parts: Parts, hidden: Parts,
+    sync: SyncChoice, needed: Seconds, work: Work, machine: Machine, parts: Parts, hidden: Parts,
     windows: tuple[Numbers, Numbers],
 ) -> None:  # fmt: skip
     """Adds `sync_comm` and `sync_work`; compressing is never hidden. `windows`: a micro-batch, its backward pass. Where

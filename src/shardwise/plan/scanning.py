@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.synced import Choice, allowed_with
+from shardwise.estimate.synced import SyncChoice, allowed_with
 from shardwise.estimate.time import work_alone
 from shardwise.plan.bounded import Bounded, plain
 from shardwise.plan.every import BATCH, every
@@ -35,7 +35,7 @@ class Pricing:
     """Prices policies of a case, batch by batch."""
 
     case: Case
-    sync: Choice | None = None
+    sync: SyncChoice | None = None
     """in place of the mean gradient"""
 
     def price(self, policies: Policies) -> Seen:

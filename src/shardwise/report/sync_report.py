@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from shardwise.estimate.closed_form import Estimate
-from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.compress import source_of
 from shardwise.estimate.synced.price import sent_bytes, workers_of
 from shardwise.estimate.synced.traffic import dense_bytes, traffic_of
@@ -24,7 +24,7 @@ EQUAL_SPEED = "workers of equal speed: nobody would have been waited for"
 MORE_STEPS = "a shorter step, but more of them to the same loss"
 
 
-class Loss(Struct, frozen=True, kw_only=True):
+class Drawback(Struct, frozen=True, kw_only=True):
     """Why sending less does not pay."""
 
     kind: str
@@ -66,7 +66,7 @@ class SyncReport(Struct, frozen=True, kw_only=True):
     """what others reported of it at scale"""
     to_loss_s: float | None
     """the step stretched by them: compare this, not the step alone"""
-    loses: tuple[Loss, ...]
+    loses: tuple[Drawback, ...]
     """why it does not pay here; empty: it does"""
 
     @property
@@ -76,7 +76,7 @@ class SyncReport(Struct, frozen=True, kw_only=True):
         return f"{'more than ' if self.extra_at_least else '+'}{self.extra_steps:.0%}"
 
 
-def sync_report(choice: Choice, found: Estimate, dense: Estimate) -> SyncReport:
+def sync_report(choice: SyncChoice, found: Estimate, dense: Estimate) -> SyncReport:
     times, strategy, extra = found.times, choice.strategy, choice.extra
     hidden, exposed, compress = (
         float(part[0]) for part in (times.hidden["sync"], times.parts["sync_comm"], times.parts["sync_work"])
@@ -103,14 +103,14 @@ def sync_report(choice: Choice, found: Estimate, dense: Estimate) -> SyncReport:
 
 
 def _loses(
-    choice: Choice, work: Work, workers: int, volume: float, compress: float, steps: tuple[float, float],
+    choice: SyncChoice, work: Work, workers: int, volume: float, compress: float, steps: tuple[float, float],
     to_loss: float | None,
-) -> list[Loss]:  # fmt: skip
+) -> list[Drawback]:  # fmt: skip
     step, dense = steps
     found = []
     traffic = traffic_of(choice.strategy, workers, work.model, int(work.layout.policies.tp[0]))
     if volume > 1 and traffic.gathers:
-        found.append(Loss(kind=GATHERED, why=(
+        found.append(Drawback(kind=GATHERED, why=(
             f"messages gathered from all {workers:,} workers are {volume:.2g} times the dense gradient: Top-K of share "
             "r loses once n r > 1; double_squeeze and neolithic send in two phases and do not grow with n"
         )))  # fmt: skip
@@ -118,16 +118,16 @@ def _loses(
         saved = max(dense - (step - compress), 0.0)
         even = not choice.strategy.waits()
         if compress > saved and source_of(choice.strategy):
-            found.append(Loss(kind=FAST_LINKS, why=(
+            found.append(Drawback(kind=FAST_LINKS, why=(
                 f"compressing takes {time_text(compress)} a step and smaller messages save {time_text(saved)}: these "
                 "links are too fast for it"
             )))  # fmt: skip
         else:
             why = EQUAL_SPEED if even else NO_SHORTER
-            found.append(Loss(kind=why, why=why))
+            found.append(Drawback(kind=why, why=why))
     elif to_loss is not None and to_loss > dense:
         shorter, more = f"{1 - step / dense:.1%}", f"{to_loss / dense - 1:.0%}"
-        found.append(Loss(kind=MORE_STEPS, why=(
+        found.append(Drawback(kind=MORE_STEPS, why=(
             f"its step is {shorter} shorter, but to the same loss it takes {more} longer"
         )))  # fmt: skip
     return found

@@ -24,7 +24,7 @@ QUANTILES = 4096
 
 
 @dataclass(frozen=True)
-class Cycle:
+class WorkerCycle:
     """What a worker does between two deliveries."""
 
     ticks: int
@@ -33,7 +33,7 @@ class Cycle:
     """batches it has worked through by then"""
 
 
-def step_seconds(cycles: Sequence[Cycle], compute_s: Any, message_s: Any) -> Numbers:
+def step_seconds(cycles: Sequence[WorkerCycle], compute_s: Any, message_s: Any) -> Numbers:
     """Until all workers together have worked through as many batches as there are workers.
 
     `message_s`: one message to the server or back. The server's own worker waits for its turn, but sends nothing.
@@ -44,26 +44,26 @@ def step_seconds(cycles: Sequence[Cycle], compute_s: Any, message_s: Any) -> Num
     return np.asarray(len(cycles) / done)
 
 
-def compute_seconds(cycles: Sequence[Cycle], compute_s: Any) -> Numbers:
+def compute_seconds(cycles: Sequence[WorkerCycle], compute_s: Any) -> Numbers:
     """The same where messages take no time: workers of unequal speed."""
     return step_seconds(cycles, compute_s, 0.0)
 
 
-def slowest_ticks(cycles: Sequence[Cycle]) -> float:
+def slowest_ticks(cycles: Sequence[WorkerCycle]) -> float:
     """Steps at full speed in which the slowest worker does one: what those who wait for each other wait for."""
     return max(each.ticks / each.steps for each in cycles)
 
 
-def _alike(cycles: Sequence[Cycle]) -> list[tuple[tuple[Cycle, bool], int]]:
+def _alike(cycles: Sequence[WorkerCycle]) -> list[tuple[tuple[WorkerCycle, bool], int]]:
     """((cycle, whether its messages travel), how many workers have it)."""
     return list(Counter((each, place != SERVER) for place, each in enumerate(cycles)).items())
 
 
-def _length(each: Cycle, away: bool, compute: Numbers, message: Numbers, wait: Numbers) -> Numbers:
+def _length(each: WorkerCycle, away: bool, compute: Numbers, message: Numbers, wait: Numbers) -> Numbers:
     return each.ticks * compute + (2.0 * message if away else 0.0) + wait
 
 
-def _wait(cycles: Sequence[Cycle], compute: Numbers, message: Numbers) -> Numbers:
+def _wait(cycles: Sequence[WorkerCycle], compute: Numbers, message: Numbers) -> Numbers:
     """In the queue at the server: none while one direction of its link has time left, else as long as fills it."""
     kinds = [(each, many) for (each, away), many in _alike(cycles) if away]
 
@@ -100,7 +100,7 @@ class AsyncRun:
 
 
 def play(
-    cycles: Sequence[Cycle], compute_s: float, message_s: float, *, jitter: float = 0.0, deliveries: int = 200,
+    cycles: Sequence[WorkerCycle], compute_s: float, message_s: float, *, jitter: float = 0.0, deliveries: int = 200,
     seed: int = 0,
 ) -> AsyncRun:  # fmt: skip
     """n workers and a server, delivery by delivery; `deliveries`: of a worker, on average."""

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from shardwise.collectives import collective
 from shardwise.sync._array import Ghost
 from shardwise.sync._comm import Ready
-from shardwise.sync._events import FP32, Event
+from shardwise.sync._events import FP32, SyncEvent
 from shardwise.sync._ghost import GhostComm, Passes
-from shardwise.sync._layout import Layout
+from shardwise.sync._layout import ParameterLayout
 from shardwise.sync._strategy import Strategy
 
 _NAMED = ("ring", "pairwise", "tree")
@@ -23,14 +23,14 @@ _PLAIN = {"all_to_all": "pairwise", "send": "send"}
 
 
 class PricesMessages(Protocol):
-    """`cost.network.Network` is one; `Flat` another."""
+    """`cost.network.Network` is one; `FlatNetwork` another."""
 
     def seconds(self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *,
                 algorithm: str | None = None) -> Any: ...  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Flat:
+class FlatNetwork:
     """Every pair of workers joined by the same link: latency + bytes / bandwidth per message."""
 
     latency_s: float
@@ -73,16 +73,18 @@ class Cost:
     """share of the steps that exchange anything"""
     state_bytes: int
     """memory a worker holds beyond parameters, gradients and the optimizer's state"""
-    events: tuple[Event, ...]
+    events: tuple[SyncEvent, ...]
     """of one period"""
 
 
-def seconds_of(event: Event, network: PricesMessages) -> float:
-    name = event.algorithm if event.algorithm in _NAMED and isinstance(network, Flat) else None
+def seconds_of(event: SyncEvent, network: PricesMessages) -> float:
+    name = event.algorithm if event.algorithm in _NAMED and isinstance(network, FlatNetwork) else None
     return float(priced(network, event, event.bytes, event.stride, name)) if event.size > 1 else 0.0
 
 
-def priced(network: PricesMessages, event: Event, bytes_: ArrayLike, stride: ArrayLike, algorithm: str | None) -> Any:
+def priced(
+    network: PricesMessages, event: SyncEvent, bytes_: ArrayLike, stride: ArrayLike, algorithm: str | None
+) -> Any:
     """Seconds of an event with these bytes at this stride, which may be arrays. Neighbours and servers send one message
     after the other; a collective is the network's, by this algorithm or of its choice."""
     if event.op in ("mix", "push", "pull") or event.algorithm == "server":
@@ -96,22 +98,22 @@ def priced(network: PricesMessages, event: Event, bytes_: ArrayLike, stride: Arr
     return network.seconds(event.op, bytes_, event.size, stride, algorithm=algorithm)
 
 
-def message_seconds(network: PricesMessages, event: Event, bytes_: ArrayLike, stride: ArrayLike) -> Any:
+def message_seconds(network: PricesMessages, event: SyncEvent, bytes_: ArrayLike, stride: ArrayLike) -> Any:
     """One worker's message to a server, or back; nothing where the event is no such message."""
     return network.seconds("send", bytes_, event.size, stride) if event.op in ("push", "pull") else 0.0
 
 
 @dataclass(frozen=True)
-class Trace:
-    setup: list[Event]
+class StrategyTrace:
+    setup: list[SyncEvent]
     """before the first step"""
-    steps: list[list[Event]]
+    steps: list[list[SyncEvent]]
     passes: list[Passes]
     """of each step"""
     state_bytes: int
 
 
-def trace_of(strategy: Strategy, layout: Layout, workers: int, steps: int) -> Trace:
+def trace_of(strategy: Strategy, layout: ParameterLayout, workers: int, steps: int) -> StrategyTrace:
     """What the strategy sends, from ghosts."""
     strategy.check(workers)
     comm = GhostComm(layout, workers)
@@ -124,7 +126,7 @@ def trace_of(strategy: Strategy, layout: Layout, workers: int, steps: int) -> Tr
         strategy.on_param(comm, state, x, direction, 1.0, step)
         found.append(list(comm.trace))
         passes.append(comm.passes)
-    return Trace(setup, found, passes, _held_bytes(state))
+    return StrategyTrace(setup, found, passes, _held_bytes(state))
 
 
 def _held_bytes(state: Any) -> int:
@@ -137,7 +139,7 @@ def _held_bytes(state: Any) -> int:
     return 0
 
 
-def sent_by_worker(counts: Mapping[Event, int], workers: int) -> NDArray[np.float64]:
+def sent_by_worker(counts: Mapping[SyncEvent, int], workers: int) -> NDArray[np.float64]:
     """Bytes, of events that happen so many times."""
     total = np.zeros(workers)
     for event, times in counts.items():
@@ -145,13 +147,13 @@ def sent_by_worker(counts: Mapping[Event, int], workers: int) -> NDArray[np.floa
     return total
 
 
-def cost_of(strategy: Strategy, shapes: Layout | int, network: PricesMessages, workers: int) -> Cost:
-    layout = Layout.flat(shapes) if isinstance(shapes, int) else shapes
+def cost_of(strategy: Strategy, shapes: ParameterLayout | int, network: PricesMessages, workers: int) -> Cost:
+    layout = ParameterLayout.flat(shapes) if isinstance(shapes, int) else shapes
     start, length = strategy.settles(), strategy.period(workers)
     trace = trace_of(strategy, layout, workers, start + length)
     kept, steps = trace.steps[start:], strategy.steps_in(length, workers)
     waits = strategy.waits()
-    prices: dict[Event, float] = {event: seconds_of(event, network) for event in {e for step in kept for e in step}}
+    prices: dict[SyncEvent, float] = {event: seconds_of(event, network) for event in {e for step in kept for e in step}}
     seconds = [sum(prices[event] for event in step if waits or event.op != "pull") for step in kept]
     counts = Counter(event for step in kept for event in step)
     by_worker = sent_by_worker(counts, workers)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from shardwise.sync._array import Array, local
 from shardwise.sync._arrivals import arrivals, check_periods, chosen, cycles_of
-from shardwise.sync._asynchronous import Cycle
-from shardwise.sync._comm import Comm
+from shardwise.sync._asynchronous import WorkerCycle
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 
 
@@ -31,7 +31,7 @@ class FedBuff(Strategy):
     def waits(self) -> bool:
         return False
 
-    def cycles(self, n: int) -> tuple[Cycle, ...]:
+    def cycles(self, n: int) -> tuple[WorkerCycle, ...]:
         return cycles_of(self.periods, n, one_step=False)
 
     def period(self, n: int) -> int:
@@ -45,10 +45,10 @@ class FedBuff(Strategy):
             levels.append(0 if held >= self.buffer else held)
         return levels[t]
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {"server": x * 1.0, "buffer": x * 0.0, "fetched": x * 1.0}
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         here = arrivals(self.periods, c.n, t)
         if not here:
             return x1

@@ -17,7 +17,7 @@ _TABLE = Path(catalog.__file__).parent / "sync_convergence.toml"
 
 
 @dataclass(frozen=True)
-class Extra:
+class ExtraSteps:
     share: float | None
     """of PSGD's steps; None: never measured"""
     at_least: bool
@@ -57,11 +57,11 @@ def measured_texts(optimizer: str) -> list[str]:
     return list(dict.fromkeys(row["sync"] for _, row in _rows(optimizer)))
 
 
-def extra_of(strategy: Strategy, optimizer: str) -> Extra:
+def extra_of(strategy: Strategy, optimizer: str) -> ExtraSteps:
     """Of these very settings; else between those that were measured on both sides of one number, else of the nearest.
     What was not measured is said, another optimizer too."""
     if strategy.name == DENSE:
-        return Extra(0.0, False, "the reference: the mean gradient of all at every step")
+        return ExtraSteps(0.0, False, "the reference: the mean gradient of all at every step")
     table = _table()
     published = str(table.get("published", {}).get(strategy.name, ""))
     alike = [
@@ -70,9 +70,9 @@ def extra_of(strategy: Strategy, optimizer: str) -> Extra:
         if other.name == strategy.name
     ]
     if not alike:
-        return Extra(None, False, f"never with {optimizer}: it is ranked after those that were", published)
+        return ExtraSteps(None, False, f"never with {optimizer}: it is ranked after those that were", published)
     share, at_least, how, measured_with = _between(settings_of(strategy), alike)
-    return Extra(share, at_least, f"{table['source']}, {measured_with}", published, how)
+    return ExtraSteps(share, at_least, f"{table['source']}, {measured_with}", published, how)
 
 
 @dataclass(frozen=True)

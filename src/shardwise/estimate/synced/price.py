@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from shardwise.cost.gpu import memory_seconds
 from shardwise.cost.placement import Placement
 from shardwise.estimate.layers import Machine
-from shardwise.estimate.synced.choice import Choice
+from shardwise.estimate.synced.choice import SyncChoice
 from shardwise.estimate.synced.compress import decode_slower, encode_bytes, factor_bytes
 from shardwise.estimate.synced.rules import workers_refusal
-from shardwise.estimate.synced.traffic import Traffic, traffic_of
+from shardwise.estimate.synced.traffic import StrategyTraffic, traffic_of
 from shardwise.spec.policy import Ints
 from shardwise.sync._asynchronous import compute_seconds, step_seconds
 from shardwise.sync._cost import message_seconds, priced
@@ -63,7 +63,7 @@ def workers_of(layout: Layout, *, expert: bool = False) -> Workers:
     return Workers(count.astype(np.int64), stride.astype(np.int64), share)
 
 
-def seconds_of(choice: Choice, work: Work, machine: Machine) -> Seconds:
+def seconds_of(choice: SyncChoice, work: Work, machine: Machine) -> Seconds:
     """Of one step, on the stage with the most parameters."""
     total = Seconds(*np.zeros((3, len(work.layout.tp))))
     for grid, expert in zip(work.parameters, (False, True), strict=True):
@@ -74,7 +74,7 @@ def seconds_of(choice: Choice, work: Work, machine: Machine) -> Seconds:
     return total
 
 
-def _seconds(choice: Choice, work: Work, machine: Machine, who: Workers, row: Numbers) -> Seconds:
+def _seconds(choice: SyncChoice, work: Work, machine: Machine, who: Workers, row: Numbers) -> Seconds:
     messages, own, moved, kernels = np.zeros((4, len(row)))
     for rows, traffic in _alike(choice, work, who):
         mine, waits = row[rows], choice.strategy.waits()
@@ -93,7 +93,7 @@ def _seconds(choice: Choice, work: Work, machine: Machine, who: Workers, row: Nu
     return Seconds(messages, np.where(moved > 0, busy, 0.0), own)
 
 
-def step_beside(choice: Choice, work: Work, compute: Numbers, own: Numbers) -> tuple[Numbers, Numbers]:
+def step_beside(choice: SyncChoice, work: Work, compute: Numbers, own: Numbers) -> tuple[Numbers, Numbers]:
     """Where nobody waits: (seconds of a step, of them compute). Slow workers make both longer."""
     who, step, alone = workers_of(work.layout).count, compute.copy(), compute.copy()
     for count in np.unique(who):
@@ -105,7 +105,7 @@ def step_beside(choice: Choice, work: Work, compute: Numbers, own: Numbers) -> t
     return step, alone
 
 
-def state_bytes(choice: Choice, work: Work) -> Grid:
+def state_bytes(choice: SyncChoice, work: Work) -> Grid:
     """Held beyond everything else by one rank of each stage."""
     total = np.zeros_like(work.stages.index)
     for grid, expert in zip(work.parameters, (False, True), strict=True):
@@ -116,7 +116,7 @@ def state_bytes(choice: Choice, work: Work) -> Grid:
     return total
 
 
-def sent_bytes(choice: Choice, work: Work) -> Numbers:
+def sent_bytes(choice: SyncChoice, work: Work) -> Numbers:
     """By one rank of the fullest stage in a step, averaged over the strategy's period."""
     total = np.zeros_like(work.layout.tp)
     for grid, expert in zip(work.parameters, (False, True), strict=True):
@@ -126,7 +126,7 @@ def sent_bytes(choice: Choice, work: Work) -> Numbers:
     return total
 
 
-def _alike(choice: Choice, work: Work, who: Workers) -> Iterator[tuple[NDArray[np.int64], Traffic]]:
+def _alike(choice: SyncChoice, work: Work, who: Workers) -> Iterator[tuple[NDArray[np.int64], StrategyTraffic]]:
     """Policies whose workers send alike, with what they send. Where there is nobody to send to, nothing is."""
     tp = work.layout.policies.tp if choice.strategy.needs_whole else np.ones_like(who.count)
     keys = np.stack([who.count, tp], axis=1)
