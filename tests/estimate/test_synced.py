@@ -11,7 +11,7 @@ from shardwise.estimate.synced import allowed_with, choice_of, choices_of, refus
 from shardwise.estimate.synced.price import sent_bytes
 from shardwise.estimate.synced.traffic import layout_of_model, traffic_of
 from shardwise.report import report_of
-from shardwise.report.sync_report import EQUAL_SPEED, FAST_LINKS, GATHERED, NO_SHORTER
+from shardwise.report.sync_report import EQUAL_SPEED, FAST_LINKS, GATHERED, NO_ROOM, NO_SHORTER
 from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of
@@ -19,6 +19,7 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.sync import strategies
 from shardwise.sync._asynchronous import play
 from shardwise.sync._named import strategy_named, texts_of
+from shardwise.units import gib
 
 MODEL, CLUSTER, STACK = model_of("llama-3-8b"), cluster_of("dgx-h100:64"), stack_of("megatron-core")
 JOB = Job(seq=8192, global_batch=512)
@@ -186,6 +187,18 @@ def test_asynchronous_workers_overlap_with_the_server(text, on):
     assert found.step_s - parts["other"] == pytest.approx(run.step_s, rel=0.02)
     assert found.step_s < compute + found.sync.messages_s + parts["sync_uneven"] + parts["other"]
     assert sum(parts.values()) == pytest.approx(found.step_s)
+
+
+def test_state_that_does_not_fit_is_told_apart_from_a_model_that_does_not():
+    """Three more fp32 rows of 8 billion numbers over tp 2 on an H100: 45 GiB; over tp 1 not even the model fits."""
+    small, large = Policy(tp=2, dp=32, zero=0, recompute="full"), Policy(dp=64, zero=0)
+    for policy, also in ((small, "would fit"), (large, "does not fit either")):
+        found = report_of(MODEL, CLUSTER, JOB, replace(policy, sync="ef21_sgdm"), STACK)
+        assert not found.fits
+        assert found.sync.loses[0].kind == NO_ROOM
+        assert f"its {gib(found.sync.state_bytes)} GiB of state do not fit" in found.sync.loses[0].why
+        assert also in found.sync.loses[0].why
+        assert report_of(MODEL, CLUSTER, JOB, policy, STACK).fits is (also == "would fit")
 
 
 def test_not_waiting_pays_where_workers_are_uneven():

@@ -9,7 +9,7 @@ from shardwise.estimate.synced.price import sent_bytes, workers_of
 from shardwise.estimate.synced.traffic import dense_bytes, traffic_of
 from shardwise.estimate.time import waiting_step
 from shardwise.sync._asynchronous import slowest_ticks
-from shardwise.units import time_text
+from shardwise.units import gib, time_text
 from shardwise.work import Work
 from shardwise.work.stages import largest
 
@@ -20,6 +20,7 @@ WORTH_SAYING = 1e-3
 GATHERED = "gathered messages outgrow the dense gradient"
 FAST_LINKS = "compressing takes longer than it saves on these links"
 NO_SHORTER = "the step is no shorter: gradients already travel under the backward pass"
+NO_ROOM = "its state does not fit"
 EQUAL_SPEED = "workers of equal speed: nobody would have been waited for"
 MORE_STEPS = "a shorter step, but more of them to the same loss"
 
@@ -90,16 +91,26 @@ def sync_report(choice: SyncChoice, found: Estimate, dense: Estimate) -> SyncRep
     to_loss = None if extra.share is None else step * (1.0 + extra.share)
     sent, dense_step = float(sent_bytes(choice, found.work)[0]), float(waiting_step(dense.times, slowest)[0])
     dense_sent = held * dense_bytes(workers)
+    held_bytes = float(largest(found.memory.kinds["sync"])[0][0])
+    room = [] if found.fits[0] else [_no_room(held_bytes, float(dense.memory.peak[0]), bool(dense.fits[0]))]
+    loses = _loses(choice, found.work, workers, sent / dense_sent, compress, (step, dense_step), to_loss)
     return SyncReport(
         strategy=choice.text, settings=repr(strategy), summary=strategy.summary, source=strategy.source,
         workers=workers, sent_bytes=sent, dense_sent_bytes=dense_sent, messages_s=messages, hidden_s=hidden,
         hides_under=strategy.hides_under(), waits=strategy.waits(), slowest_worker=slowest,
         compress_s=compress, compress_source=source_of(strategy),
-        state_bytes=float(largest(found.memory.kinds["sync"])[0][0]), dense_step_s=dense_step,
+        state_bytes=held_bytes, dense_step_s=dense_step,
         extra_steps=extra.share, extra_at_least=extra.at_least, extra_source=extra.source,
         published=extra.published, to_loss_s=to_loss,
-        loses=tuple(_loses(choice, found.work, workers, sent / dense_sent, compress, (step, dense_step), to_loss)),
+        loses=(*room, *loses),
     )  # fmt: skip
+
+
+def _no_room(state: float, without: float, fits: bool) -> Drawback:
+    """Of a policy that does not fit with it."""
+    also = "would fit" if fits else "does not fit either"
+    return Drawback(kind=NO_ROOM, why=f"its {gib(state)} GiB of state do not fit; without them the policy takes "
+                                      f"{gib(without)} GiB and {also}")  # fmt: skip
 
 
 def _loses(
