@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from shardwise.compressors import Compressor, Draw, compressor
-from shardwise.sync import Layout, descend, strategy
+from shardwise.sync import ParameterLayout, descend, strategy
 from shardwise.sync._group import GroupComm
 
 DRAW = Draw()
@@ -118,7 +118,7 @@ def check_strategies(device: torch.device, d: int = 20_001, n: int = 3, steps: i
 def _alone(name: str, codec: str, noise: Tensor) -> Tensor:
     """Directions of the only worker of a run."""
     found = strategy(name, compressor=compressor(codec))
-    comm = GroupComm(Layout.flat(noise.shape[2]), [0], 0, device=noise.device)
+    comm = GroupComm(ParameterLayout.flat(noise.shape[2]), [0], 0, device=noise.device)
     state = found.init(comm, noise[0])
     return torch.cat([found.on_grad(comm, state, noise[0], g, 1.0, t) for t, g in enumerate(noise)])
 

@@ -18,15 +18,15 @@ import itertools
 import json
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from shardwise.runtime.train.corpus import ByteWindows, built_in_corpus
 from torch import Tensor, nn
 
+from shardwise.runtime.data.texts import tokens_of
+from shardwise.runtime.data.windows import Windows
 from shardwise.sync import Strategy
 from shardwise.sync._named import strategy_named
 from shardwise.sync._simulate import _Stacked
@@ -98,7 +98,7 @@ def loss_fn(out: Tensor, targets: Tensor) -> Tensor:
 
 def trained(
     strategy: Strategy, optimizer_fn: Callable[[list[nn.Parameter]], torch.optim.Optimizer], rate: float, steps: int,
-    source: ByteWindows,
+    source: Windows,
 ) -> float:  # fmt: skip
     """The loss of the workers on new text at the end."""
     torch.manual_seed(0)
@@ -137,7 +137,7 @@ Rates = tuple[float, ...]
 
 
 def best(strategy: Strategy, optimizer_fn: Callable[..., torch.optim.Optimizer], rates: Rates, steps: int,
-         source: ByteWindows) -> float:  # fmt: skip
+         source: Windows) -> float:  # fmt: skip
     found = [trained(strategy, optimizer_fn, rate, steps, source) for rate in rates]
     return min((loss for loss in found if math.isfinite(loss)), default=math.inf)
 
@@ -167,7 +167,7 @@ def _own_rates(text: str, rates: Rates) -> Rates:
 
 
 def measured(steps: int, quick: bool, only: str) -> list[dict[str, object]]:
-    source = ByteWindows(built_in_corpus(Path(tempfile.gettempdir()) / "shardwise"), SEQ, VOCAB, seed=0)
+    source = Windows(tokens_of((), "byte", "", VOCAB, "data"), SEQ, 0, name="the built-in text")
     found: list[dict[str, object]] = []
     psgd = strategy_named("psgd,via=sharded")
     for kind, optimizer_fn, rates, texts in families(quick):

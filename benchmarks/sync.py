@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "tests" / "sync"))  # the small training task is t
 
 import task
 
-from shardwise.sync import Layout, Strategy, simulate, strategies, trace_of
+from shardwise.sync import ParameterLayout, Strategy, simulate, strategies, trace_of
 from shardwise.sync._reproduce import Result, reproductions
 
 
@@ -45,7 +45,7 @@ def agree(strategy: Strategy, found: list[dict[str, Any]]) -> tuple[bool, bool]:
         task.model_fn, task.optimizer_for(strategy), strategy, n=task.WORKERS, steps=task.STEPS,
         batch_fn=task.batch_fn, loss_fn=task.loss_fn, batched=False,
     )  # fmt: skip
-    traced = trace_of(strategy, Layout.of(task.model_fn()), task.WORKERS, task.STEPS)
+    traced = trace_of(strategy, ParameterLayout.of(task.model_fn()), task.WORKERS, task.STEPS)
     costed = [*traced.setup, *(event for step in traced.steps for event in step)]
     equal = sim.trace == costed and all(
         torch.equal(rank["x"], sim.x[i]) and rank["trace"][1:] == costed for i, rank in enumerate(found)

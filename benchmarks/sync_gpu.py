@@ -20,7 +20,7 @@ from torch import Tensor
 
 from _sync_gpu_checks import DRAW, check_kernels, check_strategies
 from shardwise.compressors import Compressor, compressor
-from shardwise.sync import Layout, strategy
+from shardwise.sync import ParameterLayout, strategy
 from shardwise.sync._stack import StackComm
 
 WORKERS = 8
@@ -96,7 +96,7 @@ def step_ms(rows: Rows, name: str) -> dict[str, float]:
     kernels, taken = kind.kernels, {}
     for label, chosen in ((f"mem_sgd_{name}_ms", kernels), (f"mem_sgd_{name}_torch_ms", lambda *_: None)):
         kind.kernels = chosen  # type: ignore[method-assign]
-        comm = StackComm.of(Layout.flat(rows.d), 1, device="cuda")
+        comm = StackComm.of(ParameterLayout.flat(rows.d), 1, device="cuda")
         state = found.init(comm, rows.row[None])
         taken[label] = milliseconds(partial(found.on_grad, comm, state, rows.row[None], rows.row[None], 1.0, 0), runs=5)
     kind.kernels = kernels  # type: ignore[method-assign]

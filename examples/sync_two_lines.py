@@ -33,7 +33,8 @@ def main() -> None:
     synced.average()  # the mean model at every worker
     sent = sum(event.sent_by(rank) for event in synced.trace)
     dense = (
-        STEPS * sync.strategy("psgd").cost(synced.comm.layout, sync.Flat(0.0, 1.0), dist.get_world_size()).sent_bytes
+        STEPS
+        * sync.strategy("psgd").cost(synced.comm.layout, sync.FlatNetwork(0.0, 1.0), dist.get_world_size()).sent_bytes
     )
     if rank == 0:
         print(f"loss {loss.item():.4f}; sent {sent / 1e3:,.0f} kB, a mean gradient at every step {dense / 1e3:,.0f} kB")

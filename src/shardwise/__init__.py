@@ -26,12 +26,12 @@ _HOMES = {
     "Model": "spec.model",
     "Policies": "spec.policy",
     "Policy": "spec.policy",
-    "Stack": "spec.stack",
+    "Stack": "software",
     "cluster_of": "spec.load",
     "gpu_of": "spec.load",
     "model_of": "arch",
     "report_of": "report",
-    "stack_of": "spec.stack",
+    "stack_of": "software",
 }
 
 __all__ = [

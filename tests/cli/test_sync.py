@@ -49,11 +49,59 @@ def test_cost_says_when_compression_loses(capsys):
 def test_cost_of_a_model_on_a_cluster(capsys):
     words = ["sync", "cost", "hierarchical", "--model", "llama-3-8b", "--on", "dgx-h100:64"]
     code, out = told(capsys, *words, "--set", "outer=diloco", "--set", "outer.every=100", "--json")
-    assert code == 0
     data = json.loads(out.out)
     assert data["workers"] == 64
     assert data["period_steps"] == 100
     assert data["parameters"] == 8_030_261_248
+    # bf16 parameters, fp32 gradients, master copy and two moments: 18 bytes each, more than an H100 has
+    assert data["replica_bytes"] == 18 * 8_030_261_248
+    assert (code, data["fits"]) == (1, False)
+
+
+def test_state_that_does_not_fit_is_said_in_gib(capsys):
+    """Three fp32 rows of 70 billion numbers beside a model; 124 million fit."""
+    code, out = told(capsys, "sync", "cost", "ef21_sgdm", "--model", "llama-3-70b", "--on", "dgx-h100:64")
+    assert code == 1
+    page = " ".join(out.out.split())
+    assert f"{12 * 70_553_706_496 / 2**30:.1f} GiB of state per worker beside 1182.7 GiB" in page
+    assert "does not fit in 79.6 GiB" in page
+    assert "MiB" not in page
+    code, out = told(capsys, "sync", "cost", "ef21_sgdm", "--model", "gpt2", "--on", "dgx-h100:64")
+    assert code == 0
+    assert "fits in 79.6 GiB" in " ".join(out.out.split())
+    code, out = told(capsys, "sync", "cost", "ef21_sgdm", "--parameters", "70G", "--on", "dgx-h100:64", "--json")
+    assert code == 1
+    code, out = told(capsys, "sync", "cost", "ef21_sgdm", "--parameters", "70G", "--bandwidth", "1 Gbps", "--json")
+    assert (code, json.loads(out.out)["fits"]) == (0, None)
+
+
+@pytest.mark.parametrize("settings", [[], ["--set", "inner=power_sgd", "--set", "outer=psgd"]], ids=["alone", "inside"])
+def test_factored_gradients_without_shapes_are_not_said_to_save(capsys, settings):
+    name = "hierarchical" if settings else "power_sgd"
+    _, flat = told(capsys, "sync", "cost", name, "--parameters", "124M", "--bandwidth", "25 Gbps", *settings)
+    assert "has no shapes" in " ".join(flat.out.split())
+    assert " x)" not in flat.out
+    _, whole = told(capsys, "sync", "cost", name, "--model", "gpt2", "--bandwidth", "25 Gbps", *settings)
+    assert "has no shapes" not in " ".join(whole.out.split())
+    assert " x)" in whole.out
+
+
+def test_not_waiting_in_cost_and_in_simulation(capsys):
+    """A quarter of the workers four times slower: 1.23 steps' time for a step, and psgd waits 4."""
+    words = ["sync", "cost", "async_sgd", "--set", "periods=4,1,1,1", "--parameters", "1M", "--bandwidth", "400 Gbps"]
+    data = json.loads(told(capsys, *words, "--workers", "16", "--compute", "1 s", "--json")[1].out)
+    assert data["step_s"] == pytest.approx(16 / 13, rel=1e-3)
+    assert data["simulated_step_s"] == pytest.approx(data["step_s"], rel=0.01)
+    assert data["psgd_step_s"] == pytest.approx(4.0, rel=1e-3)
+    shaky = json.loads(told(capsys, *words, "--workers", "16", "--compute", "1 s", "--jitter", "0.2", "--json")[1].out)
+    assert shaky["step_s"] == data["step_s"]
+    assert shaky["psgd_step_s"] > 1.3 * data["psgd_step_s"]
+    pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated")
+    words = ["sync", "simulate", "async_sgd", "--set", "periods=4,1,1,1", "--workers", "16", "--steps", "400"]
+    played = json.loads(told(capsys, *words, "--spread", "0", "--json")[1].out)
+    assert played["worker_steps"] == pytest.approx(400 / data["step_s"], rel=1e-3)
+    assert played["psgd_steps"] == pytest.approx(400 / data["psgd_step_s"], rel=1e-2)
+    assert played["error"] < 0.2 * played["psgd_error"]
 
 
 def test_simulate(capsys):
@@ -94,6 +142,10 @@ BAD = [
     ([*COST, "--set", "warmup.x=1"], "has no settings of its own"),
     ([*COST, "--set", "nothing=1"], "no setting 'nothing'"),
     ([*COST, "--workers", "0"], "workers"),
+    ([*COST, "--compute", "1"], "compute"),
+    ([*COST, "--compute", "0 s"], "above 0"),
+    ([*COST, "--jitter", "0.1"], "write --compute TIME too"),
+    ([*COST, "--compute", "1 s", "--jitter", "-1"], "jitter"),
     ([*COST, "--on", "8xh100"], "--on CLUSTER or --bandwidth"),
     (["sync", "cost", "decentlam", "--set", "topology=static_exp", "--parameters", "1M", "--bandwidth", "1 Gbps"],
      "it diverges"),

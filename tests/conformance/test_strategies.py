@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated or run")
 
 from one_thread import one_thread  # noqa: E402, F401
-from shardwise.sync import Layout, simulate, strategies, trace_of  # noqa: E402
+from shardwise.sync import ParameterLayout, simulate, strategies, trace_of  # noqa: E402
 from shardwise.sync._events import broadcast_event  # noqa: E402
 from sync import task  # noqa: E402
 
@@ -40,7 +40,7 @@ def simulated(strategy, n: int, optimizer_fn=None):
 
 def check(strategy, n: int, found, key: str, optimizer_fn=None) -> None:
     sim = simulated(strategy, n, optimizer_fn)
-    traced = trace_of(strategy, Layout.of(task.model_fn()), n, task.STEPS)
+    traced = trace_of(strategy, ParameterLayout.of(task.model_fn()), n, task.STEPS)
     costed = [*traced.setup, *(event for step in traced.steps for event in step)]
     assert sim.trace == costed
     for rank in range(n):
@@ -92,7 +92,7 @@ def check_adapters(found) -> None:
 def test_the_check_can_fail():
     """A wrong bit, a missing message and a byte too many are each found."""
     strategy = task.EXAMPLES["psgd-0"]
-    sim, start = simulated(strategy, 4), broadcast_event(Layout.of(task.model_fn()).d, 4, 1)
+    sim, start = simulated(strategy, 4), broadcast_event(ParameterLayout.of(task.model_fn()).d, 4, 1)
     trace = [start, *sim.trace]
     wire = [sum(event.sent_by(rank) for event in trace) for rank in range(4)]
     good = [{"x": {"x": sim.x[r].clone(), "trace": trace, "wire": wire[r]}} for r in range(4)]
@@ -128,7 +128,7 @@ def test_fields(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_traffic_repeats_after_its_period(name):
-    strategy, layout = task.EXAMPLES[name], Layout.of(task.model_fn())
+    strategy, layout = task.EXAMPLES[name], ParameterLayout.of(task.model_fn())
     period, start = strategy.period(4), strategy.settles()
     steps = trace_of(strategy, layout, 4, start + 2 * period).steps[start:]
     if not name.startswith("fedavg-1"):  # draws anew each round

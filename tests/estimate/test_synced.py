@@ -9,15 +9,17 @@ from shardwise.case import case_of, driven_network
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import allowed_with, choice_of, choices_of, refusal
 from shardwise.estimate.synced.price import sent_bytes
-from shardwise.estimate.synced.traffic import traffic_of
+from shardwise.estimate.synced.traffic import layout_of_model, traffic_of
 from shardwise.report import report_of
-from shardwise.report.sync_report import FAST_LINKS, GATHERED, NO_SHORTER
+from shardwise.report.sync_report import EQUAL_SPEED, FAST_LINKS, GATHERED, NO_ROOM, NO_SHORTER
 from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.sync import strategies
+from shardwise.sync._asynchronous import play
 from shardwise.sync._named import strategy_named, texts_of
+from shardwise.units import gib
 
 MODEL, CLUSTER, STACK = model_of("llama-3-8b"), cluster_of("dgx-h100:64"), stack_of("megatron-core")
 JOB = Job(seq=8192, global_batch=512)
@@ -135,7 +137,90 @@ def test_no_strategy_looks_free():
             assert "measured on" in choice.extra.source
     assert choice_of("mem_sgd", "sgd-m").extra.source.endswith("sgd-m")
     assert choice_of("dsgd", "sgd-m").extra.source.endswith("adamw")
-    assert choice_of("local_sgd,every=17").extra.source.startswith("with local_sgd,every=16, not these settings")
+    assert choice_of("slowmo,every=17").extra.source.startswith("with slowmo,every=16, not these settings")
+
+
+@pytest.mark.parametrize(
+    ("text", "below", "above"),
+    [("local_sgd,every=8", "local_sgd,every=4", "local_sgd,every=16"),
+     ("local_sgd,every=32", "local_sgd,every=16", "local_sgd,every=64"),
+     ("power_sgd,rank=2", "power_sgd", "power_sgd,rank=4"),
+     ("diloco,every=32", "diloco,every=16", "diloco,every=64"),
+     ("local_sgd,every=8,via=tree", "local_sgd,every=4", "local_sgd,every=16")],
+)  # fmt: skip
+def test_between_measured_settings_on_a_line_over_the_logarithm(text, below, above):
+    found, low, high = (choice_of(each).extra for each in (text, below, above))
+    assert found.share == pytest.approx((low.share + high.share) / 2)
+    assert min(low.share, high.share) < found.share < max(low.share, high.share)
+    assert f"between {below} " in found.how
+    assert low.how == high.how == ""
+
+
+def test_beyond_what_was_measured_is_said():
+    """Drift grows with the steps between averagings, so beyond the longest its figure is the least."""
+    for text, at, at_least in (("local_sgd,every=500", "local_sgd,every=64", True),
+                               ("local_sgd,every=2", "local_sgd,every=4", False),
+                               ("power_sgd,rank=8", "power_sgd,rank=4", False)):  # fmt: skip
+        found = choice_of(text).extra
+        assert (found.share, found.at_least) == (choice_of(at).extra.share, at_least)
+        assert "is beyond what was measured" in found.how
+        assert at in found.how
+
+
+SERVED = replace(JOB, optimizer=optimizer_of("sgd"))
+
+
+def served(text: str, model=MODEL, policy=PLAIN, stack=STACK, on=CLUSTER):
+    return report_of(model, on, SERVED, replace(policy, sync=text), stack)
+
+
+@pytest.mark.parametrize("text", ["async_sgd", "async_sgd,periods=4,1,1,1", "fedbuff,periods=1,2"])
+@pytest.mark.parametrize("on", ["dgx-h100:64", "64x1xv100"])
+def test_asynchronous_workers_overlap_with_the_server(text, on):
+    """The step of the estimate is what workers and a server, one by one, come to: not compute and then the server."""
+    cluster, model = cluster_of(on), model_of("gpt2")
+    found = report_of(model, cluster, SERVED, Policy(dp=64, zero=0, sync=text), STACK)
+    parts, cycles = found.time_s, choice_of(text).strategy.cycles(64)
+    compute = sum(parts.values()) - parts["sync_comm"] - parts["sync_uneven"] - parts["other"]
+    message = choice_of(text).strategy.cost(layout_of_model(model), driven_network(cluster, STACK), 64).message_s
+    run = play(cycles, compute, message)
+    assert found.step_s - parts["other"] == pytest.approx(run.step_s, rel=0.02)
+    assert found.step_s < compute + found.sync.messages_s + parts["sync_uneven"] + parts["other"]
+    assert sum(parts.values()) == pytest.approx(found.step_s)
+
+
+def test_state_that_does_not_fit_is_told_apart_from_a_model_that_does_not():
+    """Three more fp32 rows of 8 billion numbers over tp 2 on an H100: 45 GiB; over tp 1 not even the model fits."""
+    small, large = Policy(tp=2, dp=32, zero=0, recompute="full"), Policy(dp=64, zero=0)
+    for policy, also in ((small, "would fit"), (large, "does not fit either")):
+        found = report_of(MODEL, CLUSTER, JOB, replace(policy, sync="ef21_sgdm"), STACK)
+        assert not found.fits
+        assert found.sync.loses[0].kind == NO_ROOM
+        assert f"its {gib(found.sync.state_bytes)} GiB of state do not fit" in found.sync.loses[0].why
+        assert also in found.sync.loses[0].why
+        assert report_of(MODEL, CLUSTER, JOB, policy, STACK).fits is (also == "would fit")
+
+
+def test_not_waiting_pays_where_workers_are_uneven():
+    even, uneven = served("async_sgd").sync, served("async_sgd,periods=4,1,1,1").sync
+    assert (even.slowest_worker, uneven.slowest_worker) == (1.0, 4.0)
+    assert [loss.kind for loss in even.loses] == [EQUAL_SPEED]
+    assert uneven.loses == ()
+    assert uneven.dense_step_s > 3 * even.dense_step_s
+    assert even.dense_step_s == report_of(MODEL, CLUSTER, SERVED, PLAIN, STACK).step_s
+    assert served("async_sgd,periods=4,1,1,1").step_s < 0.5 * uneven.dense_step_s
+
+
+def test_jitter_is_lost_only_inside_a_worker():
+    """8 nodes that wait for each other lose a share three times; a worker of half a node waits for no other node."""
+    stack = stack_of("megatron-2021")
+    waits, alone = (
+        report_of(MODEL, CLUSTER, SERVED, replace(PLAIN, sync=text), stack) for text in ("dsgd", "async_sgd")
+    )
+    overhead = alone.time_s["other"]
+    busy = waits.step_s - waits.time_s["other"]
+    assert waits.time_s["other"] - overhead == pytest.approx(3 * stack.network.jitter * busy)
+    assert overhead == pytest.approx(stack.host.step_overhead_s)
 
 
 def test_texts():

@@ -6,10 +6,13 @@ from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.estimate.synced import choice_of, choices_of
 from shardwise.plan import Limits, scan
+from shardwise.plan.bounded import plain
 from shardwise.plan.constraints import constraints_of
+from shardwise.plan.scanning import Pricing
+from shardwise.plan.space import space
 from shardwise.plan.synced import scan_over
 from shardwise.software import stack_of
-from shardwise.spec.job import Job
+from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of
 
 JOB = Job(seq=4096, global_batch=32)
@@ -25,6 +28,15 @@ def test_bounds_lose_nothing_with_a_strategy(text):
     assert [c.step_s for c in quick.best] == pytest.approx([c.step_s for c in slow.best])
     assert [c.policy for c in quick.best] == [c.policy for c in slow.best]
     assert quick.evaluated < slow.evaluated
+
+
+def test_no_floor_is_above_a_step_where_nobody_waits():
+    """On a stack whose nodes lose time waiting for each other, which workers that do not wait keep."""
+    job = Job(seq=1024, global_batch=2**17, optimizer=optimizer_of("sgd"))
+    case = case_of(model_of("gpt2"), cluster_of("dgx-h100:512"), job, stack_of("megatron-2021"))
+    frames = space(case, LIMITS, constraints_of(["zero=0"])).frames
+    pricing = Pricing(case, choice_of("async_sgd"))
+    assert (pricing.floors(frames) <= pricing.price(plain(frames)).steps).all()
 
 
 def test_ranked_by_the_time_to_the_same_loss():

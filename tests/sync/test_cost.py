@@ -6,14 +6,14 @@ from shardwise.collectives import collective
 from shardwise.compressors import compressor
 from shardwise.cost.network import network_of
 from shardwise.spec.load import cluster_of
-from shardwise.sync import Flat, Layout, seconds_of, strategy
+from shardwise.sync import FlatNetwork, ParameterLayout, seconds_of, strategy
 from shardwise.sync._events import mean_event
 from shardwise.topologies import topology
 
 D = 25_500_000
 M = 4 * D
-BYTES = Flat(latency_s=0.0, bytes_per_s=1.0)
-ROUNDS = Flat(latency_s=1.0, bytes_per_s=1e30)
+BYTES = FlatNetwork(latency_s=0.0, bytes_per_s=1.0)
+ROUNDS = FlatNetwork(latency_s=1.0, bytes_per_s=1e30)
 
 
 def sent(found, n: int) -> float:
@@ -69,7 +69,7 @@ def test_compression_by_all_gather_loses_beyond_a_number_of_workers():
 )  # fmt: skip
 def test_seconds_on_25_gbps_shared_by_eight(name, settings, known_ms):
     """25.5 million parameters, 20 us a message; the table of an independent program."""
-    network = Flat(latency_s=20e-6, bytes_per_s=25e9 / 8 / 8)
+    network = FlatNetwork(latency_s=20e-6, bytes_per_s=25e9 / 8 / 8)
     for n, known in zip((8, 64, 256), known_ms, strict=True):
         assert strategy(name, **settings).cost(D, network, n).seconds * 1e3 == pytest.approx(known, rel=0.03)
 
@@ -113,15 +113,15 @@ def test_the_planner_s_network_prices_every_event():
 
 
 def test_matrices_matter_to_factored_gradients():
-    layout = Layout.named([("w", (1000, 500)), ("b", (1000,))])
+    layout = ParameterLayout.named([("w", (1000, 500)), ("b", (1000,))])
     cost = strategy("power_sgd", rank=2).cost(layout, BYTES, 4)
     assert cost.sent_bytes == pytest.approx(2 * 3 / 4 * 4 * (2 * 1500 + 1000), rel=1e-2)
 
 
 def test_bad_networks_and_shapes_are_refused():
     with pytest.raises(ValueError, match="network"):
-        Flat(latency_s=-1.0, bytes_per_s=1.0)
+        FlatNetwork(latency_s=-1.0, bytes_per_s=1.0)
     with pytest.raises(ValueError, match="shapes"):
         strategy("psgd").cost(0, BYTES, 4)
     with pytest.raises(ValueError, match="no trainable parameter"):
-        Layout.named([])
+        ParameterLayout.named([])

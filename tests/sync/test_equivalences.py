@@ -68,13 +68,13 @@ def test_every_way_to_the_mean_is_the_mean(via, n):
 
 def test_full_rank_is_dense():
     """A matrix of rank one is found by one factor; with error feedback nothing is lost."""
-    from shardwise.sync._layout import Layout
+    from shardwise.sync._layout import ParameterLayout
     from shardwise.sync._stack import StackComm
 
     torch.manual_seed(0)
     left, right = torch.randn(8, 1), torch.randn(1, 9)
     g = (left @ right).reshape(1, -1).repeat(3, 1)
-    comm = StackComm.of(Layout.named([("w", (8, 9))]), 3)
+    comm = StackComm.of(ParameterLayout.named([("w", (8, 9))]), 3)
     found = strategy("power_sgd", rank=1)
     state = found.init(comm, torch.zeros(3, 72))
     torch.testing.assert_close(found.on_grad(comm, state, g, g, 0.1, 0), g)

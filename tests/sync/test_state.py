@@ -4,12 +4,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated")
 
-from shardwise.sync import Layout, strategies  # noqa: E402
+from shardwise.sync import ParameterLayout, strategies  # noqa: E402
 from shardwise.sync._stack import StackComm  # noqa: E402
 from shardwise.sync._state import load_state, saved_state  # noqa: E402
 from sync import task  # noqa: E402
 
-LAYOUT = Layout.named([("a", (3, 4)), ("b", (5,))])
+LAYOUT = ParameterLayout.named([("a", (3, 4)), ("b", (5,))])
 GRADIENTS = torch.randn(12, 4, LAYOUT.d, generator=torch.Generator().manual_seed(0))
 
 
@@ -77,7 +77,7 @@ def test_what_does_not_belong_together_is_refused():
     with pytest.raises(ValueError, match="it is of mem_sgd, not of psgd"):
         load(strategies()["psgd"](), saved, 4)
     with pytest.raises(ValueError, match="parameter 'b' was"):
-        load(strategies()["mem_sgd"](), saved, 4, Layout.named([("a", (3, 4)), ("b", (6,))]))
+        load(strategies()["mem_sgd"](), saved, 4, ParameterLayout.named([("a", (3, 4)), ("b", (6,))]))
     with pytest.raises(ValueError, match="version 9 is unknown"):
         load(strategies()["mem_sgd"](), {**saved, "version": 9}, 4)
     with pytest.raises(ValueError, match="error missing"):

@@ -10,7 +10,7 @@ COSTS = """
 from shardwise import sync
 for kind in sync.strategies().values():
     for example in kind.examples():
-        example.cost(1000, sync.Flat(1e-6, 1e9), 8)
+        example.cost(1000, sync.FlatNetwork(1e-6, 1e9), 8)
 assert "torch" not in sys.modules or sys.modules["torch"] is None
 """
 

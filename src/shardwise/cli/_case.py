@@ -19,7 +19,7 @@ from shardwise.cli._job import (
     job_of,
 )
 from shardwise.cli._options import ProfileFile, profile_or_none
-from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced import SyncChoice
 from shardwise.plan import Candidate, Limits, Ranked, scan
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
@@ -66,7 +66,7 @@ class OpenCase:
     headroom: float = HEADROOM
     only: tuple[Constraint, ...] = ()
     limits: Limits | None = None
-    sync: Choice | None = None
+    sync: SyncChoice | None = None
     """in place of the mean gradient"""
 
     def on(self, cluster: Cluster) -> Case:

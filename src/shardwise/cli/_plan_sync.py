@@ -11,6 +11,7 @@ from shardwise.plan.synced import Best
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.cluster import Cluster
+from shardwise.units import time_text
 
 HEADS = ("strategy with its best policy", "step s", "extra", "to loss s", "over psgd")
 
@@ -67,16 +68,23 @@ def candidate_data(found: Candidate) -> dict[str, Any]:
 
 def strategy_notes(each: list[Best], case: OpenCase, cluster: Cluster) -> list[str]:
     """Where the extra steps are from, and why strategies lose that send less."""
-    sources = dict.fromkeys(b.candidate.extra.source for b in each if b.candidate and b.candidate.extra)
+    known = {b.text: b.candidate.extra for b in each if b.candidate and b.candidate.extra}
     notes = [
         "ranked by the step times (1 + extra): extra is how many more steps than the mean gradient's a strategy needs "
         "to the same loss",
     ]
-    notes += [f"extra steps: {source}" for source in sources if not source.startswith(("of ", "never"))][:1]
+    notes += [f"extra steps: {extra.measured}" for extra in known.values() if extra.share is not None][:1]
+    notes += [f"extra steps of {text.replace(',', ', ')}: {extra.how}" for text, extra in known.items() if extra.how]
     said: dict[str, list[str]] = {}
     for best in each:
         report = report_for(best, case, cluster) if best.choice is not None else None
-        loses = report.sync.loses if report is not None and report.sync is not None else ()
+        sync = report.sync if report is not None else None
+        loses = sync.loses if sync is not None else ()
+        if sync is not None and sync.slowest_worker > 1:
+            notes.append(
+                f"psgd above has no slow workers; waiting for those of {best.text.replace(',', ', ')} it takes "
+                f"{time_text(sync.dense_step_s)} a step with this policy"
+            )
         for line in (*(loss.kind for loss in loses), *([f"left out, {best.why}"] if best.why else [])):
             said.setdefault(line, []).append(best.text.replace(",", ", "))
     return notes + [f"{line}: {'; '.join(texts)}" for line, texts in said.items()]

@@ -5,28 +5,20 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from shardwise.arch import model_of
-from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
+from shardwise.cli._sync_cost import DEFAULT_WORKERS
 from shardwise.cli.validate import write_whole
 from shardwise.compressors import Compressor, compressor, compressors
-from shardwise.cost.network import network_of
-from shardwise.estimate.synced.convergence import extra_of
 from shardwise.report.sync_figure import figure_of
-from shardwise.spec.load import cluster_of
-from shardwise.sync import Cost, Event, Flat, Layout, Strategy, strategies
-from shardwise.sync._cost import PricesMessages
+from shardwise.sync import Strategy, strategies
+from shardwise.sync._asynchronous import slowest_ticks
 from shardwise.sync._named import strategy_from
 from shardwise.sync._reproduce import Result, reproduction, reproductions
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
-from shardwise.units import count_of, rate_of, seconds_of, time_text
 
 CHECK_FAILED = 1
-DEFAULT_WORKERS = 64
-DEFAULT_LATENCY = "20 us"
-MOST_WORKERS = 2048
 SIMULATED_WORKERS = 1024
 
 
@@ -77,97 +69,6 @@ def _shown(value: Any) -> str:
     return value.name if hasattr(value, "name") else str(value)
 
 
-def cost(
-    name: str, *, setting: list[str], workers: int | None, model: str | None, parameters: str | None, on: str | None,
-    bandwidth: str | None, latency: str | None, json: bool,
-) -> int:  # fmt: skip
-    if (model is None) == (parameters is None):
-        raise ValueError("sync cost: write either --model NAME or --parameters NUMBER")
-    shapes = _shapes(model) if model is not None else Layout.flat(count_of(str(parameters), "parameters"))
-    count = shapes.d
-    network, many, where = _network(on, bandwidth, latency, workers)
-    strategy = strategy_from(name, setting)
-    found = strategy.cost(shapes, network, many)
-    dense = strategy_from("psgd", []).cost(shapes, network, many)
-    notes = _cost_notes(strategy, found, dense)
-    if json:
-        print_json(_cost_data(found, dense) | {"network": where, "notes": notes})
-        return 0
-    saved = dense.seconds / found.seconds if found.seconds else None
-    print_facts(f"{name}: {count:,} parameters, {many:,} workers, {where}", [
-        ("settings", repr(strategy)),
-        ("communication", f"{time_text(found.seconds)} a step; psgd {time_text(dense.seconds)}"
-                          + (f" ({saved:.3g} x)" if saved else "")),
-        ("longest step", time_text(found.peak_s)),
-        ("sent", f"{found.sent_bytes / 1e6:,.1f} MB a step by the busiest worker; "
-                 f"psgd {dense.sent_bytes / 1e6:,.1f} MB"),
-        ("exchanges", f"{found.messages:.3g} a step, repeating every {found.steps:,} steps"),
-        ("memory", f"{found.state_bytes / 2**20:,.1f} MiB of state per worker"),
-    ])  # fmt: skip
-    print_notes(notes)
-    return 0
-
-
-def _network(
-    on: str | None, bandwidth: str | None, latency: str | None, workers: int | None
-) -> tuple[PricesMessages, int, str]:
-    """(the network, how many workers, its name)."""
-    if (on is None) == (bandwidth is None):
-        raise ValueError("sync cost: write either --on CLUSTER or --bandwidth RATE (with --latency TIME)")
-    if on is not None and latency is not None:
-        raise ValueError("latency: the cluster states its own; leave it out, or write --bandwidth instead of --on")
-    network: PricesMessages
-    if on is not None:
-        cluster = cluster_of(on)
-        network, where = network_of(cluster), cluster.name
-        many = cluster.gpus if workers is None else workers
-        if many > cluster.gpus:
-            raise ValueError(f"workers: {many} on {cluster.gpus} GPUs; write at most {cluster.gpus}")
-    else:
-        wire = latency or DEFAULT_LATENCY
-        network = Flat(seconds_of(wire, "latency"), rate_of(str(bandwidth), "bandwidth"))
-        where = f"{bandwidth} each, {wire} a message"
-        many = DEFAULT_WORKERS if workers is None else workers
-    if not 1 <= many <= MOST_WORKERS:
-        raise ValueError(f"workers: {many} is out of range; write 1 to {MOST_WORKERS:,}")
-    return network, many, where
-
-
-def _shapes(name: str) -> Layout:
-    """Every tensor of the model; each expert has its own."""
-    model = model_of(name)
-    tensors = [*embedding_tensors(model), *(t for kind in model.pattern for t in layer_tensors(model, kind)),
-               *head_tensors(model)]  # fmt: skip
-    shapes = [shape for t in tensors for shape in ([t.shape[1:]] * t.shape[0] if len(t.shape) == 3 else [t.shape])]
-    return Layout.named((str(index), shape) for index, shape in enumerate(shapes))
-
-
-def _cost_notes(strategy: Strategy, found: Cost, dense: Cost) -> list[str]:
-    extra = extra_of(strategy, "adamw")
-    notes = [
-        "nothing hidden behind compute; time to compress not counted; fp32 on the wire; answered by the cost model",
-        f"extra steps to the loss of psgd, with AdamW: {extra.text} ({extra.source})",
-    ]
-    if strategy.name != "psgd" and found.seconds > dense.seconds:
-        notes.append("slower than the dense all-reduce of psgd here")
-    return notes
-
-
-def _cost_data(found: Cost, dense: Cost) -> dict[str, Any]:
-    return {
-        "strategy": found.strategy, "workers": found.workers, "parameters": found.parameters,
-        "communication_s": found.seconds, "peak_s": found.peak_s, "sent_bytes": found.sent_bytes,
-        "total_bytes": found.total_bytes, "exchanges": found.messages, "period_steps": found.steps,
-        "state_bytes": found.state_bytes, "psgd_communication_s": dense.seconds, "psgd_sent_bytes": dense.sent_bytes,
-        "events": [_event_data(event) for event in dict.fromkeys(found.events)],
-    }  # fmt: skip
-
-
-def _event_data(event: Event) -> dict[str, Any]:
-    return {"op": event.op, "algorithm": event.algorithm, "bytes": event.bytes, "size": event.size,
-            "stride": event.stride, "most_sent_bytes": max(event.sent)}  # fmt: skip
-
-
 def simulate(
     name: str, *, setting: list[str], workers: int | None, steps: int, lr: float, spread: float, noise: float,
     seed: int, json: bool,
@@ -185,18 +86,26 @@ def simulate(
     from shardwise.sync._reproduce._problems import LeastSquares, errors
 
     problem = LeastSquares.of(n, 20, spread=spread, noise=noise, seed=seed)
+    cycles = strategy.cycles(n)
+    dense_steps = max(int(steps / (1.0 if cycles is None else slowest_ticks(cycles))), 1)
     tail, runs = max(steps // 10, 1), {}
-    for label, each in ((name, strategy), ("psgd", strategy_from("psgd", []))):
-        found = errors(problem, each, steps=steps, lr=lr, seed=seed)
-        runs[label] = sum(found[-tail:]) / tail
+    for label, each, many in ((name, strategy, steps), ("psgd", strategy_from("psgd", []), dense_steps)):
+        found = errors(problem, each, steps=many, lr=lr, seed=seed)[-tail:]
+        runs[label] = sum(found) / len(found)
     notes = [
         f"least squares with 20 parameters per worker, {steps:,} steps of plain SGD, mean of the last {tail:,}",
         "error: mean squared distance of the workers to the minimum of all; answered by simulation",
     ]
+    if cycles is not None:
+        notes.append(
+            f"nobody waits: in the time of {steps:,} steps at full speed the workers do "
+            f"{strategy.steps_in(steps, n):,.5g} each on average; psgd, which waits for the slowest, {dense_steps:,}"
+        )
     finite = isfinite(runs[name])
     if json:
         print_json({"strategy": name, "workers": n, "steps": steps, "lr": lr, "spread": spread, "noise": noise,
                     "seed": seed, "error": runs[name], "psgd_error": runs["psgd"], "diverged": not finite,
+                    "worker_steps": strategy.steps_in(steps, n), "psgd_steps": dense_steps,
                     "notes": notes})  # fmt: skip
     else:
         print_facts(f"{name}: {n:,} workers", [

@@ -154,6 +154,11 @@ def _spelled(row: Row) -> str:
         if sync is None
         else f"; {sync.extra_text} steps"
         + (f", {time_text(sync.to_loss_s)} a step to the same loss" if sync.to_loss_s is not None else "")
+        + (
+            f", {time_text(sync.dense_step_s)} with the mean gradient, which waits for its slow workers"
+            if sync.slowest_worker > 1
+            else ""
+        )
     )
     return code + steps + ("" if row.verdict == "fits" else f"; {row.verdict}")
 

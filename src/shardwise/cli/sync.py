@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.cli import _sync
 from shardwise.cli._options import Json
+from shardwise.cli._sync_cost import cost
 from shardwise.registry import closest
 
 ACTIONS = ("list", "cost", "simulate", "reproduce")
@@ -27,6 +28,8 @@ def sync(
     on: Annotated[str | None, Parameter(help="cost: a cluster whose network carries it.")] = None,
     bandwidth: Annotated[str | None, Parameter(help="cost: of each worker, such as 25 Gbps.")] = None,
     latency: Annotated[str | None, Parameter(help="cost: of a message; default 20 us.")] = None,
+    compute: Annotated[str | None, Parameter(help="cost: of a worker's step, such as 850 ms.")] = None,
+    jitter: Annotated[float, Parameter(help="cost: how much compute varies, as a share of it.")] = 0.0,
     steps: Annotated[int, Parameter(help="simulate: how many.")] = 1000,
     lr: Annotated[float, Parameter(help="simulate: learning rate.")] = 0.05,
     spread: Annotated[float, Parameter(help="simulate: how unequal the workers' data are.")] = 1.0,
@@ -48,6 +51,6 @@ def sync(
         return _sync.reproduce(name, figure, quick, json)
     settings: dict[str, Any] = {"setting": setting or [], "workers": workers}
     if action == "cost":
-        return _sync.cost(name, model=model, parameters=parameters, on=on, bandwidth=bandwidth, latency=latency,
-                          json=json, **settings)  # fmt: skip
+        return cost(name, model=model, parameters=parameters, on=on, bandwidth=bandwidth, latency=latency,
+                    compute=compute, jitter=jitter, json=json, **settings)  # fmt: skip
     return _sync.simulate(name, steps=steps, lr=lr, spread=spread, noise=noise, seed=seed, json=json, **settings)

@@ -11,7 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from shardwise.compressors._draw import Draw
-from shardwise.compressors._fused import Kernels
+from shardwise.compressors._fused import FusedKernels
 from shardwise.registry import closest
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Compressor(ABC):
         """One compressor that equals compressing the remainder `rounds` times, if there is one."""
         return self if rounds == 1 else None
 
-    def kernels(self, device: "device") -> Kernels | None:  # noqa: ARG002
+    def kernels(self, device: "device") -> FusedKernels | None:  # noqa: ARG002
         """What does the work of `encode` and `decode` in one pass on this device, bit for bit, if there is such."""
         return None
 

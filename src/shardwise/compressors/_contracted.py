@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Contracted(Compressor):
+class ScaledCompressor(Compressor):
     name: ClassVar[str] = "contracted"
 
     inner: Compressor
@@ -36,4 +36,4 @@ class Contracted(Compressor):
 
 def contracted(compressor: Compressor) -> Compressor:
     """The compressor itself if it contracts, else its scaled form."""
-    return compressor if compressor.delta(2) is not None else Contracted(compressor)
+    return compressor if compressor.delta(2) is not None else ScaledCompressor(compressor)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from shardwise.compressors._contract import Compressor, Payload, blocks, check_count, check_ratio, in_blocks, kept
 from shardwise.compressors._draw import Draw
-from shardwise.compressors._fused import Kernels, fits
+from shardwise.compressors._fused import FusedKernels, fits
 from shardwise.compressors._sizes import size_bits
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class BlockTopK(Compressor):
         _, length = blocks(d, self.block)
         return kept(self.ratio, length) / length * (1.0 - _BF16_LOSS)
 
-    def kernels(self, device: "device") -> Kernels | None:
+    def kernels(self, device: "device") -> FusedKernels | None:
         if not fits(device, self.block, least=128, most=8192):
             return None
         from shardwise.compressors._fused.block_top_k import BlockTopKKernels

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from shardwise.compressors._contract import Compressor, Payload, blocks, check_count, in_blocks
 from shardwise.compressors._draw import Draw
-from shardwise.compressors._fused import Kernels, fits
+from shardwise.compressors._fused import FusedKernels, fits
 from shardwise.compressors._sizes import INFINITE, size_bits
 from shardwise.compressors._words import pack_words, unpack_words, word_bytes
 
@@ -60,7 +60,7 @@ class Int4(Compressor):
         halves = (2.0 * LEVELS) ** 2
         return halves / (halves + min(self.group, d) - 1) * (1.0 - 2.0**-20)
 
-    def kernels(self, device: "device") -> Kernels | None:
+    def kernels(self, device: "device") -> FusedKernels | None:
         if not fits(device, self.group, least=32, most=1024):
             return None
         from shardwise.compressors._fused.int4 import Int4Kernels

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from shardwise.compressors._contract import Compressor, Payload, blocks, check_count, in_blocks
 from shardwise.compressors._draw import Draw
-from shardwise.compressors._fused import Kernels, fits
+from shardwise.compressors._fused import FusedKernels, fits
 from shardwise.compressors._sizes import mean_sizes
 from shardwise.compressors._words import pack_words, unpack_words, word_bytes
 
@@ -50,7 +50,7 @@ class Sign(Compressor):
         """|x|_1^2 / (d |x|_2^2) of the block, at worst one number that is not zero."""
         return 1.0 / min(self.block, d)
 
-    def kernels(self, device: "device") -> Kernels | None:
+    def kernels(self, device: "device") -> FusedKernels | None:
         if not fits(device, self.block, least=128, most=16384):
             return None
         from shardwise.compressors._fused.sign import SignKernels

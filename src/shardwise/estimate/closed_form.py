@@ -9,7 +9,7 @@ from shardwise.case import Case
 from shardwise.cost.placement import Placement
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.memory import Memory, memory_of
-from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.time import Times, step_times
 from shardwise.spec.policy import OVERLAPS, Policies
 from shardwise.work import Work, work_of
@@ -31,7 +31,7 @@ class Estimate:
     """stages that hold no layer and neither end: some programs cannot start with one"""
 
 
-def estimate(case: Case, policies: Policies, *, every_stage: bool = False, sync: Choice | None = None) -> Estimate:
+def estimate(case: Case, policies: Policies, *, every_stage: bool = False, sync: SyncChoice | None = None) -> Estimate:
     """`sync`: a strategy in place of the mean gradient, for policies it can run with (`allowed_with`)."""
     work = work_of(case, policies, every_stage=every_stage)
     machine = machine_for(case, policies)
@@ -49,7 +49,7 @@ def estimate(case: Case, policies: Policies, *, every_stage: bool = False, sync:
     )
 
 
-def _memory(case: Case, work: Work, every_stage: bool, sync: Choice | None) -> Memory:
+def _memory(case: Case, work: Work, every_stage: bool, sync: SyncChoice | None) -> Memory:
     """What waits for what does not change what is held, so policies that differ in overlap only are looked at once."""
     policies = work.layout.policies
     runs = runs_of(policies, HELD_BY)

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import state_bytes
 from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
 from shardwise.work import Work, copies_held
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.ops import element_bytes
@@ -42,7 +43,7 @@ class Memory:
         )
 
 
-def memory_of(work: Work, sync: Choice | None = None, cluster: Cluster | None = None) -> Memory:
+def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | None = None) -> Memory:
     """`cluster`: whose memory what is freed late must find room in; without one there is room for all of it."""
     layout, stack, precision = work.layout, work.stack, work.job.precision
     policies, stages = layout.policies, work.stages
@@ -110,7 +111,18 @@ def _state_bytes(work: Work) -> float:
     """Optimizer bytes per parameter."""
     precision, optimizer = work.job.precision, work.job.optimizer
     factored = 2.0 * precision.moment_bytes / work.model.hidden if optimizer.factored else 0.0
-    return precision.master_bytes + optimizer.moments * precision.moment_bytes + optimizer.extra_bytes + factored
+    return unfactored_bytes(work.job) + factored
+
+
+def unfactored_bytes(job: Job) -> float:
+    """Of the optimizer per parameter, but for what a factored one keeps per row and column."""
+    precision, optimizer = job.precision, job.optimizer
+    return precision.master_bytes + optimizer.moments * precision.moment_bytes + optimizer.extra_bytes
+
+
+def replica_bytes(parameters: float, job: Job) -> float:
+    """What a GPU that holds all of a model keeps before any activation."""
+    return parameters * (job.precision.param_bytes + job.precision.grad_bytes + unfactored_bytes(job))
 
 
 def _in_flight(work: Work) -> Grid:

@@ -8,8 +8,8 @@ from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_un
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.nodes import nodes_of
 from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, sync_seconds
-from shardwise.estimate.synced import Choice
-from shardwise.estimate.synced.price import Seconds, seconds_of
+from shardwise.estimate.synced import SyncChoice
+from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
 from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
@@ -51,7 +51,7 @@ class Times:
     bubble_share: Numbers
 
 
-def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | None = None) -> Times:
+def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
     layout, stages = work.layout, work.stages
     units = _units(work, machine)
     counts = [*stages.kinds, stages.first, stages.last]
@@ -71,15 +71,16 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: Choice | No
     forward = sum((n * u.forward for u, n in zip(units, held, strict=True)), start=0.0 * longest)
     reduce, gather = (sync_seconds if sync is None else inner_seconds)(work, machine)
     _overlapped_sync(work, machine, parts, hidden, (reduce, longest - forward), (gather, forward))
-    if sync is not None:
-        _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden, (longest, longest - forward))
     parts["offload"] = _activation_offload(work, cluster, longest, held)
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
-    parts["other"] = 0.0 * longest
+    parts["other"], together = 0.0 * longest, nodes_of(layout, cluster)
+    if sync is not None:
+        _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden, (longest, longest - forward))
+        if not sync.strategy.waits():
+            # jitter is what nodes lose that wait for each other: here those of one worker
+            together = np.maximum(together / workers_of(layout).count, 1.0)
     busy = sum(parts.values(), start=0.0 * longest)
-    parts["other"] = (
-        busy * machine.stack.network.jitter * np.log2(nodes_of(layout, cluster)) + machine.stack.host.step_overhead_s
-    )
+    parts["other"] = busy * machine.stack.network.jitter * np.log2(together) + machine.stack.host.step_overhead_s
     step = busy + parts["other"]
     return Times(
         step_s=step, parts=parts, hidden=hidden, stage_s=stage, slowest=slowest, units=tuple(units),
@@ -94,6 +95,12 @@ def work_alone(times: Times) -> Numbers:
     once = sum((times.parts[name] for name in SETTLED), start=0.0 * busy)
     overhead = times.parts["other"] * (1.0 - once / busy)
     return np.asarray(busy - once + np.minimum(overhead, times.parts["other"]))
+
+
+def waiting_step(times: Times, slowest: float) -> Numbers:
+    """A step in which all wait for a worker whose compute takes `slowest` times as long."""
+    exchanged = times.parts["grad_comm"] + times.parts["param_comm"] + times.parts["other"]
+    return np.asarray(times.step_s + (slowest - 1.0) * (times.step_s - exchanged))
 
 
 def _units(work: Work, machine: Machine) -> list[Unit]:
@@ -213,11 +220,19 @@ def _overlapped_sync(
 
 
 def _strategy(
-    sync: Choice, needed: Seconds, work: Work, machine: Machine, parts: Parts, hidden: Parts,
+    sync: SyncChoice, needed: Seconds, work: Work, machine: Machine, parts: Parts, hidden: Parts,
     windows: tuple[Numbers, Numbers],
 ) -> None:  # fmt: skip
-    """Adds `sync_comm` and `sync_work`; compressing is never hidden. `windows`: a micro-batch, its backward pass."""
+    """Adds `sync_comm` and `sync_work`; compressing is never hidden. `windows`: a micro-batch, its backward pass. Where
+    nobody waits, `sync_uneven` is what slow workers leave undone."""
     under, stack, policies = sync.strategy.hides_under(), machine.stack, work.layout.policies
+    parts["sync_work"] = needed.work
+    if not sync.strategy.waits():
+        compute = sum(parts.values(), start=0.0 * needed.work)
+        step, alone = step_beside(sync, work, compute, needed.own)
+        parts["sync_uneven"], parts["sync_comm"] = alone - compute, step - alone
+        hidden["sync"] = np.maximum(needed.messages - parts["sync_comm"], 0.0)
+        return
     room = np.zeros_like(needed.messages)
     if under == "backward":
         room = np.where(policies.overlap_grad > 0, np.maximum(windows[1] - hidden["grad"], 0.0), 0.0)
@@ -225,7 +240,6 @@ def _strategy(
         room = windows[0] * work.layout.micro_batches
     hidden["sync"] = stack.overlap.hidden_share * np.minimum(needed.messages, room)
     parts["sync_comm"] = needed.messages - (1.0 - stack.overlap.overlap_slowdown) * hidden["sync"]
-    parts["sync_work"] = needed.work
 
 
 def _activation_offload(work: Work, cluster: Cluster, longest: Numbers, held: list[Numbers]) -> Numbers:

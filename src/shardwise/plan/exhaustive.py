@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import structs
 
 from shardwise.case import Case
-from shardwise.estimate.synced import Choice, Extra
+from shardwise.estimate.synced import ExtraSteps, SyncChoice
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.keep import Keep, Seen
 from shardwise.plan.losers import Loser
@@ -26,7 +26,7 @@ class Candidate:
     step_s: float
     tokens_per_s_per_gpu: float
     peak_bytes: float
-    extra: Extra | None = None
+    extra: ExtraSteps | None = None
     """more steps to the same loss than with the mean gradient; None: it is the mean gradient"""
 
     @property
@@ -67,7 +67,7 @@ def scan(
     frontier: bool = False,
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
-    sync: Choice | None = None,
+    sync: SyncChoice | None = None,
 ) -> Ranked:
     """Ranks by step time among the policies that fit into `headroom` of the memory; ties go to the smaller one.
 
@@ -114,7 +114,7 @@ def scan(
     )
 
 
-def _limits_with(sync: Choice, stack: Stack, limits: Limits | None) -> Limits:
+def _limits_with(sync: SyncChoice, stack: Stack, limits: Limits | None) -> Limits:
     bounds = limits or Limits()
     stages = bounds.zero or stack.abilities.zero
     kept = tuple(z for z in stages if not (z and sync.strategy.needs_whole))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.synced import Choice, allowed_with
+from shardwise.estimate.synced import SyncChoice, allowed_with
 from shardwise.estimate.time import work_alone
 from shardwise.plan.bounded import Bounded, plain
 from shardwise.plan.every import BATCH, every
@@ -35,7 +35,7 @@ class Pricing:
     """Prices policies of a case, batch by batch."""
 
     case: Case
-    sync: Choice | None = None
+    sync: SyncChoice | None = None
     """in place of the mean gradient"""
 
     def price(self, policies: Policies) -> Seen:
@@ -56,7 +56,18 @@ class Pricing:
         """What each frame takes at least, whatever its settings."""
         rows = plain(frames)
         parts = [rows.take(slice(i, i + BATCH)) for i in range(0, len(rows), BATCH)]
-        return np.concatenate([np.empty(0), *(work_alone(estimate(self.case, part).times) for part in parts)])
+        floors = [work_alone(estimate(self.case, part).times) for part in parts]
+        if self.sync is not None and not self.sync.strategy.waits():
+            # jitter of nodes that wait for each other is no part of it
+            floors = [floor / (1.0 + self._jitter) for floor in floors]
+        return np.concatenate([np.empty(0), *floors])
+
+    @property
+    def _jitter(self) -> float:
+        """Share of a step that nodes lose waiting, at most."""
+        cluster = self.case.cluster
+        nodes = max(cluster.gpus / cluster.node_size, 1.0)
+        return self.case.stack.network.jitter * float(np.log2(nodes))
 
 
 @dataclass(frozen=True)

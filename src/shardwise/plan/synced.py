@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwise.case import Case
-from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.rules import job_refusal
 from shardwise.plan.exhaustive import Candidate, Ranked, scan
 
@@ -14,7 +14,7 @@ from shardwise.plan.exhaustive import Candidate, Ranked, scan
 class Best:
     """What one strategy can do."""
 
-    choice: Choice | None
+    choice: SyncChoice | None
     """None: the mean gradient"""
     candidate: Candidate | None
     why: str
@@ -26,7 +26,7 @@ class Best:
 
 
 def scan_over(
-    choices: Sequence[Choice | None],
+    choices: Sequence[SyncChoice | None],
     case: Case,
     top: int,
     told: Callable[[int, int], None] | None,

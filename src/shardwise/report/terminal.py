@@ -142,11 +142,18 @@ def _sync_rows(sync: SyncReport) -> list[tuple[str, str]]:
         ("traffic", f"{sync.sent_bytes / 1e6:,.5g} MB a step, dense {sync.dense_sent_bytes / 1e6:,.5g} MB; "
                     f"{time_text(sync.messages_s)}{hidden}, {time_text(sync.compress_s)} to compress and keep state, "
                     f"{gib(sync.state_bytes)} GiB held"),
+        *([] if sync.waits else [("waiting", _not_waiting(sync))]),
         ("extra steps", f"{sync.extra_text}{to_loss}; with the mean gradient {time_text(sync.dense_step_s)}"),
         ("measured", sync.extra_source),
         *([("published", sync.published)] if sync.published else []),
         *(("loses", loss.why) for loss in sync.loses),
     ]  # fmt: skip
+
+
+def _not_waiting(sync: SyncReport) -> str:
+    if sync.slowest_worker <= 1:
+        return f"none; workers of equal speed (slow ones: {sync.strategy.split(',')[0]},periods=4,1,1,1)"
+    return f"none; with the mean gradient all wait for the slowest worker, {sync.slowest_worker:g} x"
 
 
 def _alike(stages: tuple[Stage, ...]) -> list[tuple[str, Stage]]:

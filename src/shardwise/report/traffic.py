@@ -7,7 +7,7 @@ from shardwise.calibrate.profile import Profile
 from shardwise.case import driven_network
 from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement
-from shardwise.estimate.synced import Choice
+from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import workers_of
 from shardwise.estimate.synced.traffic import traffic_of as strategy_traffic
 from shardwise.fabric.calls import AXES, Call, calls_of
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def traffic_of(
-    work: Work, cluster: Cluster, profile: Profile | None = None, sync: Choice | None = None
+    work: Work, cluster: Cluster, profile: Profile | None = None, sync: SyncChoice | None = None
 ) -> dict[str, dict[str, float]]:
     """axis -> level -> bytes, for the one policy `work` was made for (with every stage)."""
     levels = [level.name for level in cluster.levels]
@@ -40,7 +40,7 @@ def _replaced(call: Call) -> bool:
     return call.axis == "dp" and call.op == "all_reduce"
 
 
-def _of_strategy(sync: Choice, work: Work, network: Network) -> Floats:
+def _of_strategy(sync: SyncChoice, work: Work, network: Network) -> Floats:
     """Of an average GPU: its strategy's messages, and first the sum over the context-parallel ranks of a worker."""
     total = np.zeros(len(network.cluster.levels))
     policies = work.layout.policies

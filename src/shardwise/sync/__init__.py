@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.compressors import compressor
 from shardwise.registry import closest, plugins
-from shardwise.sync._cost import Cost, Flat, seconds_of, trace_of
-from shardwise.sync._events import Event
-from shardwise.sync._layout import Layout
+from shardwise.sync._cost import Cost, FlatNetwork, seconds_of, trace_of
+from shardwise.sync._events import SyncEvent
+from shardwise.sync._layout import ParameterLayout
 from shardwise.sync._strategy import Strategy
 from shardwise.topologies import topology
 
@@ -26,8 +26,22 @@ if TYPE_CHECKING:
     from shardwise.sync._wrap import wrap
 
 __all__ = [
-    "Cost", "Event", "Flat", "Layout", "Strategy", "compressor", "ddp_hook", "descend", "fsdp_hook", "seconds_of",
-    "simulate", "strategies", "strategy", "topology", "trace_of", "wrap",
+    "Cost",
+    "FlatNetwork",
+    "ParameterLayout",
+    "Strategy",
+    "SyncEvent",
+    "compressor",
+    "ddp_hook",
+    "descend",
+    "fsdp_hook",
+    "seconds_of",
+    "simulate",
+    "strategies",
+    "strategy",
+    "topology",
+    "trace_of",
+    "wrap",
 ]  # fmt: skip
 
 _NEED_TORCH = {

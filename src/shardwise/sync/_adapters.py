@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shardwise.sync._group import GroupComm
-from shardwise.sync._layout import Layout
+from shardwise.sync._layout import ParameterLayout
 from shardwise.sync._strategy import State, Strategy
 
 
@@ -24,7 +24,7 @@ def _need_gradient_only(what: str, strategy: Strategy) -> None:
         )
 
 
-class _Rows:
+class _RowsInTurn:
     """One strategy on rows that come in turn (buckets, shards), each with its own state."""
 
     def __init__(self, strategy: Strategy, group: Any, seed: int, dense_steps: int) -> None:
@@ -32,7 +32,7 @@ class _Rows:
         self.held: dict[Any, tuple[GroupComm, State]] = {}
         self.steps: dict[Any, int] = {}
 
-    def direction(self, key: Any, layout: Layout, row: Tensor) -> Tensor:
+    def direction(self, key: Any, layout: ParameterLayout, row: Tensor) -> Tensor:
         n, rank = dist.get_world_size(self.group), dist.get_rank(self.group)
         g = row.detach().float()[None]
         if key not in self.held or self.held[key][0].layout != layout:
@@ -53,17 +53,17 @@ REBUILT = 2
 
 def ddp_hook(
     strategy: Strategy, *, group: Any = None, seed: int = 0
-) -> tuple[_Rows, Callable[[_Rows, Any], torch.futures.Future[Tensor]]]:
+) -> tuple[_RowsInTurn, Callable[[_RowsInTurn, Any], torch.futures.Future[Tensor]]]:
     """(state, hook) for `register_comm_hook`. Learning rates are unknown there, so `fold_lr` has no effect."""
     _need_gradient_only("DistributedDataParallel", strategy)
 
-    def hook(rows: _Rows, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+    def hook(rows: _RowsInTurn, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
         shapes = [(str(i), tuple(p.shape)) for i, p in enumerate(bucket.parameters())]
         future: torch.futures.Future[Tensor] = torch.futures.Future()
-        future.set_result(rows.direction(bucket.index(), Layout.named(shapes), bucket.buffer()))
+        future.set_result(rows.direction(bucket.index(), ParameterLayout.named(shapes), bucket.buffer()))
         return future
 
-    return _Rows(strategy, group, seed, REBUILT), hook
+    return _RowsInTurn(strategy, group, seed, REBUILT), hook
 
 
 def fsdp_hook(strategy: Strategy, group: Any, *, seed: int = 0) -> Callable[[Tensor], None]:
@@ -73,9 +73,9 @@ def fsdp_hook(strategy: Strategy, group: Any, *, seed: int = 0) -> Callable[[Ten
         raise ValueError(
             f"strategy: {strategy.name}: {strategy.needs_whole}, and FSDP2 hands over shards; use mem_sgd or psgd"
         )
-    rows = _Rows(strategy, group, seed, 0)
+    rows = _RowsInTurn(strategy, group, seed, 0)
 
     def hook(shard: Tensor) -> None:
-        shard.copy_(rows.direction("shard", Layout.flat(shard.numel()), shard.view(-1)).view(shard.shape))
+        shard.copy_(rows.direction("shard", ParameterLayout.flat(shard.numel()), shard.view(-1)).view(shard.shape))
 
     return hook

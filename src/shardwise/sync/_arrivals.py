@@ -5,6 +5,7 @@ ticks old. A real server that takes gradients as they come is not started here.
 """
 
 from shardwise.sync._array import Array
+from shardwise.sync._asynchronous import WorkerCycle
 
 
 def check_periods(periods: tuple[int, ...]) -> None:
@@ -14,6 +15,12 @@ def check_periods(periods: tuple[int, ...]) -> None:
 
 def arrivals(periods: tuple[int, ...], n: int, t: int) -> tuple[int, ...]:
     return tuple(i for i in range(n) if (t + 1) % periods[i % len(periods)] == 0)
+
+
+def cycles_of(periods: tuple[int, ...], n: int, *, one_step: bool) -> tuple[WorkerCycle, ...]:
+    """one_step: a slow worker does one in its whole period; else one at every tick."""
+    ticks = [periods[i % len(periods)] for i in range(n)]
+    return tuple(WorkerCycle(each, 1 if one_step else each) for each in ticks)
 
 
 def chosen(new: Array, old: Array, mask: Array) -> Array:

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from shardwise.compressors import Compressor, Draw
 from shardwise.sync import _events
 from shardwise.sync._array import Array
-from shardwise.sync._events import Event
-from shardwise.sync._layout import Layout
-from shardwise.topologies import Topology
+from shardwise.sync._events import SyncEvent
+from shardwise.sync._layout import ParameterLayout
+from shardwise.topologies import GossipTopology
 
 VIA = ("ring", "tree", "server", "sharded")
 """ways to take the mean of all"""
@@ -49,18 +49,18 @@ class Packets:
     """kept once known: a simulation would decode every message at its sender and again at its receiver"""
 
 
-class Comm(ABC):
+class Communicator(ABC):
     """n: members of each group; m: workers held by this process; d: numbers of the whole model."""
 
     n: int
     m: int
     stride: int
-    layout: Layout
+    layout: ParameterLayout
     seed: int
     step: int
-    trace: list[Event]
+    trace: list[SyncEvent]
 
-    def _record(self, event: Event) -> None:
+    def _record(self, event: SyncEvent) -> None:
         self.trace.append(event)
 
     # -- verbs -------------------------------------------------------------------------------------------------
@@ -73,11 +73,11 @@ class Comm(ABC):
         self._record(_events.mean_event(x.shape[1], self.n, self.stride, via))
         return self._mean(x, via)
 
-    def mix(self, x: Array, topology: Topology, step: int) -> Array:
+    def mix(self, x: Array, topology: GossipTopology, step: int) -> Array:
         """x_i + the sum over j of w_ij (x_j - x_i): in this form rounding cannot drift."""
         return self.start_mix(x, topology, step).wait()
 
-    def start_mix(self, x: Array, topology: Topology, step: int) -> Handle:
+    def start_mix(self, x: Array, topology: GossipTopology, step: int) -> Handle:
         place = step % topology.period(self.n)
         self._record(_events.mix_event(x.shape[1], self.n, self.stride, topology, place))
         return self._mix(x, topology, place)
@@ -163,7 +163,7 @@ class Comm(ABC):
         """The mean over the second axis, in its order: (m, n, part) -> (m, part)."""
 
     @abstractmethod
-    def split(self, size: int) -> "tuple[Comm, Comm]":
+    def split(self, size: int) -> "tuple[Communicator, Communicator]":
         """(inside groups of neighbours, across the groups: members at the same place of each)."""
 
     @abstractmethod
@@ -180,7 +180,7 @@ class Comm(ABC):
     def _mean(self, x: Array, via: str) -> Handle: ...
 
     @abstractmethod
-    def _mix(self, x: Array, topology: Topology, step: int) -> Handle: ...
+    def _mix(self, x: Array, topology: GossipTopology, step: int) -> Handle: ...
 
     @abstractmethod
     def _broadcast(self, x: Array) -> Array: ...

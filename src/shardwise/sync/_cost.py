@@ -1,35 +1,36 @@
 """What a strategy costs: its events on ghosts, priced by a network. No formula of its own."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from shardwise.collectives import collective
 from shardwise.sync._array import Ghost
 from shardwise.sync._comm import Ready
-from shardwise.sync._events import FP32, Event
+from shardwise.sync._events import FP32, SyncEvent
 from shardwise.sync._ghost import GhostComm, Passes
-from shardwise.sync._layout import Layout
+from shardwise.sync._layout import ParameterLayout
 from shardwise.sync._strategy import Strategy
 
-_NAMED = {"ring": "ring", "pairwise": "pairwise"}
-"""algorithms every network knows for groups of any shape; others are left to its choice"""
+_NAMED = ("ring", "pairwise", "tree")
+"""algorithms a flat network is told; a placed one chooses among those its levels have"""
 _PLAIN = {"all_to_all": "pairwise", "send": "send"}
 """what a flat network uses unasked where that is not the ring"""
 
 
 class PricesMessages(Protocol):
-    """`cost.network.Network` is one; `Flat` another."""
+    """`cost.network.Network` is one; `FlatNetwork` another."""
 
     def seconds(self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *,
                 algorithm: str | None = None) -> Any: ...  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Flat:
+class FlatNetwork:
     """Every pair of workers joined by the same link: latency + bytes / bandwidth per message."""
 
     latency_s: float
@@ -63,22 +64,27 @@ class Cost:
     messages: float
     """exchanges per step"""
     seconds: float
-    """of communication per step, nothing hidden"""
+    """of communication per step, nothing hidden under compute; where nobody waits, of the server's busier direction"""
+    message_s: float
+    """where nobody waits: one worker's message to the server or back, which it does wait for; else 0"""
     peak_s: float
     """of the longest step"""
+    busy: float
+    """share of the steps that exchange anything"""
     state_bytes: int
     """memory a worker holds beyond parameters, gradients and the optimizer's state"""
-    events: tuple[Event, ...]
+    events: tuple[SyncEvent, ...]
     """of one period"""
 
 
-def seconds_of(event: Event, network: PricesMessages) -> float:
-    # a placed network has trees only over nodes, so it is left to choose
-    name = "tree" if event.algorithm == "tree" and isinstance(network, Flat) else _NAMED.get(event.algorithm)
+def seconds_of(event: SyncEvent, network: PricesMessages) -> float:
+    name = event.algorithm if event.algorithm in _NAMED and isinstance(network, FlatNetwork) else None
     return float(priced(network, event, event.bytes, event.stride, name)) if event.size > 1 else 0.0
 
 
-def priced(network: PricesMessages, event: Event, bytes_: ArrayLike, stride: ArrayLike, algorithm: str | None) -> Any:
+def priced(
+    network: PricesMessages, event: SyncEvent, bytes_: ArrayLike, stride: ArrayLike, algorithm: str | None
+) -> Any:
     """Seconds of an event with these bytes at this stride, which may be arrays. Neighbours and servers send one message
     after the other; a collective is the network's, by this algorithm or of its choice."""
     if event.op in ("mix", "push", "pull") or event.algorithm == "server":
@@ -92,17 +98,22 @@ def priced(network: PricesMessages, event: Event, bytes_: ArrayLike, stride: Arr
     return network.seconds(event.op, bytes_, event.size, stride, algorithm=algorithm)
 
 
+def message_seconds(network: PricesMessages, event: SyncEvent, bytes_: ArrayLike, stride: ArrayLike) -> Any:
+    """One worker's message to a server, or back; nothing where the event is no such message."""
+    return network.seconds("send", bytes_, event.size, stride) if event.op in ("push", "pull") else 0.0
+
+
 @dataclass(frozen=True)
-class Trace:
-    setup: list[Event]
+class StrategyTrace:
+    setup: list[SyncEvent]
     """before the first step"""
-    steps: list[list[Event]]
+    steps: list[list[SyncEvent]]
     passes: list[Passes]
     """of each step"""
     state_bytes: int
 
 
-def trace_of(strategy: Strategy, layout: Layout, workers: int, steps: int) -> Trace:
+def trace_of(strategy: Strategy, layout: ParameterLayout, workers: int, steps: int) -> StrategyTrace:
     """What the strategy sends, from ghosts."""
     strategy.check(workers)
     comm = GhostComm(layout, workers)
@@ -115,7 +126,7 @@ def trace_of(strategy: Strategy, layout: Layout, workers: int, steps: int) -> Tr
         strategy.on_param(comm, state, x, direction, 1.0, step)
         found.append(list(comm.trace))
         passes.append(comm.passes)
-    return Trace(setup, found, passes, _held_bytes(state))
+    return StrategyTrace(setup, found, passes, _held_bytes(state))
 
 
 def _held_bytes(state: Any) -> int:
@@ -128,20 +139,29 @@ def _held_bytes(state: Any) -> int:
     return 0
 
 
-def cost_of(strategy: Strategy, shapes: Layout | int, network: PricesMessages, workers: int) -> Cost:
-    layout = Layout.flat(shapes) if isinstance(shapes, int) else shapes
+def sent_by_worker(counts: Mapping[SyncEvent, int], workers: int) -> NDArray[np.float64]:
+    """Bytes, of events that happen so many times."""
+    total = np.zeros(workers)
+    for event, times in counts.items():
+        total += times * np.array([event.sent_by(worker) for worker in range(workers)], dtype=np.float64)
+    return total
+
+
+def cost_of(strategy: Strategy, shapes: ParameterLayout | int, network: PricesMessages, workers: int) -> Cost:
+    layout = ParameterLayout.flat(shapes) if isinstance(shapes, int) else shapes
     start, length = strategy.settles(), strategy.period(workers)
     trace = trace_of(strategy, layout, workers, start + length)
-    kept = trace.steps[start:]
-    prices: dict[Event, float] = {event: seconds_of(event, network) for event in {e for step in kept for e in step}}
-    seconds = [sum(prices[event] for event in step) for step in kept]
+    kept, steps = trace.steps[start:], strategy.steps_in(length, workers)
+    waits = strategy.waits()
+    prices: dict[SyncEvent, float] = {event: seconds_of(event, network) for event in {e for step in kept for e in step}}
+    seconds = [sum(prices[event] for event in step if waits or event.op != "pull") for step in kept]
     counts = Counter(event for step in kept for event in step)
-    by_worker = np.zeros(workers)
-    for event, times in counts.items():
-        by_worker += times * np.array([event.sent_by(worker) for worker in range(workers)], dtype=np.float64)
+    by_worker = sent_by_worker(counts, workers)
     return Cost(
         strategy=strategy.name, workers=workers, parameters=layout.d, steps=length,
-        sent_bytes=float(by_worker.max()) / length, total_bytes=float(by_worker.sum()) / length,
-        messages=sum(counts.values()) / length, seconds=sum(seconds) / length, peak_s=max(seconds),
-        state_bytes=trace.state_bytes, events=tuple(event for step in kept for event in step),
+        sent_bytes=float(by_worker.max()) / steps, total_bytes=float(by_worker.sum()) / steps,
+        messages=sum(counts.values()) / steps, seconds=sum(seconds) / steps, peak_s=max(seconds),
+        message_s=0.0 if waits else max(float(message_seconds(network, e, e.bytes, e.stride)) for e in prices),
+        busy=sum(map(bool, kept)) / length, state_bytes=trace.state_bytes,
+        events=tuple(event for step in kept for event in step),
     )  # fmt: skip

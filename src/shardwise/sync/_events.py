@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil
 
 from shardwise.collectives._trees import double_tree
-from shardwise.topologies import Topology
+from shardwise.topologies import GossipTopology
 
 FP32 = 4
 SERVER = 0
@@ -18,7 +18,7 @@ EVERYONE: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
-class Event:
+class SyncEvent:
     op: str
     """all_reduce, all_gather, all_to_all, broadcast, mix (with neighbours), push and pull (with a server)"""
     algorithm: str
@@ -63,7 +63,7 @@ def upwards(tree: dict[int, int]) -> list[tuple[int, int]]:
 
 
 @lru_cache(maxsize=4096)
-def mean_event(d: int, size: int, stride: int, via: str) -> Event:
+def mean_event(d: int, size: int, stride: int, via: str) -> SyncEvent:
     parts = [stop - start for start, stop in part_bounds(d, size)]
     peers: tuple[tuple[int, ...], ...]
     if via == "ring":
@@ -78,7 +78,7 @@ def mean_event(d: int, size: int, stride: int, via: str) -> Event:
         peers = tuple(tuple(range(1, size)) if i == SERVER else (SERVER,) for i in range(size))
     else:
         sent, peers = _tree_traffic(d, size)
-    return Event("all_reduce", via, FP32 * d, size, stride, tuple(FP32 * s for s in sent), peers)
+    return SyncEvent("all_reduce", via, FP32 * d, size, stride, tuple(FP32 * s for s in sent), peers)
 
 
 def _tree_traffic(d: int, size: int) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -93,52 +93,52 @@ def _tree_traffic(d: int, size: int) -> tuple[tuple[int, ...], tuple[tuple[int, 
 
 
 @lru_cache(maxsize=4096)
-def gather_event(message: int, size: int, stride: int) -> Event:
+def gather_event(message: int, size: int, stride: int) -> SyncEvent:
     """Every member's message reaches every other member."""
     sent = tuple((size - 1) * message for _ in range(size))
-    return Event("all_gather", "ring", size * message, size, stride, sent, EVERYONE)
+    return SyncEvent("all_gather", "ring", size * message, size, stride, sent, EVERYONE)
 
 
 @lru_cache(maxsize=4096)
-def collect_event(d: int, size: int, stride: int) -> Event:
+def collect_event(d: int, size: int, stride: int) -> SyncEvent:
     """All-gather of the parts of d numbers: the last parts are shorter."""
     sent = tuple(FP32 * (size - 1) * (stop - start) for start, stop in part_bounds(d, size))
-    return Event("all_gather", "ring", FP32 * d, size, stride, sent, EVERYONE)
+    return SyncEvent("all_gather", "ring", FP32 * d, size, stride, sent, EVERYONE)
 
 
 @lru_cache(maxsize=4096)
-def spread_event(d: int, size: int, stride: int) -> Event:
+def spread_event(d: int, size: int, stride: int) -> SyncEvent:
     """All-to-all of the parts of d numbers."""
     parts = [stop - start for start, stop in part_bounds(d, size)]
     sent = tuple(FP32 * (d - parts[i]) for i in range(size))
-    return Event("all_to_all", "pairwise", FP32 * d, size, stride, sent, EVERYONE)
+    return SyncEvent("all_to_all", "pairwise", FP32 * d, size, stride, sent, EVERYONE)
 
 
 @lru_cache(maxsize=4096)
-def exchange_event(message: int, size: int, stride: int) -> Event:
+def exchange_event(message: int, size: int, stride: int) -> SyncEvent:
     """All-to-all of encoded parts, all of the same length."""
     sent = tuple((size - 1) * message for _ in range(size))
-    return Event("all_to_all", "pairwise", size * message, size, stride, sent, EVERYONE)
+    return SyncEvent("all_to_all", "pairwise", size * message, size, stride, sent, EVERYONE)
 
 
 @lru_cache(maxsize=4096)
-def broadcast_event(d: int, size: int, stride: int) -> Event:
+def broadcast_event(d: int, size: int, stride: int) -> SyncEvent:
     """Along a chain, as rings do it."""
     sent = tuple(FP32 * d if i < size - 1 else 0 for i in range(size))
     peers = tuple((i + 1,) if i < size - 1 else () for i in range(size))
-    return Event("broadcast", "ring", FP32 * d, size, stride, sent, peers)
+    return SyncEvent("broadcast", "ring", FP32 * d, size, stride, sent, peers)
 
 
 @lru_cache(maxsize=4096)
-def mix_event(d: int, size: int, stride: int, topology: Topology, step: int) -> Event:
+def mix_event(d: int, size: int, stride: int, topology: GossipTopology, step: int) -> SyncEvent:
     """`step` already reduced to the period, so that equal events are one object."""
     targets = topology.rounds(size)[step].targets
     sent = tuple(FP32 * d * len(to) for to in targets)
-    return Event("mix", topology.name, FP32 * d, size, stride, sent, targets)
+    return SyncEvent("mix", topology.name, FP32 * d, size, stride, sent, targets)
 
 
 @lru_cache(maxsize=4096)
-def server_event(op: str, d: int, size: int, stride: int, members: tuple[int, ...]) -> Event:
+def server_event(op: str, d: int, size: int, stride: int, members: tuple[int, ...]) -> SyncEvent:
     """push: the members' numbers to the server; pull: the server's to the members. Its own stay where they are."""
     away = tuple(i for i in members if i != SERVER)
     peers: tuple[tuple[int, ...], ...]
@@ -148,4 +148,4 @@ def server_event(op: str, d: int, size: int, stride: int, members: tuple[int, ..
     else:
         sent = tuple(FP32 * d * len(away) if i == SERVER else 0 for i in range(size))
         peers = tuple(away if i == SERVER else () for i in range(size))
-    return Event(op, "server", FP32 * d, size, stride, sent, peers)
+    return SyncEvent(op, "server", FP32 * d, size, stride, sent, peers)

@@ -2,7 +2,7 @@
 
 from shardwise.compressors import Compressor
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 
 
 def need_contractive(what: str, codec: Compressor) -> None:
@@ -14,7 +14,7 @@ def need_contractive(what: str, codec: Compressor) -> None:
 
 
 def squeeze(
-    c: Comm, codec: Compressor, rounds: int, row: Array, error: Array, server_error: Array
+    c: Communicator, codec: Compressor, rounds: int, row: Array, error: Array, server_error: Array
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """The mean of row + error through compressed messages both ways, the server spread over all workers by parts.
 
@@ -35,6 +35,6 @@ def squeeze(
     return mean, c.whole(rest, d), server_rest
 
 
-def server_part(c: Comm, x: Array) -> Array:
+def server_part(c: Communicator, x: Array) -> Array:
     """Zeros of the length of the own part of the server."""
     return c.fold(c.parts(x)) * 0.0

@@ -6,10 +6,10 @@ from typing import Any
 
 from shardwise.compressors import Compressor
 from shardwise.sync._array import Array, Ghost
-from shardwise.sync._comm import Comm, Handle, Packets, Ready
-from shardwise.sync._events import FP32, Event, part_length
-from shardwise.sync._layout import Layout
-from shardwise.topologies import Topology
+from shardwise.sync._comm import Communicator, Handle, Packets, Ready
+from shardwise.sync._events import FP32, SyncEvent, part_length
+from shardwise.sync._layout import ParameterLayout
+from shardwise.topologies import GossipTopology
 
 
 @dataclass
@@ -26,9 +26,14 @@ def _ghost(*shape: int) -> Any:
     return Ghost(*shape)
 
 
-class GhostComm(Comm):
+class GhostComm(Communicator):
     def __init__(
-        self, layout: Layout, n: int, stride: int = 1, trace: list[Event] | None = None, passes: Passes | None = None
+        self,
+        layout: ParameterLayout,
+        n: int,
+        stride: int = 1,
+        trace: list[SyncEvent] | None = None,
+        passes: Passes | None = None,
     ) -> None:
         self.n, self.m, self.stride, self.layout = n, 1, stride, layout
         self.seed, self.step = 0, 0
@@ -64,7 +69,7 @@ class GhostComm(Comm):
         found: Array = _ghost(1, 1)
         return found
 
-    def split(self, size: int) -> tuple[Comm, Comm]:
+    def split(self, size: int) -> tuple[Communicator, Communicator]:
         return (
             GhostComm(self.layout, size, self.stride, self.trace, self.passes),
             GhostComm(self.layout, self.n // size, self.stride * size, self.trace, self.passes),
@@ -73,7 +78,7 @@ class GhostComm(Comm):
     def _mean(self, x: Array, via: str) -> Handle:  # noqa: ARG002
         return Ready(x)
 
-    def _mix(self, x: Array, topology: Topology, step: int) -> Handle:  # noqa: ARG002
+    def _mix(self, x: Array, topology: GossipTopology, step: int) -> Handle:  # noqa: ARG002
         return Ready(x)
 
     def _broadcast(self, x: Array) -> Array:

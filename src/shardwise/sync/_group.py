@@ -15,11 +15,11 @@ from shardwise.collectives._trees import double_tree
 from shardwise.compressors import Compressor, Draw
 from shardwise.compressors._contract import Payload
 from shardwise.sync._comm import Handle, Packets, Ready
-from shardwise.sync._events import SERVER, Event, halves, part_bounds, part_length, upwards
-from shardwise.sync._layout import Layout
+from shardwise.sync._events import SERVER, SyncEvent, halves, part_bounds, part_length, upwards
+from shardwise.sync._layout import ParameterLayout
 from shardwise.sync._ordered import fold, over
 from shardwise.sync._tensors import TensorComm
-from shardwise.topologies import Round, Topology
+from shardwise.topologies import GossipTopology, MixingRound
 
 Bytes = Tensor
 
@@ -36,7 +36,7 @@ class _Reducing:
 
 
 class _Mixing:
-    def __init__(self, x: Tensor, who: Round, place: int, got: list[Tensor], works: list[Any]) -> None:
+    def __init__(self, x: Tensor, who: MixingRound, place: int, got: list[Tensor], works: list[Any]) -> None:
         self.x, self.weights, self.got, self.works = x, who.weights[place], got, works  # x stays while it is sent
 
     def wait(self) -> Tensor:
@@ -52,8 +52,8 @@ class GroupComm(TensorComm):
     """ranks: the members in order, as ranks of the whole process group `group`."""
 
     def __init__(
-        self, layout: Layout, ranks: list[int], rank: int, *, group: Any = None, stride: int = 1, seed: int = 0,
-        trace: list[Event] | None = None, device: torch.device | str = "cpu", exact: bool = True,
+        self, layout: ParameterLayout, ranks: list[int], rank: int, *, group: Any = None, stride: int = 1,
+        seed: int = 0, trace: list[SyncEvent] | None = None, device: torch.device | str = "cpu", exact: bool = True,
     ) -> None:  # fmt: skip
         self.layout, self.ranks, self.group, self.stride = layout, ranks, group, stride
         self.n, self.m = len(ranks), 1
@@ -153,7 +153,7 @@ class GroupComm(TensorComm):
         mine = self.fold(self._spread(row[None]))
         return self._collect(mine, d)[0]
 
-    def _mix(self, x: Tensor, topology: Topology, step: int) -> Handle:
+    def _mix(self, x: Tensor, topology: GossipTopology, step: int) -> Handle:
         who = topology.rounds(self.n)[step]
         out = x.contiguous()
         got = [torch.empty_like(out) for _ in who.sources[self.place]]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array, local
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count, need_share
 
 
@@ -37,10 +37,10 @@ class Robust(Strategy):
                 f"workers: {self.name} against {self.byzantine} needs {self.least_workers()} or more, not {n}"
             )
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {"momentum": x * 0.0}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         momentum: Array = self.momentum * state["momentum"] + (1.0 - self.momentum) * g
         state["momentum"] = momentum
         parts = c.spread(self.sent(momentum))
@@ -51,7 +51,7 @@ class Robust(Strategy):
         return momentum
 
     @abstractmethod
-    def combine(self, c: Comm, state: State, parts: Array) -> Array:
+    def combine(self, c: Communicator, state: State, parts: Array) -> Array:
         """(m, n, part) -> (m, part)."""
 
 
@@ -62,7 +62,7 @@ def by_worker(work: Callable[..., Array], *arrays: Array) -> Array:
     return torch.stack([work(*(array[i].contiguous() for array in arrays)) for i in range(arrays[0].shape[0])])
 
 
-def weighted(c: Comm, parts: Array, weights: Array) -> Array:
+def weighted(c: Communicator, parts: Array, weights: Array) -> Array:
     """The sum over workers of weight * part; weights (m, n). What has no weight may be infinite."""
 
     def scaled(parts: Array, weights: Array) -> Array:
@@ -74,7 +74,7 @@ def weighted(c: Comm, parts: Array, weights: Array) -> Array:
     return c.fold(local(scaled, parts, weights))
 
 
-def total(c: Comm, numbers: Array) -> Array:
+def total(c: Communicator, numbers: Array) -> Array:
     """Partial sums (m, k) of all parts, added up at everyone; what is not a number is infinitely far."""
 
     def far(numbers: Array) -> Array:
@@ -89,7 +89,7 @@ def middle(parts: Array) -> Array:
     return 0.5 * (ordered[:, (n - 1) // 2] + ordered[:, n // 2])
 
 
-def pair_distances(c: Comm, parts: Array) -> Array:
+def pair_distances(c: Communicator, parts: Array) -> Array:
     """(m, n * n): squared distances between whole rows."""
 
     def partial(part: Array) -> Array:
@@ -99,7 +99,7 @@ def pair_distances(c: Comm, parts: Array) -> Array:
     return total(c, local(lambda parts: by_worker(partial, parts), parts, shape=shape))
 
 
-def centre_distances(c: Comm, parts: Array, centre: Array) -> Array:
+def centre_distances(c: Communicator, parts: Array, centre: Array) -> Array:
     """(m, n): squared distances of whole rows to a centre of which each worker has a part."""
 
     def partial(part: Array, middle: Array) -> Array:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from shardwise.sync._events import Event
+from shardwise.sync._events import SyncEvent
 from shardwise.sync._flat import rates_of, read, write
-from shardwise.sync._layout import Layout
+from shardwise.sync._layout import ParameterLayout
 from shardwise.sync._stack import StackComm
 from shardwise.sync._strategy import State, Strategy
 
@@ -19,13 +19,13 @@ ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "Adamax", 
 
 
 @dataclass
-class Simulated:
+class SimulationResult:
     x: Tensor
     """(n, d): every worker's parameters at the end"""
-    layout: Layout
+    layout: ParameterLayout
     losses: Tensor
     """(steps, n): of each worker on its own batch, before the step"""
-    trace: list[Event]
+    trace: list[SyncEvent]
     steps: int
 
     def parameters(self, worker: int | None = None) -> dict[str, Tensor]:
@@ -47,7 +47,7 @@ def descend(
     """Plain gradient steps of n workers on rows (n, d): for problems whose gradient is a formula."""
     n, d = x.shape
     strategy.check(n)
-    comm = StackComm.of(Layout.flat(d), n, seed, x.device) if comm is None else comm
+    comm = StackComm.of(ParameterLayout.flat(d), n, seed, x.device) if comm is None else comm
     state = strategy.init(comm, x) if state is None else state
     for t in range(first_step, first_step + steps):
         comm.step = t
@@ -70,7 +70,7 @@ def simulate(
     loss_fn: Callable[[Tensor, Tensor], Tensor],
     seed: int = 0,
     batched: bool = True,
-) -> Simulated:
+) -> SimulationResult:
     """n workers, each a copy of the model with an optimizer of its own; batch_fn(worker, step) -> (inputs, targets).
 
     batched: gradients of all workers in one pass, and one optimizer over the stack where that is the same; otherwise
@@ -90,7 +90,7 @@ def simulate(
         workers.set_gradient(strategy.on_grad(comm, state, x0, workers.gradient(), rate, t))
         workers.step()
         workers.set_x(strategy.on_param(comm, state, x0, workers.x(), rate, t))
-    return Simulated(workers.x(), workers.layout, torch.stack(losses), comm.trace, steps)
+    return SimulationResult(workers.x(), workers.layout, torch.stack(losses), comm.trace, steps)
 
 
 def check_optimizer(strategy: Strategy, optimizer: torch.optim.Optimizer) -> None:
@@ -109,7 +109,7 @@ class _Apart:
     """n models and n optimizers."""
 
     def __init__(self, model: nn.Module, optimizer_fn: Callable[..., torch.optim.Optimizer], n: int) -> None:
-        self.model, self.layout = model, Layout.of(model)
+        self.model, self.layout = model, ParameterLayout.of(model)
         self.held = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.parameters = [[nn.Parameter(p.detach().clone()) for p in self.held.values()] for _ in range(n)]
         self.optimizers = [optimizer_fn(list(row)) for row in self.parameters]
@@ -150,7 +150,7 @@ class _Stacked:
     """One set of parameters (n, ...), gradients of all workers at once."""
 
     def __init__(self, model: nn.Module, optimizer_fn: Callable[..., torch.optim.Optimizer], n: int) -> None:
-        self.model, self.n, self.layout = model, n, Layout.of(model)
+        self.model, self.n, self.layout = model, n, ParameterLayout.of(model)
         held = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.parameters = {k: nn.Parameter(p.detach().expand(n, *p.shape).clone()) for k, p in held.items()}
         self.optimizer = optimizer_fn(list(self.parameters.values()))

@@ -5,19 +5,19 @@ from torch import Tensor
 
 from shardwise.compressors import Compressor
 from shardwise.sync._comm import Handle, Packets, Ready
-from shardwise.sync._events import Event
-from shardwise.sync._layout import Layout
+from shardwise.sync._events import SyncEvent
+from shardwise.sync._layout import ParameterLayout
 from shardwise.sync._ordered import SUMS, fold, mean, over
 from shardwise.sync._tensors import TensorComm
-from shardwise.topologies import Round, Topology
+from shardwise.topologies import GossipTopology, MixingRound
 
 
 class StackComm(TensorComm):
     """groups: the rows of each group, in the order of their places; one group of all unless split."""
 
     def __init__(
-        self, layout: Layout, groups: list[list[int]], *, stride: int = 1, seed: int = 0,
-        trace: list[Event] | None = None, device: torch.device | str = "cpu",
+        self, layout: ParameterLayout, groups: list[list[int]], *, stride: int = 1, seed: int = 0,
+        trace: list[SyncEvent] | None = None, device: torch.device | str = "cpu",
     ) -> None:  # fmt: skip
         self.layout, self.groups, self.stride = layout, groups, stride
         self.n, self.m = len(groups[0]), sum(map(len, groups))
@@ -29,7 +29,7 @@ class StackComm(TensorComm):
         self.device = torch.device(device)
 
     @classmethod
-    def of(cls, layout: Layout, n: int, seed: int = 0, device: torch.device | str = "cpu") -> "StackComm":
+    def of(cls, layout: ParameterLayout, n: int, seed: int = 0, device: torch.device | str = "cpu") -> "StackComm":
         return cls(layout, [list(range(n))], seed=seed, device=device)
 
     def split(self, size: int) -> "tuple[StackComm, StackComm]":
@@ -51,7 +51,7 @@ class StackComm(TensorComm):
     def _mean(self, x: Tensor, via: str) -> Handle:
         return Ready(self._per_group([over(SUMS[via](x[group]), self.n) for group in self.groups]))
 
-    def _mix(self, x: Tensor, topology: Topology, step: int) -> Handle:
+    def _mix(self, x: Tensor, topology: GossipTopology, step: int) -> Handle:
         who = topology.rounds(self.n)[step]
         if len(self.groups) == 1:
             return Ready(mixed(x, who))
@@ -109,10 +109,10 @@ class StackComm(TensorComm):
         return out
 
 
-_SLOTS: dict[tuple[int, str], tuple[Round, list[tuple[Tensor, Tensor]]]] = {}
+_SLOTS: dict[tuple[int, str], tuple[MixingRound, list[tuple[Tensor, Tensor]]]] = {}
 
 
-def _slots(who: Round, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+def _slots(who: MixingRound, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """The k-th source and its weight for every worker at once; who has fewer hears itself with no weight."""
     key = (id(who), str(device))
     if key not in _SLOTS:
@@ -127,7 +127,7 @@ def _slots(who: Round, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     return _SLOTS[key][1]
 
 
-def mixed(x: Tensor, who: Round) -> Tensor:
+def mixed(x: Tensor, who: MixingRound) -> Tensor:
     out = x
     for source, weight in _slots(who, x.device):
         out = out + weight.to(x.dtype) * (x[source] - x)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shardwise.sync._comm import Comm, Ready
+from shardwise.sync._comm import Communicator, Ready
 from shardwise.sync._strategy import State, Strategy
 
 VERSION = 1
@@ -18,7 +18,7 @@ def _value(entry: Any) -> Tensor:
     return value
 
 
-def saved_state(strategy: Strategy, comm: Comm, state: State, step: int) -> dict[str, Any]:
+def saved_state(strategy: Strategy, comm: Communicator, state: State, step: int) -> dict[str, Any]:
     layout = comm.layout
     tensors: dict[str, Any] = {}
     for key, entry in state.items():
@@ -35,7 +35,7 @@ def saved_state(strategy: Strategy, comm: Comm, state: State, step: int) -> dict
 
 
 def load_state(
-    strategy: Strategy, comm: Comm, fresh: State, saved: dict[str, Any], *, reset: bool
+    strategy: Strategy, comm: Communicator, fresh: State, saved: dict[str, Any], *, reset: bool
 ) -> tuple[State, int]:
     """(state, step). Per-worker state of another number of workers is refused unless it may start anew."""
     _check(strategy, comm, fresh, saved)
@@ -63,7 +63,7 @@ def _joined(kept: dict[str, Tensor], names: tuple[str, ...]) -> Tensor:
     return torch.cat([kept[name].reshape(kept[name].shape[0], -1) for name in names], dim=1)
 
 
-def _check(strategy: Strategy, comm: Comm, fresh: State, saved: dict[str, Any]) -> None:
+def _check(strategy: Strategy, comm: Communicator, fresh: State, saved: dict[str, Any]) -> None:
     if saved.get("version") != VERSION:
         raise ValueError(f"state: version {saved.get('version')!r} is unknown; this shardwise reads {VERSION}")
     if saved["strategy"] != strategy.name:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardwise.registry import closest
 from shardwise.sync._array import Array
-from shardwise.sync._comm import VIA, Comm
-from shardwise.topologies import Topology
+from shardwise.sync._comm import VIA, Communicator
+from shardwise.topologies import GossipTopology
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from shardwise.sync._asynchronous import WorkerCycle
     from shardwise.sync._cost import Cost, PricesMessages
-    from shardwise.sync._layout import Layout
+    from shardwise.sync._layout import ParameterLayout
 
 State = dict[str, Any]
 """arrays (m, ...) and handles, by name"""
@@ -41,13 +42,13 @@ class Strategy(ABC):
     needs_whole: ClassVar[str] = ""
     """why it cannot work on a shard of the row alone; empty: it can"""
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         return g
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         return x1
 
     def check(self, n: int) -> None:
@@ -67,18 +68,38 @@ class Strategy(ABC):
         return self.optimizer
 
     def hides_under(self) -> str:
-        """What its messages can travel under: 'backward' (bucket by bucket), 'step' (a whole one), 'nothing'."""
+        """What its messages can travel under: 'backward' (bucket by bucket), 'step' (a whole one), 'compute of others'
+        (where nobody waits), 'nothing'."""
+        if not self.waits():
+            return "compute of others"
         return "backward" if self.gradient_only and not self.needs_whole else "nothing"
+
+    def factors_matrices(self) -> bool:
+        """Whether what it sends depends on the shapes of the parameters, not on their number alone."""
+        return False
+
+    def waits(self) -> bool:
+        """Whether its workers wait for each other; where not, `cycles` says what each does."""
+        return True
+
+    def cycles(self, n: int) -> "tuple[WorkerCycle, ...] | None":  # noqa: ARG002
+        """What each worker does between two deliveries, where nobody waits; None: all wait for all."""
+        return None
+
+    def steps_in(self, ticks: int, n: int) -> float:
+        """Batches a worker works through in so many ticks, on average: slow ones need several for one."""
+        cycles = self.cycles(n)
+        return ticks * (1.0 if cycles is None else sum(each.steps / each.ticks for each in cycles) / len(cycles))
 
     def settles(self) -> int:
         """Steps before its traffic starts to repeat: a warm-up."""
         return 0
 
-    def topologies(self) -> list[Topology]:
+    def topologies(self) -> list[GossipTopology]:
         values = [getattr(self, field.name) for field in fields(self)]
-        return [value for value in values if isinstance(value, Topology)]
+        return [value for value in values if isinstance(value, GossipTopology)]
 
-    def cost(self, shapes: "Layout | int", network: "PricesMessages", workers: int) -> "Cost":
+    def cost(self, shapes: "ParameterLayout | int", network: "PricesMessages", workers: int) -> "Cost":
         """Bytes, messages, seconds and memory per step; needs neither torch nor a process group."""
         from shardwise.sync._cost import cost_of
 
@@ -98,7 +119,9 @@ class Strategy(ABC):
         return cls(**settings)
 
 
-def need(strategy: Strategy, topology: Topology, *, symmetric: bool = False, static: bool = False, why: str) -> None:
+def need(
+    strategy: Strategy, topology: GossipTopology, *, symmetric: bool = False, static: bool = False, why: str
+) -> None:
     """Refuses a graph the strategy is known to fail on."""
     if (symmetric and not topology.symmetric) or (static and not topology.static):
         kinds = [word for word, asked in (("symmetric", symmetric), ("static", static)) if asked]

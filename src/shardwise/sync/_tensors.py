@@ -14,12 +14,12 @@ from torch.nn.functional import pad
 
 from shardwise.compressors import Compressor, Draw
 from shardwise.compressors._contract import Payload
-from shardwise.sync._comm import Comm, Packets
+from shardwise.sync._comm import Communicator, Packets
 from shardwise.sync._events import part_length
 from shardwise.sync._ordered import mean
 
 
-class TensorComm(Comm):
+class TensorComm(Communicator):
     workers: list[int]
     """global number of each worker held here"""
     places: list[int]

@@ -6,16 +6,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from shardwise.sync._events import Event
+from shardwise.sync._events import SyncEvent
 from shardwise.sync._flat import rates_of, read, write
 from shardwise.sync._group import GroupComm
-from shardwise.sync._layout import Layout
+from shardwise.sync._layout import ParameterLayout
 from shardwise.sync._simulate import check_optimizer
 from shardwise.sync._state import load_state, saved_state
 from shardwise.sync._strategy import Strategy
 
 
-class Synced:
+class SyncHandle:
     """What `wrap` returns: the state to save, the trace, and the way out."""
 
     def __init__(self, comm: GroupComm, strategy: Strategy, optimizer: torch.optim.Optimizer,
@@ -50,7 +50,7 @@ class Synced:
         self.steps += 1
 
     @property
-    def trace(self) -> list[Event]:
+    def trace(self) -> list[SyncEvent]:
         """Every exchange so far, the first broadcast of the parameters included."""
         return self.comm.trace
 
@@ -74,7 +74,7 @@ class Synced:
 def wrap(
     model: nn.Module, optimizer: torch.optim.Optimizer, strategy: Strategy, *, group: Any = None, seed: int = 0,
     exact: bool = True,
-) -> Synced:  # fmt: skip
+) -> SyncHandle:  # fmt: skip
     """From now on `optimizer.step()` also communicates. All workers start from the first one's parameters.
 
     exact: sums in a fixed order, with the bits of `simulate`; False leaves the mean of all to the library's all-reduce.
@@ -87,9 +87,9 @@ def wrap(
     owned = {id(p) for entry in optimizer.param_groups for p in entry["params"]}
     if any(id(p) not in owned for p in parameters):
         raise ValueError("optimizer: it does not hold every trainable parameter of the model; pass all of them to it")
-    layout = Layout.of(model)
+    layout = ParameterLayout.of(model)
     comm = GroupComm(layout, list(range(n)), rank, group=group, seed=seed, device=parameters[0].device, exact=exact)
-    return Synced(comm, strategy, optimizer, parameters)
+    return SyncHandle(comm, strategy, optimizer, parameters)
 
 
 def _refuse_sharded(parameters: list[nn.Parameter]) -> None:

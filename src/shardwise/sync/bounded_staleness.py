@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm, Ready
+from shardwise.sync._comm import Communicator, Ready
 from shardwise.sync._strategy import Rate, State, Strategy, need_count, need_via
 
 
@@ -26,10 +26,10 @@ class BoundedStaleness(Strategy):
     def hides_under(self) -> str:
         return "step"
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {f"sent_{slot}": Ready(x * 0.0) for slot in range(self.delay)}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         slot = f"sent_{t % self.delay}"
         arrived: Array = state[slot].wait()
         state[slot] = c.start_mean(g, self.via)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array, local
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._robust import Robust, centre_distances
 from shardwise.sync._strategy import State, need_count
 
@@ -26,10 +26,10 @@ class CenteredClipping(Robust):
         if not self.radius > 0:
             raise ValueError(f"radius: {self.radius:g}; write a number above 0")
 
-    def init(self, c: Comm, x: Array) -> State:
+    def init(self, c: Communicator, x: Array) -> State:
         return {**super().init(c, x), "centre": c.fold(c.parts(x)) * 0.0}
 
-    def combine(self, c: Comm, state: State, parts: Array) -> Array:
+    def combine(self, c: Communicator, state: State, parts: Array) -> Array:
         def clipped(parts: Array, centre: Array, distances: Array) -> Array:
             import torch
 

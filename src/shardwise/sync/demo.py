@@ -13,7 +13,7 @@ from typing import ClassVar
 from shardwise.compressors import Compressor, Draw
 from shardwise.compressors._contract import Payload
 from shardwise.sync._array import Array, local
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count, need_share
 
 
@@ -85,10 +85,10 @@ class DeMo(Strategy):
         if not 1 <= self.chunk <= 128 or self.k > self.chunk**2:
             raise ValueError(f"chunk: {self.chunk} with k {self.k}; write a chunk of 1 to 128, k up to its square")
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {"momentum": x * 0.0}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         codec = _Fastest(self.chunk, self.k)
         momentum: Array = self.decay * state["momentum"] + lr * g
         packets = c.encode(codec, momentum)

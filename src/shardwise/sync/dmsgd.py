@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_share
-from shardwise.topologies import Topology, topology
+from shardwise.topologies import GossipTopology, topology
 
 
 @dataclass(frozen=True)
@@ -19,24 +19,24 @@ class DmSGD(Strategy):
     source: ClassVar[str] = "Assran et al. 2019, arXiv:1811.10792; Ying et al. 2021, arXiv:2110.13363"
     optimizer: ClassVar[str] = "sgd"
 
-    topology: Topology = field(default_factory=lambda: topology("one_peer_exp"))
+    topology: GossipTopology = field(default_factory=lambda: topology("one_peer_exp"))
     momentum: float = 0.9
     mix_momentum: bool = False
 
     def __post_init__(self) -> None:
         need_share("momentum", self.momentum)
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {"momentum": x * 0.0}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         momentum: Array = self.momentum * state["momentum"] + g
         if self.mix_momentum:
             momentum = c.mix(momentum, self.topology, t)
         state["momentum"] = momentum
         return momentum
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         return c.mix(x1, self.topology, t)
 
     @classmethod

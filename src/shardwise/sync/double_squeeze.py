@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from shardwise.compressors import Compressor, compressor
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._feedback import need_contractive, server_part, squeeze
 from shardwise.sync._strategy import Rate, State, Strategy
 
@@ -25,10 +25,10 @@ class DoubleSqueeze(Strategy):
     def __post_init__(self) -> None:
         need_contractive(self.name, self.compressor)
 
-    def init(self, c: Comm, x: Array) -> State:
+    def init(self, c: Communicator, x: Array) -> State:
         return {"error": x * 0.0, "server_error": server_part(c, x)}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         mean, state["error"], state["server_error"] = squeeze(
             c, self.compressor, 1, g, state["error"], state["server_error"]
         )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy
-from shardwise.topologies import Topology, topology
+from shardwise.topologies import GossipTopology, topology
 
 
 @dataclass(frozen=True)
@@ -19,16 +19,16 @@ class DSGD(Strategy):
     summary: ClassVar[str] = "local step, then mean with neighbours"
     source: ClassVar[str] = "Lian et al. 2017, arXiv:1705.09056; Ying et al. 2021, arXiv:2110.13363"
 
-    topology: Topology = field(default_factory=lambda: topology("one_peer_exp"))
+    topology: GossipTopology = field(default_factory=lambda: topology("one_peer_exp"))
     overlap: bool = False
 
     def hides_under(self) -> str:
         return "step" if self.overlap else "nothing"
 
-    def init(self, c: Comm, x: Array) -> State:
+    def init(self, c: Communicator, x: Array) -> State:
         return {"mixing": c.start_mix(x, self.topology, 0)} if self.overlap else {}
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         if not self.overlap:
             return c.mix(x1, self.topology, t)
         x: Array = state["mixing"].wait() + (x1 - x0)

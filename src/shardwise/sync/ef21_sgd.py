@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from shardwise.compressors import Compressor, compressor
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._feedback import need_contractive
 from shardwise.sync._strategy import Rate, State, Strategy
 
@@ -25,10 +25,10 @@ class EF21SGD(Strategy):
     def __post_init__(self) -> None:
         need_contractive(self.name, self.compressor)
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {"estimate": x * 0.0, "mean": x * 0.0}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         packets, state["estimate"] = c.track(self.compressor, g, state["estimate"])
         mean: Array = state["mean"] + c.average(self.compressor, packets)
         state["mean"] = mean

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, need_share
 from shardwise.sync.ef21_sgd import EF21SGD
 
@@ -22,10 +22,10 @@ class EF21SGDM(EF21SGD):
         super().__post_init__()
         need_share("share", self.share)
 
-    def init(self, c: Comm, x: Array) -> State:
+    def init(self, c: Communicator, x: Array) -> State:
         return {**super().init(c, x), "momentum": x * 0.0}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:
         momentum = g if t == 0 else (1.0 - self.share) * state["momentum"] + self.share * g
         state["momentum"] = momentum
         return super().on_grad(c, state, x, momentum, lr, t)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need
-from shardwise.topologies import Topology, topology
+from shardwise.topologies import GossipTopology, topology
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,15 @@ class ExactDiffusion(Strategy):
     summary: ClassVar[str] = "neighbours, with the last correction taken back"
     source: ClassVar[str] = "Yuan et al. 2019, arXiv:1702.05122; D2: Tang et al. 2018, arXiv:1803.07068"
 
-    topology: Topology = field(default_factory=lambda: topology("ring"))
+    topology: GossipTopology = field(default_factory=lambda: topology("ring"))
 
     def __post_init__(self) -> None:
         need(self, self.topology, symmetric=True, static=True, why="it diverges unless W is fixed and w_ij = w_ji")
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {"psi": x * 1.0}
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         phi: Array = x1 + (x0 - state["psi"])
         state["psi"] = x1
         return phi + 0.5 * (c.mix(phi, self.topology, t) - phi)

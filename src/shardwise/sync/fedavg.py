@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array, local
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 
 
@@ -44,7 +44,7 @@ class FedAvg(Strategy):
             return tuple(range(n))
         return tuple(sorted(random.Random(1_000_003 * seed + round_).sample(range(n), self.drawn)))
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         members = self.members(c.n, c.seed, t // self.every)
         active = c.rows([float(i in members) for i in range(c.n)])
         x = local(_where, x1, x0, active)

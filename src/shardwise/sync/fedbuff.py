@@ -7,8 +7,9 @@ from math import lcm
 from typing import ClassVar
 
 from shardwise.sync._array import Array, local
-from shardwise.sync._arrivals import arrivals, check_periods, chosen
-from shardwise.sync._comm import Comm
+from shardwise.sync._arrivals import arrivals, check_periods, chosen, cycles_of
+from shardwise.sync._asynchronous import WorkerCycle
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 
 
@@ -27,6 +28,12 @@ class FedBuff(Strategy):
         need_count("buffer", self.buffer)
         check_periods(self.periods)
 
+    def waits(self) -> bool:
+        return False
+
+    def cycles(self, n: int) -> tuple[WorkerCycle, ...]:
+        return cycles_of(self.periods, n, one_step=False)
+
     def period(self, n: int) -> int:
         return lcm(*(self.periods[i % len(self.periods)] for i in range(n)))
 
@@ -38,10 +45,10 @@ class FedBuff(Strategy):
             levels.append(0 if held >= self.buffer else held)
         return levels[t]
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {"server": x * 1.0, "buffer": x * 0.0, "fetched": x * 1.0}
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         here = arrivals(self.periods, c.n, t)
         if not here:
             return x1

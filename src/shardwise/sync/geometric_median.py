@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array, local
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._robust import Robust, by_worker, centre_distances, middle, weighted
 from shardwise.sync._strategy import State, need_count
 
@@ -23,7 +23,7 @@ class GeometricMedian(Robust):
         super().__post_init__()
         need_count("iterations", self.iterations)
 
-    def combine(self, c: Comm, state: State, parts: Array) -> Array:  # noqa: ARG002
+    def combine(self, c: Communicator, state: State, parts: Array) -> Array:  # noqa: ARG002
         def weights(distances: Array) -> Array:
             near = 1.0 / distances.sqrt().clamp_min(self.smoothing)
             return near / near.sum()

@@ -5,9 +5,9 @@ from math import lcm
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
-from shardwise.topologies import Topology, topology
+from shardwise.topologies import GossipTopology, topology
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class GossipPGA(Strategy):
     summary: ClassVar[str] = "neighbours, and everyone at every H-th step"
     source: ClassVar[str] = "Chen, Yuan et al. 2021, arXiv:2105.09080"
 
-    topology: Topology = field(default_factory=lambda: topology("ring"))
+    topology: GossipTopology = field(default_factory=lambda: topology("ring"))
     every: int = 6
 
     def __post_init__(self) -> None:
@@ -25,7 +25,7 @@ class GossipPGA(Strategy):
     def period(self, n: int) -> int:
         return lcm(self.every, self.topology.period(n))
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         return c.mean(x1) if (t + 1) % self.every == 0 else c.mix(x1, self.topology, t)
 
 

@@ -11,7 +11,8 @@ from math import lcm
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._asynchronous import WorkerCycle
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 from shardwise.sync.diloco import DiLoCo
 from shardwise.sync.dsgd import DSGD
@@ -62,36 +63,46 @@ class Hierarchical(Strategy):
     def period(self, n: int) -> int:
         return lcm(self.inner.period(self.size), self.outer.period(n // self.size))
 
+    def factors_matrices(self) -> bool:
+        return self.inner.factors_matrices() or self.outer.factors_matrices()
+
+    def waits(self) -> bool:
+        return self.outer.waits()
+
+    def cycles(self, n: int) -> tuple[WorkerCycle, ...] | None:
+        """Of the groups: inside, all wait for all."""
+        return self.outer.cycles(n // self.size)
+
     def settles(self) -> int:
         return max(self.inner.settles(), self.outer.settles())
 
-    def init(self, c: Comm, x: Array) -> State:
+    def init(self, c: Communicator, x: Array) -> State:
         inside, across = self._split(c)
         state: State = {}
         _put(state, "inner", self.inner.init(inside, x))
         _put(state, "outer", self.outer.init(across, self._taken(inside, x)))
         return state
 
-    def _taken(self, inside: Comm, x: Array) -> Array:
+    def _taken(self, inside: Communicator, x: Array) -> Array:
         """What each member takes across."""
         return inside.own_part(inside.parts(x)) if self.parted else x
 
-    def _rate(self, inside: Comm, lr: Rate) -> Rate:
+    def _rate(self, inside: Communicator, lr: Rate) -> Rate:
         """Of the numbers it takes; 1 behind the end, where nothing moves but some divide by it."""
         if isinstance(lr, float) or not self.parted:
             return lr
         whole = lr.expand(inside.m, -1)
         return self._taken(inside, whole) + (1.0 - self._taken(inside, whole * 0.0 + 1.0))
 
-    def _home(self, inside: Comm, part: Array, d: int) -> Array:
+    def _home(self, inside: Communicator, part: Array, d: int) -> Array:
         return inside.collect(part, d) if self.parted else part
 
-    def _split(self, c: Comm) -> tuple[Comm, Comm]:
+    def _split(self, c: Communicator) -> tuple[Communicator, Communicator]:
         inside, across = c.split(self.size)
         inside.step = across.step = c.step
         return inside, across
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:
         inside, across = self._split(c)
         held = _of(state, "inner")
         g = self.inner.on_grad(inside, held, x, g, lr, t)
@@ -105,7 +116,7 @@ class Hierarchical(Strategy):
         _put(state, "outer", held)
         return self._home(inside, part, g.shape[1])
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:
         inside, across = self._split(c)
         if type(self.inner).on_param is not Strategy.on_param:
             held = _of(state, "inner")

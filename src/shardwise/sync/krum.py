@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array, local
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._robust import Robust, by_worker, pair_distances, weighted
 from shardwise.sync._strategy import State
 
@@ -24,7 +24,7 @@ class Krum(Robust):
     def least_workers(self) -> int:
         return 2 * self.byzantine + 3
 
-    def combine(self, c: Comm, state: State, parts: Array) -> Array:  # noqa: ARG002
+    def combine(self, c: Communicator, state: State, parts: Array) -> Array:  # noqa: ARG002
         n, near, kept = c.n, c.n - self.byzantine - 2, self.kept(c.n)
 
         def weights(distances: Array) -> Array:

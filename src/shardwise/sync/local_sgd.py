@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count, need_via
 
 
@@ -24,7 +24,7 @@ class LocalSGD(Strategy):
     def period(self, n: int) -> int:  # noqa: ARG002
         return self.every
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         return c.mean(x1, self.via) if (t + 1) % self.every == 0 else x1
 
     @classmethod

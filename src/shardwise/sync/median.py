@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array, local
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._robust import Robust, middle
 from shardwise.sync._strategy import State
 
@@ -15,7 +15,7 @@ class Median(Robust):
     summary: ClassVar[str] = "median of each coordinate"
     source: ClassVar[str] = "Yin et al. 2018, arXiv:1803.01498"
 
-    def combine(self, c: Comm, state: State, parts: Array) -> Array:  # noqa: ARG002
+    def combine(self, c: Communicator, state: State, parts: Array) -> Array:  # noqa: ARG002
         return local(middle, parts, shape=(parts.shape[0], parts.shape[2]))
 
 

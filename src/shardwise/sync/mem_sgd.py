@@ -6,7 +6,7 @@ from typing import ClassVar
 from shardwise.compressors import Compressor, compressor
 from shardwise.compressors._contracted import contracted
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 
 
@@ -30,10 +30,10 @@ class MemSGD(Strategy):
     def settles(self) -> int:
         return self.warmup
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {"error": x * 0.0}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         if t < self.warmup:
             return c.mean(g)
         codec = contracted(self.compressor)

@@ -10,7 +10,7 @@ from typing import ClassVar
 from shardwise.compressors import Compressor, compressor
 from shardwise.compressors._contracted import contracted
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._feedback import server_part, squeeze
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 
@@ -28,10 +28,10 @@ class Neolithic(Strategy):
     def __post_init__(self) -> None:
         need_count("rounds", self.rounds)
 
-    def init(self, c: Comm, x: Array) -> State:
+    def init(self, c: Communicator, x: Array) -> State:
         return {"error": x * 0.0, "server_error": server_part(c, x)}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         codec = contracted(self.compressor)
         once = codec.repeated(self.rounds)
         mean, state["error"], state["server_error"] = squeeze(

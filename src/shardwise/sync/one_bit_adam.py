@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from shardwise.compressors import Compressor, compressor
 from shardwise.sync._array import Array, local
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._feedback import need_contractive, server_part, squeeze
 from shardwise.sync._strategy import Rate, State, Strategy, need_count, need_share
 
@@ -39,11 +39,11 @@ class OneBitAdam(Strategy):
     def settles(self) -> int:
         return self.freeze
 
-    def init(self, c: Comm, x: Array) -> State:
+    def init(self, c: Communicator, x: Array) -> State:
         zero = x * 0.0
         return {"momentum": zero, "variance": zero, "error": zero, "server_error": server_part(c, x)}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         if t < self.freeze:
             mean = c.mean(g)
             state["momentum"] = self.beta1 * state["momentum"] + (1.0 - self.beta1) * mean

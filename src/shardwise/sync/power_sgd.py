@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from shardwise.compressors import Draw
 from shardwise.sync._array import Array, local
-from shardwise.sync._comm import Comm
-from shardwise.sync._layout import Layout
+from shardwise.sync._comm import Communicator
+from shardwise.sync._layout import ParameterLayout
 from shardwise.sync._strategy import Rate, State, Strategy, need_count
 
 
@@ -33,16 +33,19 @@ class PowerSGD(Strategy):
     def hides_under(self) -> str:
         return "backward"  # a bucket holds whole matrices
 
+    def factors_matrices(self) -> bool:
+        return True
+
     def settles(self) -> int:
         return self.start
 
-    def init(self, c: Comm, x: Array) -> State:
+    def init(self, c: Communicator, x: Array) -> State:
         plan = _plan(c.layout, self.rank, self.least_rate)
         seed = c.seed
         right = local(lambda x: _first_factors(x, plan.columns, seed), x, shape=(x.shape[0], max(plan.columns, 1)))
         return {"error": x * 0.0, "right": right}
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         plan = _plan(c.layout, self.rank, self.least_rate)
         if t < self.start or not plan.matrices:
             return c.mean(g)
@@ -62,7 +65,7 @@ class PowerSGD(Strategy):
         return cls(), cls(rank=2, start=2)
 
 
-def _plan(layout: Layout, rank: int, least_rate: float) -> "_Plan":
+def _plan(layout: ParameterLayout, rank: int, least_rate: float) -> "_FactorPlan":
     matrices, dense = [], []
     for shape, (start, stop) in zip(layout.shapes, layout.bounds, strict=True):
         rows, columns = (shape[0], prod(shape[1:])) if len(shape) > 1 else (1, prod(shape))
@@ -71,11 +74,11 @@ def _plan(layout: Layout, rank: int, least_rate: float) -> "_Plan":
             matrices.append((start, rows, columns, thin))
         else:
             dense.append((start, stop))
-    return _Plan(tuple(matrices), tuple(dense))
+    return _FactorPlan(tuple(matrices), tuple(dense))
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _FactorPlan:
     matrices: tuple[tuple[int, int, int, int], ...]
     """(start, rows, columns, rank) of each factored one"""
     dense_bounds: tuple[tuple[int, int], ...]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import VIA, Comm
+from shardwise.sync._comm import VIA, Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_via
 
 
@@ -20,7 +20,7 @@ class PSGD(Strategy):
     def __post_init__(self) -> None:
         need_via(self.via)
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         return c.mean(g, self.via)
 
     @classmethod

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from shardwise.compressors import Compressor, compressor
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy
 
 
@@ -27,7 +27,7 @@ class QSGD(Strategy):
                 "quadratics (arXiv:2002.12410); write mem_sgd, or an unbiased one such as qsgd, natural or rand_k"
             )
 
-    def on_grad(self, c: Comm, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_grad(self, c: Communicator, state: State, x: Array, g: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         return c.average(self.compressor, c.encode(self.compressor, g))
 
     @classmethod

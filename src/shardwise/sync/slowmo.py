@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array
-from shardwise.sync._comm import Comm
+from shardwise.sync._comm import Communicator
 from shardwise.sync._strategy import Rate, State, Strategy, need_count, need_share
 
 
@@ -26,10 +26,10 @@ class SlowMo(Strategy):
     def period(self, n: int) -> int:  # noqa: ARG002
         return self.every
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         return {"anchor": x * 1.0, "momentum": x * 0.0}
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         if (t + 1) % self.every:
             return x1
         mean = c.mean(x1)

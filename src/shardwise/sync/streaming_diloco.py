@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwise.sync._array import Array, splice
-from shardwise.sync._comm import Comm, Ready
+from shardwise.sync._comm import Communicator, Ready
 from shardwise.sync._events import part_bounds
 from shardwise.sync._strategy import Rate, State, Strategy, need_count, need_share
 
@@ -44,13 +44,13 @@ class StreamingDiLoCo(Strategy):
         """The step of each round at which it is sent."""
         return (fragment + 1) * self.every // self.fragments - 1
 
-    def init(self, c: Comm, x: Array) -> State:  # noqa: ARG002
+    def init(self, c: Communicator, x: Array) -> State:  # noqa: ARG002
         state: State = {"anchor": x * 1.0, "momentum": x * 0.0}
         for fragment, (start, stop) in enumerate(part_bounds(x.shape[1], self.fragments)):
             state[f"sent_{fragment}"] = Ready(x[:, start:stop] * 0.0)
         return state
 
-    def on_param(self, c: Comm, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
+    def on_param(self, c: Communicator, state: State, x0: Array, x1: Array, lr: Rate, t: int) -> Array:  # noqa: ARG002
         x = x1
         for fragment, (start, stop) in enumerate(part_bounds(x.shape[1], self.fragments)):
             if start == stop:

@@ -3,23 +3,23 @@
 from functools import cache
 
 from shardwise.registry import closest, plugins
-from shardwise.topologies._contract import Round, Topology
+from shardwise.topologies._contract import GossipTopology, MixingRound
 
-__all__ = ["Round", "Topology", "topologies", "topology"]
+__all__ = ["GossipTopology", "MixingRound", "topologies", "topology"]
 
 
 @cache
-def topologies() -> dict[str, type[Topology]]:
+def topologies() -> dict[str, type[GossipTopology]]:
     """Every known graph by name."""
-    found: dict[str, type[Topology]] = {}
+    found: dict[str, type[GossipTopology]] = {}
     for name, plugin in plugins("shardwise.topologies", "TOPOLOGY").items():
-        if not (isinstance(plugin, type) and issubclass(plugin, Topology)):
-            raise TypeError(f"topologies/{name}.py: TOPOLOGY is {plugin!r}, not a kind of Topology")
+        if not (isinstance(plugin, type) and issubclass(plugin, GossipTopology)):
+            raise TypeError(f"topologies/{name}.py: TOPOLOGY is {plugin!r}, not a kind of GossipTopology")
         found[name] = plugin
     return found
 
 
-def topology(name: str) -> Topology:
+def topology(name: str) -> GossipTopology:
     """The graph with its default settings; 'base_2' to 'base_9' are `base` with a degree of one less."""
     known = topologies()
     base, _, size = name.rpartition("_")

@@ -18,7 +18,7 @@ SMALL = 1e-12
 
 
 @dataclass(frozen=True)
-class Round:
+class MixingRound:
     """One exchange, by receiver and by sender."""
 
     sources: tuple[tuple[int, ...], ...]
@@ -30,7 +30,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Topology(ABC):
+class GossipTopology(ABC):
     name: ClassVar[str]
     symmetric: ClassVar[bool]
     """who hears whom is heard by them, with the same weight"""
@@ -49,10 +49,10 @@ class Topology(ABC):
     def matrices(self, n: int) -> list[Matrix]:
         return _matrices_of(self, n)
 
-    def rounds(self, n: int) -> tuple[Round, ...]:
+    def rounds(self, n: int) -> tuple[MixingRound, ...]:
         return _rounds_of(self, n)
 
-    def round(self, n: int, step: int) -> Round:
+    def round(self, n: int, step: int) -> MixingRound:
         rounds = _rounds_of(self, n)
         return rounds[step % len(rounds)]
 
@@ -84,20 +84,20 @@ class Topology(ABC):
 
 
 @lru_cache(maxsize=256)
-def _matrices_of(topology: Topology, n: int) -> list[Matrix]:
+def _matrices_of(topology: GossipTopology, n: int) -> list[Matrix]:
     topology.check(n)
     return [np.eye(1)] if n == 1 else topology._matrices(n)
 
 
 @lru_cache(maxsize=256)
-def _rounds_of(topology: Topology, n: int) -> tuple[Round, ...]:
+def _rounds_of(topology: GossipTopology, n: int) -> tuple[MixingRound, ...]:
     return tuple(map(_round_of, _matrices_of(topology, n)))
 
 
-def _round_of(matrix: Matrix) -> Round:
+def _round_of(matrix: Matrix) -> MixingRound:
     away = matrix * (1.0 - np.eye(len(matrix)))
     heard = [np.flatnonzero(row > SMALL) for row in away]
-    return Round(
+    return MixingRound(
         sources=tuple(tuple(h.tolist()) for h in heard),
         weights=tuple(tuple(matrix[i, h].tolist()) for i, h in enumerate(heard)),
         targets=tuple(tuple(np.flatnonzero(column > SMALL).tolist()) for column in away.T),

@@ -12,14 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from shardwise.topologies._contract import Matrix, Topology
+from shardwise.topologies._contract import GossipTopology, Matrix
 
 Workers = Sequence[int]
 Edges = list[tuple[int, int, float]]
 
 
 @dataclass(frozen=True)
-class Base(Topology):
+class Base(GossipTopology):
     name: ClassVar[str] = "base"
     symmetric: ClassVar[bool] = True
     static: ClassVar[bool] = False

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from shardwise.topologies._contract import Matrix, Topology
+from shardwise.topologies._contract import GossipTopology, Matrix
 
 
 @dataclass(frozen=True)
-class Complete(Topology):
+class Complete(GossipTopology):
     name: ClassVar[str] = "complete"
     symmetric: ClassVar[bool] = True
     static: ClassVar[bool] = True

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardwise.topologies._contract import Matrix, Topology, metropolis, most_square
+from shardwise.topologies._contract import GossipTopology, Matrix, metropolis, most_square
 
 
 @dataclass(frozen=True)
-class Grid(Topology):
+class Grid(GossipTopology):
     name: ClassVar[str] = "grid"
     symmetric: ClassVar[bool] = True
     static: ClassVar[bool] = True

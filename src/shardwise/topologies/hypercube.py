@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardwise.topologies._contract import Matrix, Topology, hops, metropolis
+from shardwise.topologies._contract import GossipTopology, Matrix, hops, metropolis
 
 
 @dataclass(frozen=True)
-class Hypercube(Topology):
+class Hypercube(GossipTopology):
     name: ClassVar[str] = "hypercube"
     symmetric: ClassVar[bool] = True
     static: ClassVar[bool] = True

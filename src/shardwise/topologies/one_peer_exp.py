@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from shardwise.topologies._contract import Matrix, Topology, hops
+from shardwise.topologies._contract import GossipTopology, Matrix, hops
 
 
 @dataclass(frozen=True)
-class OnePeerExp(Topology):
+class OnePeerExp(GossipTopology):
     name: ClassVar[str] = "one_peer_exp"
     symmetric: ClassVar[bool] = False
     static: ClassVar[bool] = False

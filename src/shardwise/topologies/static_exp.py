@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from shardwise.topologies._contract import Matrix, Topology, hops
+from shardwise.topologies._contract import GossipTopology, Matrix, hops
 
 
 @dataclass(frozen=True)
-class StaticExp(Topology):
+class StaticExp(GossipTopology):
     name: ClassVar[str] = "static_exp"
     symmetric: ClassVar[bool] = False
     static: ClassVar[bool] = True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shardwise.compressors._contract import Payload
 
 
-class Kernels(ABC):
+class FusedKernels(ABC):
     """For rows of fp32 without gaps in memory."""
 
     def feed_back(self, row: "Tensor", rest: "Tensor", left: "Tensor") -> "Payload":

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from shardwise.compressors._contract import Payload, kept
-from shardwise.compressors._fused import Kernels, launches
+from shardwise.compressors._fused import FusedKernels, launches
 from shardwise.compressors._fused._by import by
 
 
@@ -150,7 +150,7 @@ def _mean(
 
 
 @dataclass(frozen=True)
-class BlockTopKKernels(Kernels):
+class BlockTopKKernels(FusedKernels):
     block: int
     ratio: float
     warps: int = 4

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from shardwise.compressors._contract import Payload
-from shardwise.compressors._fused import Kernels, launches
+from shardwise.compressors._fused import FusedKernels, launches
 from shardwise.compressors._fused._by import by
 
 
@@ -69,7 +69,7 @@ def _mean(
 
 
 @dataclass(frozen=True)
-class Int4Kernels(Kernels):
+class Int4Kernels(FusedKernels):
     group: int
     rows: int = 8
     """groups encoded by one program"""

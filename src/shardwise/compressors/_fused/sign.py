@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from shardwise.compressors._contract import Payload
-from shardwise.compressors._fused import Kernels, launches
+from shardwise.compressors._fused import FusedKernels, launches
 from shardwise.compressors._fused._by import by
 
 
@@ -70,7 +70,7 @@ def _mean(
 
 
 @dataclass(frozen=True)
-class SignKernels(Kernels):
+class SignKernels(FusedKernels):
     block: int
     warps: int = 8
     span: int = 2048

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardwise.estimate.synced.convergence import DENSE, Extra, extra_of, measured_texts
+from shardwise.estimate.synced.convergence import DENSE, ExtraSteps, extra_of, measured_texts
 from shardwise.sync import Strategy
 from shardwise.sync._named import strategy_named, texts_of
 
@@ -11,7 +11,7 @@ ANY = "any"
 
 
 @dataclass(frozen=True)
-class Choice:
+class SyncChoice:
     text: str
     """the name and the settings that were stated"""
     strategy: Strategy
@@ -19,23 +19,23 @@ class Choice:
     """of the job: how many steps it takes depends on it"""
 
     @cached_property
-    def extra(self) -> Extra:
+    def extra(self) -> ExtraSteps:
         return extra_of(self.strategy, self.optimizer)
 
 
-def choice_of(text: str, optimizer: str = "adamw") -> Choice | None:
+def choice_of(text: str, optimizer: str = "adamw") -> SyncChoice | None:
     """None: the mean gradient, as the software does it."""
     if not text:
         return None
     strategy = strategy_named(text)
-    return None if text == DENSE else Choice(text, strategy, optimizer)
+    return None if text == DENSE else SyncChoice(text, strategy, optimizer)
 
 
-def choices_of(text: str, optimizer: str) -> list[Choice | None]:
+def choices_of(text: str, optimizer: str) -> list[SyncChoice | None]:
     """'any', or names with settings, by commas; None among them stands for the mean gradient."""
     if text.strip() == ANY:
         return [None, *(choice_of(each, optimizer) for each in measured_texts(optimizer))]
-    found: list[Choice | None] = []
+    found: list[SyncChoice | None] = []
     for each in texts_of(text):
         choice = choice_of(each, optimizer)
         if choice not in found:

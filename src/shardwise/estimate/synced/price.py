@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from shardwise.cost.gpu import memory_seconds
 from shardwise.cost.placement import Placement
 from shardwise.estimate.layers import Machine
-from shardwise.estimate.synced.choice import Choice
+from shardwise.estimate.synced.choice import SyncChoice
 from shardwise.estimate.synced.compress import decode_slower, encode_bytes, factor_bytes
 from shardwise.estimate.synced.rules import workers_refusal
-from shardwise.estimate.synced.traffic import Traffic, traffic_of
+from shardwise.estimate.synced.traffic import StrategyTraffic, traffic_of
 from shardwise.spec.policy import Ints
-from shardwise.sync._cost import priced
+from shardwise.sync._asynchronous import compute_seconds, step_seconds
+from shardwise.sync._cost import message_seconds, priced
 from shardwise.work import Work
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.stages import Grid, largest
@@ -37,8 +38,14 @@ class Workers:
 @dataclass(frozen=True)
 class Seconds:
     messages: Numbers
+    """where nobody waits: of the server's busier direction"""
     work: Numbers
     """compressing, decompressing and keeping state: not hidden by anything"""
+    own: Numbers
+    """where nobody waits: one worker's message to the server or back; else 0"""
+
+    def __add__(self, other: "Seconds") -> "Seconds":
+        return Seconds(self.messages + other.messages, self.work + other.work, self.own + other.own)
 
 
 def workers_of(layout: Layout, *, expert: bool = False) -> Workers:
@@ -56,34 +63,49 @@ def workers_of(layout: Layout, *, expert: bool = False) -> Workers:
     return Workers(count.astype(np.int64), stride.astype(np.int64), share)
 
 
-def seconds_of(choice: Choice, work: Work, machine: Machine) -> Seconds:
+def seconds_of(choice: SyncChoice, work: Work, machine: Machine) -> Seconds:
     """Of one step, on the stage with the most parameters."""
-    total = Seconds(np.zeros_like(work.layout.tp), np.zeros_like(work.layout.tp))
+    total = Seconds(*np.zeros((3, len(work.layout.tp))))
     for grid, expert in zip(work.parameters, (False, True), strict=True):
         held = largest(grid)[0]
         if held.any():
             who = workers_of(work.layout, expert=expert)
-            found = _seconds(choice, work, machine, who, held * who.share)
-            total = Seconds(total.messages + found.messages, total.work + found.work)
+            total += _seconds(choice, work, machine, who, held * who.share)
     return total
 
 
-def _seconds(choice: Choice, work: Work, machine: Machine, who: Workers, row: Numbers) -> Seconds:
-    messages, moved, kernels = np.zeros_like(row), np.zeros_like(row), np.zeros_like(row)
+def _seconds(choice: SyncChoice, work: Work, machine: Machine, who: Workers, row: Numbers) -> Seconds:
+    messages, own, moved, kernels = np.zeros((4, len(row)))
     for rows, traffic in _alike(choice, work, who):
-        mine = row[rows]
+        mine, waits = row[rows], choice.strategy.waits()
         for event, bytes_, times in traffic.exchanges:
             stride = event.stride * who.stride[rows]
-            messages[rows] += times * np.asarray(priced(machine.network, event, bytes_ * mine, stride, None))
+            if waits or event.op != "pull":
+                messages[rows] += times * np.asarray(priced(machine.network, event, bytes_ * mine, stride, None))
+            if not waits:
+                each = message_seconds(machine.network, event, bytes_ * mine, stride)
+                own[rows] = np.maximum(own[rows], each)
         touched = traffic.decoded * decode_slower() + 2.0 * traffic.state * traffic.busy
         touched += sum(number * encode_bytes(name, choice.strategy) for name, number in traffic.encoded)
         moved[rows] = mine * (touched + factor_bytes(choice.strategy) * traffic.busy)
         kernels[rows] = traffic.busy * (1.0 + len(traffic.encoded))
     busy = np.asarray(memory_seconds(machine.curve, moved, kernels=kernels))
-    return Seconds(messages, np.where(moved > 0, busy, 0.0))
+    return Seconds(messages, np.where(moved > 0, busy, 0.0), own)
 
 
-def state_bytes(choice: Choice, work: Work) -> Grid:
+def step_beside(choice: SyncChoice, work: Work, compute: Numbers, own: Numbers) -> tuple[Numbers, Numbers]:
+    """Where nobody waits: (seconds of a step, of them compute). Slow workers make both longer."""
+    who, step, alone = workers_of(work.layout).count, compute.copy(), compute.copy()
+    for count in np.unique(who):
+        cycles = None if workers_refusal(choice, int(count)) else choice.strategy.cycles(int(count))
+        if cycles is not None:
+            rows = who == count
+            step[rows] = step_seconds(cycles, compute[rows], own[rows])
+            alone[rows] = compute_seconds(cycles, compute[rows])
+    return step, alone
+
+
+def state_bytes(choice: SyncChoice, work: Work) -> Grid:
     """Held beyond everything else by one rank of each stage."""
     total = np.zeros_like(work.stages.index)
     for grid, expert in zip(work.parameters, (False, True), strict=True):
@@ -94,7 +116,7 @@ def state_bytes(choice: Choice, work: Work) -> Grid:
     return total
 
 
-def sent_bytes(choice: Choice, work: Work) -> Numbers:
+def sent_bytes(choice: SyncChoice, work: Work) -> Numbers:
     """By one rank of the fullest stage in a step, averaged over the strategy's period."""
     total = np.zeros_like(work.layout.tp)
     for grid, expert in zip(work.parameters, (False, True), strict=True):
@@ -104,7 +126,7 @@ def sent_bytes(choice: Choice, work: Work) -> Numbers:
     return total
 
 
-def _alike(choice: Choice, work: Work, who: Workers) -> Iterator[tuple[NDArray[np.int64], Traffic]]:
+def _alike(choice: SyncChoice, work: Work, who: Workers) -> Iterator[tuple[NDArray[np.int64], StrategyTraffic]]:
     """Policies whose workers send alike, with what they send. Where there is nobody to send to, nothing is."""
     tp = work.layout.policies.tp if choice.strategy.needs_whole else np.ones_like(who.count)
     keys = np.stack([who.count, tp], axis=1)

@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.estimate.synced.choice import Choice
+from shardwise.estimate.synced.choice import SyncChoice
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import ORDERS, Policies, Policy
@@ -17,7 +17,7 @@ CP_INSIDE = tuple(code for code, order in enumerate(ORDERS) if order.index("cp")
 
 
 @lru_cache(maxsize=65_536)
-def workers_refusal(choice: Choice, count: int) -> str:
+def workers_refusal(choice: SyncChoice, count: int) -> str:
     """Why so many workers cannot; empty: they can."""
     if count < 2:
         return "one worker has nobody to talk to; write dp 2 or more (with ZeRO a --shard-group smaller than dp x cp)"
@@ -30,7 +30,7 @@ def workers_refusal(choice: Choice, count: int) -> str:
     return ""
 
 
-def job_refusal(choice: Choice, job: Job) -> str:
+def job_refusal(choice: SyncChoice, job: Job) -> str:
     strategy = choice.strategy
     if strategy.needs_optimizer() != "any" and job.optimizer.name != strategy.needs_optimizer():
         return (
@@ -40,7 +40,7 @@ def job_refusal(choice: Choice, job: Job) -> str:
     return ""
 
 
-def allowed_with(choice: Choice, model: Model, job: Job, policies: Policies) -> NDArray[np.bool_]:
+def allowed_with(choice: SyncChoice, model: Model, job: Job, policies: Policies) -> NDArray[np.bool_]:
     """True where the strategy can run."""
     if job_refusal(choice, job):
         return np.zeros(len(policies), dtype=np.bool_)
@@ -61,7 +61,7 @@ def allowed_with(choice: Choice, model: Model, job: Job, policies: Policies) -> 
     return np.asarray(ok)
 
 
-def refusal(choice: Choice, model: Model, job: Job, policy: Policy) -> str:
+def refusal(choice: SyncChoice, model: Model, job: Job, policy: Policy) -> str:
     """Why a policy cannot run with it; empty: it can."""
     columns = Policies.of([policy])
     if bool(allowed_with(choice, model, job, columns)[0]):

@@ -6,17 +6,17 @@ from functools import lru_cache
 
 from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
 from shardwise.spec.model import Model
-from shardwise.sync import Layout, Strategy
-from shardwise.sync._cost import trace_of
-from shardwise.sync._events import FP32, Event
+from shardwise.sync import ParameterLayout, Strategy
+from shardwise.sync._cost import sent_by_worker, trace_of
+from shardwise.sync._events import FP32, SyncEvent
 
 ROW = 1 << 24
 """parameters the trace is taken with where matrices do not matter; all of it grows with them"""
 
 
 @dataclass(frozen=True)
-class Traffic:
-    exchanges: tuple[tuple[Event, float, float], ...]
+class StrategyTraffic:
+    exchanges: tuple[tuple[SyncEvent, float, float], ...]
     """(event, its bytes per parameter, times per step)"""
     sent: float
     """bytes per parameter and step that the busiest worker sends"""
@@ -37,39 +37,38 @@ class Traffic:
 
 
 @lru_cache(maxsize=4096)
-def traffic_of(strategy: Strategy, workers: int, model: Model, tp: int) -> Traffic:
-    layout = _layout(model, tp) if strategy.needs_whole else Layout.flat(ROW)
+def traffic_of(strategy: Strategy, workers: int, model: Model, tp: int) -> StrategyTraffic:
+    layout = layout_of_model(model, tp) if strategy.needs_whole else ParameterLayout.flat(ROW)
     start, length, d = strategy.settles(), strategy.period(workers), float(layout.d)
     trace = trace_of(strategy, layout, workers, start + length)
-    steps, passes = trace.steps[start:], trace.passes[start:]
+    ticks, passes = trace.steps[start:], trace.passes[start:]
+    steps = strategy.steps_in(length, workers)
+    counts = Counter(event for tick in ticks for event in tick)
     # rounds of a graph that differ in the partners only take the same time
-    kinds: dict[tuple[object, ...], tuple[Event, int]] = {}
-    sent = [0] * workers
-    for event, times in Counter(event for step in steps for event in step).items():
+    kinds: dict[tuple[object, ...], tuple[SyncEvent, int]] = {}
+    for event, times in counts.items():
         key = (event.op, event.algorithm, event.bytes, event.size, event.stride, max(event.sent), sum(event.sent))
         kinds[key] = (event, times + (kinds[key][1] if key in kinds else 0))
-        for place, amount in enumerate(event.sent):
-            sent[place] += times * amount
     encoded: Counter[str] = Counter()
     for each in passes:
         encoded.update(each.encoded)
-    return Traffic(
-        exchanges=tuple((event, event.bytes / d, times / length) for event, times in kinds.values()),
-        sent=max(sent) / d / length,
+    return StrategyTraffic(
+        exchanges=tuple((event, event.bytes / d, times / steps) for event, times in kinds.values()),
+        sent=float(sent_by_worker(counts, workers).max()) / d / steps,
         state=trace.state_bytes / d,
-        encoded=tuple((name, number / d / length) for name, number in encoded.items()),
-        decoded=sum(each.decoded_bytes for each in passes) / d / length,
-        busy=sum(bool(step) for step in steps) / length,
+        encoded=tuple((name, number / d / steps) for name, number in encoded.items()),
+        decoded=sum(each.decoded_bytes for each in passes) / d / steps,
+        busy=sum(map(bool, ticks)) / length,
     )
 
 
-def _layout(model: Model, tp: int) -> Layout:
-    """The model's matrices, each cut along its rows over tp: enough for what factors them."""
+def layout_of_model(model: Model, tp: int = 1) -> ParameterLayout:
+    """The model's matrices, each cut along its rows over tp: enough for what factors them. Each expert has its own."""
     tensors = [*embedding_tensors(model), *(t for kind in model.pattern for t in layer_tensors(model, kind)),
                *head_tensors(model)]  # fmt: skip
     shapes = [shape for t in tensors for shape in ([t.shape[1:]] * t.shape[0] if len(t.shape) == 3 else [t.shape])]
     cut = [(max(shape[0] // tp, 1), *shape[1:]) if len(shape) > 1 else shape for shape in shapes]
-    return Layout.named((str(index), shape) for index, shape in enumerate(cut))
+    return ParameterLayout.named((str(index), shape) for index, shape in enumerate(cut))
 
 
 def dense_bytes(workers: int) -> float:

@@ -14,7 +14,7 @@ from shardwise.runtime.parallel.held import Local, Span
 from shardwise.runtime.parallel.world import World
 from shardwise.runtime.train.optimizer import LocalOptimizer, squares
 from shardwise.runtime.train.task import Task
-from shardwise.sync import Layout, Strategy
+from shardwise.sync import ParameterLayout, Strategy
 from shardwise.sync._group import GroupComm
 from shardwise.sync._named import strategy_named
 from shardwise.sync._simulate import check_optimizer
@@ -53,7 +53,7 @@ class Across:
 
     def _row(self, places: Places, seed: int) -> Row:
         group = self.world.replica
-        layout = Layout.named((f"{i}.{s.held.piece.name}.{s.first}", _shape(s)) for i, s in places)
+        layout = ParameterLayout.named((f"{i}.{s.held.piece.name}.{s.first}", _shape(s)) for i, s in places)
         comm = GroupComm(layout, list(range(group.size)), group.index, group=group.handle, seed=seed,
                          device=self.world.device, exact=False)  # fmt: skip
         row = Row(places, comm, {})

@@ -6,9 +6,9 @@ Each says what it checks, so that a reproduction that no longer holds ends with 
 from functools import cache
 
 from shardwise.registry import closest, plugins
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries
 
-__all__ = ["Check", "Reproduction", "Result", "Series", "reproduction", "reproductions"]
+__all__ = ["Check", "Reproduction", "Result", "ResultSeries", "reproduction", "reproductions"]
 
 
 @cache

@@ -15,7 +15,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Series:
+class ResultSeries:
     label: str
     points: tuple[tuple[float, float], ...]
 
@@ -26,7 +26,7 @@ class Result:
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     checks: tuple[Check, ...]
-    series: tuple[Series, ...]
+    series: tuple[ResultSeries, ...]
     x_title: str
     y_title: str
     log_x: bool

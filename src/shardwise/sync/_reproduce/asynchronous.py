@@ -1,6 +1,6 @@
 """Asynchronous updates: with slow workers and unequal data there is a bias that no learning rate removes."""
 
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 from shardwise.sync._strategy import Strategy
 from shardwise.sync.async_sgd import AsyncSGD
 from shardwise.sync.bounded_staleness import BoundedStaleness
@@ -28,7 +28,7 @@ def run(quick: bool, tell: Tell) -> Result:
             found = errors(problem, strategy, steps=int(steps * rates[0] / rate), lr=rate)
             floor[name, rate] = sum(found[-200:]) / 200
             if rate == rates[0]:
-                lines.append(Series(name, tuple((float(t), found[t]) for t in range(0, steps, steps // 100))))
+                lines.append(ResultSeries(name, tuple((float(t), found[t]) for t in range(0, steps, steps // 100))))
     low, base = rates[1], floor["psgd", rates[1]]
     uneven, even = "async_sgd, a quarter 20 x slower", "async_sgd, equal speeds"
     return Result(

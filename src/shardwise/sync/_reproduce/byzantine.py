@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 from shardwise.sync._robust import Robust
 from shardwise.sync.centered_clipping import CenteredClipping
 from shardwise.sync.geometric_median import GeometricMedian
@@ -90,7 +90,7 @@ def run(quick: bool, tell: Tell) -> Result:
             Check("Krum, which keeps one worker's gradient, pays where nobody lies: 2.5 times the mean's error or "
                   "more, without momentum", alone > 2.5 * together),
         ),
-        series=tuple(Series(name, tuple((float(i), found[name, a]) for i, a in enumerate(attacks)
+        series=tuple(ResultSeries(name, tuple((float(i), found[name, a]) for i, a in enumerate(attacks)
                                         if found[name, a] < 1e6)) for name in names),
         x_title="attack: none, sign flip, a little, infinite", y_title="error", log_x=False, log_y=True,
         notes=(f"least squares, 10 parameters, noise 1, lr 0.05, worker momentum 0.9, {steps:,} steps",

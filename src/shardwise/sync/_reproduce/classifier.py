@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from shardwise.compressors import compressor
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 from shardwise.sync._strategy import Strategy
 from shardwise.sync.double_squeeze import DoubleSqueeze
 from shardwise.sync.ef21_sgd import EF21SGD
@@ -90,7 +90,7 @@ def run(quick: bool, tell: Tell) -> Result:
             Check("EF21-SGD ends 1.5 times above PSGD or worse", end["ef21_sgd"] > 1.5 * end["psgd"]),
             Check("EF21-SGD tells fewest right", min(right, key=lambda name: right[name]) == "ef21_sgd"),
         ),
-        series=tuple(Series(name, tuple(((i + 1) * steps / 10, loss) for i, loss in enumerate(values)))
+        series=tuple(ResultSeries(name, tuple(((i + 1) * steps / 10, loss) for i, loss in enumerate(values)))
                      for name, values in losses.items()),
         x_title="steps", y_title="training loss", log_x=False, log_y=True,
         notes=(f"batch {BATCH} per worker, SGD with lr 0.1, {steps:,} steps, one seed",

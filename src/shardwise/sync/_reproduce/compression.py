@@ -1,7 +1,7 @@
 """Compressed SGD with noise and without: error feedback holds, EF21-SGD fails with noise, EF21-SGDM is its cure."""
 
 from shardwise.compressors import compressor
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 from shardwise.sync._strategy import Strategy
 from shardwise.sync.double_squeeze import DoubleSqueeze
 from shardwise.sync.ef21_sgd import EF21SGD
@@ -44,7 +44,7 @@ def run(quick: bool, tell: Tell) -> Result:
         floor[name] = mean(found[-steps // 3 :])
         if name in STILL:
             exact[name] = errors(still, strategy, steps=steps, lr=LR, of_mean=True, first=steps - 1)[-1]
-        lines.append(Series(name, tuple((float(t), found[t]) for t in range(0, steps, steps // 100))))
+        lines.append(ResultSeries(name, tuple((float(t), found[t]) for t in range(0, steps, steps // 100))))
     base = floor["psgd"]
     return Result(
         title=f"error of the mean model, {n} workers, {d} parameters, Top-K of 5 %",

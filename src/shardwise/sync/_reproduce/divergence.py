@@ -1,7 +1,7 @@
 """Top-1 without error feedback diverges on three quadratics, by a factor that is known exactly."""
 
 from shardwise.compressors import compressor
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 from shardwise.sync._strategy import Strategy
 from shardwise.sync.double_squeeze import DoubleSqueeze
 from shardwise.sync.ef21_sgd import EF21SGD
@@ -45,7 +45,7 @@ def run(quick: bool, tell: Tell) -> Result:  # noqa: ARG001
     for name, strategy in methods.items():
         sizes = _sizes(strategy)
         ends[name] = sizes[-1]
-        lines.append(Series(name, tuple((float(t), sizes[t]) for t in range(0, STEPS, 4))))
+        lines.append(ResultSeries(name, tuple((float(t), sizes[t]) for t in range(0, STEPS, 4))))
     known = 3**0.5 * (1 + 11 * LR / 6) ** STEPS
     return Result(
         title=f"distance from the minimum after {STEPS} steps from {3**0.5:.2f}",

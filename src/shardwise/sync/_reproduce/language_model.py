@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 
 RANKS, WINDOW = 4, 10
 MODEL = {
@@ -63,7 +63,7 @@ def run(quick: bool, tell: Tell) -> Result:
         heads=("method", "loss at the end", "over psgd"),
         rows=tuple((name, f"{loss:.4f}", f"{loss - base:+.4f}") for name, loss in end.items()),
         checks=tuple(checks),
-        series=tuple(Series(name, tuple((float(t), _smooth(losses, t)) for t in range(len(losses))))
+        series=tuple(ResultSeries(name, tuple((float(t), _smooth(losses, t)) for t in range(len(losses))))
                      for name, losses in found.items()),
         x_title="steps", y_title="loss", log_x=False, log_y=False,
         notes=(f"two layers of width 64, sequences of 64 bytes of the built-in corpus, AdamW with rate {RATE:g} along "

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 from shardwise.sync.local_sgd import LocalSGD
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def run(quick: bool, tell: Tell) -> Result:
             Check("drift grows with the square of the spread, 9 times within a third",
                   6.0 < drift[3.0, last] / drift[1.0, last] < 12.0),
         ),
-        series=tuple(Series(f"spread {s:g}", tuple((float(tau), error[s, tau]) for tau in every)) for s in spreads),
+        series=tuple(
+            ResultSeries(f"spread {s:g}", tuple((float(tau), error[s, tau]) for tau in every)) for s in spreads
+        ),
         x_title="steps between averagings", y_title="error of the mean", log_x=True, log_y=True,
         notes=("least squares, 20 parameters, noise 0.3, lr 0.05, second half of the run",),
     )  # fmt: skip

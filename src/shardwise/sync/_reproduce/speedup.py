@@ -1,6 +1,6 @@
 """Linear speed-up: with n workers the error PSGD ends at is n times smaller."""
 
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 from shardwise.sync.psgd import PSGD
 
 
@@ -23,8 +23,8 @@ def run(quick: bool, tell: Tell) -> Result:
         heads=("workers", "error", "speed-up", "over n"),
         rows=tuple((n, found[n], f"{gain[n]:.1f}", f"{gain[n] / n:.2f}") for n in sizes),
         checks=tuple(checks),
-        series=(Series("measured", tuple((float(n), gain[n]) for n in sizes)),
-                Series("linear", tuple((float(n), float(n)) for n in sizes))),
+        series=(ResultSeries("measured", tuple((float(n), gain[n]) for n in sizes)),
+                ResultSeries("linear", tuple((float(n), float(n)) for n in sizes))),
         x_title="workers", y_title="speed-up", log_x=True, log_y=True,
         notes=(f"least squares, 20 parameters, noise 1, lr 0.05, mean of steps {first:,} to {steps:,}",),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The talk's training times from the cost model: ResNet-50 and BERT-Large with PSGD and decentralized SGD."""
 
-from shardwise.sync._cost import Flat
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._cost import FlatNetwork
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 from shardwise.sync._strategy import Strategy
 from shardwise.sync.dsgd import DSGD
 from shardwise.sync.psgd import PSGD
@@ -38,12 +38,12 @@ def _latency() -> tuple[float, float]:
 
 
 def run(quick: bool, tell: Tell) -> Result:  # noqa: ARG001
-    shared = Flat(latency_s=0.0, bytes_per_s=_bandwidth())
+    shared = FlatNetwork(latency_s=0.0, bytes_per_s=_bandwidth())
     ring, peer = (s.cost(RESNET50, shared, 256).seconds for s in (PSGD(), ONE_PEER))
     overhead = STEP_256[0] - ring
     compute, latency = _latency()
     # bytes hide behind the backward pass here, rounds do not: a network without a limit on bytes
-    rounds = Flat(latency_s=latency, bytes_per_s=1e30)
+    rounds = FlatNetwork(latency_s=latency, bytes_per_s=1e30)
     rows: list[tuple[str, str, str, str]] = []
     errors: dict[tuple[str, int], float] = {}
     steps: dict[tuple[str, int], float] = {}
@@ -76,7 +76,7 @@ def run(quick: bool, tell: Tell) -> Result:  # noqa: ARG001
     return Result(
         title="training times of the talk", heads=("run", "talk", "model", "error"), rows=tuple(rows),
         checks=(*_checks(errors, ring, peer, overhead, bert), *_growth_checks(steps)),
-        series=tuple(Series(label, tuple(points)) for label, points in lines.items()),
+        series=tuple(ResultSeries(label, tuple(points)) for label, points in lines.items()),
         x_title="nodes of 8 GPUs", y_title="hours", log_x=True, log_y=True, notes=_notes(compute, latency, overhead),
     )  # fmt: skip
 
@@ -112,14 +112,14 @@ def _growth_checks(steps: dict[tuple[str, int], float]) -> tuple[Check, ...]:
 
 def _bandwidth() -> float:
     """From the difference of the two times, in which what they share cancels."""
-    unit = Flat(latency_s=0.0, bytes_per_s=1.0)
+    unit = FlatNetwork(latency_s=0.0, bytes_per_s=1.0)
     ring, peer = (s.cost(RESNET50, unit, 256).seconds for s in (PSGD(), ONE_PEER))
     return (ring - peer) / (STEP_256[0] - STEP_256[1])
 
 
 def _bert_ratio() -> float:
     """All-reduce over one-peer where communication is everything."""
-    unit = Flat(latency_s=0.0, bytes_per_s=1.0)
+    unit = FlatNetwork(latency_s=0.0, bytes_per_s=1.0)
     return PSGD().cost(BERT_LARGE, unit, 64).seconds / ONE_PEER.cost(BERT_LARGE, unit, 64).seconds
 
 

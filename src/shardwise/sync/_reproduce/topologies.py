@@ -1,6 +1,6 @@
 """Graphs against PSGD: how long until the error of decentralized SGD is that of PSGD (the transient)."""
 
-from shardwise.sync._reproduce._contract import Check, Reproduction, Result, Series, Tell
+from shardwise.sync._reproduce._contract import Check, Reproduction, Result, ResultSeries, Tell
 from shardwise.sync._strategy import Strategy
 from shardwise.sync.dsgd import DSGD
 from shardwise.sync.gossip_pga import GossipPGA
@@ -52,7 +52,7 @@ def run(quick: bool, tell: Tell) -> Result:
             for name, values in sorted(ratio.items(), key=lambda item: (over[item[0]], item[1][0]))
         ),
         checks=_checks(ratio, over),
-        series=tuple(Series(name, tuple(((s + 1.0) * length, r) for s, r in enumerate(values)))
+        series=tuple(ResultSeries(name, tuple(((s + 1.0) * length, r) for s, r in enumerate(values)))
                      for name, values in ratio.items()),
         x_title="steps", y_title="error / error of PSGD", log_x=False, log_y=True,
         notes=(f"transient: steps until the ratio stays below {NEAR}",
