@@ -1,0 +1,45 @@
+"""An estimate names the numbers that decide it, with where they come from; what is read in a program is not one."""
+
+import pytest
+
+from shardwise import catalog
+from shardwise.arch import model_of
+from shardwise.case import Case, case_of
+from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.deciding import MATTERS, deciding_numbers
+from shardwise.software import stack_of
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_from
+from shardwise.spec.policy import Policies, Policy
+
+
+def case_with(stack: str, gpus: int = 64, batch: int = 512) -> Case:
+    job = Job(seq=4096, global_batch=batch)
+    return case_of(model_of("llama-3-8b"), cluster_from("h100", gpus, 8), job, stack_of(stack))
+
+
+def step(case: Case, policy: Policy) -> float:
+    return float(estimate(case, Policies.of([policy])).times.step_s[0])
+
+
+def test_each_named_number_moves_the_step_by_what_is_said() -> None:
+    case, policy = case_with("nanotron"), Policy(tp=16, dp=4)
+    found = deciding_numbers(case, policy)
+    assert found
+    for number in found:
+        without = step(case.changed(**{number.setting: number.default}), policy)
+        assert step(case, policy) / without - 1 == pytest.approx(number.share)
+        assert abs(number.share) > MATTERS
+        assert number.origin.kind not in ("read", "default")
+        assert str(number.origin) in str(number)
+
+
+def test_what_no_number_decides_names_none() -> None:
+    assert not deciding_numbers(case_with("torch-compile", gpus=8), Policy(dp=8, micro_batch=8))
+
+
+@pytest.mark.parametrize("name", catalog.names("stacks"))
+def test_one_node_more_makes_no_cliff(name: str) -> None:
+    """Equal work for each GPU takes about as long on 63 nodes as on 64."""
+    fewer, more = (step(case_with(name, 8 * dp, batch=8 * dp), Policy(pp=8, dp=dp, zero=0)) for dp in (63, 64))
+    assert more == pytest.approx(fewer, rel=0.02)
