@@ -55,6 +55,14 @@ def model_from_config(config: Mapping[str, object], name: str) -> Model:
         raise ValueError(text if text.startswith(f"model {name}: ") else f"model {name}: {text}") from error
     return msgspec.structs.replace(
         model,
+        context=_context(fields) or model.positions,
         published_params=fields.number("_shardwise_params", 0.0),
         source=fields.word("_shardwise_source", ""),
     )
+
+
+def _context(fields: Fields) -> int:
+    """The longest sequence under the names files give it; models of several parts have it in their text part."""
+    names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+    text = fields.section("text_config") if fields.has("text_config") else fields
+    return text.whole(*names, default=0, most=10**8)

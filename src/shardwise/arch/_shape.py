@@ -47,7 +47,7 @@ def model_from_shape(
         sparse = Layer(attention=attention, experts=routed)
         kinds = (*kinds, sparse) if dense_layers else (sparse,)
     first = dense_layers if len(kinds) == 2 else 0
-    form = _GATED if glu else {**_PLAIN, "positions": positions}
+    form = _GATED if glu else {**_PLAIN, "positions": positions, "context": positions}
     return Model(
         name=name,
         hidden=hidden,

@@ -5,11 +5,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.spec.job import Job, optimizer_of, precision_of
+from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of, usual_sequence
 from shardwise.spec.model import Model
 from shardwise.units import count_of
 
-Seq = Annotated[str | None, Parameter(help="Sequence length; default: the model's position table, or 8192.")]
+Seq = Annotated[str | None, Parameter(help="Sequence length; default: the model's own positions, at most 8192.")]
 GlobalBatch = Annotated[
     str | None, Parameter(help="Sequences per step, or '4M tokens'; default: about 4M tokens (2**22).")
 ]
@@ -20,7 +20,6 @@ Tokens = Annotated[str | None, Parameter(help="Tokens to train on in all, such a
 
 DEFAULT_STACK = "megatron-core"
 DEFAULT_PRECISION = "bf16"
-DEFAULT_SEQ = 8192
 DEFAULT_TOKENS = 2**22
 DEFAULT_EXAMPLES = 1024
 """of a step, where a model reads examples instead of tokens"""
@@ -38,11 +37,7 @@ def job_of(
         if batch is None:
             notes.append(f"--global-batch not given: {DEFAULT_EXAMPLES:,} examples assumed")
         seq, batch = "1", batch or str(DEFAULT_EXAMPLES)
-    length = count_of(seq, "seq") if seq is not None else model.positions or DEFAULT_SEQ
-    if length < 1:
-        raise ValueError(f"seq: {seq!r} is out of range; write a whole number of 1 or more")
-    if seq is None:
-        notes.append(f"--seq not given: {length:,} assumed")
+    length = sequence_of(model, seq, notes)
     if batch is None:
         sequences = divisible_near(DEFAULT_TOKENS / length)
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
@@ -53,6 +48,26 @@ def job_of(
         tokens=float(count_of(tokens, "tokens")) if tokens is not None else 0.0,
     )  # fmt: skip
     return job, notes
+
+
+def sequence_of(model: Model, seq: str | None, notes: list[str]) -> int:
+    """Tokens of a sequence: stated, or the model's own with a note that says so."""
+    length = usual_sequence(model) if seq is None else count_of(seq, "seq")
+    if length < 1:
+        raise ValueError(f"seq: {seq!r} is out of range; write a whole number of 1 or more")
+    if seq is None:
+        notes.append(f"--seq not given: {length:,} assumed, {_whence(model)}")
+    return length
+
+
+def _whence(model: Model) -> str:
+    if model.inputs == "features":
+        return "one example"
+    if not model.context:
+        return f"{model.name}'s file states no positions"
+    if model.context <= MOST_ASSUMED:
+        return f"{model.name}'s own positions"
+    return f"the length most tokens are trained at; {model.name}'s positions reach {model.context:,}"
 
 
 def _sequences(text: str, seq: int, notes: list[str]) -> int:

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.arch import model_of
 from shardwise.cli._cuts_page import Asked, as_json, show
-from shardwise.cli._job import DEFAULT_STACK, PrecisionName, StackName
+from shardwise.cli._job import DEFAULT_STACK, PrecisionName, StackName, sequence_of
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import bar
@@ -16,8 +16,9 @@ from shardwise.registry import closest
 from shardwise.search.cuts import BLOCKS, Graph, block_of, chain, graph_from_file, machine_at, study
 from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Precision, precision_of
+from shardwise.spec.job import Precision, precision_of, usual_sequence
 from shardwise.spec.load import cluster_of
+from shardwise.spec.model import Model
 from shardwise.units import bytes_of, count_of
 
 NOTHING_FITS = 1
@@ -39,7 +40,10 @@ def cuts(
     sizes: Annotated[str | None, Parameter(name="--chain", help="Sizes of y = W3 W2 W1 x, as 4096,16384,4096.")] = None,
     file: Annotated[Path | None, Parameter(name="--graph", help="A graph of products, as a YAML file.")] = None,
     tokens: Annotated[str | None, Parameter(help="Tokens of a micro-batch; default 8192.")] = None,
-    seq: Annotated[str | None, Parameter(help="Tokens of a sequence; default: all of them are one.")] = None,
+    seq: Annotated[
+        str | None,
+        Parameter(help="Tokens of a sequence; default: the model's own; a chain or a graph: all of them are one."),
+    ] = None,
     ends: Annotated[
         str | None,
         Parameter(
@@ -60,8 +64,9 @@ def cuts(
     _check(tp, accumulate, top)
     cluster, recipe = cluster_of(on), precision_of(precision)
     notes: list[str] = []
-    sequences, length = _tokens(tokens, seq, notes)
-    graph = _graph(model, block, sizes, file, tp, sequences, length, recipe)
+    shape = None if model is None else model_of(model)
+    sequences, length = _tokens(tokens, seq, shape, notes)
+    graph = _graph(shape, block, sizes, file, tp, sequences, length, recipe)
     places = _places(cluster, stack, recipe, tp, profile, notes)
     limit = float("inf") if memory is None else bytes_of(memory, "memory")
     held = _ends(ends, graph, tp, sizes is not None or file is not None)
@@ -84,7 +89,7 @@ def _check(tp: int, accumulate: int, top: int) -> None:
             raise ValueError(f"{name}: {value} is out of range; write a whole number from {least} to {most:,}")
 
 
-def _tokens(tokens: str | None, seq: str | None, notes: list[str]) -> tuple[int, int]:
+def _tokens(tokens: str | None, seq: str | None, model: Model | None, notes: list[str]) -> tuple[int, int]:
     """(sequences, tokens of each)."""
     count = TOKENS if tokens is None else count_of(tokens, "tokens")
     if tokens is None:
@@ -92,13 +97,15 @@ def _tokens(tokens: str | None, seq: str | None, notes: list[str]) -> tuple[int,
     if not 1 <= count <= MOST_TOKENS:
         raise ValueError(f"tokens: {tokens!r} is out of range; write a whole number from 1 to {MOST_TOKENS:,}")
     length = count if seq is None else count_of(seq, "seq")
+    if seq is None and model is not None and count % usual_sequence(model) == 0:
+        length = sequence_of(model, None, notes)
     if length < 1 or count % length:
         raise ValueError(f"seq: {length:,} does not divide {count:,} tokens; write a divisor of --tokens")
     return count // length, length
 
 
 def _graph(
-    model: str | None, block: str | None, sizes: str | None, file: Path | None, tp: int, sequences: int, seq: int,
+    model: Model | None, block: str | None, sizes: str | None, file: Path | None, tp: int, sequences: int, seq: int,
     precision: Precision,
 ) -> Graph:  # fmt: skip
     if sum(given is not None for given in (model, sizes, file)) != 1:
@@ -113,7 +120,7 @@ def _graph(
     block = block or "layer"
     if block not in BLOCKS:
         raise ValueError(f"block: {block!r} is unknown; {closest(block, list(BLOCKS))}")
-    return block_of(model_of(model), block, tp, sequences, seq, precision)
+    return block_of(model, block, tp, sequences, seq, precision)
 
 
 def _sizes(text: str) -> list[int]:

@@ -7,14 +7,13 @@ from cyclopts import Parameter
 from shardwise.arch import model_of
 from shardwise.arch.tensors import active_parameters, parameters
 from shardwise.cli import _notes
+from shardwise.cli._job import Seq, sequence_of
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._target import gpu_from, known_dtype, missing_dtype
 from shardwise.estimate.mfu import Convention, conventions, training_flops, training_seconds
 from shardwise.spec.model import Model
 from shardwise.units import count_of, seconds_of, time_text
-
-DEFAULT_SEQ = 4096
 
 
 def mfu(
@@ -28,7 +27,7 @@ def mfu(
     tokens: Annotated[str | None, Parameter(help="Tokens trained on, such as 300B.")] = None,
     gpus: Annotated[int | None, Parameter(help="GPUs that trained.")] = None,
     time: Annotated[str | None, Parameter(help="How long, such as '35 d'.")] = None,
-    seq: Annotated[str | None, Parameter(help="Sequence length; default: the model's position table, or 4096.")] = None,
+    seq: Seq = None,
     recompute: Annotated[str, Parameter(help="none, selective or full: what the backward pass repeats.")] = "none",
     dtype: Annotated[str, Parameter(help="dtype of the peak.")] = "bf16",
     json: Json = False,
@@ -37,11 +36,11 @@ def mfu(
     shape, gpu = model_of(model), gpu_from(on)
     trained = None if tokens is None else count_of(tokens, "tokens")
     rate = _rate(tps, trained, gpus, time)
-    length = count_of(seq, "seq") if seq is not None else shape.positions or DEFAULT_SEQ
+    notes: list[str] = []
+    length = sequence_of(shape, seq, notes)
     peak = gpu.peak(known_dtype(dtype))
     rows = [*conventions(shape, length, recompute), _forward_repeated(shape)]
     seconds = _run_seconds(rows[0], rate, peak, trained, gpus)
-    notes = [] if seq is not None else [f"--seq not given: {length:,} assumed"]
     notes += ["extra prediction layers (MTP) are not counted, as in published sizes"] if shape.mtp_layers else []
     notes += [
         *missing_dtype(gpu, dtype),

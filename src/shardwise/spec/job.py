@@ -3,6 +3,11 @@
 from msgspec import Struct
 
 from shardwise.registry import closest
+from shardwise.spec.model import Model
+
+MOST_ASSUMED = 8192
+"""tokens of a sequence where nobody states it: models with longer positions are trained at this length or below for
+nearly all of their tokens, and stretched at the end"""
 
 
 class Precision(Struct, frozen=True, kw_only=True):
@@ -121,6 +126,13 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def step_tokens(self) -> int:
         return self.seq * self.global_batch
+
+
+def usual_sequence(model: Model) -> int:
+    """Tokens of a sequence where the job does not state them: what the model's positions reach, up to a limit."""
+    if model.inputs == "features":
+        return 1
+    return min(model.context, MOST_ASSUMED) if model.context else MOST_ASSUMED
 
 
 def precision_of(name: str) -> Precision:

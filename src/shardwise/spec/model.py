@@ -225,6 +225,8 @@ class Model(Struct, frozen=True, kw_only=True):
     tied: bool = False
     positions: int = 0
     """rows of a learned position table; 0 for rotary, ALiBi or none"""
+    context: int = 0
+    """tokens of the longest sequence that its file states; 0: none stated"""
     rotary: bool = True
     rope_theta: float = 10_000.0
     """base of the rotary angles"""
