@@ -34,8 +34,8 @@ def row(item: dict[str, Any]) -> list[str]:
     return [
         item["layout"], f"{item['gpus']:,}", item["policy_code"], f"{item['step_s']:.4g}",
         f"{item['reported_step_s']:.4g}", percent(item["error"], "+") + ("" if item["inside_error_band"] else " \\*"),
-        f"{percent(low, '+')} .. {percent(high, '+')}", percent(item["mfu_full_square"]),
-        percent(item["reported_mfu_full_square"]), percent(item["own"]["share_faster"]),
+        f"{percent(low, '+')} .. {percent(high, '+')}", percent(item["mfu_causal_half"]),
+        percent(item["reported_mfu_causal_half"]), percent(item["own"]["share_faster"]),
         "" if today is None else percent(today["share_faster"]), percent(item["degrees_today_share_faster"]),
     ]  # fmt: skip
 

@@ -1,12 +1,16 @@
 """One question has one answer, whichever verb is asked."""
 
 import json
+import shlex
 from typing import Any
 
+import msgspec
 import pytest
 
 from shardwise.arch import model_names, model_of
-from shardwise.spec.job import MOST_ASSUMED, usual_sequence
+from shardwise.cli._policy import command_of
+from shardwise.spec.job import MOST_ASSUMED, Job, usual_sequence
+from shardwise.spec.policy import Policy
 from terminal import narrow_terminal, shown  # noqa: F401
 
 ONE_NODE = ["--on", "8xa100"]
@@ -50,3 +54,33 @@ def test_longer_positions_than_models_are_trained_at_are_told(capsys: pytest.Cap
     found = told(["mfu", "llama-3.1-405b", "--on", "h100", "--tps", "40"], capsys)
     assert found["seq_tokens"] == MOST_ASSUMED
     assert "llama-3.1-405b's positions reach 131,072" in found["notes"][0]
+
+
+@pytest.mark.parametrize("model", ["llama-2-7b", "mixtral-8x7b"])
+def test_plan_and_estimate_agree_on_memory_that_is_free_and_on_mfu(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = told(["plan", model, "--on", "dgx-h100:32", "--top", "4"], capsys)
+    job = Job(seq=planned["seq_tokens"], global_batch=planned["global_sequences"])
+    for plan in planned["plans"]:
+        policy = msgspec.convert(plan["policy"], Policy)
+        words = shlex.split(command_of(model, "dgx-h100:32", job, policy, planned["stack"]))
+        found = told(words[1:], capsys)
+        assert plan["free_bytes"] == found["free_bytes"]
+        assert found["free_bytes"] == found["capacity_bytes"] - found["reserve_bytes"] - found["peak_bytes"]
+        assert plan["mfu"] == pytest.approx(found["mfu_causal_half"])
+        assert plan["mfu_full_square"] == pytest.approx(found["mfu_full_square"])
+
+
+def test_the_first_mfu_of_a_long_sequence_counts_the_half_that_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
+    """At 131,072 tokens attention is most of the work: the whole square nearly doubles what a GPU really does."""
+    long = ["llama-3-8b", "--on", "dgx-h100:64", "--cp", "8", "--seq", "131072", "--global-batch", "32", "--recompute"]
+    found = told(["estimate", *long, "full"], capsys)
+    assert found["mfu_full_square"] > 1.6 * found["mfu_causal_half"]
+    run = ["mfu", "llama-3-8b", "--on", "h100", "--seq", "131072", "--recompute", "full"]
+    rows = told([*run, "--tps", str(found["tokens_per_s_per_gpu"])], capsys)["conventions"]
+    assert found["mfu_causal_half"] == pytest.approx(rows["causal_half"]["utilization"])
+    assert found["mfu_full_square"] == pytest.approx(rows["full_square"]["utilization"])
+    assert found["hfu"] == pytest.approx(rows["executed"]["utilization"])
+    page = shown(capsys, ["estimate", *long, "full"])
+    assert f"MFU       {found['mfu_causal_half']:.1%}, with the masked half" in page

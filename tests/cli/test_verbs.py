@@ -139,7 +139,7 @@ def test_narrow_tables_cut_nothing_off(capsys):
 
 def test_mfu_gives_every_convention(capsys):
     llama = data_of(capsys, "mfu", "llama-65b", "--tps", "380", "--on", "a100-80")["conventions"]
-    assert list(llama) == ["6n_all", "6n_matmul", "full_square", "causal_half", "hardware", "8tp"]
+    assert list(llama) == ["6n_all", "6n_matmul", "full_square", "causal_half", "hardware", "executed", "8tp"]
     assert llama["6n_all"]["utilization"] == pytest.approx(0.475, abs=0.005)
     assert llama["8tp"]["utilization"] == pytest.approx(0.63, abs=0.01)
 

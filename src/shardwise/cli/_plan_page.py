@@ -9,7 +9,8 @@ import msgspec
 from shardwise.cli._case import OpenCase
 from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
-from shardwise.estimate.mfu import conventions
+from shardwise.estimate.memory import free_bytes
+from shardwise.estimate.mfu import HEADLINE, Convention, conventions
 from shardwise.plan import Candidate, Ranked
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
@@ -46,15 +47,16 @@ class Planned:
     def winner(self) -> Report | None:
         return self.reports[0] if self.reports else None
 
-    @property
-    def flops_per_token(self) -> float:
-        return next(
-            c.flops_per_token for c in conventions(self.case.model, self.case.job.seq) if c.key == "full_square"
-        )
+    @cached_property
+    def conventions(self) -> dict[str, Convention]:
+        return {c.key: c for c in conventions(self.case.model, self.case.job.seq)}
 
-    @property
-    def peak_flops(self) -> float:
-        return self.cluster.gpu.peak(self.case.job.precision.compute)
+    def mfu(self, found: Candidate, convention: str = HEADLINE) -> float:
+        peak = self.cluster.gpu.peak(self.case.job.precision.compute)
+        return self.conventions[convention].utilization(found.tokens_per_s_per_gpu, peak)
+
+    def free_bytes(self, found: Candidate) -> float:
+        return free_bytes(found.peak_bytes, self.cluster.gpu, self.case.stack)
 
 
 def bottleneck_of(report: Report) -> str:
@@ -68,13 +70,12 @@ def show_plan(planned: Planned) -> None:
     both = bool(planned.strategies)
     heads = ["policy", "step s", *(["extra", "to loss s"] if both else ["MFU %"])]
     heads += ["GiB", "free", "days", "USD"] if job.tokens else ["tok/s", "GiB", "free", "USD/Gtok"]
-    flops, peak = planned.flops_per_token, planned.peak_flops
 
     def cells(found: Candidate) -> list[Cell]:
         rate = found.tokens_per_s_per_gpu
         money = money_of(cluster, (job.tokens or 1e9) * found.to_loss_s / found.step_s, rate * cluster.gpus)
-        memory: list[Cell] = [gib(found.peak_bytes), gib(planned.ranked.limit_bytes - found.peak_bytes)]
-        share = f"{100 * rate * flops / peak:.1f}"
+        memory: list[Cell] = [gib(found.peak_bytes), gib(planned.free_bytes(found))]
+        share = f"{100 * planned.mfu(found):.1f}"
         own: list[Cell] = [extra_text(found), f"{found.to_loss_s:.4g}"] if both else [share]
         row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}", *own]
         row += [*memory, f"{money.seconds / DAY:,.4g}"] if job.tokens else [f"{rate:,.0f}", *memory]
@@ -107,8 +108,9 @@ def notes_of(planned: Planned) -> list[str]:
     notes = [
         f"{ranked.points:,} legal policies{f' with {only}' if only else ''}: {ranked.evaluated:,} estimated, "
         "the rest shown by bounds to be slower or too large",
-        f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; "
-        "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the whole attention square",
+        f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; free is what it and the "
+        f"{gib(stack.memory.reserve_bytes)} in reserve leave; "
+        "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the causal half of attention",
         f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
         price_line(cluster),
     ]
@@ -157,7 +159,8 @@ def _entry(planned: Planned, found: Candidate) -> dict[str, Any]:
     run = money_of(cluster, job.tokens * stretch, rate * cluster.gpus) if job.tokens else None
     return {
         "policy": msgspec.to_builtins(found.policy), "step_s": found.step_s, "tokens_per_s_per_gpu": rate,
-        "mfu_full_square": rate * planned.flops_per_token / planned.peak_flops, "peak_bytes": found.peak_bytes,
+        "mfu_causal_half": planned.mfu(found), "mfu_full_square": planned.mfu(found, "full_square"),
+        "peak_bytes": found.peak_bytes, "free_bytes": planned.free_bytes(found),
         "run": msgspec.to_builtins(run),
         "billion_tokens": msgspec.to_builtins(money_of(cluster, 1e9 * stretch, rate * cluster.gpus)),
         **(candidate_data(found) if planned.strategies else {}),
@@ -176,8 +179,8 @@ def _plan(planned: Planned, index: int) -> dict[str, Any]:
     else:
         why = why_slower(winner, report) if winner is not None and report is not None else "slower"
     return {
-        "policy": entry["policy"], "step_s": found.step_s, "mfu": entry["mfu_full_square"],
-        "peak_bytes": found.peak_bytes, "headroom_bytes": planned.ranked.limit_bytes - found.peak_bytes,
+        "policy": entry["policy"], "step_s": found.step_s, "mfu": entry["mfu_causal_half"],
+        "mfu_full_square": entry["mfu_full_square"], "peak_bytes": found.peak_bytes, "free_bytes": entry["free_bytes"],
         "tokens_per_s_per_gpu": found.tokens_per_s_per_gpu, "days": money["seconds"] / DAY if entry["run"] else None,
         "usd": money["usd"], "bottleneck": None if report is None else bottleneck_of(report), "why": why,
         "inside_error_band_of_the_first": found.step_s <= planned.shown[0].step_s * (1 + _band(planned)),

@@ -56,6 +56,7 @@ def point_data(point: Point) -> dict[str, Any]:
         "gpus": point.cluster.gpus, "cluster": point.cluster.name, "fits": report is not None,
         "policy": None if report is None else msgspec.to_builtins(report.policy),
         "step_s": None if report is None else report.step_s,
+        "mfu_causal_half": None if report is None else report.mfu_causal_half,
         "mfu_full_square": None if report is None else report.mfu_full_square,
         "tokens_per_s_per_gpu": None if report is None else report.tokens_per_s_per_gpu,
         "peak_bytes": None if report is None else report.peak_bytes,

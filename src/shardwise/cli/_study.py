@@ -140,6 +140,7 @@ def _record(axis: str, point: Point, against: float | None) -> dict[str, Any]:
         "policy_code": None if point.policy is None else policy_code(point.policy),
         "fits": point.runs, "verdict": point.verdict,
         "step_s": None if report is None else report.step_s,
+        "mfu_causal_half": None if report is None else report.mfu_causal_half,
         "mfu_full_square": None if report is None else report.mfu_full_square,
         "tokens_per_s_per_gpu": None if report is None else report.tokens_per_s_per_gpu,
         "peak_bytes": None if report is None else report.peak_bytes,

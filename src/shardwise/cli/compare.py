@@ -119,7 +119,7 @@ def _against(row: Report, first: Report) -> dict[str, float]:
     pairs = {
         "step_s": (row.step_s, first.step_s),
         "tokens_per_s_per_gpu": (row.tokens_per_s_per_gpu, first.tokens_per_s_per_gpu),
-        "mfu_full_square": (row.mfu_full_square, first.mfu_full_square),
+        "mfu_causal_half": (row.mfu_causal_half, first.mfu_causal_half),
         "peak_bytes": (row.peak_bytes, first.peak_bytes),
         **({"usd_per_billion_tokens": (usd[0][1], usd[1][1])} if usd[0] and usd[1] else {}),
     }
@@ -172,7 +172,7 @@ def _cells(index: int, row: Row, first: Report | None) -> list[Cell]:
     def percent(key: str) -> str | None:
         return None if report is first or key not in diff else f"{100 * diff[key]:+.1f}%"
 
-    return [str(index), f"{report.step_s:.4g}", percent("step_s"), f"{100 * report.mfu_full_square:.1f}",
+    return [str(index), f"{report.step_s:.4g}", percent("step_s"), f"{100 * report.mfu_causal_half:.1f}",
             gib(report.peak_bytes) + ("" if report.fits else "!"), usd_text(report.money["billion_tokens"]),
             percent("usd_per_billion_tokens"), inside / 1e9, beyond / 1e9]  # fmt: skip
 
@@ -210,7 +210,7 @@ def _data(case: OpenCase, rows: list[Row]) -> dict[str, Any]:
 
 def _numbers(report: Report) -> dict[str, Any]:
     return {
-        "step_s": report.step_s, "mfu_full_square": report.mfu_full_square,
+        "step_s": report.step_s, "mfu_causal_half": report.mfu_causal_half, "mfu_full_square": report.mfu_full_square,
         "tokens_per_s_per_gpu": report.tokens_per_s_per_gpu, "peak_bytes": report.peak_bytes,
         "billion_tokens": msgspec.to_builtins(report.money["billion_tokens"]), "time_s": report.time_s,
         "traffic_bytes": report.traffic_bytes, "sync": msgspec.to_builtins(report.sync),

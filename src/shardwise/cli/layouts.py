@@ -75,7 +75,7 @@ def _show(found: list[Judged], modern: str, notes: list[str]) -> None:
 def _legend(modern: str) -> list[str]:
     return [
         "step s, MFU: predicted by the layout's own stack; said: what the publication says, as seconds and as MFU "
-        "that counts the whole attention square",
+        "that counts the causal half of attention",
         "err %: * the reported step lies outside the error band of that stack",
         "own: share of the fitting policies its own program could run that are faster; now: the same policy on stack "
         f"{modern} among all that runs there (- where that is the same); deg.: the best policy with its degrees (dp, "
@@ -95,7 +95,7 @@ def _ranks(item: Judged) -> list[Cell]:
         return [item.name, None, f"{item.reported_step_s:.4g}", *[None] * 6]
     return [
         item.name, f"{item.report.step_s:.4g}", f"{item.reported_step_s:.4g}",
-        f"{100 * item.error:+.1f}{'' if item.inside_band else '*'}", _percent(item.report.mfu_full_square),
+        f"{100 * item.error:+.1f}{'' if item.inside_band else '*'}", _percent(item.report.mfu_causal_half),
         _percent(item.reported_mfu), _percent(item.own.share_faster),
         None if item.today is None else _percent(item.today.share_faster), _percent(item.degrees_today),
     ]  # fmt: skip
@@ -145,7 +145,7 @@ def _show_one(item: Judged, modern: str) -> None:
         inside = "inside" if item.inside_band else "outside"
         facts += [
             ("memory", report.verdict),
-            ("predicted", f"{report.step_s:.4g} s, MFU {report.mfu_full_square:.1%}"),
+            ("predicted", f"{report.step_s:.4g} s, MFU {report.mfu_causal_half:.1%}"),
             ("band", f"{report.error_basis}; the report lies {inside}"),
             ("reported", f"{layout.reported.text()} = {item.reported_step_s:.4g} s, MFU {item.reported_mfu:.1%}"),
             ("error", f"{item.error:+.1%}"),
@@ -196,10 +196,11 @@ def _data(item: Judged) -> dict[str, Any]:
         "step_s": None if report is None else report.step_s,
         "error_range": None if report is None else report.error_range,
         "error_basis": None if report is None else report.error_basis,
+        "mfu_causal_half": None if report is None else report.mfu_causal_half,
         "mfu_full_square": None if report is None else report.mfu_full_square,
         "peak_bytes": None if report is None else report.peak_bytes,
         "reported": layout.reported.text(), "reported_step_s": item.reported_step_s,
-        "reported_mfu_full_square": item.reported_mfu, "error": item.error, "inside_error_band": item.inside_band,
+        "reported_mfu_causal_half": item.reported_mfu, "error": item.error, "inside_error_band": item.inside_band,
         "own": _place_data(item.own), "own_same_recompute_share_faster": item.own_same_recompute,
         "today": _place_data(item.today), "degrees_today_share_faster": item.degrees_today,
         "missing": msgspec.to_builtins(item.missing), "in_the_top": at_the_top(item), "why_not": why_lines(item),

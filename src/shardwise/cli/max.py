@@ -99,7 +99,7 @@ def _show(what: str, cluster: Cluster, axis: Axis, found: Found) -> None:
             ("largest", f"{found.largest:,} {axis.unit}{also}"),
             ("policy", policy_text(winner.policy)),
             ("step", f"{time_text(winner.step_s)} of {winner.global_sequences:,} x {winner.seq_tokens:,} tokens, "
-                     f"MFU {winner.mfu_full_square:.1%}"),
+                     f"MFU {winner.mfu_causal_half:.1%}"),
             ("memory", f"{gib(winner.peak_bytes)} of {gib(found.tried[found.largest].limit_bytes)} GiB that may be "
                        f"filled, stage {winner.fullest_stage}: {_filled(winner)}"),
         ]  # fmt: skip
@@ -139,6 +139,7 @@ def _data(what: str, case: OpenCase, cluster: Cluster, axis: Axis, found: Found)
         "global_sequences": None if grown is None else grown.job.global_batch,
         "seq_tokens": None if grown is None else grown.job.seq,
         **_memory(winner), "step_s": None if winner is None else winner.step_s,
+        "mfu_causal_half": None if winner is None else winner.mfu_causal_half,
         "mfu_full_square": None if winner is None else winner.mfu_full_square,
         "next": None if found.next is None else {
             "size": found.next, **_memory(over),

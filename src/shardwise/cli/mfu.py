@@ -44,7 +44,8 @@ def mfu(
     notes += ["extra prediction layers (MTP) are not counted, as in published sizes"] if shape.mtp_layers else []
     notes += [
         *missing_dtype(gpu, dtype),
-        "MFU is model FLOPs over peak; only 'hardware' and '8tp' count repeated work.",
+        "MFU is model FLOPs over peak; other verbs show causal_half, and executed as HFU; only hardware, executed and "
+        "8tp count repeated work.",
         *_notes.on_model(shape.name),
     ]
     notes += [

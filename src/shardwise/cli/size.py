@@ -105,7 +105,7 @@ def _show(case: OpenCase, tokens: float, limit: Budget, points: list[Point], not
         if point.report is None or point.run is None:
             return [f"{point.cluster.gpus:,}", _why_nothing(point), None, None, None, None, None]
         return [f"{point.cluster.gpus:,}", policy_code(point.report.policy), f"{point.report.step_s:.4g}",
-                f"{100 * point.report.mfu_full_square:.1f}", gib(point.report.peak_bytes),
+                f"{100 * point.report.mfu_causal_half:.1f}", gib(point.report.peak_bytes),
                 f"{point.run.seconds / DAY:,.4g}", usd_text(point.run)]  # fmt: skip
 
     print_table(

@@ -128,7 +128,7 @@ def _cells(axis: Axis, point: Point, against: float | None) -> list[Cell]:
         return [axis.text(point.value), point.verdict, *[None] * 5]
     full = "" if point.runs else "!"
     return [axis.text(point.value), policy_code(point.report.policy), f"{point.report.step_s:.4g}",
-            f"{100 * point.report.mfu_full_square:.1f}", f"{point.report.tokens_per_s_per_gpu:,.0f}",
+            f"{100 * point.report.mfu_causal_half:.1f}", f"{point.report.tokens_per_s_per_gpu:,.0f}",
             gib(point.report.peak_bytes) + full, None if against is None else f"{against:.1%}"]  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _figure(found: list[Swept]) -> Figure:
     axis = found[0].study.axis
     good = [[(p.value, p.report) for p in s.points if p.report is not None and p.runs] for s in found]
     steps: tuple[Points, ...] = tuple(tuple((v, r.step_s) for v, r in line) for line in good)
-    shares: tuple[Points, ...] = tuple(tuple((v, 100 * r.mfu_full_square) for v, r in line) for line in good)
+    shares: tuple[Points, ...] = tuple(tuple((v, 100 * r.mfu_causal_half) for v, r in line) for line in good)
     knee, alone = found[0].knee, len(found) == 1
     return Figure(
         title=found[0].study.title if alone else f"{len(found)} studies", x_title=axis.title, x_text=axis.text,

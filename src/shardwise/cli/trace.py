@@ -116,7 +116,8 @@ def _show(name: str, cluster: Cluster | None, found: Any) -> None:
         time = found.time
         facts += [
             ("step", f"{time_text(time.step_s)} ({time_text(time.low_s)} .. {time_text(time.high_s)}){_rate(time)}"),
-            ("MFU", f"{time.mfu:.1%} of the {time.peak_dtype} peak (causal half: {time.mfu_causal:.1%})"),
+            ("MFU", f"{time.mfu_causal_half:.1%} of the {time.peak_dtype} peak (with the masked half of attention "
+                    f"{time.mfu_full_square:.1%})"),
             ("exposed", f"{time_text(time.parts['messages'])} of {time_text(time.message_s)} of messages"),
             ("fits", f"{'yes' if found.fit.fits else 'NO'}: {found.fit.needed_bytes / GIB:,.1f} of "
                      f"{found.fit.limit_bytes / GIB:,.1f} GiB"),

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import state_bytes
 from shardwise.schedules import used
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job
 from shardwise.work import Work, copies_held
 from shardwise.work.layout import Numbers, sharded_over
@@ -91,6 +93,11 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
         in_flight=in_flight,
         host_bytes=largest(host)[0],
     )
+
+
+def free_bytes(peak: float, gpu: Gpu, stack: Stack) -> float:
+    """Memory of a GPU that neither a step at its fullest nor the stack's reserve takes; below 0: it does not fit."""
+    return gpu.memory_bytes - stack.memory.reserve_bytes - peak
 
 
 def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:

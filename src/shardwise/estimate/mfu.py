@@ -2,17 +2,24 @@
 
 The same run has several "MFU"s: they differ in whether the embedding counts as a matrix, whether a causal mask halves
 the attention square, and whether recomputed work counts. All are per token, forward and backward.
+
+The headline MFU of every verb counts the causal half (`HEADLINE`): no kernel needs the masked half, and counting it
+shows long sequences near 100 %. HFU counts what is executed (`executed`): the same, the masked half where a kernel
+computes it, and what the backward pass repeats. What a fused attention repeats inside its own backward is not counted,
+as in published figures.
 """
 
 from msgspec import Struct
 
 from shardwise.arch.tensors import active_parameters, matmul_parameters
 from shardwise.spec.model import Attention, Model
+from shardwise.spec.policy import Policy
 from shardwise.work.compressed import index_flops_per_token, met_keys
 from shardwise.work.delta import delta_flops_per_token
 from shardwise.work.mamba import scan_flops_per_token
 
 RECOMPUTE = ("none", "selective", "full")
+HEADLINE = "causal_half"
 
 
 class Convention(Struct, frozen=True, kw_only=True):
@@ -67,22 +74,40 @@ def conventions(model: Model, seq: int, recompute: str = "none") -> list[Convent
         ("full_square", "matrices + whole square", 6 * products + 3 * square),
         ("causal_half", "matrices + causal half", 6 * products + 3 * half),
         ("hardware", f"whole square + recompute {recompute}", 6 * products + 3 * square
-         + recomputed_flops(model, seq, recompute)),
+         + recomputed_flops(model, seq, recompute, causal_half=False)),
+        ("executed", f"causal half + recompute {recompute}", 6 * products + 3 * half
+         + recomputed_flops(model, seq, recompute, causal_half=True)),
     )  # fmt: skip
     return [Convention(key=key, what=what, flops_per_token=flops) for key, what, flops in rows]
 
 
-def recomputed_flops(model: Model, seq: int, recompute: str) -> float:
+def headline(model: Model, seq: int) -> Convention:
+    """What the MFU that every verb shows first counts."""
+    return next(c for c in conventions(model, seq) if c.key == HEADLINE)
+
+
+def executed(model: Model, seq: int, policy: Policy) -> Convention:
+    """What HFU counts: the FLOPs a policy's kernels execute, with those that its recomputed layers repeat. Flash
+    attention skips the masked half of the square, plain attention computes it."""
+    half = policy.attention == "flash"
+    known = {c.key: c for c in conventions(model, seq)}["causal_half" if half else "full_square"]
+    per_stage = max(model.layers / policy.pp, 1.0)
+    share = 1.0 if policy.recompute_layers < 0 else min(policy.recompute_layers / per_stage, 1.0)
+    again = share * recomputed_flops(model, seq, policy.recompute, causal_half=half)
+    return Convention(key="executed", what=f"{known.what} + recompute", flops_per_token=known.flops_per_token + again)
+
+
+def recomputed_flops(model: Model, seq: int, recompute: str, *, causal_half: bool) -> float:
     """Forward FLOP per token that the backward pass repeats: nothing, the attention core, or all layers."""
     if recompute not in RECOMPUTE:
         raise ValueError(f"recompute: {recompute!r} is unknown; write one of {', '.join(RECOMPUTE)}")
     if recompute == "none":
         return 0.0
-    square = attention_flops_per_token(model, seq, causal_half=False)
+    core = attention_flops_per_token(model, seq, causal_half=causal_half)
     if recompute == "selective":
-        return square
+        return core
     # The head lies outside the checkpointed layers.
-    return 2 * (float(matmul_parameters(model)) - head_parameters(model)) + square
+    return 2 * (float(matmul_parameters(model)) - head_parameters(model)) + core
 
 
 def head_parameters(model: Model) -> float:

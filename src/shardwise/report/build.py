@@ -7,7 +7,8 @@ from shardwise.calibrate.profile import Profile
 from shardwise.case import case_of
 from shardwise.estimate.band import band_of
 from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.estimate.mfu import Convention, conventions, recomputed_flops
+from shardwise.estimate.memory import free_bytes
+from shardwise.estimate.mfu import conventions, executed
 from shardwise.estimate.synced import choice_of
 from shardwise.report.money import money_table, price_line
 from shardwise.report.report import Report, Stage
@@ -57,11 +58,11 @@ def report_of(
         peak_flops_per_s=peak_flops,
         mfu_full_square=flops["full_square"].utilization(rate, peak_flops),
         mfu_causal_half=flops["causal_half"].utilization(rate, peak_flops),
-        hfu=_executed(model, job, policy, flops["full_square"]).utilization(rate, peak_flops),
+        hfu=executed(model, job.seq, policy).utilization(rate, peak_flops),
         capacity_bytes=cluster.gpu.memory_bytes,
         peak_bytes=peak,
         reserve_bytes=stack.memory.reserve_bytes,
-        headroom_bytes=cluster.gpu.memory_bytes - stack.memory.reserve_bytes - peak,
+        free_bytes=free_bytes(peak, cluster.gpu, stack),
         fullest_stage=fullest,
         host_bytes=float(found.memory.host_bytes[0]),
         stages=stages,
@@ -105,14 +106,6 @@ def _verdict(stage: Stage, peak: float, capacity: float) -> str:
     return f"out of memory by {gib(peak - capacity)} GiB on stage {stage.stage}: {largest}"
 
 
-def _executed(model: Model, job: Job, policy: Policy, plain: Convention) -> Convention:
-    """FLOP per token with the repeated work; where only some layers recompute, that share of it."""
-    per_stage = max(model.layers / policy.pp, 1.0)
-    share = 1.0 if policy.recompute_layers < 0 else min(policy.recompute_layers / per_stage, 1.0)
-    flops = plain.flops_per_token + share * recomputed_flops(model, job.seq, policy.recompute)
-    return Convention(key="hardware", what="whole square and recompute", flops_per_token=flops)
-
-
 def _assumptions(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None
 ) -> list[str]:
@@ -136,7 +129,8 @@ def _assumptions(
         "placement: tp on neighbouring GPUs, then cp, dp and pp; nothing else on the fabric",
         f"micro-batches: {job.global_batch:,} sequences / (dp {policy.dp} x micro-batch {policy.micro_batch})"
         f" = {job.global_batch // per_rank:,}",
-        f"MFU counts model FLOPs of {job.precision.compute} peak, forward and backward; HFU adds recompute",
+        f"MFU counts the model's FLOPs, of attention the causal half, over the {job.precision.compute} peak; HFU "
+        "counts what is executed, recompute too",
         "days and dollars: no failures, checkpoints or restarts",
         price_line(cluster),
         *(what_it_changes(profile, stack) if profile is not None else ()),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from shardwise.calibrate.profile import Profile
 from shardwise.case import case_of, driven_network
 from shardwise.estimate.closed_form import estimate
-from shardwise.estimate.mfu import conventions
+from shardwise.estimate.mfu import headline
 from shardwise.fabric.calls import Call, calls_of
 from shardwise.fabric.demand import demand_of
 from shardwise.fabric.orders import axis_orders
@@ -85,7 +85,7 @@ class _Plan:
 
 def fabrics_of(ask: Case) -> Iterator[Candidate]:
     """Every fabric tried, with `below_best` still 0; see `ranked`."""
-    flops = next(c for c in conventions(ask.model, ask.job.seq) if c.key == "full_square")
+    flops = headline(ask.model, ask.job.seq)
     peak = ask.cluster.gpu.peak(ask.job.precision.compute)
     for domain in _domains(ask):
         policies = _policies(ask, domain)

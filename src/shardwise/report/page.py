@@ -18,7 +18,7 @@ def html_of(report: Report) -> str:
         ("step", time_text(report.step_s)),
         ("error", report.error_basis),
         ("tokens/s per GPU", f"{report.tokens_per_s_per_gpu:,.0f}"),
-        ("MFU (whole square / causal half)", f"{report.mfu_full_square:.1%} / {report.mfu_causal_half:.1%}"),
+        ("MFU (causal half / whole square)", f"{report.mfu_causal_half:.1%} / {report.mfu_full_square:.1%}"),
         ("peak memory", f"{gib(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB, stage {report.fullest_stage}"),
     ]
     rows = "".join(f"<tr><th style='text-align:left'>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in facts)

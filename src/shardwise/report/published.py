@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.case import case_of
-from shardwise.estimate.mfu import conventions
+from shardwise.estimate.mfu import conventions, headline
 from shardwise.plan.standing import Allowed, Contest
 from shardwise.report.build import report_of
 from shardwise.report.report import Report
@@ -61,7 +61,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     """by the layout's own stack; None where it is illegal"""
     reported_step_s: float
     reported_mfu: float
-    """as `mfu_full_square` counts"""
+    """as `mfu_causal_half` counts"""
     own: Place | None
     """among what the layout's own program could run"""
     own_same_recompute: float | None
@@ -160,7 +160,7 @@ def _peak(case: _Case) -> float:
 
 
 def _mfu(case: _Case, step_s: float) -> float:
-    counted = {c.key: c for c in conventions(case.model, case.layout.job.seq)}["full_square"]
+    counted = headline(case.model, case.layout.job.seq)
     return counted.utilization(case.layout.job.step_tokens / step_s / case.layout.cluster.gpus, _peak(case))
 
 

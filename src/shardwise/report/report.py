@@ -52,15 +52,17 @@ class Report(Struct, frozen=True, kw_only=True):
     tokens_per_s_per_gpu: float
     peak_flops_per_s: float
     """of the compute dtype: what MFU and HFU are shares of"""
-    mfu_full_square: float
     mfu_causal_half: float
+    """the MFU shown first"""
+    mfu_full_square: float
     hfu: float
-    """the whole square and everything that is computed twice"""
+    """all that is executed: what is computed twice, and the masked half where attention is plain"""
     capacity_bytes: float
     peak_bytes: float
     reserve_bytes: float
     """kept free for the CUDA context, communication buffers and fragments"""
-    headroom_bytes: float
+    free_bytes: float
+    """what is left beside peak and reserve; below 0: it does not fit"""
     fullest_stage: int
     host_bytes: float
     """moved to the host by offloading, per GPU"""

@@ -121,10 +121,10 @@ def _head(report: Report) -> Table:
         ("verdict", report.verdict),
         ("step", f"{time_text(report.step_s)}, {report.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"),
         ("error", report.error_basis),
-        ("MFU", f"{report.mfu_full_square:.1%} whole attention square, {report.mfu_causal_half:.1%} causal half; "
+        ("MFU", f"{report.mfu_causal_half:.1%}, with the masked half of attention {report.mfu_full_square:.1%}; "
                 f"HFU {report.hfu:.1%}"),
         ("memory", f"{gib(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "
-                   f"{gib(report.reserve_bytes)} kept free, headroom {gib(report.headroom_bytes)} GiB"),
+                   f"{gib(report.reserve_bytes)} in reserve, {gib(report.free_bytes)} free"),
         ("pipeline", f"{report.micro_batches:,} micro-batches, bubble {report.bubble_share:.1%} of the step"),
     ]  # fmt: skip
     if report.sync is not None:

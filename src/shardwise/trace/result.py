@@ -44,10 +44,11 @@ class StepTime(Struct, frozen=True, kw_only=True):
     """kernels waiting for messages, by group: the part `messages`"""
     message_s: float
     hidden_s: float
-    mfu: float
-    """FLOPs without recompute, whole attention square, over the peak of the dtype that most FLOPs have"""
-    mfu_causal: float
-    """the same with the FLOPs a fused causal kernel computes"""
+    mfu_causal_half: float
+    """FLOPs without recompute, of attention what a fused causal kernel computes, over the peak of the dtype that most
+    FLOPs have"""
+    mfu_full_square: float
+    """the same with the whole attention square"""
     peak_dtype: str
     batch_tokens_per_s: float | None
     """of this rank's batch, which the ranks of a tensor-parallel group share"""
@@ -189,7 +190,8 @@ def _time(captured: Captured, prices: Prices, times: Played) -> StepTime:
     return StepTime(
         step_s=step, low_s=step * (1 + band.low), high_s=step * (1 + band.high), parts=parts,
         exposed=dict(times.waits), message_s=float(sum(times.messages.values())), hidden_s=times.hidden_s,
-        mfu=square / step / peak, mfu_causal=counted / step / peak, peak_dtype=prices.dtype(dtype), stack=stack.name,
+        mfu_causal_half=counted / step / peak, mfu_full_square=square / step / peak, peak_dtype=prices.dtype(dtype),
+        stack=stack.name,
         batch_tokens_per_s=captured.tokens / step if captured.tokens else None,
         batch_samples_per_s=captured.samples / step if captured.samples else None, band=str(band),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from msgspec.structs import replace
 
-from shardwise.estimate.mfu import conventions
+from shardwise.estimate.mfu import headline
 from shardwise.runtime.data.source import Source
 from shardwise.runtime.train.engine import Engine
 from shardwise.runtime.train.evaluate import evaluate
@@ -35,7 +35,7 @@ class Trainer:
         self.source = trained_on(order)
         self.held_out: Source | None = evaluated_on(order) if order.settings.eval_every else None
         self.step = 0
-        flops = {c.key: c for c in conventions(order.task.model, order.task.job.seq)}["full_square"]
+        flops = headline(order.task.model, order.task.job.seq)
         self.step_flops = flops.flops_per_token * order.task.job.step_tokens
 
     @property
