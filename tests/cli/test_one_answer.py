@@ -11,7 +11,7 @@ from shardwise.arch import model_names, model_of
 from shardwise.cli._policy import command_of
 from shardwise.spec.job import MOST_ASSUMED, Job, usual_sequence
 from shardwise.spec.policy import Policy
-from terminal import narrow_terminal, shown  # noqa: F401
+from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 ONE_NODE = ["--on", "8xa100"]
 SEQUENCE_TOKENS = {
@@ -84,3 +84,38 @@ def test_the_first_mfu_of_a_long_sequence_counts_the_half_that_is_computed(capsy
     assert found["hfu"] == pytest.approx(rows["executed"]["utilization"])
     page = shown(capsys, ["estimate", *long, "full"])
     assert f"MFU       {found['mfu_causal_half']:.1%}, with the masked half" in page
+
+
+def test_a_fuller_expert_rank_needs_more_memory_in_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["mixtral-8x7b", "--on", "dgx-h100:64", "--seq", "4096", "--global-batch", "512"]
+    policy = ["--tp", "2", "--ep", "8", "--pp", "2"]
+    peaks: dict[str, list[float]] = {"estimate": [], "simulate": [], "compare": []}
+    for imbalance in ("1", "2", "4"):
+        skewed = [*job, "--imbalance", imbalance]
+        peaks["estimate"].append(told(["estimate", *skewed, *policy], capsys)["peak_bytes"])
+        peaks["simulate"].append(max(told(["simulate", *skewed, *policy], capsys)["peak_bytes"]))
+        compared = told(["compare", *skewed, "--policy", "tp=2,pp=2,ep=8,micro=1"], capsys)
+        peaks["compare"].append(compared["cases"][0]["peak_bytes"])
+        planned = told(["plan", *skewed, "--top", "1", "--fix", "ep=8"], capsys)
+        run = shlex.split(next(note for note in planned["notes"] if note.startswith("run: ")))[2:]
+        assert told(run, capsys)["peak_bytes"] == planned["plans"][0]["peak_bytes"]
+    for verb, (even, twice, four) in peaks.items():
+        assert even < twice, verb
+        assert four - twice == pytest.approx(2 * (twice - even), rel=1e-6), f"{verb}: the experts' tensors grow alone"
+
+
+def test_one_expert_rank_is_as_full_as_the_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["mixtral-8x7b", "--on", "dgx-h100:64", "--seq", "4096", "--global-batch", "512", "--tp", "8", "--zero", "3"]
+    even, skewed = (told(["estimate", *job, "--imbalance", imbalance], capsys) for imbalance in ("1", "3"))
+    assert (even["peak_bytes"], even["step_s"]) == (skewed["peak_bytes"], skewed["step_s"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "mixtral-8x7b"], ["max", "batch", "mixtral-8x7b"], ["compare", "mixtral-8x7b"],
+        ["sweep", "mixtral-8x7b", "--over", "micro=1:2"], ["fabric", "mixtral-8x7b"], ["size", "mixtral-8x7b"],
+    ],
+)  # fmt: skip
+def test_imbalance_below_the_mean_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, [*words, "--on", "8xh100", "--imbalance", "0.5"], "write 1 (balanced) or more")

@@ -12,11 +12,13 @@ from shardwise.cli._job import (
     DEFAULT_PRECISION,
     DEFAULT_STACK,
     GlobalBatch,
+    Imbalance,
     OptimizerName,
     PrecisionName,
     Seq,
     StackName,
     job_of,
+    software_of,
 )
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.estimate.synced import SyncChoice
@@ -24,7 +26,7 @@ from shardwise.plan import Candidate, Limits, Ranked, scan
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.report import Report, report_of
-from shardwise.software import Stack, known_stack
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
@@ -45,6 +47,7 @@ class SharedFlags:
     global_batch: GlobalBatch = None
     optimizer: OptimizerName = "adamw"
     stack: StackName = DEFAULT_STACK
+    imbalance: Imbalance = None
     headroom: Headroom = HEADROOM
     profile: ProfileFile = None
 
@@ -94,7 +97,7 @@ def open_case_of(
     model: str, flags: SharedFlags, *, tokens: str | None = None, only: tuple[Constraint, ...] = ()
 ) -> tuple[OpenCase, list[str]]:
     """The case, and one note for each thing that was assumed."""
-    shape, stack = model_of(model), known_stack(flags.stack)
+    shape, stack = model_of(model), software_of(flags.stack, flags.imbalance)
     precision = flags.precision if isinstance(flags, JobFlags) else DEFAULT_PRECISION
     job, notes = job_of(shape, flags.seq, flags.global_batch, precision, flags.optimizer, tokens)
     if not 0 < flags.headroom <= 1:

@@ -11,17 +11,19 @@ from shardwise.cli._job import (
     DEFAULT_PRECISION,
     DEFAULT_STACK,
     GlobalBatch,
+    Imbalance,
     OptimizerName,
     PrecisionName,
     Seq,
     StackName,
     job_of,
+    software_of,
 )
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._policy import command_of
 from shardwise.cli._synced import sync_verdict
-from shardwise.software import Stack, known_stack
+from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -58,9 +60,7 @@ class Flags:
     overlap_param: Annotated[OnOff, Parameter(negative="--no-overlap-param", help="Default: the stack's.")] = None
     overlap_tp: Annotated[OnOff, Parameter(negative="--no-overlap-tp", help="Default: the stack's.")] = None
     overlap_pp: Annotated[OnOff, Parameter(negative="--no-overlap-pp", help="Default: the stack's.")] = None
-    imbalance: Annotated[
-        float | None, Parameter(help="Tokens of the fullest expert rank over the mean; default: the stack's.")
-    ] = None
+    imbalance: Imbalance = None
     seq: Seq = None
     global_batch: GlobalBatch = None
     precision: PrecisionName = DEFAULT_PRECISION
@@ -81,11 +81,7 @@ class Asked:
 
 
 def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
-    shape, cluster, stack = model_of(model), cluster_of(flags.on), known_stack(flags.stack)
-    if flags.imbalance is not None:
-        if not 1 <= flags.imbalance <= 1000:
-            raise ValueError(f"imbalance: {flags.imbalance:g} is out of range; write 1 (balanced) or more, such as 1.5")
-        stack = stack.changed(expert_imbalance=flags.imbalance)
+    shape, cluster, stack = model_of(model), cluster_of(flags.on), software_of(flags.stack, flags.imbalance)
     profile = profile_or_none(flags.profile)
     job, notes = job_of(shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens)
     for name in ("tp", "pp", "cp"):

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.software import Stack, known_stack
 from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of, usual_sequence
 from shardwise.spec.model import Model
 from shardwise.units import count_of
@@ -18,12 +19,17 @@ OptimizerName = Annotated[str, Parameter(name="--optimizer", help="adamw, adamw-
 StackName = Annotated[str, Parameter(name="--stack", help="Software whose kernels and overlap are assumed.")]
 Tokens = Annotated[str | None, Parameter(help="Tokens to train on in all, such as 15T: adds days and dollars.")]
 
+Imbalance = Annotated[
+    float | None, Parameter(help="Tokens of the fullest expert rank over the mean; default: the stack's.")
+]
+
 DEFAULT_STACK = "megatron-core"
 DEFAULT_PRECISION = "bf16"
 DEFAULT_TOKENS = 2**22
 DEFAULT_EXAMPLES = 1024
 """of a step, where a model reads examples instead of tokens"""
 MOST_ROUNDING = 0.05
+MOST_IMBALANCE = 1000
 
 
 def job_of(
@@ -68,6 +74,16 @@ def _whence(model: Model) -> str:
     if model.context <= MOST_ASSUMED:
         return f"{model.name}'s own positions"
     return f"the length most tokens are trained at; {model.name}'s positions reach {model.context:,}"
+
+
+def software_of(name: str, imbalance: float | None) -> Stack:
+    """The stack named, with the routing a user expects."""
+    stack = known_stack(name)
+    if imbalance is None:
+        return stack
+    if not 1 <= imbalance <= MOST_IMBALANCE:
+        raise ValueError(f"imbalance: {imbalance:g} is out of range; write 1 (balanced) or more, such as 1.5")
+    return stack.changed(expert_imbalance=imbalance)
 
 
 def _sequences(text: str, seq: int, notes: list[str]) -> int:

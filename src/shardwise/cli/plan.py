@@ -15,12 +15,14 @@ from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
 from shardwise.cli._job import (
     DEFAULT_STACK,
     GlobalBatch,
+    Imbalance,
     OptimizerName,
     PrecisionName,
     Seq,
     StackName,
     Tokens,
     job_of,
+    software_of,
 )
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes
@@ -35,7 +37,6 @@ from shardwise.plan import scan
 from shardwise.plan.constraints import constraints_of, words_of
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.synced import scan_over
-from shardwise.software import known_stack
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
 
@@ -78,6 +79,7 @@ def plan(
     precision: PrecisionName = "bf16",
     optimizer: OptimizerName = "adamw",
     stack: StackName = DEFAULT_STACK,
+    imbalance: Imbalance = None,
     top: Annotated[int, Parameter(help="Policies to list.")] = 10,
     headroom: Headroom = HEADROOM,
     profile: ProfileFile = None,
@@ -85,7 +87,7 @@ def plan(
     json: Json = False,
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
-    shape, cluster, software = model_of(model), cluster_of(on), known_stack(stack)
+    shape, cluster, software = model_of(model), cluster_of(on), software_of(stack, imbalance)
     measured = profile_or_none(profile)
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens)
     if not 1 <= top <= MOST_SHOWN:
@@ -122,6 +124,7 @@ def plan(
         notes += [measured.words, *what_it_changes(measured, software)]
     if ranked.best and cluster_of(on).gpus == cluster.gpus:
         asked = ["--profile", str(profile)] if profile is not None else []
+        asked += ["--imbalance", f"{imbalance:g}"] if imbalance is not None else []
         notes.append(
             "run: " + shlex.join([*shlex.split(command_of(model, on, job, ranked.best[0].policy, stack)), *asked])
         )

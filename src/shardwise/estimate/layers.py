@@ -20,6 +20,7 @@ from shardwise.estimate.dispatch import between_nodes, expert_operations, once_s
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
+from shardwise.work.experts import fullest_share
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.ops import Attend, Collective, Gemm, Index, LayerWork, Scan, Value
 from shardwise.work.runs import Runs
@@ -204,7 +205,7 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     if gemm.grouped:
         efficiency = stack.kernels.kernel_efficiency * stack.experts.grouped_gemm_efficiency
         batch: Value | None = gemm.batch
-        rows = gemm.m * (stack.experts.expert_imbalance if imbalance is None else imbalance)
+        rows = gemm.m * (fullest_share(stack, machine.sizes["ep"]) if imbalance is None else imbalance)
     else:
         efficiency, batch, rows = stack.kernels.kernel_efficiency, None, gemm.m
     forward = gemm_seconds(curve, rows, gemm.n, gemm.k, dtype, batch=batch)
@@ -320,7 +321,8 @@ def _communication(
 def received_bytes(item: Collective, machine: Machine) -> Value:
     """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares."""
     stack = machine.stack
-    received = item.bytes * stack.experts.expert_imbalance if item.op == "all_to_all" else item.bytes
+    fullest = fullest_share(stack, machine.sizes["ep"]) if item.op == "all_to_all" else 1.0
+    received = item.bytes * fullest
     if item.copies <= 1.0 or stack.experts.dispatch == "copies":
         return received
     sizes, strides = machine.sizes[item.axis], machine.strides[item.axis]

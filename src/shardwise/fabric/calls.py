@@ -13,6 +13,7 @@ from shardwise.cost.placement import Placement
 from shardwise.schedules import held_pieces, schedules
 from shardwise.spec.policy import Policy
 from shardwise.work import Work
+from shardwise.work.experts import fullest_share
 from shardwise.work.messages import Piece, Sent, messages
 from shardwise.work.pieces import Ints, cut_into
 
@@ -120,10 +121,13 @@ def _call(work: Work, policy: Policy, chunk: _Chunk, sent: Sent) -> Call:
     return Call(
         axis=axis, lane=_lane(axis, sent, policy), phase=sent.phase, op=sent.op, bytes=sent.bytes,
         times=sent.count * (1.0 if once else chunk.share), group=group, part=sent.part,
-        size=sent.size or size, stride=stride,
-        skew=work.stack.experts.expert_imbalance if sent.op == "all_to_all" else 1.0,
+        size=sent.size or size, stride=stride, skew=_skew(work, policy, sent),
         stage=chunk.stage, piece=chunk.piece, target=target,
     )  # fmt: skip
+
+
+def _skew(work: Work, policy: Policy, sent: Sent) -> float:
+    return float(fullest_share(work.stack, policy.ep)) if sent.op == "all_to_all" else 1.0
 
 
 def _lane(axis: str, sent: Sent, policy: Policy) -> str:

@@ -109,7 +109,8 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """experts may be cut by another tensor-parallel degree than the dense part; if not, a measured run has that of the
     dense part"""
     expert_imbalance: float = 1.0
-    """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer"""
+    """tokens of the fullest expert rank over the mean: its products and its exchange take that much longer, and it
+    holds that much more"""
 
 
 class Overlap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

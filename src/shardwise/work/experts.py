@@ -7,6 +7,7 @@ import numpy as np
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Experts, FeedForward, Model
+from shardwise.spec.policy import Ints
 from shardwise.work.apart import activation_passes
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
@@ -17,12 +18,13 @@ def experts_work(
     model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack, lightly: bool = False
 ) -> LayerWork:
     """Routed experts. A rank routes its own sequence shard; with ep ranks it owns count/ep experts and receives as many
-    token copies as it sends (balanced routing; imbalance is a factor on the cost). `lightly`: selective recompute
-    repeats their activation."""
+    token copies as it sends. Products and exchanges are of that balanced routing (imbalance is a factor on their cost);
+    what is held is of the fullest rank. `lightly`: selective recompute repeats their activation."""
     local = layout.tokens / layout.tp
     copies = local * layout.etp * experts.top_k
     width = experts.width / layout.etp
     up = width * (2.0 if experts.glu else 1.0)
+    received = copies * fullest_share(stack, layout.ep)
     owned = np.maximum(experts.count / layout.ep, 1.0)
     per_expert = copies / owned
     # what the experts read and write: routing and the shared expert see the model's width
@@ -60,11 +62,11 @@ def experts_work(
             Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
             Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
-    kept = element * copies * (width * experts.glu + hidden)
+    kept = element * received * (width * experts.glu + hidden)
     apart: tuple[Saved, ...] = () if stack.kernels.fused_glu else (Saved("expert gate and unweighted output", kept),)
     dropped: Literal["selective", "full"] = "selective" if lightly else "full"
     if experts.clamped and stack.experts.expert_biases == "apart":
-        apart += (Saved("clamped pre-activation", element * copies * up, dropped),)
+        apart += (Saved("clamped pre-activation", element * received * up, dropped),)
     fused = stack.experts.expert_biases == "fused"
     return LayerWork(
         gemms=gemms,
@@ -75,17 +77,23 @@ def experts_work(
         ),
         unfused=() if fused else around_experts(experts, stack, copies, up, hidden, owned, lightly),
         saved=(
-            Saved("routed tokens", precision.act_bytes * copies * hidden),
-            Saved("expert pre-activation", element * copies * up),
-            Saved("expert activation", precision.act_bytes * copies * width, dropped),
+            Saved("routed tokens", precision.act_bytes * received * hidden),
+            Saved("expert pre-activation", element * received * up),
+            Saved("expert activation", precision.act_bytes * received * width, dropped),
             Saved("router scores", 8.0 * local * experts.count),
             *apart,
             *((Saved("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),
         ),
         collectives=tuple(collectives),
         routed=True,
-        working_bytes=element * copies * (up + hidden),
+        working_bytes=element * received * (up + hidden),
     )
+
+
+def fullest_share(stack: Stack, ranks: Value | Ints) -> Value:
+    """Token copies of the fullest of so many expert ranks over the mean: at most all of them."""
+    skew = stack.experts.expert_imbalance
+    return 1.0 if skew == 1 else np.asarray(np.minimum(skew, ranks))
 
 
 def _to_and_from_latent(local: Value, hidden: int, latent: int) -> tuple[Gemm, Gemm]:
