@@ -144,6 +144,13 @@ def test_bad_pairs(tmp_path, capsys, content, words):
     assert words in capsys.readouterr().err
 
 
+def test_a_wrong_all_gather_of_a_known_text_is_told(tmp_path, capsys):
+    file = tmp_path / "gather.json"
+    file.write_text(nccl_json(["a"], [65e-6], [33.5e6], op="all_gather"), encoding="utf-8")
+    main(["fabric", "expect", str(file), "--on", "8xh100", "--json"])
+    assert any("= 65 us" in note for note in json.loads(capsys.readouterr().out)["notes"])
+
+
 def test_an_unknown_sub_command(capsys):
     assert main(["fabric", "expekt"]) == 2
     assert "did you mean 'fabric'" not in capsys.readouterr().err

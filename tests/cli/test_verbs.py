@@ -166,7 +166,13 @@ def test_roofline_numbers_reach_the_user(capsys):
 @pytest.mark.parametrize(
     ("arguments", "correction"),
     [
-        (["gpus", "b200"], "148 SMs"),
+        (["gpus", "b200"], "148 SMs; the table of 'How to think about GPUs' has '?' there"),
+        (["roofline", "b100"], "by its own a b100 needs 1,000 tokens"),
+        (["roofline", "dgx-b200:64"], "by its own a b200 needs 1,250 tokens and its bound is 7.4"),
+        (["roofline", "gb200"], "by its own a gb200 needs 1,361 tokens and its bound is 6.9"),
+        (["roofline", "8xh100"], "= 65 us"),
+        (["mfu", "gpt-3-175b", "--tps", "96.9", "--on", "a100-80"], "gives 0.435"),
+        (["models", "gpt-3-175b"], "gives 0.435"),
         (["gpus", "gb200"], "Blackwell"),
         (["clusters", "dgx-h100:1024"], "51.2 TB/s"),
         (["roofline", "dgx-h100:1024"], "about 370 of its 450 GB/s"),

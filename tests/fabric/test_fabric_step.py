@@ -214,6 +214,18 @@ def test_tolerance_agrees_with_pricing_the_thinner_fabric():
     assert grown == pytest.approx(0.05 * step_s, rel=0.02)
 
 
+def test_jitter_is_waited_for_in_collectives_inside_nodes_too():
+    """As many tensor-parallel collectives as there are layers and micro-batches, beside a few gradients' between nodes:
+    the budget of a delay is shared by all of them."""
+    load, work = step_of("llama-3-8b", "dgx-h100:64", Policy(tp=8, dp=8))
+    budget = requirement_of(load, 3.0).jitter_budget_s
+    waited = sum(c.times * (np.log(c.size) + 0.5772) for c in calls_of(work))
+    assert sum(c.times for c in calls_of(work) if c.axis == "tp") > 100
+    assert budget["1%"] == pytest.approx(0.03 / waited)
+    alone = requirement_of(step_of("llama-3-8b", "8xh100", Policy(tp=8))[0], 3.0)
+    assert alone.jitter_budget_s["1%"] < 1.0, "one node has no network, but ranks that wait for one another"
+
+
 def test_a_full_expert_rank_is_waited_for():
     policy, cluster = Policy(dp=64, ep=64), cluster_of("dgx-h100:64")
     times = []

@@ -75,9 +75,9 @@ class TestModelsMemoryCompute:
 
     def test_gpt3_by_8tp(self):
         model = model_of("gpt-3-175b")
-        for parameter_count in (175e9, float(parameters(model))):
+        for parameter_count, share in ((175e9, 0.435), (float(parameters(model)), 0.434)):
             flops = training_flops(300e9, parameter_count, recompute=True)
-            assert utilization(flops, 1024, gpu_of("a100-80").peak("bf16"), 35 * DAY) == pytest.approx(0.43, abs=0.005)
+            assert utilization(flops, 1024, gpu_of("a100-80").peak("bf16"), 35 * DAY) == pytest.approx(share, abs=5e-4)
 
     def test_llama_65b_is_not_at_0_3(self):
         peak = gpu_of("a100-80").peak("bf16")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.cli._notes import ALL_GATHER
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._target import target_of
@@ -138,6 +139,8 @@ def _notes(cluster: Cluster, found: Expectation | None, blame: Diagnosis | None,
             f"{each.misfit:.0%}" for each in found.suspects if found.low and not found.latency
         ]  # fmt: skip
         notes += [f"closest explanation: {found.explanation}"] if found.explanation else []
+        if cluster.gpu.name.startswith("h100") and any(row.op == "all_gather" for row in found.verdicts):
+            notes.append(ALL_GATHER)
         notes.append(f"closed form; the band holds {HELD:.0%} of measurements on fabrics left out of the fit")
     if blame is not None:
         for link in blame.links:

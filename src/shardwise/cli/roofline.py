@@ -14,6 +14,7 @@ from shardwise.estimate.roofline import (
     LevelRoofline,
     bisection_bandwidth,
     critical_intensity,
+    critical_tokens,
     domain_bandwidth,
     rooflines,
     shared_memory_bytes,
@@ -108,6 +109,11 @@ def _lines(cluster: Cluster, rows: list[LevelRoofline], bound: bool) -> list[str
         notes.append(_notes.NVLINK_MEASURED)
         notes += [_notes.SPINE] if len(rows) > 2 else []
         notes += [_notes.TENSOR_BOUND] if bound else []
+        notes.append(_notes.ALL_GATHER)
+    if cluster.gpu.architecture == "Blackwell" and cluster.levels[0].kind == "nvlink":
+        rate, peak = cluster.levels[0].usable_bandwidth, cluster.gpu.peak("bf16")
+        tokens = critical_tokens(peak, rate, in_network=True)
+        notes.append(_notes.on_blackwell(cluster.gpu.name, tokens, tensor_parallel_ways(16_000, rate, peak)))
     return [*notes, *_notes.on_gpu(cluster.gpu.name, cluster.gpu.architecture)]
 
 

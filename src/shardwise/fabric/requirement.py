@@ -213,9 +213,10 @@ def _messages(step: _Step) -> float:
 
 
 def _waits(step: _Step) -> float:
-    """Collectives of a step, each as often as the slowest of its ranks is later than the mean of them: the harmonic
-    number of the ranks, for delays with an exponential tail."""
-    return sum(p.share * p.call.times * (math.log(p.call.size) + 0.5772) for p in step.outside)
+    """Collectives of a step, inside nodes too: a late rank is waited for on any link. Each counts as often as the
+    slowest of its ranks is later than the mean of them: the harmonic number of the ranks, for delays with an
+    exponential tail."""
+    return sum(p.share * p.call.times * (math.log(p.call.size) + 0.5772) for p in step.load.priced)
 
 
 def _card_rate(load: StepLoad) -> float:
