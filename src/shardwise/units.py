@@ -6,6 +6,7 @@ edge (flags and files); a bare number where a unit is needed is refused, and the
 
 import math
 import re
+from typing import NamedTuple
 
 _DECIMAL = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
 _BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
@@ -131,6 +132,32 @@ def hertz_of(text: str, what: str = "clock") -> float:
 
 def gib(value: float) -> str:
     return f"{value / 2**30:.1f}"
+
+
+class SizeUnit(NamedTuple):
+    """A unit for a column of sizes."""
+
+    name: str
+    bytes: float
+
+    def text(self, value: float) -> str:
+        return f"{value / self.bytes:.1f}"
+
+
+def size_unit(largest: float) -> SizeUnit:
+    """GiB; where that shows even the largest of some sizes as less than 1, MiB or KiB."""
+    units = (SizeUnit("GiB", 2.0**30), SizeUnit("MiB", 2.0**20), SizeUnit("KiB", 2.0**10))
+    return next((unit for unit in units if largest >= unit.bytes), units[-1])
+
+
+def memory_text(value: float) -> str:
+    unit = size_unit(value)
+    return f"{unit.text(value)} {unit.name}"
+
+
+def share_text(share: float) -> str:
+    """'47.3%'; what would be shown as 0 with more digits."""
+    return f"{share:.1%}" if share >= 5e-4 or not share else f"{100 * share:.1g}%"
 
 
 def time_text(seconds: float) -> str:

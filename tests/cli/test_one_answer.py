@@ -119,3 +119,23 @@ def test_one_expert_rank_is_as_full_as_the_mean(capsys: pytest.CaptureFixture[st
 )  # fmt: skip
 def test_imbalance_below_the_mean_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, [*words, "--on", "8xh100", "--imbalance", "0.5"], "write 1 (balanced) or more")
+
+
+def test_a_perceptron_has_one_prediction_small_units_and_no_band_of_language_models(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torch")
+    found = told(["estimate", "mnist-mlp", "--on", "2xh100"], capsys)
+    assert told(["verify", "mnist-mlp", "--on", "2xh100"], capsys)["predicted_step_s"] == found["step_s"] < 0.01
+    assert told(["simulate", "mnist-mlp", "--on", "2xh100"], capsys)["step_s"] == pytest.approx(
+        found["step_s"], rel=0.05
+    )
+    assert (found["stack"], found["precision"], found["policy"]["micro_batch"]) == ("shardwise", "fp32", 512)
+    assert (found["error_band"], found["error_range"]) == (None, None)
+    page = shown(capsys, ["estimate", "mnist-mlp", "--on", "2xh100"])
+    assert f"{found['peak_bytes'] / 2**20:.1f} MiB of 79.6 GiB" in page
+    assert "no band" in page
+    assert "MFU       0.0%" not in page
+    assert " tokens" not in page.replace("billion tokens", "")
+    best = told(["plan", "mnist-mlp", "--on", "2xh100", "--top", "1"], capsys)["plans"][0]
+    assert best["step_s"] <= found["step_s"]

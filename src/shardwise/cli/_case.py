@@ -9,14 +9,12 @@ from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
 from shardwise.case import Case, case_of
 from shardwise.cli._job import (
-    DEFAULT_PRECISION,
-    DEFAULT_STACK,
     GlobalBatch,
     Imbalance,
     OptimizerName,
-    PrecisionName,
     Seq,
-    StackName,
+    UsualPrecision,
+    UsualStack,
     job_of,
     software_of,
 )
@@ -46,7 +44,7 @@ class SharedFlags:
     seq: Seq = None
     global_batch: GlobalBatch = None
     optimizer: OptimizerName = "adamw"
-    stack: StackName = DEFAULT_STACK
+    stack: UsualStack = None
     imbalance: Imbalance = None
     headroom: Headroom = HEADROOM
     profile: ProfileFile = None
@@ -55,7 +53,7 @@ class SharedFlags:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class JobFlags(SharedFlags):
-    precision: PrecisionName = DEFAULT_PRECISION
+    precision: UsualPrecision = None
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,9 @@ def open_case_of(
     model: str, flags: SharedFlags, *, tokens: str | None = None, only: tuple[Constraint, ...] = ()
 ) -> tuple[OpenCase, list[str]]:
     """The case, and one note for each thing that was assumed."""
-    shape, stack = model_of(model), software_of(flags.stack, flags.imbalance)
-    precision = flags.precision if isinstance(flags, JobFlags) else DEFAULT_PRECISION
+    shape = model_of(model)
+    stack = software_of(flags.stack, flags.imbalance, shape)
+    precision = flags.precision if isinstance(flags, JobFlags) else None
     job, notes = job_of(shape, flags.seq, flags.global_batch, precision, flags.optimizer, tokens)
     if not 0 < flags.headroom <= 1:
         raise ValueError(

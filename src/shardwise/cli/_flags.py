@@ -8,14 +8,12 @@ from cyclopts import Parameter
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
 from shardwise.cli._job import (
-    DEFAULT_PRECISION,
-    DEFAULT_STACK,
     GlobalBatch,
     Imbalance,
     OptimizerName,
-    PrecisionName,
     Seq,
-    StackName,
+    UsualPrecision,
+    UsualStack,
     job_of,
     software_of,
 )
@@ -48,7 +46,9 @@ class Flags:
     etp: Annotated[int, Parameter(help="Tensor parallel inside an expert; 0: as tp without ep, else 1.")] = 0
     zero: Annotated[int, Parameter(help="ZeRO stage 0 to 3 (3: FSDP).")] = 1
     sp: Annotated[bool, Parameter(negative="--no-sp", help="Sequence parallel with tp.")] = True
-    micro: Annotated[int, Parameter(help="Sequences per micro-batch.")] = 1
+    micro: Annotated[
+        int | None, Parameter(help="Sequences per micro-batch; default: 1, of a perceptron all of a rank's examples.")
+    ] = None
     recompute: Annotated[str, Parameter(help="none, selective or full.")] = "none"
     recompute_layers: Annotated[int, Parameter(help="Layers of each stage that recompute; -1: all.")] = -1
     schedule: Annotated[str | None, Parameter(help="1f1b, interleaved, gpipe, zb_v, dualpipe, ...")] = None
@@ -63,9 +63,9 @@ class Flags:
     imbalance: Imbalance = None
     seq: Seq = None
     global_batch: GlobalBatch = None
-    precision: PrecisionName = DEFAULT_PRECISION
+    precision: UsualPrecision = None
     optimizer: OptimizerName = "adamw"
-    stack: StackName = DEFAULT_STACK
+    stack: UsualStack = None
     profile: ProfileFile = None
 
 
@@ -81,18 +81,24 @@ class Asked:
 
 
 def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
-    shape, cluster, stack = model_of(model), cluster_of(flags.on), software_of(flags.stack, flags.imbalance)
+    shape, cluster = model_of(model), cluster_of(flags.on)
+    stack = software_of(flags.stack, flags.imbalance, shape)
     profile = profile_or_none(flags.profile)
     job, notes = job_of(shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens)
     for name in ("tp", "pp", "cp"):
         if getattr(flags, name) < 1:
             raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")
     rest = max(cluster.gpus // (flags.tp * flags.pp * flags.cp), 1)
+    dp = rest if flags.dp is None else flags.dp
+    whole = max(job.global_batch // max(dp, 1), 1) if shape.inputs == "features" else 1
+    if whole > 1 and flags.micro is None:
+        notes.append(f"--micro not given: {whole:,}, all examples of a rank")
     stated = {f"overlap_{n}": getattr(flags, f"overlap_{n}") for n in ("grad", "param", "tp", "pp")}
     policy = Policy(
-        tp=flags.tp, pp=flags.pp, cp=flags.cp, dp=rest if flags.dp is None else flags.dp, ep=flags.ep, vpp=flags.vpp,
+        tp=flags.tp, pp=flags.pp, cp=flags.cp, dp=dp, ep=flags.ep, vpp=flags.vpp,
         etp=flags.etp, zero=flags.zero, sp=flags.sp and flags.tp > 1 and shape.inputs == "tokens",
-        micro_batch=flags.micro, recompute=flags.recompute, recompute_layers=flags.recompute_layers,
+        micro_batch=whole if flags.micro is None else flags.micro,
+        recompute=flags.recompute, recompute_layers=flags.recompute_layers,
         schedule=flags.schedule or ("interleaved" if flags.vpp > 1 else "1f1b"), shard_group=flags.shard_group,
         offload=flags.offload, attention=flags.attention, order=flags.order,
         **{name: stack.setting(name) if value is None else value for name, value in stated.items()},

@@ -17,6 +17,13 @@ GlobalBatch = Annotated[
 PrecisionName = Annotated[str, Parameter(name="--precision", help="bf16, fp16, fp8, bf16-pure, autocast, ...")]
 OptimizerName = Annotated[str, Parameter(name="--optimizer", help="adamw, adamw-8bit, sgd, adafactor, muon, ...")]
 StackName = Annotated[str, Parameter(name="--stack", help="Software whose kernels and overlap are assumed.")]
+UsualPrecision = Annotated[
+    str | None, Parameter(name="--precision", help="bf16 (default), fp16, fp8, bf16-pure, ...; a perceptron: fp32.")
+]
+UsualStack = Annotated[
+    str | None,
+    Parameter(name="--stack", help="Software assumed; default: megatron-core, for a perceptron shardwise's own."),
+]
 Tokens = Annotated[str | None, Parameter(help="Tokens to train on in all, such as 15T: adds days and dollars.")]
 
 Imbalance = Annotated[
@@ -25,6 +32,8 @@ Imbalance = Annotated[
 
 DEFAULT_STACK = "megatron-core"
 DEFAULT_PRECISION = "bf16"
+OWN_STACK, OWN_PRECISION = "shardwise", "fp32"
+"""of models that read examples: `run` trains them, the programs of language models do not"""
 DEFAULT_TOKENS = 2**22
 DEFAULT_EXAMPLES = 1024
 """of a step, where a model reads examples instead of tokens"""
@@ -33,7 +42,7 @@ MOST_IMBALANCE = 1000
 
 
 def job_of(
-    model: Model, seq: str | None, batch: str | None, precision: str, optimizer: str, tokens: str | None
+    model: Model, seq: str | None, batch: str | None, precision: str | None, optimizer: str, tokens: str | None
 ) -> tuple[Job, list[str]]:
     """The job, and one note for each thing that was assumed."""
     notes: list[str] = []
@@ -50,7 +59,8 @@ def job_of(
     else:
         sequences = _sequences(batch, length, notes)
     job = Job(
-        seq=length, global_batch=sequences, precision=precision_of(precision), optimizer=optimizer_of(optimizer),
+        seq=length, global_batch=sequences, precision=precision_of(precision or usual_precision(model)),
+        optimizer=optimizer_of(optimizer),
         tokens=float(count_of(tokens, "tokens")) if tokens is not None else 0.0,
     )  # fmt: skip
     return job, notes
@@ -76,9 +86,13 @@ def _whence(model: Model) -> str:
     return f"the length most tokens are trained at; {model.name}'s positions reach {model.context:,}"
 
 
-def software_of(name: str, imbalance: float | None) -> Stack:
-    """The stack named, with the routing a user expects."""
-    stack = known_stack(name)
+def usual_precision(model: Model) -> str:
+    return OWN_PRECISION if model.inputs == "features" else DEFAULT_PRECISION
+
+
+def software_of(name: str | None, imbalance: float | None, model: Model) -> Stack:
+    """The stack named, or the model's usual one, with the routing a user expects."""
+    stack = known_stack(name or (OWN_STACK if model.inputs == "features" else DEFAULT_STACK))
     if imbalance is None:
         return stack
     if not 1 <= imbalance <= MOST_IMBALANCE:

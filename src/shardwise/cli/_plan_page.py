@@ -19,7 +19,7 @@ from shardwise.report.money import money_of, price_line
 from shardwise.report.terminal import policy_code, policy_text, usd_text
 from shardwise.report.why import why_slower
 from shardwise.spec.cluster import Cluster
-from shardwise.units import gib
+from shardwise.units import gib, share_text, size_unit
 
 DAY = 86400.0
 MOST_EXPLAINED = 20
@@ -69,13 +69,15 @@ def show_plan(planned: Planned) -> None:
     cluster, job = planned.cluster, planned.case.job
     both = bool(planned.strategies)
     heads = ["policy", "step s", *(["extra", "to loss s"] if both else ["MFU %"])]
-    heads += ["GiB", "free", "days", "USD"] if job.tokens else ["tok/s", "GiB", "free", "USD/Gtok"]
+    unit = size_unit(max(found.peak_bytes for found in planned.shown))
+    memory_heads = [unit.name, "free" if unit.name == "GiB" else "free GiB"]
+    heads += [*memory_heads, "days", "USD"] if job.tokens else ["tok/s", *memory_heads, "USD/Gtok"]
 
     def cells(found: Candidate) -> list[Cell]:
         rate = found.tokens_per_s_per_gpu
         money = money_of(cluster, (job.tokens or 1e9) * found.to_loss_s / found.step_s, rate * cluster.gpus)
-        memory: list[Cell] = [gib(found.peak_bytes), gib(planned.free_bytes(found))]
-        share = f"{100 * planned.mfu(found):.1f}"
+        memory: list[Cell] = [unit.text(found.peak_bytes), gib(planned.free_bytes(found))]
+        share = share_text(planned.mfu(found)).rstrip("%")
         own: list[Cell] = [extra_text(found), f"{found.to_loss_s:.4g}"] if both else [share]
         row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}", *own]
         row += [*memory, f"{money.seconds / DAY:,.4g}"] if job.tokens else [f"{rate:,.0f}", *memory]
@@ -131,7 +133,9 @@ def notes_of(planned: Planned) -> list[str]:
 
 def _band(planned: Planned) -> float:
     """The larger side of the first plan's error band."""
-    return planned.winner.error_band if planned.winner is not None else planned.case.stack.error_band
+    if planned.winner is None:
+        return planned.case.stack.error_band
+    return planned.winner.error_band or 0.0
 
 
 def plan_data(planned: Planned) -> dict[str, Any]:

@@ -30,7 +30,8 @@ def verify_on_device(found: Asked, order: Any, rank: int | None, fake: bool, jso
     result: dict[str, Any] = {
         "model": found.model.name, "policy": found.policy, "rank": where or 0, "ranks": found.policy.gpus,
         "device": measured.device, "measured_s": seconds, "predicted_s": predicted,
-        "time_error": predicted / seconds - 1.0, "band": report.error_band, "spread": measured.spread,
+        "time_error": predicted / seconds - 1.0, "band": report.error_band or found.stack.error_band,
+        "spread": measured.spread,
         "measured_peak_bytes": measured.peak_bytes, "predicted_peak_bytes": expected.peak_bytes,
         "memory_error": expected.peak_bytes / measured.peak_bytes - 1.0, "predicted_memory_bytes": expected.memory,
         "timed": KERNELS if fake else WHOLE, "notes": found.notes,

@@ -7,9 +7,10 @@ import msgspec
 from cyclopts import Parameter
 from msgspec.structs import replace as with_fields
 
+from shardwise.arch import model_of
 from shardwise.cli._case import ModelName, OpenCase, SharedFlags, open_case_of
 from shardwise.cli._choice import check_policy, policy_from
-from shardwise.cli._job import DEFAULT_PRECISION
+from shardwise.cli._job import usual_precision
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import watched
@@ -22,7 +23,7 @@ from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
-from shardwise.units import gib, time_text
+from shardwise.units import SizeUnit, share_text, size_unit, time_text
 
 DOES_NOT_FIT = 1
 MOST_ROWS = 64
@@ -58,7 +59,7 @@ def compare(
     json: Json = False,
 ) -> int:
     """Several policies, clusters and precisions: step, MFU, memory, cost, traffic, against the first."""
-    choices, precisions = policy or ["best"], precision or [DEFAULT_PRECISION]
+    choices, precisions = policy or ["best"], precision or [usual_precision(model_of(model))]
     for text in choices:
         check_policy(text)
     clusters = [cluster_of(text) for text in on]
@@ -128,11 +129,12 @@ def _against(row: Report, first: Report) -> dict[str, float]:
 
 def _show(case: OpenCase, rows: list[Row], notes: list[str]) -> None:
     first = _first(rows)
+    unit = size_unit(max((row.report.peak_bytes for row in rows if row.report is not None), default=2.0**30))
     names = [f"{i}: {row.cluster.name} {row.precision} {row.asked}" + _spelled(row) for i, row in enumerate(rows, 1)]
     print_table(
         f"{case.model.name}, {case.job.global_batch:,} x {case.job.seq:,} tokens per step",
-        ["case", "step s", "diff", "MFU %", "GiB", "USD/Gtok", "diff", "node GB", "net GB"],
-        [_cells(i, row, first) for i, row in enumerate(rows, 1)],
+        ["case", "step s", "diff", "MFU %", unit.name, "USD/Gtok", "diff", "node GB", "net GB"],
+        [_cells(i, row, first, unit) for i, row in enumerate(rows, 1)],
     )  # fmt: skip
     print_notes(names, title="cases")
     if 1 < len(rows) <= MOST_BESIDE:
@@ -163,7 +165,7 @@ def _spelled(row: Row) -> str:
     return code + steps + ("" if row.verdict == "fits" else f"; {row.verdict}")
 
 
-def _cells(index: int, row: Row, first: Report | None) -> list[Cell]:
+def _cells(index: int, row: Row, first: Report | None, unit: SizeUnit) -> list[Cell]:
     if row.report is None or first is None:
         return [str(index), *[None] * 8]
     report, diff = row.report, _against(row.report, first)
@@ -172,8 +174,8 @@ def _cells(index: int, row: Row, first: Report | None) -> list[Cell]:
     def percent(key: str) -> str | None:
         return None if report is first or key not in diff else f"{100 * diff[key]:+.1f}%"
 
-    return [str(index), f"{report.step_s:.4g}", percent("step_s"), f"{100 * report.mfu_causal_half:.1f}",
-            gib(report.peak_bytes) + ("" if report.fits else "!"), usd_text(report.money["billion_tokens"]),
+    return [str(index), f"{report.step_s:.4g}", percent("step_s"), share_text(report.mfu_causal_half).rstrip("%"),
+            unit.text(report.peak_bytes) + ("" if report.fits else "!"), usd_text(report.money["billion_tokens"]),
             percent("usd_per_billion_tokens"), inside / 1e9, beyond / 1e9]  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """`shardwise max`: the largest sequence, micro-batch or model that fits on a cluster, and what is full beyond it."""
 
+import builtins
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from shardwise.report.terminal import policy_code, policy_text
 from shardwise.report.why import out_of_memory
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
-from shardwise.units import gib, time_text
+from shardwise.units import SizeUnit, gib, memory_text, share_text, size_unit, time_text
 
 DOES_NOT_FIT = 1
 WHAT = ("sequence", "batch", "model")
@@ -99,9 +100,9 @@ def _show(what: str, cluster: Cluster, axis: Axis, found: Found) -> None:
             ("largest", f"{found.largest:,} {axis.unit}{also}"),
             ("policy", policy_text(winner.policy)),
             ("step", f"{time_text(winner.step_s)} of {winner.global_sequences:,} x {winner.seq_tokens:,} tokens, "
-                     f"MFU {winner.mfu_causal_half:.1%}"),
-            ("memory", f"{gib(winner.peak_bytes)} of {gib(found.tried[found.largest].limit_bytes)} GiB that may be "
-                       f"filled, stage {winner.fullest_stage}: {_filled(winner)}"),
+                     f"MFU {share_text(winner.mfu_causal_half)}"),
+            ("memory", f"{memory_text(winner.peak_bytes)} of {gib(found.tried[found.largest].limit_bytes)} GiB that "
+                       f"may be filled, stage {winner.fullest_stage}: {_filled(winner)}"),
         ]  # fmt: skip
     if found.next is not None:
         limit = found.tried[found.next].limit_bytes
@@ -110,15 +111,17 @@ def _show(what: str, cluster: Cluster, axis: Axis, found: Found) -> None:
         facts.append((f"at {found.next:,}", why + smallest))
     print_facts(f"largest {what} on {cluster.name}", facts)
     print_gap()
-    print_table("tried", [axis.unit, "fastest that fits", "step s", "GiB", "over by GiB"], _rows(found), words=2)
+    unit = size_unit(builtins.max((r.best[0].peak_bytes for r in found.tried.values() if r.best), default=2.0**30))
+    print_table("tried", [axis.unit, "fastest that fits", "step s", unit.name, "over by GiB"],
+                _rows(found, unit), words=2)  # fmt: skip
 
 
-def _rows(found: Found) -> list[list[Cell]]:
+def _rows(found: Found, unit: SizeUnit) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for size, ranked in sorted(found.tried.items()):
         if ranked.best:
             best = ranked.best[0]
-            rows.append([f"{size:,}", policy_code(best.policy), f"{best.step_s:.4g}", gib(best.peak_bytes), None])
+            rows.append([f"{size:,}", policy_code(best.policy), f"{best.step_s:.4g}", unit.text(best.peak_bytes), None])
         else:
             over = None if ranked.smallest is None else gib(ranked.smallest.peak_bytes - ranked.limit_bytes)
             rows.append([f"{size:,}", "nothing fits" if over else "nothing legal", None, None, over])
@@ -127,7 +130,7 @@ def _rows(found: Found) -> list[list[Cell]]:
 
 def _filled(report: Report) -> str:
     kinds = sorted(report.stages[report.fullest_stage].kinds_bytes.items(), key=lambda item: -item[1])
-    return ", ".join(f"{kind} {gib(size)}" for kind, size in kinds[:KINDS_NAMED])
+    return ", ".join(f"{kind} {memory_text(size)}" for kind, size in kinds[:KINDS_NAMED])
 
 
 def _data(what: str, case: OpenCase, cluster: Cluster, axis: Axis, found: Found) -> dict[str, Any]:

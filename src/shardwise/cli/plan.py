@@ -13,14 +13,13 @@ from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase
 from shardwise.cli._choice import check_policy
 from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
 from shardwise.cli._job import (
-    DEFAULT_STACK,
     GlobalBatch,
     Imbalance,
     OptimizerName,
-    PrecisionName,
     Seq,
-    StackName,
     Tokens,
+    UsualPrecision,
+    UsualStack,
     job_of,
     software_of,
 )
@@ -76,9 +75,9 @@ def plan(
     seq: Seq = None,
     global_batch: GlobalBatch = None,
     tokens: Tokens = None,
-    precision: PrecisionName = "bf16",
+    precision: UsualPrecision = None,
     optimizer: OptimizerName = "adamw",
-    stack: StackName = DEFAULT_STACK,
+    stack: UsualStack = None,
     imbalance: Imbalance = None,
     top: Annotated[int, Parameter(help="Policies to list.")] = 10,
     headroom: Headroom = HEADROOM,
@@ -87,7 +86,8 @@ def plan(
     json: Json = False,
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
-    shape, cluster, software = model_of(model), cluster_of(on), software_of(stack, imbalance)
+    shape, cluster = model_of(model), cluster_of(on)
+    software = software_of(stack, imbalance, shape)
     measured = profile_or_none(profile)
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens)
     if not 1 <= top <= MOST_SHOWN:
@@ -125,9 +125,8 @@ def plan(
     if ranked.best and cluster_of(on).gpus == cluster.gpus:
         asked = ["--profile", str(profile)] if profile is not None else []
         asked += ["--imbalance", f"{imbalance:g}"] if imbalance is not None else []
-        notes.append(
-            "run: " + shlex.join([*shlex.split(command_of(model, on, job, ranked.best[0].policy, stack)), *asked])
-        )
+        command = command_of(model, on, job, ranked.best[0].policy, software.name)
+        notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     _answer(planned, largest, questions, notes, json=json)
     return 0 if ranked.best else DOES_NOT_FIT
 

@@ -22,7 +22,7 @@ from shardwise.simulate.compare import Compared, compare
 from shardwise.simulate.gantt import gantt, legend
 from shardwise.simulate.noise import straggler_of
 from shardwise.simulate.timeline import Peak
-from shardwise.units import gib, time_text
+from shardwise.units import memory_text, size_unit, time_text
 
 SLICES = 64
 """parts of the pipeline's time for which the share of active GPUs is told"""
@@ -148,9 +148,10 @@ def _show(ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared
 
 def _table(rows: list[Compared]) -> None:
     can, cannot = [r for r in rows if r.step_s is not None], [r for r in rows if r.step_s is None]
+    unit = size_unit(max((r.peak_bytes or 0.0 for r in can), default=0.0))
     print_table(
-        "schedules, no stragglers", ["schedule", "chunks", "step ms", "bubble", "peak GiB", "closed form ms"],
-        [(r.schedule, r.vpp, f"{(r.step_s or 0) * 1e3:,.1f}", f"{r.bubble:.1%}", gib(r.peak_bytes or 0),
+        "schedules, no stragglers", ["schedule", "chunks", "step ms", "bubble", f"peak {unit.name}", "closed form ms"],
+        [(r.schedule, r.vpp, f"{(r.step_s or 0) * 1e3:,.1f}", f"{r.bubble:.1%}", unit.text(r.peak_bytes or 0),
           f"{(r.closed_form_s or 0) * 1e3:,.1f}") for r in can],
     )  # fmt: skip
     print_notes([f"{r.schedule}: {r.why_not}" for r in cannot], title="cannot run this")
@@ -162,8 +163,8 @@ def _explain(gap: Gap) -> None:
 
 def _peak_text(peak: Peak, stage: int, fits: bool) -> str:
     largest = sorted(((size, kind) for kind, size in peak.kinds.items() if size > 0), reverse=True)
-    parts = ", ".join(f"{kind} {gib(size)}" for size, kind in largest[:4])
-    return f"{gib(peak.bytes)} GiB on stage {stage} ({parts})" + ("" if fits else ": does not fit")
+    parts = ", ".join(f"{kind} {memory_text(size)}" for size, kind in largest[:4])
+    return f"{memory_text(peak.bytes)} on stage {stage} ({parts})" + ("" if fits else ": does not fit")
 
 
 def _assumptions(found: Simulation, straggler: str | None) -> list[str]:

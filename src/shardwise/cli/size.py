@@ -8,6 +8,7 @@ from shardwise.arch.tensors import active_parameters
 from shardwise.cli._budget import Budget, checked_rent, usd_of
 from shardwise.cli._case import Fixed, JobFlags, OpenCase, open_case_of
 from shardwise.cli._chinchilla import chinchilla_answer
+from shardwise.cli._job import DEFAULT_PRECISION
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._points import Point, counts_of, point_at, point_data
@@ -18,7 +19,7 @@ from shardwise.report.money import price_line
 from shardwise.report.terminal import policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import sizes_of
-from shardwise.units import gib, seconds_of, time_text
+from shardwise.units import gib, seconds_of, share_text, size_unit, time_text
 
 NOT_MET = 1
 DAY = 86400.0
@@ -56,7 +57,8 @@ def size(
     if chinchilla:
         if model is not None:
             raise ValueError(f"size: {model!r} and --chinchilla answer different questions; write one of them")
-        return chinchilla_answer(sizes, flops, limit, checked_rent(rent), mfu, flags.precision, json=json)
+        precision = flags.precision or DEFAULT_PRECISION
+        return chinchilla_answer(sizes, flops, limit, checked_rent(rent), mfu, precision, json=json)
     if model is None or flops is not None:
         raise ValueError("size: write a model (llama-3-70b --tokens 1T), or --chinchilla with --budget or --flops")
     case, notes = open_case_of(model, flags, tokens=tokens, only=constraints_of(fix or ()))
@@ -101,16 +103,18 @@ def _notes(cluster: Cluster, rent: float | None) -> list[str]:
 
 
 def _show(case: OpenCase, tokens: float, limit: Budget, points: list[Point], notes: list[str]) -> None:
+    unit = size_unit(max((p.report.peak_bytes for p in points if p.report is not None), default=2.0**30))
+
     def cells(point: Point) -> list[Cell]:
         if point.report is None or point.run is None:
             return [f"{point.cluster.gpus:,}", _why_nothing(point), None, None, None, None, None]
         return [f"{point.cluster.gpus:,}", policy_code(point.report.policy), f"{point.report.step_s:.4g}",
-                f"{100 * point.report.mfu_causal_half:.1f}", gib(point.report.peak_bytes),
+                share_text(point.report.mfu_causal_half).rstrip("%"), unit.text(point.report.peak_bytes),
                 f"{point.run.seconds / DAY:,.4g}", usd_text(point.run)]  # fmt: skip
 
     print_table(
         f"{case.model.name}, {tokens:,.4g} tokens on {points[0].cluster.gpu.name}",
-        ["GPUs", "best policy", "step s", "MFU %", "GiB", "days", "USD"], map(cells, points), words=2,
+        ["GPUs", "best policy", "step s", "MFU %", unit.name, "days", "USD"], map(cells, points), words=2,
     )  # fmt: skip
     answers = []
     quick, cheap = smallest_in_time(points), cheapest_in_budget(points)

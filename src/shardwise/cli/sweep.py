@@ -19,7 +19,7 @@ from shardwise.engines import Engine, Setup, engine_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.report.figure import Figure, Panel, Points, svg_of
 from shardwise.report.terminal import policy_code
-from shardwise.units import gib
+from shardwise.units import SizeUnit, share_text, size_unit
 
 DOES_NOT_FIT = 1
 HERE = "local"
@@ -116,20 +116,21 @@ def _show(found: list[Swept], notes: list[str]) -> None:
 
 def _show_study(found: Swept) -> None:
     axis = found.study.axis
-    heads = [axis.name, "policy", "step s", "MFU %", "tok/s", "GiB", "vs first"]
-    rows = [_cells(axis, p, r) for p, r in zip(found.points, found.relative, strict=True)]
+    unit = size_unit(max((p.report.peak_bytes for p in found.points if p.report is not None), default=2.0**30))
+    heads = [axis.name, "policy", "step s", "MFU %", "tok/s", unit.name, "vs first"]
+    rows = [_cells(axis, p, r, unit) for p, r in zip(found.points, found.relative, strict=True)]
     print_table(found.study.title, heads, rows, words=2)
     if found.knee is not None:
         print_notes([found.knee.why], title="knee")
 
 
-def _cells(axis: Axis, point: Point, against: float | None) -> list[Cell]:
+def _cells(axis: Axis, point: Point, against: float | None, unit: SizeUnit) -> list[Cell]:
     if point.report is None:
         return [axis.text(point.value), point.verdict, *[None] * 5]
     full = "" if point.runs else "!"
     return [axis.text(point.value), policy_code(point.report.policy), f"{point.report.step_s:.4g}",
-            f"{100 * point.report.mfu_causal_half:.1f}", f"{point.report.tokens_per_s_per_gpu:,.0f}",
-            gib(point.report.peak_bytes) + full, None if against is None else f"{against:.1%}"]  # fmt: skip
+            share_text(point.report.mfu_causal_half).rstrip("%"), f"{point.report.tokens_per_s_per_gpu:,.0f}",
+            unit.text(point.report.peak_bytes) + full, None if against is None else f"{against:.1%}"]  # fmt: skip
 
 
 def _write_csv(path: Path, found: list[Swept]) -> None:

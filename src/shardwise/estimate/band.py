@@ -48,7 +48,13 @@ def kind_of(experts: bool, nodes: float, host_share: float) -> str:
     return f"{size}, {place}, small kernels" if host_share > HOST_BOUND else f"{size}, {place}"
 
 
-def band_of(stack: Stack, model: Model, nodes: float, host_share: float = 0.0) -> Band:
+NO_BAND = "no band: only runs of language models were held against predictions"
+
+
+def band_of(stack: Stack, model: Model, nodes: float, host_share: float = 0.0) -> Band | None:
+    """None for a model that nothing like was measured of."""
+    if model.inputs == "features":
+        return None
     experts = any(layer.experts for layer in model.kinds)
     return band_for(stack, experts=experts, nodes=nodes, host_share=host_share)
 

@@ -5,7 +5,7 @@ import numpy as np
 from shardwise.calibrate.overlay import curve_with, what_it_changes
 from shardwise.calibrate.profile import Profile
 from shardwise.case import case_of
-from shardwise.estimate.band import band_of
+from shardwise.estimate.band import NO_BAND, band_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import conventions, executed
@@ -51,9 +51,9 @@ def report_of(
         fits=bool(found.fits[0]),
         verdict=_verdict(stages[fullest], peak, cluster.gpu.memory_bytes - stack.memory.reserve_bytes),
         step_s=step_s,
-        error_band=band.half_width,
-        error_range=(band.low, band.high),
-        error_basis=str(band),
+        error_band=None if band is None else band.half_width,
+        error_range=None if band is None else (band.low, band.high),
+        error_basis=NO_BAND if band is None else str(band),
         tokens_per_s_per_gpu=rate,
         peak_flops_per_s=peak_flops,
         mfu_full_square=flops["full_square"].utilization(rate, peak_flops),

@@ -5,7 +5,7 @@ from html import escape
 
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_text
-from shardwise.units import gib, time_text
+from shardwise.units import gib, memory_text, time_text
 
 COLOURS = ("#4477aa", "#66ccee", "#aa3377", "#228833", "#ccbb44", "#99aadd", "#88bb66", "#77cccc", "#bbbbbb",
            "#ee6677", "#bb7733", "#997700", "#555577", "#cc99cc")  # fmt: skip
@@ -19,11 +19,14 @@ def html_of(report: Report) -> str:
         ("error", report.error_basis),
         ("tokens/s per GPU", f"{report.tokens_per_s_per_gpu:,.0f}"),
         ("MFU (causal half / whole square)", f"{report.mfu_causal_half:.1%} / {report.mfu_full_square:.1%}"),
-        ("peak memory", f"{gib(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB, stage {report.fullest_stage}"),
+        (
+            "peak memory",
+            f"{memory_text(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB, stage {report.fullest_stage}",
+        ),
     ]
     rows = "".join(f"<tr><th style='text-align:left'>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in facts)
     stage = report.stages[report.fullest_stage]
-    memory = _bar(stage.kinds_bytes, report.capacity_bytes, lambda size: f"{gib(size)} GiB")
+    memory = _bar(stage.kinds_bytes, report.capacity_bytes, memory_text)
     time = _bar(report.time_s, report.step_s, time_text)
     notes = "".join(f"<li>{escape(line)}</li>" for line in report.assumptions)
     return (

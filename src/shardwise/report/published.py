@@ -79,7 +79,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     @property
     def inside_band(self) -> bool | None:
-        if self.report is None:
+        if self.report is None or self.report.error_range is None:
             return None
         low, high = self.report.error_range
         return self.report.step_s * (1 + low) <= self.reported_step_s <= self.report.step_s * (1 + high)

@@ -43,10 +43,11 @@ class Report(Struct, frozen=True, kw_only=True):
     fits: bool
     verdict: str
     step_s: float
-    error_band: float
+    error_band: float | None
     """the larger side of error_range"""
-    error_range: tuple[float, float]
-    """measured over predicted step time, less 1: 80 % of held-out runs of this stack and kind lay between the two"""
+    error_range: tuple[float, float] | None
+    """measured over predicted step time, less 1: 80 % of held-out runs of this stack and kind lay between the two; None
+    where no runs like it were measured"""
     error_basis: str
     """the same in words, with the runs it was taken from"""
     tokens_per_s_per_gpu: float
@@ -80,6 +81,15 @@ class Report(Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
     sync: SyncReport | None = None
     """where the policy has a strategy of data parallelism"""
+
+    @property
+    def examples(self) -> bool:
+        """a model that reads single examples: what is told per token is per example"""
+        return self.seq_tokens == 1
+
+    @property
+    def counted(self) -> str:
+        return "examples" if self.examples else "tokens"
 
     @property
     def shares(self) -> dict[str, float]:

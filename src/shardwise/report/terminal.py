@@ -10,7 +10,7 @@ from rich.text import Text
 from shardwise.report.report import Money, Report, Stage
 from shardwise.report.sync_report import SyncReport
 from shardwise.spec.policy import Policy
-from shardwise.units import gib, time_text
+from shardwise.units import gib, share_text, size_unit, time_text
 
 BAR = 50
 LETTERS = {
@@ -21,6 +21,10 @@ LETTERS = {
 }  # fmt: skip
 OFFLOAD_CODES = {"optimizer": "off-opt", "activations": "off-act", "both": "off-all"}
 MOST_STAGES = 12
+SHORT_S = 0.01
+"""steps below this are shown in microseconds"""
+SMALL_BYTES = 1e6
+"""traffic below this is shown in kB"""
 SHOWN_SHARE = 0.0005
 """parts of a step below this share are left out of the page (JSON has them)"""
 
@@ -38,7 +42,8 @@ def show(report: Report, console: Console | None = None) -> None:
         out.print(f"hidden under compute: {hidden}")
     if any(sent for levels in report.traffic_bytes.values() for sent in levels.values()):
         out.print()
-        _titled(out, "sent by an average GPU in one step, GB", _traffic(report))
+        name, scale = _traffic_unit(report)
+        _titled(out, f"sent by an average GPU in one step, {name}", _traffic(report, scale))
     out.print()
     _titled(out, "what it takes", _money(report))
     out.print("\nassumptions:")
@@ -115,16 +120,19 @@ def _head(report: Report) -> Table:
     table.add_column(overflow="fold")
     policy = report.policy
     batch = f"{report.global_sequences:,} x {report.seq_tokens:,} = {report.step_tokens:,} tokens"
+    if report.examples:
+        batch = f"{report.global_sequences:,} examples"
+    unit = size_unit(report.peak_bytes)
+    peak = unit.text(report.peak_bytes) + (f" {unit.name}" if unit.name != "GiB" else "")
     rows = [
         ("policy", policy_text(policy)),
         ("job", f"{batch} per step, {report.precision}, {report.optimizer}, stack {report.stack}"),
         ("verdict", report.verdict),
-        ("step", f"{time_text(report.step_s)}, {report.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"),
+        ("step", f"{time_text(report.step_s)}, {report.tokens_per_s_per_gpu:,.0f} {report.counted}/s per GPU"),
         ("error", report.error_basis),
-        ("MFU", f"{report.mfu_causal_half:.1%}, with the masked half of attention {report.mfu_full_square:.1%}; "
-                f"HFU {report.hfu:.1%}"),
-        ("memory", f"{gib(report.peak_bytes)} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "
-                   f"{gib(report.reserve_bytes)} in reserve, {gib(report.free_bytes)} free"),
+        ("MFU", f"{share_text(report.mfu_causal_half)}{_square(report)}; HFU {share_text(report.hfu)}"),
+        ("memory", f"{peak} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "
+                   f"{gib(report.reserve_bytes)} in reserve, {gib(report.free_bytes)} GiB free"),
         ("pipeline", f"{report.micro_batches:,} micro-batches, bubble {report.bubble_share:.1%} of the step"),
     ]  # fmt: skip
     if report.sync is not None:
@@ -132,6 +140,13 @@ def _head(report: Report) -> Table:
     for name, value in rows:
         table.add_row(name, Text(value, style="red" if name == "verdict" and not report.fits else ""))
     return table
+
+
+def _square(report: Report) -> str:
+    """Where there is a square: attention of a model that reads tokens."""
+    if report.mfu_full_square == report.mfu_causal_half:
+        return ""
+    return f", with the masked half of attention {share_text(report.mfu_full_square)}"
 
 
 def _sync_rows(sync: SyncReport) -> list[tuple[str, str]]:
@@ -180,12 +195,12 @@ def _shown(lines: list[tuple[str, Stage]], fullest: float) -> list[tuple[str, St
 
 
 def _memory(report: Report) -> Table:
-    table = _plain()
-    for head, justify in (("stage", "left"), ("GiB", "right"), (f"| = {gib(report.capacity_bytes)} GiB", "left")):
+    table, unit = _plain(), size_unit(report.peak_bytes)
+    for head, justify in (("stage", "left"), (unit.name, "right"), (f"| = {gib(report.capacity_bytes)} GiB", "left")):
         table.add_column(head, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     most = max(report.capacity_bytes, *(stage.total_bytes for stage in report.stages))
     for name, stage in _shown(_alike(report.stages), report.peak_bytes):
-        table.add_row(name, gib(stage.total_bytes), _bar(stage.kinds_bytes, most, report.capacity_bytes))
+        table.add_row(name, unit.text(stage.total_bytes), _bar(stage.kinds_bytes, most, report.capacity_bytes))
     return table
 
 
@@ -204,28 +219,34 @@ def _bar(kinds: Mapping[str, float], most: float, limit: float) -> Text:
 
 def _legend(report: Report) -> Text:
     kinds = report.stages[report.fullest_stage].kinds_bytes
-    text = Text(f"stage {report.fullest_stage}, GiB:")
+    unit = size_unit(report.peak_bytes)
+    text = Text(f"stage {report.fullest_stage}, {unit.name}:")
     for kind, size in kinds.items():
         if size > 0:
             letter, style = LETTERS.get(kind, ("?", ""))
             text.append("  ")
             text.append(letter, style=style)
-            text.append(f" {kind} {gib(size)}")
+            text.append(f" {kind} {unit.text(size)}")
     return text
 
 
 def _time(report: Report) -> Table:
-    table = _plain()
-    for head, left in (("part", True), ("ms", False), ("share", False), ("", True)):
+    table, (name, scale) = _plain(), (("us", 1e6) if report.step_s < SHORT_S else ("ms", 1e3))
+    for head, left in (("part", True), (name, False), ("share", False), ("", True)):
         table.add_column(head, justify="left" if left else "right", no_wrap=True)
     for part, seconds in sorted(report.time_s.items(), key=lambda item: -item[1]):
         share = seconds / report.step_s
         if share >= SHOWN_SHARE:
-            table.add_row(part, f"{seconds * 1e3:,.1f}", f"{share:.1%}", "#" * round(BAR * share))
+            table.add_row(part, f"{seconds * scale:,.1f}", f"{share:.1%}", "#" * round(BAR * share))
     return table
 
 
-def _traffic(report: Report) -> Table:
+def _traffic_unit(report: Report) -> tuple[str, float]:
+    most = max(sent for levels in report.traffic_bytes.values() for sent in levels.values())
+    return ("GB", 1e9) if most >= SMALL_BYTES else ("kB", 1e3)
+
+
+def _traffic(report: Report, scale: float) -> Table:
     table = _plain()
     levels = list(next(iter(report.traffic_bytes.values())))
     table.add_column("axis")
@@ -233,22 +254,23 @@ def _traffic(report: Report) -> Table:
         table.add_column(level, justify="right")
     for axis, sent in report.traffic_bytes.items():
         if any(sent.values()):
-            table.add_row(axis, *(_gigabytes(sent[level]) for level in levels))
+            table.add_row(axis, *(_sent(sent[level] / scale) for level in levels))
     return table
 
 
-def _gigabytes(sent: float) -> str:
-    if not sent:
+def _sent(amount: float) -> str:
+    if not amount:
         return "-"
-    return f"{sent / 1e9:,.0f}" if sent >= 1e12 else f"{sent / 1e9:.3g}"
+    return f"{amount:,.0f}" if amount >= 1e3 else f"{amount:.3g}"
 
 
 def _money(report: Report) -> Table:
     table = _plain()
-    for head, left in (("amount", True), ("tokens", False), ("time", False), ("MWh", False), ("USD", False)):
+    for head, left in (("amount", True), (report.counted, False), ("time", False), ("MWh", False), ("USD", False)):
         table.add_column(head, justify="left" if left else "right", no_wrap=True)
     for name, money in report.money.items():
-        table.add_row(name.replace("_", " "), f"{money.tokens:,.3g}", time_text(money.seconds),
+        amount = name.replace("_", " ").replace("tokens", report.counted)
+        table.add_row(amount, f"{money.tokens:,.3g}", time_text(money.seconds),
                       f"{money.energy_j / 3.6e9:,.3g}", usd_text(money))  # fmt: skip
     return table
 
