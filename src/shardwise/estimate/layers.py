@@ -108,6 +108,10 @@ class Machine:
             self.laws[key] = self.network.law(op, self.sizes[axis], self.strides[axis])
         return self.laws[key].seconds(bytes_)
 
+    def fullest_share(self) -> Value:
+        """Of the expert ranks, where the machine has some."""
+        return fullest_share(self.stack, self.sizes["ep"]) if "ep" in self.sizes else 1.0
+
     def boundary_s(self, op: str) -> Numbers:
         """What the messages of a tensor-parallel ring take at the boundary of a node, if it passes one."""
         rounds = 2.0 if op == "all_reduce" else 1.0
@@ -205,7 +209,7 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     if gemm.grouped:
         efficiency = stack.kernels.kernel_efficiency * stack.experts.grouped_gemm_efficiency
         batch: Value | None = gemm.batch
-        rows = gemm.m * (fullest_share(stack, machine.sizes["ep"]) if imbalance is None else imbalance)
+        rows = gemm.m * (machine.fullest_share() if imbalance is None else imbalance)
     else:
         efficiency, batch, rows = stack.kernels.kernel_efficiency, None, gemm.m
     forward = gemm_seconds(curve, rows, gemm.n, gemm.k, dtype, batch=batch)
@@ -321,7 +325,7 @@ def _communication(
 def received_bytes(item: Collective, machine: Machine) -> Value:
     """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares."""
     stack = machine.stack
-    fullest = fullest_share(stack, machine.sizes["ep"]) if item.op == "all_to_all" else 1.0
+    fullest = machine.fullest_share() if item.op == "all_to_all" else 1.0
     received = item.bytes * fullest
     if item.copies <= 1.0 or stack.experts.dispatch == "copies":
         return received
