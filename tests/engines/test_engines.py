@@ -12,7 +12,7 @@ import pytest
 
 from shardwise.cli import main
 from shardwise.cli._case import JobFlags, open_case_of
-from shardwise.cli._shards import PointShard, Refused, Solved, answered, solve, work
+from shardwise.cli._shards import PointAnswer, PointShard, Refusal, answered, solve, work
 from shardwise.engines import Setup, engine_of, engines, run
 from shardwise.engines import local as local_engine
 from shardwise.spec.load import cluster_of
@@ -39,7 +39,7 @@ def sent(shards):
 def test_a_shard_survives_the_wire(shards):
     for shard in shards:
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(shard), type=PointShard) == shard
-        assert msgspec.msgpack.decode(work(msgspec.msgpack.encode(shard)), type=Solved) == solve(shard)
+        assert msgspec.msgpack.decode(work(msgspec.msgpack.encode(shard)), type=PointAnswer) == solve(shard)
 
 
 def test_one_process_and_two_give_the_same_in_the_same_order(shards):
@@ -53,7 +53,7 @@ def test_one_process_and_two_give_the_same_in_the_same_order(shards):
 
 
 def decoded(answer):
-    return msgspec.msgpack.decode(answer, type=Solved)
+    return msgspec.msgpack.decode(answer, type=PointAnswer)
 
 
 def test_processes_start_only_where_they_pay(shards, monkeypatch):
@@ -90,7 +90,7 @@ def test_what_a_shard_refuses_is_the_users_mistake(shards):
     bad = [shards[0], PointShard(shards[0].case, shards[0].cluster, "tpp=8")]
     with pytest.raises(ValueError, match="policy: 'tpp' is no field; did you mean 'tp'"):
         answered(bad, engine_of("local"), Setup(jobs=1))
-    assert isinstance(msgspec.msgpack.decode(work(sent(bad)[1]), type=Solved | Refused), Refused)
+    assert isinstance(msgspec.msgpack.decode(work(sent(bad)[1]), type=PointAnswer | Refusal), Refusal)
 
 
 @pytest.mark.parametrize("name", CLUSTER_ENGINES)

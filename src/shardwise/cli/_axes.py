@@ -20,7 +20,7 @@ Place = Callable[[float], tuple[OpenCase, Cluster]]
 
 
 @dataclass(frozen=True)
-class Axis:
+class SweepAxis:
     name: str
     values: tuple[float, ...]
     title: str
@@ -35,7 +35,7 @@ TITLES = {
 }  # fmt: skip
 
 
-def axis_of(text: str) -> Axis:
+def axis_of(text: str) -> SweepAxis:
     name, sign, rest = text.partition("=")
     name = name.strip().lower()
     if not sign or not rest.strip():
@@ -49,7 +49,7 @@ def axis_of(text: str) -> Axis:
         values = tuple(sorted({_number(name, item) for item in rest.split(",")}))
     if len(values) > MOST_POINTS:
         raise ValueError(f"over: {text!r} has {len(values)} points; write at most {MOST_POINTS}")
-    return Axis(name, values, TITLES[name])
+    return SweepAxis(name, values, TITLES[name])
 
 
 def _number(name: str, text: str) -> float:
@@ -71,7 +71,7 @@ def _doubling(low: float, high: float, text: str) -> tuple[float, ...]:
     return (*values, high)
 
 
-def place_of(axis: Axis, case: OpenCase, on: str, *, weak: bool, searched: bool) -> Place:
+def place_of(axis: SweepAxis, case: OpenCase, on: str, *, weak: bool, searched: bool) -> Place:
     """OpenCase and cluster at a value of the axis; with `searched` a micro-batch is a bound on the search."""
     if weak and axis.name != "gpus":
         raise ValueError(f"weak: the batch grows with the GPUs, not with {axis.name}; write --over gpus=64:4096")
@@ -100,7 +100,7 @@ def place_of(axis: Axis, case: OpenCase, on: str, *, weak: bool, searched: bool)
     return place
 
 
-def _over_gpus(axis: Axis, case: OpenCase, on: str, *, weak: bool) -> Place:
+def _over_gpus(axis: SweepAxis, case: OpenCase, on: str, *, weak: bool) -> Place:
     sizes = sizes_of(on)
     first = axis.values[0]
 

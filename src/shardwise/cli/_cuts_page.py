@@ -20,7 +20,7 @@ PER_TABLE = 9
 
 
 @dataclass(frozen=True)
-class Asked:
+class CutsRequest:
     cluster: Cluster
     tp: int
     sequences: int
@@ -32,7 +32,7 @@ class Asked:
     notes: list[str]
 
 
-def show(ask: Asked, found: Study) -> None:
+def show(ask: CutsRequest, found: Study) -> None:
     places = list(dict.fromkeys(place for _, place in found.problems))
     proof = {"dp": "dynamic programming", "ip": "integer programming", "exhaustive": "enumeration"}[found.method]
     print_facts(
@@ -54,7 +54,7 @@ def show(ask: Asked, found: Study) -> None:
     print_notes([*_legend(found), *ask.notes, *_assumed(ask, found)])
 
 
-def _nothing(ask: Asked, found: Study) -> str:
+def _nothing(ask: CutsRequest, found: Study) -> str:
     least = sum(min(sizes) for sizes in next(iter(found.problems.values())).bytes)
     return f"no cut holds the weights in {ask.most_bytes / 1e6:,.4g} MB a rank; the least is {least / 1e6:,.4g} MB"
 
@@ -121,7 +121,7 @@ def _legend(found: Study) -> list[str]:
     return lines
 
 
-def _assumed(ask: Asked, found: Study) -> list[str]:
+def _assumed(ask: CutsRequest, found: Study) -> list[str]:
     lines = [
         f"closed form with {ask.stack}'s kernels, one micro-batch, nothing overlapped, activations' memory not counted"
     ]
@@ -137,7 +137,7 @@ def _assumed(ask: Asked, found: Study) -> list[str]:
     return lines
 
 
-def as_json(ask: Asked, found: Study) -> dict[str, Any]:
+def as_json(ask: CutsRequest, found: Study) -> dict[str, Any]:
     strides = {place: int(problem.machine.strides["tp"]) for (_, place), problem in found.problems.items()}
     return {
         "graph": found.graph.name, "cluster": ask.cluster.name, "gpu": ask.cluster.gpu.name, "tp": ask.tp,

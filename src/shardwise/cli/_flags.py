@@ -70,7 +70,7 @@ class Flags:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PolicyRequest:
     model: Model
     cluster: Cluster
     job: Job
@@ -80,7 +80,7 @@ class Asked:
     notes: list[str]
 
 
-def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
+def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
     shape, cluster = model_of(model), cluster_of(flags.on)
     stack = software_of(flags.stack, flags.imbalance, shape)
     profile = profile_or_none(flags.profile)
@@ -103,10 +103,10 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> Asked:
         offload=flags.offload, attention=flags.attention, order=flags.order,
         **{name: stack.setting(name) if value is None else value for name, value in stated.items()},
     )  # fmt: skip
-    return Asked(shape, cluster, job, policy, stack, profile, notes)
+    return PolicyRequest(shape, cluster, job, policy, stack, profile, notes)
 
 
-def refused(model: str, flags: Flags, ask: Asked, json: bool, verb: str = "estimate") -> bool:
+def refused(model: str, flags: Flags, ask: PolicyRequest, json: bool, verb: str = "estimate") -> bool:
     """Whether the policy cannot run; then the rule, the numbers and the nearest one that can are printed."""
     verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
     if verdict.legal:

@@ -16,7 +16,7 @@ EIGHTHS = 8
 
 
 @dataclass(frozen=True)
-class Axis:
+class GrowthAxis:
     unit: str
     start: int
     least: int
@@ -27,7 +27,7 @@ class Axis:
 
 
 @dataclass
-class Found:
+class Growth:
     cases: dict[int, OpenCase] = field(default_factory=dict)
     tried: dict[int, Ranked] = field(default_factory=dict)
 
@@ -41,9 +41,9 @@ class Found:
         return min((n for n, ranked in self.tried.items() if n > (self.largest or 0)), default=None)
 
 
-def grow(axis: Axis, cluster: Cluster) -> Found:
+def grow(axis: GrowthAxis, cluster: Cluster) -> Growth:
     """Doubles while something fits (halves while nothing does), then looks inside the last doubling."""
-    found = Found()
+    found = Growth()
     with bar("sizes") as told:
 
         def fits(size: int) -> bool:
@@ -64,7 +64,7 @@ def grow(axis: Axis, cluster: Cluster) -> Found:
     return found
 
 
-def _refine(found: Found, fits: Callable[[int], bool], most: int) -> None:
+def _refine(found: Growth, fits: Callable[[int], bool], most: int) -> None:
     """The largest eighth of the gap to the next size that fits; divisibility may skip some, so from above."""
     low, high = found.largest, found.next
     if low is None or high is None:
@@ -75,27 +75,27 @@ def _refine(found: Found, fits: Callable[[int], bool], most: int) -> None:
             return
 
 
-def sequence_axis(case: OpenCase, flags: JobFlags) -> Axis:
+def sequence_axis(case: OpenCase, flags: JobFlags) -> GrowthAxis:
     def at(seq: int) -> OpenCase:
         job, _ = job_of(case.model, str(seq), flags.global_batch, flags.precision, flags.optimizer, None)
         return replace(case, job=job)
 
-    return Axis("tokens", 1024, 128, 2**26, 1, at)
+    return GrowthAxis("tokens", 1024, 128, 2**26, 1, at)
 
 
-def batch_axis(case: OpenCase, cluster: Cluster) -> Axis:
+def batch_axis(case: OpenCase, cluster: Cluster) -> GrowthAxis:
     def at(micro: int) -> OpenCase:
         every_dp = micro * cluster.gpus
         batch = every_dp * -(-case.job.global_batch // every_dp)
         only = (*case.only, *constraints_of([f"micro={micro}"]))
         return replace(case, job=with_fields(case.job, global_batch=batch), only=only, limits=Limits(micro_batch=micro))
 
-    return Axis("sequences", 1, 1, 2**16, 0, at)
+    return GrowthAxis("sequences", 1, 1, 2**16, 0, at)
 
 
-def model_axis(case: OpenCase) -> Axis:
+def model_axis(case: OpenCase) -> GrowthAxis:
     def at(layers: int) -> OpenCase:
         pattern = tuple(case.model.pattern[i * case.model.layers // layers] for i in range(layers))
         return replace(case, model=with_fields(case.model, pattern=pattern))
 
-    return Axis("layers", 16, 1, 4096, 2, at)
+    return GrowthAxis("layers", 16, 1, 4096, 2, at)

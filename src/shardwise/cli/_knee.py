@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from shardwise.cli._axes import Axis
+from shardwise.cli._axes import SweepAxis
 
 Points = list[tuple[float, float, float]]
 StepAt = Callable[[float], float | None]
@@ -23,7 +23,7 @@ class Knee(Struct, frozen=True, kw_only=True):
 
 
 def knee_of(
-    axis: Axis, points: list[tuple[float, float, float]], step_at: Callable[[float], float | None]
+    axis: SweepAxis, points: list[tuple[float, float, float]], step_at: Callable[[float], float | None]
 ) -> Knee | None:
     """`points` are (value, step_s, tokens/s per GPU) of what runs; `step_at` estimates one more."""
     if not points:
@@ -45,7 +45,7 @@ def knee_of(
     return None
 
 
-def _network(axis: Axis, points: Points, step_at: StepAt) -> Knee:
+def _network(axis: SweepAxis, points: Points, step_at: StepAt) -> Knee:
     limit = step_at(ENDLESS) or min(step for _, step, _ in points)
     inside = next((v for v, step, _ in points if step <= (1 + NEAR) * limit), None)
     if inside is None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
-from shardwise.cli._flags import Asked, Flags, asked, refused
+from shardwise.cli._flags import Flags, PolicyRequest, asked, refused
 from shardwise.cli._synced import SyncName, with_sync
 from shardwise.registry import closest
 from shardwise.software import stack_of
@@ -54,7 +54,7 @@ class RunFlags(Flags):
 NO_FLAGS = RunFlags()
 
 
-def plan_of(name: str, flags: RunFlags) -> Asked:
+def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
     """With the stack that describes the runtime; bad input is a ValueError."""
     document = _document(name)
     if document is not None:
@@ -66,14 +66,14 @@ def plan_of(name: str, flags: RunFlags) -> Asked:
     return _as_run(dataclass_replace(found, policy=with_sync(found.policy, flags.sync)), flags)
 
 
-def cannot_run(name: str, flags: RunFlags, found: Asked, json: bool, verb: str) -> bool:
+def cannot_run(name: str, flags: RunFlags, found: PolicyRequest, json: bool, verb: str) -> bool:
     """Whether the policy is illegal; then the rule, the numbers and the nearest legal one are printed."""
     planned = _document(name) is not None
     model = flags.model or found.model.name if planned else name
     return refused(model, dataclass_replace(flags, on=flags.on or found.cluster.name), found, json, verb)
 
 
-def _as_run(found: Asked, flags: RunFlags) -> Asked:
+def _as_run(found: PolicyRequest, flags: RunFlags) -> PolicyRequest:
     model, notes = found.model, list(found.notes)
     chosen = {name: getattr(flags, name) for name in VARIANTS}
     for name, value in chosen.items():
@@ -82,7 +82,9 @@ def _as_run(found: Asked, flags: RunFlags) -> Asked:
     if model.dropout:
         model = replace(model, dropout=False)
         notes.append("dropout is off: runs of different layouts could not be compared")
-    return Asked(model, found.cluster, found.job, found.policy, stack_of(STACK).changed(**chosen), found.profile, notes)
+    return PolicyRequest(
+        model, found.cluster, found.job, found.policy, stack_of(STACK).changed(**chosen), found.profile, notes
+    )
 
 
 def _document(name: str) -> dict[str, Any] | None:
@@ -99,7 +101,7 @@ def _document(name: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and ("policy" in found or "best" in found) else None
 
 
-def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Asked:
+def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> PolicyRequest:
     stated = document
     if "best" in document:
         choices = document["best"]
@@ -118,7 +120,7 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Aske
     planned = stated.get("precision", "")
     notes = [f"planned for {planned}, run in {job.precision.name}"] if planned not in ("", job.precision.name) else []
     profile: Profile | None = None
-    return Asked(model, cluster, job, policy, stack_of(STACK), profile, notes)
+    return PolicyRequest(model, cluster, job, policy, stack_of(STACK), profile, notes)
 
 
 def _model(name: str) -> Model:

@@ -27,7 +27,7 @@ MOST_EXPLAINED = 20
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanResult:
     case: OpenCase
     cluster: Cluster
     ranked: Ranked
@@ -65,7 +65,7 @@ def bottleneck_of(report: Report) -> str:
     return max(waiting, key=lambda part: waiting[part]) if waiting else "compute"
 
 
-def show_plan(planned: Planned) -> None:
+def show_plan(planned: PlanResult) -> None:
     cluster, job = planned.cluster, planned.case.job
     both = bool(planned.strategies)
     heads = ["policy", "step s", *(["extra", "to loss s"] if both else ["MFU %"])]
@@ -90,7 +90,7 @@ def show_plan(planned: Planned) -> None:
         show_strategies(list(planned.strategies))
 
 
-def nothing_fits(planned: Planned) -> list[str]:
+def nothing_fits(planned: PlanResult) -> list[str]:
     ranked, only = planned.ranked, words_of(planned.case.only)
     if ranked.smallest is None:
         if only:
@@ -104,7 +104,7 @@ def nothing_fits(planned: Planned) -> list[str]:
     ]
 
 
-def notes_of(planned: Planned) -> list[str]:
+def notes_of(planned: PlanResult) -> list[str]:
     ranked, cluster, stack = planned.ranked, planned.cluster, planned.case.stack
     only = words_of(planned.case.only)
     notes = [
@@ -131,14 +131,14 @@ def notes_of(planned: Planned) -> list[str]:
     return notes
 
 
-def _band(planned: Planned) -> float:
+def _band(planned: PlanResult) -> float:
     """The larger side of the first plan's error band."""
     if planned.winner is None:
         return planned.case.stack.error_band
     return planned.winner.error_band or 0.0
 
 
-def plan_data(planned: Planned) -> dict[str, Any]:
+def plan_data(planned: PlanResult) -> dict[str, Any]:
     cluster, job, stack, ranked = planned.cluster, planned.case.job, planned.case.stack, planned.ranked
     return {
         "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
@@ -157,7 +157,7 @@ def plan_data(planned: Planned) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _entry(planned: Planned, found: Candidate) -> dict[str, Any]:
+def _entry(planned: PlanResult, found: Candidate) -> dict[str, Any]:
     cluster, job, rate = planned.cluster, planned.case.job, found.tokens_per_s_per_gpu
     stretch = found.to_loss_s / found.step_s
     run = money_of(cluster, job.tokens * stretch, rate * cluster.gpus) if job.tokens else None
@@ -171,7 +171,7 @@ def _entry(planned: Planned, found: Candidate) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plan(planned: Planned, index: int) -> dict[str, Any]:
+def _plan(planned: PlanResult, index: int) -> dict[str, Any]:
     """One plan in the short form: dollars of the run (or of 1e9 tokens), what holds it back, why it stands there."""
     found = planned.shown[index]
     entry = _entry(planned, found)
@@ -191,5 +191,5 @@ def _plan(planned: Planned, index: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _next(planned: Planned) -> str:
+def _next(planned: PlanResult) -> str:
     return why_slower(planned.reports[0], planned.reports[1])

@@ -15,7 +15,7 @@ from shardwise.spec.sizes import Sizes
 
 
 @dataclass(frozen=True)
-class Point:
+class SizePoint:
     """One size of cluster and its best policy."""
 
     cluster: Cluster
@@ -40,17 +40,17 @@ def counts_of(sizes: Sizes, max_gpus: int) -> list[int]:
     return counts
 
 
-def point_at(case: OpenCase, sizes: Sizes, gpus: int, tokens: float, limit: Budget, rent: float | None) -> Point:
+def point_at(case: OpenCase, sizes: Sizes, gpus: int, tokens: float, limit: Budget, rent: float | None) -> SizePoint:
     cluster = sizes.at(gpus)
     ranked = case.ranked(cluster)
     if not ranked.best:
-        return Point(cluster, sizes.name_at(gpus), ranked, None, None, [])
+        return SizePoint(cluster, sizes.name_at(gpus), ranked, None, None, [])
     report = case.report(cluster, ranked.best[0].policy)
     run = run_money(cluster, tokens, report.tokens_per_s_per_gpu, checked_rent(rent))
-    return Point(cluster, sizes.name_at(gpus), ranked, report, run, limit.misses(cluster, run))
+    return SizePoint(cluster, sizes.name_at(gpus), ranked, report, run, limit.misses(cluster, run))
 
 
-def point_data(point: Point) -> dict[str, Any]:
+def point_data(point: SizePoint) -> dict[str, Any]:
     report, run = point.report, point.run
     return {
         "gpus": point.cluster.gpus, "cluster": point.cluster.name, "fits": report is not None,

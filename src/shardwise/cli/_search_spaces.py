@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from msgspec.structs import replace
 
-from shardwise.cli._flags import Asked, Flags, asked
+from shardwise.cli._flags import Flags, PolicyRequest, asked
 from shardwise.cli._output import Cell
 from shardwise.registry import closest
 from shardwise.search.problems import (
@@ -57,8 +57,8 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Space:
-    ask: Asked
+class SearchSpace:
+    ask: PolicyRequest
     kind: str
     clusters: str
     problem: Problem
@@ -75,7 +75,7 @@ class Space:
     """JSON about a point"""
 
 
-def space_of(model: str, flags: Flags, chosen: SpaceFlags) -> Space:
+def space_of(model: str, flags: Flags, chosen: SpaceFlags) -> SearchSpace:
     kinds = {"stages": _stages, "ranks": _ranks, "experts": _experts}
     if chosen.problem not in kinds:
         raise ValueError(f"problem: {chosen.problem!r} is unknown; {closest(chosen.problem, list(kinds))}")
@@ -100,7 +100,7 @@ def _check_flags(chosen: SpaceFlags) -> None:
                                  "leave it out")  # fmt: skip
 
 
-def _stages(ask: Asked, flags: Flags, chosen: SpaceFlags) -> Space:
+def _stages(ask: PolicyRequest, flags: Flags, chosen: SpaceFlags) -> SearchSpace:
     if not ask.model.layers:
         raise ValueError(f"model: {ask.model.name} has no layers to deal out; write a model with some")
     clusters = [ask.cluster] if chosen.mixed is None else [ask.cluster, cluster_of(chosen.mixed)]
@@ -126,7 +126,7 @@ def _stages(ask: Asked, flags: Flags, chosen: SpaceFlags) -> Space:
         notes.append("stages of different kinds hand over as stages of one kind do: re-sharding and slower links "
                      "between them are not priced")  # fmt: skip
     names = " + ".join(cluster.name for cluster in clusters)
-    return Space(
+    return SearchSpace(
         ask=ask, kind="stages", clusters=names, problem=problem, notes=notes, objective="step", default="even split",
         title=f"{ask.model.name} on {names}: {problem.stages} stages",
         facts={"stages": problem.stages, "micro_batches": problem.micro_batches},
@@ -134,7 +134,7 @@ def _stages(ask: Asked, flags: Flags, chosen: SpaceFlags) -> Space:
     )  # fmt: skip
 
 
-def _stages_on(ask: Asked, gpus: list[int], chosen: SpaceFlags) -> list[int]:
+def _stages_on(ask: PolicyRequest, gpus: list[int], chosen: SpaceFlags) -> list[int]:
     if chosen.stages_on is not None:
         counts = _numbers(chosen.stages_on, "stages-on")
         if len(counts) != len(gpus):
@@ -169,13 +169,13 @@ def _stage_json(problem: StageProblem, point: Ints) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _legal(ask: Asked) -> None:
+def _legal(ask: PolicyRequest) -> None:
     verdict = verdict_of(ask.model, ask.cluster, ask.job, ask.policy)
     if not verdict.legal:
         raise ValueError(f"{verdict.rule}: {verdict.why}; write other degrees")
 
 
-def _ranks(ask: Asked, flags: Flags, chosen: SpaceFlags) -> Space:  # noqa: ARG001
+def _ranks(ask: PolicyRequest, flags: Flags, chosen: SpaceFlags) -> SearchSpace:  # noqa: ARG001
     _legal(ask)
     problem = rank_problem(
         ask.model, ask.cluster, ask.job, ask.policy, ask.stack, free=_ranges(chosen.free_nodes, "free-nodes"),
@@ -184,7 +184,7 @@ def _ranks(ask: Asked, flags: Flags, chosen: SpaceFlags) -> Space:  # noqa: ARG0
     notes = [*ask.notes, "seconds of the network in a step, before any overlap with compute",
              "rings for gradients and parameters, in the order of the ranks; pairwise all-to-all; uplinks are shared "
              "by all groups at once"]  # fmt: skip
-    return Space(
+    return SearchSpace(
         ask=ask, kind="ranks", clusters=ask.cluster.name, problem=problem, notes=notes, objective="network",
         default="ranks in order", title=f"{ask.model.name} on {ask.cluster.name}: {problem.nodes} nodes",
         facts={"nodes": problem.nodes, "boxes": dict(zip(problem.box_names, problem.room, strict=True))},
@@ -203,7 +203,7 @@ def _rank_json(problem: RankProblem, point: Ints) -> dict[str, Any]:
             "default_parts_s": problem.parts_s(problem.default)}  # fmt: skip
 
 
-def _experts(ask: Asked, flags: Flags, chosen: SpaceFlags) -> Space:  # noqa: ARG001
+def _experts(ask: PolicyRequest, flags: Flags, chosen: SpaceFlags) -> SearchSpace:  # noqa: ARG001
     _legal(ask)
     drawn = Drawn(skew=chosen.skew, seed=chosen.sample_seed, tokens=chosen.sample)
     problem = expert_problem(
@@ -215,7 +215,7 @@ def _experts(ask: Asked, flags: Flags, chosen: SpaceFlags) -> Space:  # noqa: AR
              "expert products of the fullest rank and four exchanges, one layer, one micro-batch",
              "a token crosses to each node once and is handed on inside it"]  # fmt: skip
     title = f"{ask.model.name} on {ask.cluster.name}: {problem.positions} experts on {problem.ranks} ranks"
-    return Space(
+    return SearchSpace(
         ask=ask, kind="experts", clusters=ask.cluster.name, problem=problem, notes=notes, objective="expert layer",
         default="experts in order", title=title, facts={"experts": problem.positions, "ranks": problem.ranks},
         table=lambda point: _expert_table(problem, point), best=lambda point: _expert_json(problem, point),

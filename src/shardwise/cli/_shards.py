@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from shardwise.cli._axes import Axis, over_network
+from shardwise.cli._axes import SweepAxis, over_network
 from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import policy_from
 from shardwise.cli._knee import Knee, Points, knee_of
@@ -25,7 +25,7 @@ class PointShard(Struct, frozen=True, tag="point"):
 class KneeShard(Struct, frozen=True, tag="knee"):
     """The search for a knee of the network, which tries further bandwidths."""
 
-    axis: Axis
+    axis: SweepAxis
     case: OpenCase
     cluster: Cluster
     policy: str
@@ -33,7 +33,7 @@ class KneeShard(Struct, frozen=True, tag="knee"):
     """what runs: value, step, throughput per GPU"""
 
 
-class Solved(Struct, frozen=True, tag="point"):
+class PointAnswer(Struct, frozen=True, tag="point"):
     policy: Policy | None
     report: Report | None
     verdict: str
@@ -43,16 +43,16 @@ class Solved(Struct, frozen=True, tag="point"):
         return self.report is not None and self.report.fits
 
 
-class Kneed(Struct, frozen=True, tag="knee"):
+class KneeAnswer(Struct, frozen=True, tag="knee"):
     knee: Knee | None
 
 
-class Refused(Struct, frozen=True, tag="refused"):
+class Refusal(Struct, frozen=True, tag="refused"):
     why: str
 
 
 Shard = PointShard | KneeShard
-Answer = Solved | Kneed | Refused
+Answer = PointAnswer | KneeAnswer | Refusal
 
 
 def work(data: bytes) -> bytes:
@@ -60,22 +60,22 @@ def work(data: bytes) -> bytes:
     shard = msgspec.msgpack.decode(data, type=Shard)
     answer: Answer
     try:
-        answer = solve(shard) if isinstance(shard, PointShard) else Kneed(_knee(shard))
+        answer = solve(shard) if isinstance(shard, PointShard) else KneeAnswer(_knee(shard))
     except ValueError as problem:
-        answer = Refused(str(problem))
+        answer = Refusal(str(problem))
     return msgspec.msgpack.encode(answer)
 
 
-def solve(shard: PointShard) -> Solved:
+def solve(shard: PointShard) -> PointAnswer:
     case, cluster = shard.case, shard.cluster
     policy = policy_from(shard.policy, case, cluster)
     if policy is None:
-        return Solved(None, None, "nothing fits")
+        return PointAnswer(None, None, "nothing fits")
     verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
     if not verdict.legal:
-        return Solved(policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
+        return PointAnswer(policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
     report = case.report(cluster, policy)
-    return Solved(policy, report, report.verdict)
+    return PointAnswer(policy, report, report.verdict)
 
 
 def _knee(shard: KneeShard) -> Knee | None:
@@ -90,14 +90,14 @@ def _knee(shard: KneeShard) -> Knee | None:
 
 def answered(
     shards: Sequence[Shard], engine: Engine, setup: Setup, progress: Callable[[int, int], None] | None = None
-) -> list[Solved | Kneed | None]:
+) -> list[PointAnswer | KneeAnswer | None]:
     """An answer for each shard, None where Ctrl-C came first; the first that was refused is the user's mistake."""
     sent = [msgspec.msgpack.encode(shard) for shard in shards]
     return [None if data is None else _opened(data) for data in run(engine, work, sent, setup, progress)]
 
 
-def _opened(data: bytes) -> Solved | Kneed:
+def _opened(data: bytes) -> PointAnswer | KneeAnswer:
     answer: Answer = msgspec.msgpack.decode(data, type=Answer)
-    if isinstance(answer, Refused):
+    if isinstance(answer, Refusal):
         raise ValueError(answer.why)
     return answer

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cli._axes import Axis, Place, place_of
+from shardwise.cli._axes import Place, SweepAxis, place_of
 from shardwise.cli._case import JobFlags, OpenCase, open_case_of
 from shardwise.cli._choice import SEARCHED, check_policy
 from shardwise.cli._knee import Knee, Points, knee_of
-from shardwise.cli._shards import Kneed, KneeShard, PointShard, Solved, answered
+from shardwise.cli._shards import KneeAnswer, KneeShard, PointAnswer, PointShard, answered
 from shardwise.engines import Engine, Setup
 from shardwise.plan.constraints import Constraint
 from shardwise.report import Report
@@ -19,10 +19,10 @@ from shardwise.spec.policy import Policy
 
 
 @dataclass(frozen=True)
-class Study:
+class SweepStudy:
     on: str
     asked: str
-    axis: Axis
+    axis: SweepAxis
     case: OpenCase
     place: Place
     notes: list[str]
@@ -38,10 +38,10 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     value: float
     shard: PointShard
-    solved: Solved
+    solved: PointAnswer
 
     @property
     def report(self) -> Report | None:
@@ -62,8 +62,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Swept:
-    study: Study
-    points: list[Point]
+    study: SweepStudy
+    points: list[SweepPoint]
     knee: Knee | None
 
     @property
@@ -90,31 +90,33 @@ class Swept:
 
 
 def study_of(
-    model: str, on: str, asked: str, axis: Axis, flags: JobFlags, *, weak: bool, only: tuple[Constraint, ...]
-) -> Study:
+    model: str, on: str, asked: str, axis: SweepAxis, flags: JobFlags, *, weak: bool, only: tuple[Constraint, ...]
+) -> SweepStudy:
     check_policy(asked)
     case, notes = open_case_of(model, flags, only=only)
     searched = asked.split(",")[0].strip().lower() in SEARCHED
     place = place_of(axis, case, on, weak=weak, searched=searched)
-    return Study(on, asked, axis, case, place, [] if axis.name == "seq" else notes)
+    return SweepStudy(on, asked, axis, case, place, [] if axis.name == "seq" else notes)
 
 
 def swept(
-    studies: list[Study], engine: Engine, setup: Setup, progress: Callable[[int, int], None] | None = None
+    studies: list[SweepStudy], engine: Engine, setup: Setup, progress: Callable[[int, int], None] | None = None
 ) -> tuple[list[Swept], int]:
     """Every study with the points that were done, and how many were not (Ctrl-C)."""
     wanted = [(study, value, study.shard(value)) for study in studies for value in study.axis.values]
     found = answered([shard for _, _, shard in wanted], engine, setup, progress)
-    points: dict[int, list[Point]] = {id(study): [] for study in studies}
+    points: dict[int, list[SweepPoint]] = {id(study): [] for study in studies}
     for (study, value, shard), answer in zip(wanted, found, strict=True):
-        if isinstance(answer, Solved):
-            points[id(study)].append(Point(value, shard, answer))
+        if isinstance(answer, PointAnswer):
+            points[id(study)].append(SweepPoint(value, shard, answer))
     missing = found.count(None)
     knees = [None] * len(studies) if missing else _knees(studies, [points[id(s)] for s in studies], engine, setup)
     return [Swept(s, points[id(s)], knee) for s, knee in zip(studies, knees, strict=True)], missing
 
 
-def _knees(studies: list[Study], points: list[list[Point]], engine: Engine, setup: Setup) -> list[Knee | None]:
+def _knees(
+    studies: list[SweepStudy], points: list[list[SweepPoint]], engine: Engine, setup: Setup
+) -> list[Knee | None]:
     """Those of the network take a search each, and run as shards; the others are read off the points."""
     ran = [_measured(part) for part in points]
     if studies[0].axis.name != "network":
@@ -123,16 +125,16 @@ def _knees(studies: list[Study], points: list[list[Point]], engine: Engine, setu
         KneeShard(study.axis, part[0].shard.case, part[0].shard.cluster, study.asked, seen)
         for study, part, seen in zip(studies, points, ran, strict=True)
     ]
-    return [answer.knee if isinstance(answer, Kneed) else None for answer in answered(shards, engine, setup)]
+    return [answer.knee if isinstance(answer, KneeAnswer) else None for answer in answered(shards, engine, setup)]
 
 
-def _measured(points: list[Point]) -> Points:
+def _measured(points: list[SweepPoint]) -> Points:
     return [
         (p.value, p.report.step_s, p.report.tokens_per_s_per_gpu) for p in points if p.report is not None and p.runs
     ]
 
 
-def _record(axis: str, point: Point, against: float | None) -> dict[str, Any]:
+def _record(axis: str, point: SweepPoint, against: float | None) -> dict[str, Any]:
     report, job = point.report, point.shard.case.job
     return {
         **({"network_bytes_per_s": point.value} if axis == "network" else {axis: round(point.value)}),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from shardwise.cli._flags import Asked
+from shardwise.cli._flags import PolicyRequest
 
 if TYPE_CHECKING:
     from shardwise.runtime.train.task import Settings
@@ -65,7 +65,7 @@ class Training:
 DEFAULTS = Training()
 
 
-def settings_of(training: Training, found: Asked, device: str) -> "Settings":
+def settings_of(training: Training, found: PolicyRequest, device: str) -> "Settings":
     """Bad values are a ValueError that names the flag."""
     from shardwise.runtime.train.optimizer import OptimizerSettings
     from shardwise.runtime.train.task import Settings

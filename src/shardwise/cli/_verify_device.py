@@ -3,7 +3,7 @@
 from typing import Any
 
 from shardwise.case import case_of
-from shardwise.cli._flags import Asked
+from shardwise.cli._flags import PolicyRequest
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.estimate.own_work import OwnWork, own_work
 from shardwise.report import report_of
@@ -16,7 +16,7 @@ KERNELS = "one rank of many: the sum of its own kernels; messages and waiting ar
 WHOLE = "the whole step by the clock"
 
 
-def verify_on_device(found: Asked, order: Any, rank: int | None, fake: bool, json: bool) -> bool:
+def verify_on_device(found: PolicyRequest, order: Any, rank: int | None, fake: bool, json: bool) -> bool:
     """Whether time and memory are as predicted; prints both."""
     from shardwise.runtime.device import measured_on_device, needs_gpu
 
@@ -44,7 +44,7 @@ def verify_on_device(found: Asked, order: Any, rank: int | None, fake: bool, jso
     return bool(holds)
 
 
-def _show(found: Asked, expected: OwnWork, result: dict[str, Any], holds: bool) -> None:
+def _show(found: PolicyRequest, expected: OwnWork, result: dict[str, Any], holds: bool) -> None:
     print_facts(
         f"{found.model.name}: prediction {'holds' if holds else 'does not hold'} on {result['device']}",
         [

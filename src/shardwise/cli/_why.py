@@ -8,7 +8,7 @@ import msgspec
 
 from shardwise.cli._choice import policy_from
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
-from shardwise.cli._plan_page import Planned
+from shardwise.cli._plan_page import PlanResult
 from shardwise.report.terminal import policy_code
 from shardwise.report.why import Difference, WhyNot, refused, waterfall, why_not
 from shardwise.spec.model import Model
@@ -35,7 +35,7 @@ RULES = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class WhyNotAnswer:
     text: str
     found: WhyNot | None
     """None where the words ask for a search that found nothing legal"""
@@ -58,18 +58,18 @@ def questions_of(texts: Iterable[str], model: Model) -> list[tuple[str, str]]:
     return asked
 
 
-def why_not_of(text: str, words: str, planned: Planned) -> Asked:
+def why_not_of(text: str, words: str, planned: PlanResult) -> WhyNotAnswer:
     policy = policy_from(words, planned.case, planned.cluster, or_smallest=True)
     if policy is None:
-        return Asked(text, None)
+        return WhyNotAnswer(text, None)
     case, cluster = planned.case, planned.cluster
     verdict = verdict_of(case.model, cluster, case.job, policy)
     if not verdict.legal:
-        return Asked(text, refused(policy, verdict))
-    return Asked(text, why_not(planned.winner, case.report(cluster, policy), planned.ranked.limit_bytes))
+        return WhyNotAnswer(text, refused(policy, verdict))
+    return WhyNotAnswer(text, why_not(planned.winner, case.report(cluster, policy), planned.ranked.limit_bytes))
 
 
-def show_why_not(asked: list[Asked]) -> None:
+def show_why_not(asked: list[WhyNotAnswer]) -> None:
     for item in asked:
         print_gap()
         if item.found is None:
@@ -88,14 +88,14 @@ def show_why_not(asked: list[Asked]) -> None:
         print_facts(f"why not {item.text}", facts)
 
 
-def waterfall_data(planned: Planned) -> list[dict[str, Any]] | None:
+def waterfall_data(planned: PlanResult) -> list[dict[str, Any]] | None:
     if len(planned.reports) < 2:
         return None
     found: list[dict[str, Any]] = msgspec.to_builtins(waterfall(planned.reports[0], planned.reports[1]))
     return found
 
 
-def show_waterfall(planned: Planned) -> None:
+def show_waterfall(planned: PlanResult) -> None:
     """From the winner's step to the runner-up's, one part a line; the last line is their sum."""
     if len(planned.reports) < 2:
         print_notes(["there is no second policy that fits"], title="why the first wins")

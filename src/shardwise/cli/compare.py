@@ -33,7 +33,7 @@ SHOWN_SHARE = 0.001
 
 
 @dataclass(frozen=True)
-class Row:
+class CompareRow:
     asked: str
     cluster: Cluster
     precision: str
@@ -81,18 +81,20 @@ def compare(
     return 0 if any(row.report is not None and row.report.fits for row in rows) else DOES_NOT_FIT
 
 
-def _row(case: OpenCase, cluster: Cluster, text: str) -> Row:
+def _row(case: OpenCase, cluster: Cluster, text: str) -> CompareRow:
     policy, precision = policy_from(text, case, cluster), case.job.precision.name
     if policy is None:
-        return Row(_asked(text, case), cluster, precision, None, None, "no such policy fits")
+        return CompareRow(_asked(text, case), cluster, precision, None, None, "no such policy fits")
     policy = with_fields(policy, sync=case.sync.text if case.sync else "")
     verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
     if verdict.legal:
         verdict = sync_verdict(case.model, case.job, policy)
     if not verdict.legal:
-        return Row(_asked(text, case), cluster, precision, policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
+        return CompareRow(
+            _asked(text, case), cluster, precision, policy, None, f"cannot run, {verdict.rule}: {verdict.why}"
+        )
     report = case.report(cluster, policy)
-    return Row(_asked(text, case), cluster, precision, policy, report, report.verdict)
+    return CompareRow(_asked(text, case), cluster, precision, policy, report, report.verdict)
 
 
 def _asked(text: str, case: OpenCase) -> str:
@@ -110,7 +112,7 @@ def _sent(report: Report) -> tuple[float, float]:
     return (amounts[0] if amounts else 0.0), sum(amounts[1:])
 
 
-def _first(rows: list[Row]) -> Report | None:
+def _first(rows: list[CompareRow]) -> Report | None:
     return next((row.report for row in rows if row.report is not None), None)
 
 
@@ -127,7 +129,7 @@ def _against(row: Report, first: Report) -> dict[str, float]:
     return {name: value / base - 1 for name, (value, base) in pairs.items()}
 
 
-def _show(case: OpenCase, rows: list[Row], notes: list[str]) -> None:
+def _show(case: OpenCase, rows: list[CompareRow], notes: list[str]) -> None:
     first = _first(rows)
     unit = size_unit(max((row.report.peak_bytes for row in rows if row.report is not None), default=2.0**30))
     names = [f"{i}: {row.cluster.name} {row.precision} {row.asked}" + _spelled(row) for i, row in enumerate(rows, 1)]
@@ -148,7 +150,7 @@ def _show(case: OpenCase, rows: list[Row], notes: list[str]) -> None:
     ])  # fmt: skip
 
 
-def _spelled(row: Row) -> str:
+def _spelled(row: CompareRow) -> str:
     code = "" if row.policy is None else f" = {policy_code(row.policy)}"
     sync = row.report.sync if row.report is not None else None
     steps = (
@@ -165,7 +167,7 @@ def _spelled(row: Row) -> str:
     return code + steps + ("" if row.verdict == "fits" else f"; {row.verdict}")
 
 
-def _cells(index: int, row: Row, first: Report | None, unit: SizeUnit) -> list[Cell]:
+def _cells(index: int, row: CompareRow, first: Report | None, unit: SizeUnit) -> list[Cell]:
     if row.report is None or first is None:
         return [str(index), *[None] * 8]
     report, diff = row.report, _against(row.report, first)
@@ -179,7 +181,7 @@ def _cells(index: int, row: Row, first: Report | None, unit: SizeUnit) -> list[C
             percent("usd_per_billion_tokens"), inside / 1e9, beyond / 1e9]  # fmt: skip
 
 
-def _show_parts(rows: list[Row]) -> None:
+def _show_parts(rows: list[CompareRow]) -> None:
     """The parts of a step in milliseconds, a column for each case."""
     reports = [row.report for row in rows]
     parts = dict.fromkeys(part for r in reports if r for part in r.time_s)
@@ -191,7 +193,7 @@ def _show_parts(rows: list[Row]) -> None:
     )  # fmt: skip
 
 
-def _data(case: OpenCase, rows: list[Row]) -> dict[str, Any]:
+def _data(case: OpenCase, rows: list[CompareRow]) -> dict[str, Any]:
     first = _first(rows)
     return {
         "model": case.model.name, "stack": case.stack.name, "seq_tokens": case.job.seq,

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.arch import model_of
-from shardwise.cli._cuts_page import Asked, as_json, show
+from shardwise.cli._cuts_page import CutsRequest, as_json, show
 from shardwise.cli._job import DEFAULT_STACK, PrecisionName, StackName, sequence_of
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json
@@ -73,7 +73,7 @@ def cuts(
     with bar("cuts") as progress:
         found = study(graph, places, ends=held, top=top, most_bytes=limit, accumulate=accumulate, method=method,
                       progress=progress)  # fmt: skip
-    ask = Asked(cluster, tp, sequences, length, recipe, stack, accumulate, limit, [*notes, *found.notes])
+    ask = CutsRequest(cluster, tp, sequences, length, recipe, stack, accumulate, limit, [*notes, *found.notes])
     if json:
         print_json(as_json(ask, found))
     else:

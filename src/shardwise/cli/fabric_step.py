@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from shardwise.case import case_of
 from shardwise.cli._fabric_extra import sections, show_budget, show_requirement, show_what_ifs
 from shardwise.cli._fabric_show import show_assumptions, show_fabric
-from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import bar, watched_all
@@ -93,7 +93,7 @@ def _halves(text: str, flag: str, example: str) -> tuple[str, str]:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Questions:
+class FabricQuestions:
     """What else is asked about the step."""
 
     what_if: Annotated[bool, Parameter(help="Corrections one by one: PFC, hashes, slow and failed links, ...")] = False
@@ -117,7 +117,7 @@ def step(
     flags: Flags,
     *,
     wires: WiringFlags = WiringFlags(),  # noqa: B008  frozen
-    questions: Questions = Questions(),  # noqa: B008  frozen
+    questions: FabricQuestions = FabricQuestions(),  # noqa: B008  frozen
     html: Annotated[Path | None, Parameter(help="Write everything as one page: FILE.html.")] = None,
     json: Json = False,
 ) -> int:
@@ -189,7 +189,7 @@ class _Answer:
             show_budget(self.fabrics, self.within)
 
 
-def _fabrics(ask: Asked, questions: Questions) -> list[Candidate]:
+def _fabrics(ask: PolicyRequest, questions: FabricQuestions) -> list[Candidate]:
     if ask.policy.gpus <= ask.cluster.levels[0].degree:
         raise ValueError(f"within: {ask.cluster.name} has no network to choose; write a cluster of several nodes")
     case = Case(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, ask.profile, part_prices(questions.prices),
@@ -199,7 +199,7 @@ def _fabrics(ask: Asked, questions: Questions) -> list[Candidate]:
     return [checked(case, each) if each in best else each for each in rows]
 
 
-def _planned(ask: Asked, flags: Flags) -> Asked | None:
+def _planned(ask: PolicyRequest, flags: Flags) -> PolicyRequest | None:
     """With no flag about the policy: the best one of the planner; None where nothing fits."""
     stated = any(getattr(flags, f.name) != f.default for f in fields(Flags) if f.name not in NO_POLICY)
     if stated:
@@ -212,7 +212,7 @@ def _planned(ask: Asked, flags: Flags) -> Asked | None:
     return replace(ask, policy=ranked.best[0].policy, notes=[*ask.notes, note])
 
 
-def _graph(wires: WiringFlags, wiring: Wiring, ask: Asked) -> Graph | None:
+def _graph(wires: WiringFlags, wiring: Wiring, ask: PolicyRequest) -> Graph | None:
     if wires.graph is None:
         return None
     graph = graph_of(wires.graph, wiring)

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from shardwise.arch.tensors import parameters
 from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_of
-from shardwise.cli._growth import Axis, Found, batch_axis, grow, model_axis, sequence_axis
+from shardwise.cli._growth import Growth, GrowthAxis, batch_axis, grow, model_axis, sequence_axis
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.plan.constraints import constraints_of
@@ -53,7 +53,7 @@ def max(  # the verb's own name
     return 0 if found.largest is not None else DOES_NOT_FIT
 
 
-def _axis(what: str, case: OpenCase, flags: JobFlags, cluster: Cluster) -> Axis:
+def _axis(what: str, case: OpenCase, flags: JobFlags, cluster: Cluster) -> GrowthAxis:
     if case.model.inputs == "features" and what != "batch":
         raise ValueError(f"max: {what!r} of {case.model.name}, which reads single examples; write max batch")
     if what == "sequence":
@@ -63,7 +63,7 @@ def _axis(what: str, case: OpenCase, flags: JobFlags, cluster: Cluster) -> Axis:
     return batch_axis(case, cluster) if what == "batch" else model_axis(case)
 
 
-def _notes(what: str, notes: list[str], case: OpenCase, axis: Axis, found: Found) -> list[str]:
+def _notes(what: str, notes: list[str], case: OpenCase, axis: GrowthAxis, found: Growth) -> list[str]:
     if what == "sequence":
         notes = [n for n in notes if not n.startswith(("--seq", "--global-batch"))]
         notes.append("the tokens of a step stay about the same (2**22 unless --global-batch says otherwise)")
@@ -78,7 +78,7 @@ def _notes(what: str, notes: list[str], case: OpenCase, axis: Axis, found: Found
     return notes
 
 
-def _reports(cluster: Cluster, found: Found) -> tuple[Report | None, Report | None]:
+def _reports(cluster: Cluster, found: Growth) -> tuple[Report | None, Report | None]:
     """Of the largest that fits, and of the smallest policy at the next size."""
     inside, beyond = found.largest, found.next
     winner = None
@@ -88,7 +88,7 @@ def _reports(cluster: Cluster, found: Found) -> tuple[Report | None, Report | No
     return winner, None if small is None or beyond is None else found.cases[beyond].report(cluster, small.policy)
 
 
-def _show(what: str, cluster: Cluster, axis: Axis, found: Found) -> None:
+def _show(what: str, cluster: Cluster, axis: GrowthAxis, found: Growth) -> None:
     winner, over = _reports(cluster, found)
     facts: list[tuple[str, Cell]] = []
     if winner is None or found.largest is None:
@@ -116,7 +116,7 @@ def _show(what: str, cluster: Cluster, axis: Axis, found: Found) -> None:
                 _rows(found, unit), words=2)  # fmt: skip
 
 
-def _rows(found: Found, unit: SizeUnit) -> list[list[Cell]]:
+def _rows(found: Growth, unit: SizeUnit) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for size, ranked in sorted(found.tried.items()):
         if ranked.best:
@@ -133,7 +133,7 @@ def _filled(report: Report) -> str:
     return ", ".join(f"{kind} {memory_text(size)}" for kind, size in kinds[:KINDS_NAMED])
 
 
-def _data(what: str, case: OpenCase, cluster: Cluster, axis: Axis, found: Found) -> dict[str, Any]:
+def _data(what: str, case: OpenCase, cluster: Cluster, axis: GrowthAxis, found: Growth) -> dict[str, Any]:
     winner, over = _reports(cluster, found)
     grown = None if found.largest is None else found.cases[found.largest]
     return {

@@ -25,8 +25,8 @@ from shardwise.cli._job import (
 )
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes
-from shardwise.cli._plan_page import Planned, notes_of, nothing_fits, plan_data, show_plan
-from shardwise.cli._points import Point, counts_of, point_at, point_data
+from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
+from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import bar, watched
 from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
@@ -45,7 +45,7 @@ MOST_SHOWN = 1000
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Questions:
+class PlanQuestions:
     """What else is asked about the plan."""
 
     fix: Fixed = None
@@ -82,7 +82,7 @@ def plan(
     top: Annotated[int, Parameter(help="Policies to list.")] = 10,
     headroom: Headroom = HEADROOM,
     profile: ProfileFile = None,
-    questions: Questions = Questions(),  # noqa: B008  frozen
+    questions: PlanQuestions = PlanQuestions(),  # noqa: B008  frozen
     json: Json = False,
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
@@ -113,12 +113,12 @@ def plan(
     if questions.sync is None:
         with bar("frames of policies") as progress:
             ranked = scan(case.on(cluster), progress=progress, **given)
-        planned = Planned(case, cluster, ranked, top)
+        planned = PlanResult(case, cluster, ranked, top)
     else:
         with bar("strategies") as progress:
             choices = choices_of(questions.sync, job.optimizer.name)
             ranked, each = scan_over(choices, case.on(cluster), told=progress, **given)
-        planned = Planned(case, cluster, ranked, top, tuple(each))
+        planned = PlanResult(case, cluster, ranked, top, tuple(each))
     notes += notes_of(planned)
     if measured is not None:
         notes += [measured.words, *what_it_changes(measured, software)]
@@ -131,7 +131,7 @@ def plan(
     return 0 if ranked.best else DOES_NOT_FIT
 
 
-def _inside(case: OpenCase, on: str, limit: Budget) -> Point | list[Point]:
+def _inside(case: OpenCase, on: str, limit: Budget) -> SizePoint | list[SizePoint]:
     """The fastest size up to the one named that stays inside the budget; all of them where none does."""
     if limit.needs_tokens and not case.job.tokens:
         raise ValueError("budget: dollars and time need the tokens of the whole run; write for example --tokens 1T")
@@ -143,7 +143,7 @@ def _inside(case: OpenCase, on: str, limit: Budget) -> Point | list[Point]:
     return min(inside, key=lambda p: p.report.step_s if p.report else 0.0) if inside else points
 
 
-def _over_budget(points: list[Point], on: str, notes: list[str], *, json: bool) -> None:
+def _over_budget(points: list[SizePoint], on: str, notes: list[str], *, json: bool) -> None:
     if json:
         print_json({"best": [], "plans": [], "over_budget": [point_data(p) for p in points], "notes": notes})
         return
@@ -154,7 +154,7 @@ def _over_budget(points: list[Point], on: str, notes: list[str], *, json: bool) 
     print_notes(notes)
 
 
-def _answer(planned: Planned, largest: str, asked: Questions, notes: list[str], *, json: bool) -> None:
+def _answer(planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str], *, json: bool) -> None:
     case, cluster, ranked = planned.case, planned.cluster, planned.ranked
     refusals = [why_not_of(text, words, planned) for text, words in questions_of(asked.why_not or (), case.model)]
     points = frontier_of(case, sizes_of(largest), cluster_of(largest).gpus) if asked.pareto else []

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from shardwise.cli._flags import Flags
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._search_spaces import Space, SpaceFlags, space_of
+from shardwise.cli._search_spaces import SearchSpace, SpaceFlags, space_of
 from shardwise.cli.validate import write_whole
 from shardwise.report.search_svg import search_svg
 from shardwise.search.methods import BUDGET, Comparison, Method, Solution, compare, method_of, methods
@@ -95,7 +95,7 @@ def _bar(budget: int, count: int) -> Iterator[Callable[[int, float], None] | Non
         yield lambda done, _best: bar.update(task, completed=done)
 
 
-def _show(space: Space, chosen: list[Method], found: Comparison, best: Solution, notes: list[str]) -> None:
+def _show(space: SearchSpace, chosen: list[Method], found: Comparison, best: Solution, notes: list[str]) -> None:
     known = "no method proved one" if found.optimum_s is None else f"{time_text(found.optimum_s)}, proven"
     if found.optimum_s is None and found.bound_s is not None:
         known = f"not proven; nothing is below {time_text(found.bound_s)}"
@@ -126,7 +126,7 @@ def _default(problem: Problem) -> tuple[float, bool]:
     return float(priced.seconds[0]), bool(priced.over[0] == 0)
 
 
-def _data(space: Space, found: Comparison, best: Solution) -> dict[str, Any]:
+def _data(space: SearchSpace, found: Comparison, best: Solution) -> dict[str, Any]:
     problem = space.problem
     default, fits = _default(problem)
     objective = "step_s" if space.kind == "stages" else "objective_s"

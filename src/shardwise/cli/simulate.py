@@ -7,7 +7,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from shardwise.case import case_of
-from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli.validate import write_whole
@@ -78,7 +78,7 @@ def simulate(
     return 0 if fits else DOES_NOT_FIT
 
 
-def _drawn(ask: Asked, timeline: Timeline, rows: list[Compared], room: float, suffix: str) -> str:
+def _drawn(ask: PolicyRequest, timeline: Timeline, rows: list[Compared], room: float, suffix: str) -> str:
     title = f"{ask.model.name} on {ask.cluster.name}: {policy_text(ask.policy)}, schedule {ask.policy.schedule}"
     svg = timeline_svg(timeline, title=title, limit_bytes=room)
     if suffix == ".svg":
@@ -87,7 +87,13 @@ def _drawn(ask: Asked, timeline: Timeline, rows: list[Compared], room: float, su
 
 
 def _document(
-    ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool, slices: int
+    ask: PolicyRequest,
+    found: Simulation,
+    timeline: Timeline,
+    rows: list[Compared],
+    samples: Any,
+    fits: bool,
+    slices: int,
 ) -> dict[str, Any]:
     gap = gap_of(found)
     peaks = timeline.peaks()
@@ -119,7 +125,9 @@ def _percentiles(samples: Any) -> dict[str, float]:
     return {"steps": len(samples), "mean_s": float(samples.mean()), "p50_s": float(low), "p99_s": float(high)}
 
 
-def _show(ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool) -> None:
+def _show(
+    ask: PolicyRequest, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool
+) -> None:
     gap = gap_of(found)
     peaks = timeline.peaks()
     fullest = max(range(len(peaks)), key=lambda rank: peaks[rank].bytes)

@@ -11,7 +11,7 @@ from shardwise.cli._chinchilla import chinchilla_answer
 from shardwise.cli._job import DEFAULT_PRECISION
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
-from shardwise.cli._points import Point, counts_of, point_at, point_data
+from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
 from shardwise.cli._progress import watched
 from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.plan.constraints import constraints_of
@@ -85,11 +85,11 @@ def _deadline(text: str) -> float:
     return seconds
 
 
-def smallest_in_time(points: list[Point]) -> Point | None:
+def smallest_in_time(points: list[SizePoint]) -> SizePoint | None:
     return next((p for p in points if p.report is not None and "time" not in p.misses), None)
 
 
-def cheapest_in_budget(points: list[Point]) -> Point | None:
+def cheapest_in_budget(points: list[SizePoint]) -> SizePoint | None:
     inside = [p for p in points if p.run is not None and p.run.usd is not None and "dollars" not in p.misses]
     return min(inside, key=lambda p: p.run.usd[1] if p.run and p.run.usd else 0.0, default=None)
 
@@ -102,10 +102,10 @@ def _notes(cluster: Cluster, rent: float | None) -> list[str]:
     return [*lines, price_line(cluster), "a budget is held against the highest of these rents; --rent states yours"]
 
 
-def _show(case: OpenCase, tokens: float, limit: Budget, points: list[Point], notes: list[str]) -> None:
+def _show(case: OpenCase, tokens: float, limit: Budget, points: list[SizePoint], notes: list[str]) -> None:
     unit = size_unit(max((p.report.peak_bytes for p in points if p.report is not None), default=2.0**30))
 
-    def cells(point: Point) -> list[Cell]:
+    def cells(point: SizePoint) -> list[Cell]:
         if point.report is None or point.run is None:
             return [f"{point.cluster.gpus:,}", _why_nothing(point), None, None, None, None, None]
         return [f"{point.cluster.gpus:,}", policy_code(point.report.policy), f"{point.report.step_s:.4g}",
@@ -133,20 +133,20 @@ def _show(case: OpenCase, tokens: float, limit: Budget, points: list[Point], not
     print_notes(notes)
 
 
-def _answer(what: str, point: Point | None, none: str) -> str:
+def _answer(what: str, point: SizePoint | None, none: str) -> str:
     if point is None or point.run is None:
         return f"{what}: {none}"
     return f"{what}: {point.cluster.name}, {time_text(point.run.seconds)}, {usd_text(point.run)} USD"
 
 
-def _why_nothing(point: Point) -> str:
+def _why_nothing(point: SizePoint) -> str:
     small = point.ranked.smallest
     if small is None:
         return "nothing legal: the batch does not divide"
     return f"over by {gib(small.peak_bytes - point.ranked.limit_bytes)} GiB"
 
 
-def _data(case: OpenCase, on: str, tokens: float, limit: Budget, points: list[Point]) -> dict[str, Any]:
+def _data(case: OpenCase, on: str, tokens: float, limit: Budget, points: list[SizePoint]) -> dict[str, Any]:
     quick, cheap = smallest_in_time(points), cheapest_in_budget(points)
     both = next((p for p in points if p.meets), None)
     return {

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.report.terminal import policy_text
@@ -35,7 +35,7 @@ def stages(
     return 0 if found.best is not None else DOES_NOT_FIT
 
 
-def _told(ask: Asked, split: Split) -> dict[str, Any]:
+def _told(ask: PolicyRequest, split: Split) -> dict[str, Any]:
     step = simulate_split(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, split, ask.profile)
     return {
         "fits": split.fits, "layers": split.layers, "recomputed_layers": split.recomputed, "stage_s": split.stage_s,
@@ -43,7 +43,7 @@ def _told(ask: Asked, split: Split) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(ask: Asked, found: Splits, told: dict[str, dict[str, Any]]) -> None:
+def _show(ask: PolicyRequest, found: Splits, told: dict[str, dict[str, Any]]) -> None:
     facts: list[tuple[str, str | int | float | None]] = [("policy", policy_text(ask.policy))]
     for name, split in told.items():
         fits = "" if split["fits"] else ", does not fit"

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from shardwise.cli._axes import Axis, axis_of
+from shardwise.cli._axes import SweepAxis, axis_of
 from shardwise.cli._case import Fixed, JobFlags, ModelName
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
-from shardwise.cli._study import Point, Study, Swept, study_of, swept
+from shardwise.cli._study import SweepPoint, SweepStudy, Swept, study_of, swept
 from shardwise.cli.validate import write_whole
 from shardwise.engines import Engine, Setup, engine_of
 from shardwise.plan.constraints import constraints_of
@@ -87,7 +87,7 @@ def _engine(name: str, address: str | None, jobs: int | None) -> tuple[Engine, S
     return engine_of(name), Setup(jobs=jobs, address=address)
 
 
-def _notes(studies: list[Study], *, weak: bool) -> list[str]:
+def _notes(studies: list[SweepStudy], *, weak: bool) -> list[str]:
     axis = studies[0].axis
     lines: list[str] = []
     for study in studies:
@@ -124,7 +124,7 @@ def _show_study(found: Swept) -> None:
         print_notes([found.knee.why], title="knee")
 
 
-def _cells(axis: Axis, point: Point, against: float | None, unit: SizeUnit) -> list[Cell]:
+def _cells(axis: SweepAxis, point: SweepPoint, against: float | None, unit: SizeUnit) -> list[Cell]:
     if point.report is None:
         return [axis.text(point.value), point.verdict, *[None] * 5]
     full = "" if point.runs else "!"

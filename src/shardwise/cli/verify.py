@@ -10,7 +10,7 @@ from msgspec import structs
 
 from shardwise import catalog
 from shardwise.case import case_of
-from shardwise.cli._flags import DOES_NOT_FIT, Asked
+from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
@@ -108,7 +108,7 @@ def verify(
     return 0 if result.holds else DIFFERS
 
 
-def _document(found: Asked, result: Any, predicted_s: float) -> dict[str, Any]:
+def _document(found: PolicyRequest, result: Any, predicted_s: float) -> dict[str, Any]:
     return {
         "holds": result.holds, "messages_equal": result.messages_equal, "memory_error": result.memory_error,
         "model": found.model.name, "policy": found.policy, "ranks": found.policy.gpus,
@@ -135,7 +135,7 @@ def _sized(on: str, world: int) -> str:
     return f"{on or FABRIC}:{world}" if on in ("", *catalog.names("fabrics")) else on
 
 
-def _show(found: Asked, result: Any, predicted_s: float, faked: int) -> None:
+def _show(found: PolicyRequest, result: Any, predicted_s: float, faked: int) -> None:
     policy = found.policy
     counts = sum(row.measured_count for row in result.messages)
     sent = sum(row.measured_bytes for row in result.messages)
