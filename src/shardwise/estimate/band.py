@@ -22,7 +22,7 @@ ANY = "any kind"
 _TABLE = Path(catalog.__file__).parent / "bands.toml"
 
 
-class Band(NamedTuple):
+class ErrorBand(NamedTuple):
     low: float
     """measured over predicted step time, less 1, that a tenth of the runs lay below"""
     high: float
@@ -51,7 +51,7 @@ def kind_of(experts: bool, nodes: float, host_share: float) -> str:
 NO_BAND = "no band: only runs of language models were held against predictions"
 
 
-def band_of(stack: Stack, model: Model, nodes: float, host_share: float = 0.0) -> Band | None:
+def band_of(stack: Stack, model: Model, nodes: float, host_share: float = 0.0) -> ErrorBand | None:
     """None for a model that nothing like was measured of."""
     if model.inputs == "features":
         return None
@@ -59,7 +59,7 @@ def band_of(stack: Stack, model: Model, nodes: float, host_share: float = 0.0) -
     return band_for(stack, experts=experts, nodes=nodes, host_share=host_share)
 
 
-def band_for(stack: Stack, *, experts: bool, nodes: float, host_share: float = 0.0) -> Band:
+def band_for(stack: Stack, *, experts: bool, nodes: float, host_share: float = 0.0) -> ErrorBand:
     """The same for a run whose model nobody stated."""
     whose = _with_runs(stack)
     kinds = _bands().get(whose, {})
@@ -69,8 +69,8 @@ def band_for(stack: Stack, *, experts: bool, nodes: float, host_share: float = 0
             found = kinds[name]
             label = f"{found['rows']} held-out runs" + (f" of {whose}" if whose != stack.name else "")
             label += f" of this kind ({kind})" if name == kind else ""
-            return Band(float(found["low"]), float(found["high"]), label, held_out=True)
-    return Band(-stack.error_band, stack.error_band, f"no held-out runs of {stack.name}, assumed", held_out=False)
+            return ErrorBand(float(found["low"]), float(found["high"]), label, held_out=True)
+    return ErrorBand(-stack.error_band, stack.error_band, f"no held-out runs of {stack.name}, assumed", held_out=False)
 
 
 def _with_runs(stack: Stack) -> str:

@@ -27,7 +27,7 @@ class Unit:
     """the part of `total` that is weight gradients"""
 
 
-def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "Gathers") -> Unit:
+def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "ShardGathers") -> Unit:
     policies = work.layout.policies
     repeats = _recompute_share(work)
     full = (policies.recompute == 2) * repeats
@@ -38,7 +38,7 @@ def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machi
     return _unit(seconds, again, full, counts, work, machine, gathers)
 
 
-def end_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "Gathers") -> Unit:
+def end_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "ShardGathers") -> Unit:
     """Embedding or head: never recomputed."""
     zero = np.zeros_like(work.layout.tp)
     return _unit(seconds, zero, zero, counts, work, machine, gathers)
@@ -74,7 +74,7 @@ def _together(units: list[Unit]) -> Unit:
     return first
 
 
-class Gathers:
+class ShardGathers:
     """ZeRO-3: seconds to gather a part's parameters and to reduce its gradients, for one micro-batch."""
 
     def __init__(self, work: Work, machine: Machine) -> None:
@@ -111,7 +111,13 @@ def _recompute_share(work: Work) -> Numbers:
 
 
 def _unit(
-    seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, work: Work, machine: Machine, gathers: Gathers
+    seconds: LayerSeconds,
+    again: Numbers,
+    full: Numbers,
+    counts: Counts,
+    work: Work,
+    machine: Machine,
+    gathers: ShardGathers,
 ) -> Unit:
     """`again`: seconds of repeated forward work; `full`: share of layers whose whole forward is repeated."""
     layout, stack = work.layout, machine.stack

@@ -144,7 +144,7 @@ def _in_flight(work: Work) -> Grid:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class ActivationPieces:
     """What memory over time is built from. Where no backward is split the closed form is `in flight x saved + once`."""
 
     saved: Grid
@@ -156,12 +156,12 @@ class Pieces:
     logits: Grid
 
 
-def activation_pieces(work: Work) -> Pieces:
+def activation_pieces(work: Work) -> ActivationPieces:
     overhead, one = work.stack.memory.act_overhead, np.ones_like(work.stages.index)
     saved, put_off = _saved(work)
     once, logits = _head_held(work, one)
     piled = np.where(_piles_up(work)[:, None], once, 0.0)
-    return Pieces((saved + piled) * overhead, put_off * overhead, (once - piled) * overhead, logits)
+    return ActivationPieces((saved + piled) * overhead, put_off * overhead, (once - piled) * overhead, logits)
 
 
 def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:

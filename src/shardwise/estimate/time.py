@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.estimate.exposure import Gathers, Parts, Unit, end_unit, layer_unit, with_mtp
+from shardwise.estimate.exposure import Parts, ShardGathers, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.nodes import nodes_of
 from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, sync_seconds
@@ -105,7 +105,7 @@ def waiting_step(times: Times, slowest: float) -> Numbers:
 
 def _units(work: Work, machine: Machine) -> list[Unit]:
     """Every kind of layer, then the embedding and the head."""
-    gathers, once = Gathers(work, machine), machine.of_runs(work.runs)
+    gathers, once = ShardGathers(work, machine), machine.of_runs(work.runs)
 
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:
         return layer_seconds(part, work.frames, once, operations).spread(work.runs)

@@ -6,7 +6,7 @@ from math import log2
 
 from msgspec import Struct
 
-from shardwise.estimate.band import Band, band_for
+from shardwise.estimate.band import ErrorBand, band_for
 from shardwise.trace.events import KINDS, PHASES, Attention, Captured, Event, Message, Pass, Product
 from shardwise.trace.overlap import Played, played
 from shardwise.trace.price import Prices, fused
@@ -184,7 +184,7 @@ def _time(captured: Captured, prices: Prices, times: Played) -> StepTime:
     nodes = max(captured.world / cluster.node_size, 1.0)
     parts["other"] = busy * stack.network.jitter * log2(nodes) + stack.host.step_overhead_s
     step = busy + parts["other"]
-    band: Band = band_for(stack, experts=False, nodes=nodes, host_share=times.host_s / step)
+    band: ErrorBand = band_for(stack, experts=False, nodes=nodes, host_share=times.host_s / step)
     counted, square, dtype = _useful(captured)
     peak = cluster.gpu.peak(prices.dtype(dtype))
     return StepTime(
