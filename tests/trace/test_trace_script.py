@@ -15,7 +15,7 @@ from shardwise.software import stack_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 from shardwise.trace.capture import ran, traced  # noqa: E402
-from shardwise.trace.events import Attention, Captured, Product  # noqa: E402
+from shardwise.trace.events import AttentionCall, Capture, Product  # noqa: E402
 from shardwise.trace.result import result_of  # noqa: E402
 from shardwise.work.messages import Piece, messages, piecewise  # noqa: E402
 from terminal import narrow_terminal, refused, shown  # noqa: E402, F401
@@ -108,7 +108,7 @@ def tiny(monkeypatch):
     monkeypatch.setenv("TP", "2")
 
 
-def told(captured: Captured) -> tuple[list[object], int, dict[str, int]]:
+def told(captured: Capture) -> tuple[list[object], int, dict[str, int]]:
     found, _ = result_of(captured, None)
     return [(event.phase, message) for event, message in captured.messages], found.peak_bytes, found.memory_bytes
 
@@ -254,7 +254,7 @@ def test_flops_are_those_of_the_formula() -> None:
     matrices = layers * (2 * hidden * hidden + 2 * hidden * kv * hidden // heads + 3 * hidden * ffn) + vocab * hidden
     products = sum(event.work.flops for event in captured.events if isinstance(event.work, Product))
     assert products == 6 * matrices * seq / 2
-    square = [e.work.square_flops for e in captured.events if isinstance(e.work, Attention)]
+    square = [e.work.square_flops for e in captured.events if isinstance(e.work, AttentionCall)]
     forward = layers * 4 * seq * seq * hidden / 2
     assert sum(square) == forward + 2.5 * forward
 

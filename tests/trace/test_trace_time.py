@@ -10,36 +10,36 @@ from shardwise.estimate.layers import misalignment  # noqa: E402
 from shardwise.software import known_stack  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
 from shardwise.trace import private  # noqa: E402
-from shardwise.trace.events import Captured, Event, Group, Held, Message, Pass, Product  # noqa: E402
+from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, Product, StepEvent, TensorStorage  # noqa: E402
 from shardwise.trace.overlap import KERNELS, played  # noqa: E402
 from shardwise.trace.price import fused, prices_of  # noqa: E402
 
-DP = Group("dp", 8, 1, True)
+DP = ProcessGroup("dp", 8, 1, True)
 BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", rows=(8192.0,) * 3)
 
 
-def event(work, reads=(), writes=(), *, scope="", phase="forward", name="op") -> Event:
-    return Event(name, phase, work, scope, tuple((h, 1) for h in reads), tuple((h, 1) for h in writes), 0, 1)
+def event(work, reads=(), writes=(), *, scope="", phase="forward", name="op") -> StepEvent:
+    return StepEvent(name, phase, work, scope, tuple((h, 1) for h in reads), tuple((h, 1) for h in writes), 0, 1)
 
 
-def gather(*, waited=False) -> Message:
-    return Message("all_gather", 2**28, "bf16", DP, waited)
+def gather(*, waited=False) -> CollectiveCall:
+    return CollectiveCall("all_gather", 2**28, "bf16", DP, waited)
 
 
 def step_of(events):
-    prices = prices_of(Captured(rank=0, world=8, events=events), cluster_of("8xh100"), known_stack("torch-eager"))
+    prices = prices_of(Capture(rank=0, world=8, events=events), cluster_of("8xh100"), known_stack("torch-eager"))
     return played(events, prices)
 
 
 def test_a_message_nobody_waits_for_hides() -> None:
-    found = step_of([event(gather(), writes=[Held("other", 1)]), event(BIG), event(BIG)])
+    found = step_of([event(gather(), writes=[TensorStorage("other", 1)]), event(BIG), event(BIG)])
     assert found.exposed_s == 0
     assert found.hidden_s == pytest.approx(found.messages["dp"])
     assert found.end_s < found.messages["dp"] + found.busy["products"]
 
 
 def test_a_kernel_waits_for_what_it_reads() -> None:
-    weights = Held("gathered", 1)
+    weights = TensorStorage("gathered", 1)
     found = step_of([event(gather(), writes=[weights]), event(BIG, reads=[weights])])
     assert found.exposed_s + found.host_s == pytest.approx(found.end_s - found.busy["products"])
     assert found.waits["dp"] > 0.9 * found.messages["dp"]
@@ -56,7 +56,7 @@ def test_fsdp_gathers_run_under_the_layer_before() -> None:
     """Called one by one, each in front of its layer and waited for by it: only the first is exposed."""
     events = []
     for _ in range(4):
-        buffer, weights = Held("gathered", 1), Held("gathered", 1)
+        buffer, weights = TensorStorage("gathered", 1), TensorStorage("gathered", 1)
         events += [
             event(gather(waited=True), writes=[buffer], scope="all_gather"),
             event(Pass(2**20), reads=[buffer], writes=[weights], scope="all_gather_copy_out",
@@ -69,8 +69,8 @@ def test_fsdp_gathers_run_under_the_layer_before() -> None:
 
 
 def test_work_behind_a_reduction_does_not_hold_kernels_up() -> None:
-    buffer, shard = Held("gathered", 1), Held("gradients", 1)
-    reduce = Message("reduce_scatter", 2**28, "fp32", DP, waited=True)
+    buffer, shard = TensorStorage("gathered", 1), TensorStorage("gradients", 1)
+    reduce = CollectiveCall("reduce_scatter", 2**28, "fp32", DP, waited=True)
     found = step_of([
         event(BIG, phase="backward"),
         event(Pass(1), writes=[buffer], scope="post_backward_reduce", phase="backward", name="chunk_cat"),
@@ -96,12 +96,12 @@ def test_rows_that_start_off_the_lines_are_as_slow_as_in_a_plan() -> None:
 
 
 def test_a_compiler_joins_passes_between_products() -> None:
-    x, inner, kept = Held("activations", 0), Held("activations", 0), Held("activations", 0)
+    x, inner, kept = TensorStorage("activations", 0), TensorStorage("activations", 0), TensorStorage("activations", 0)
     changes = [(x, 100), (inner, 100), (kept, 100), (inner, -100), (kept, -100)]
-    first = Event("mul", "forward", Pass(200), "", ((x, 100),), ((inner, 100),), 2, 1)
-    second = Event("add", "forward", Pass(200), "", ((inner, 100),), ((kept, 100),), 3, 2)
-    product = Event("mm", "forward", BIG, "", ((kept, 100),), (), 4, 1)
-    joined = fused(Captured(rank=0, world=1, events=[first, second, product], changes=changes), 1.0)
+    first = StepEvent("mul", "forward", Pass(200), "", ((x, 100),), ((inner, 100),), 2, 1)
+    second = StepEvent("add", "forward", Pass(200), "", ((inner, 100),), ((kept, 100),), 3, 2)
+    product = StepEvent("mm", "forward", BIG, "", ((kept, 100),), (), 4, 1)
+    joined = fused(Capture(rank=0, world=1, events=[first, second, product], changes=changes), 1.0)
     assert [one.name for one in joined] == ["fused", "mm"]
     assert joined[0].work == Pass(200)  # reads x, writes what outlives it
     assert joined[0].calls == 3

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 from torch.utils._pytree import tree_leaves
 
-from shardwise.trace.events import Captured
+from shardwise.trace.events import Capture
 from shardwise.trace.pretend import no_gpu_needed, pretended_world
 from shardwise.trace.private import local_of
 from shardwise.trace.recorder import Recorder
@@ -22,11 +22,11 @@ Progress = Callable[[str, int], None]
 """told what is done and how many operators have run"""
 
 
-class Finished(BaseException):
+class StepsMade(BaseException):
     """Thrown out of a script that has made its second step."""
 
 
-def traced(path: Path, world: int, rank: int = 0, progress: Progress | None = None) -> Captured:
+def traced(path: Path, world: int, rank: int = 0, progress: Progress | None = None) -> Capture:
     """One rank of so many, in this process; what the script prints goes to stderr."""
     if not 0 <= rank < world:
         raise ValueError(f"rank: {rank} is out of range; write 0 to {world - 1}")
@@ -35,14 +35,14 @@ def traced(path: Path, world: int, rank: int = 0, progress: Progress | None = No
         return _captured(script, rank, world, progress)
 
 
-def ran(path: Path) -> Captured:
+def ran(path: Path) -> Capture:
     """The same on the process group that is there, with real tensors: what a trace is held against."""
     script = script_of(path)
     with told_in_one_line(script):
         return _captured(script, dist.get_rank(), dist.get_world_size(), None)
 
 
-def _captured(script: Script, rank: int, world: int, progress: Progress | None) -> Captured:
+def _captured(script: Script, rank: int, world: int, progress: Progress | None) -> Capture:
     stage = "building" if script.functions else "running the script"
     recorder = Recorder(rank, world, None if progress is None else lambda count: progress(stage, count))
     with no_gpu_needed(rank, world, recorder.compiles), recorder.listening():
@@ -77,12 +77,12 @@ def _whole(script: Script, recorder: Recorder) -> None:
             recorder.begin()
         elif optimizer is first[0]:
             recorder.end()
-            raise Finished
+            raise StepsMade
 
     recorder.stepped = stepped
     try:
         script.run()
-    except Finished:
+    except StepsMade:
         return
     raise ScriptError(
         f"{script.path.name} has no functions `build` and `step`, and run from top to bottom it made "

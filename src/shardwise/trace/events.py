@@ -8,7 +8,7 @@ KINDS = ("parameters", "gradients", "optimizer", "gathered", "activations", "wor
 or the optimizer and soon freed; other: made before the step (batch, tables)"""
 
 
-class Held:
+class TensorStorage:
     """One storage: bytes that live and die together."""
 
     __slots__ = ("kind", "size")
@@ -35,7 +35,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class AttentionCall:
     """A fused kernel; `flops` as it computes them (half the square when causal)."""
 
     flops: float
@@ -56,7 +56,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProcessGroup:
     """The ranks a message runs over."""
 
     name: str
@@ -68,27 +68,27 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class CollectiveCall:
     op: str
     bytes: int
     """the whole buffer of an all-reduce, the output of an all-gather, the input of a reduce-scatter or all-to-all"""
     dtype: str
-    group: Group
+    group: ProcessGroup
     waited: bool
     """the stream it was called on goes on when it is done"""
     peer: int = -1
     """the other rank of a send or receive"""
 
 
-Touched = tuple[Held, int]
+Touched = tuple[TensorStorage, int]
 """a storage, and the bytes of the tensor in it that an operator read or wrote"""
 
 
 @dataclass(slots=True)
-class Event:
+class StepEvent:
     name: str
     phase: str
-    work: Product | Attention | Pass | Message
+    work: Product | AttentionCall | Pass | CollectiveCall
     scope: str
     """FSDP's own label around it, or empty"""
     reads: tuple[Touched, ...]
@@ -100,13 +100,13 @@ class Event:
 
 
 @dataclass
-class Captured:
+class Capture:
     """One rank's step."""
 
     rank: int
     world: int
-    events: list[Event] = field(default_factory=list)
-    changes: list[tuple[Held, int]] = field(default_factory=list)
+    events: list[StepEvent] = field(default_factory=list)
+    changes: list[tuple[TensorStorage, int]] = field(default_factory=list)
     """of memory, in order; the first ones are what was there when the step began"""
     tokens: int = 0
     """elements of the largest integer tensor of the batch: tokens of a language model; 0 when there is none"""
@@ -119,5 +119,5 @@ class Captured:
     tf32: bool = False
 
     @property
-    def messages(self) -> list[tuple[Event, Message]]:
-        return [(event, event.work) for event in self.events if isinstance(event.work, Message)]
+    def messages(self) -> list[tuple[StepEvent, CollectiveCall]]:
+        return [(event, event.work) for event in self.events if isinstance(event.work, CollectiveCall)]

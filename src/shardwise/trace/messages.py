@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from shardwise.trace.events import Group, Message
+from shardwise.trace.events import CollectiveCall, ProcessGroup
 from shardwise.trace.operators import dtype_name, size_of
 from shardwise.trace.private import process_group
 
@@ -18,45 +18,45 @@ SILENT = frozenset({"wait_tensor", "_wrap_tensor_autograd", "barrier", "monitore
 
 
 @dataclass(frozen=True)
-class Kind:
+class MessageKind:
     op: str
     counted: str
     """which buffer's bytes count: an argument's name, or 'result'"""
 
 
 KINDS = {
-    "allreduce_": Kind("all_reduce", "tensors"),
-    "allreduce_coalesced_": Kind("all_reduce", "tensors"),
-    "all_reduce": Kind("all_reduce", "input"),
-    "all_reduce_": Kind("all_reduce", "input"),
-    "all_reduce_coalesced": Kind("all_reduce", "inputs"),
-    "all_reduce_coalesced_": Kind("all_reduce", "inputs"),
-    "_allgather_base_": Kind("all_gather", "output_tensor"),
-    "allgather_": Kind("all_gather", "output_tensors"),
-    "allgather_coalesced_": Kind("all_gather", "output_lists"),
-    "allgather_into_tensor_coalesced_": Kind("all_gather", "outputs"),
-    "all_gather_into_tensor": Kind("all_gather", "result"),
-    "all_gather_into_tensor_out": Kind("all_gather", "result"),
-    "all_gather_into_tensor_coalesced": Kind("all_gather", "result"),
-    "_reduce_scatter_base_": Kind("reduce_scatter", "input_tensor"),
-    "reduce_scatter_": Kind("reduce_scatter", "input_tensors"),
-    "reduce_scatter_tensor_coalesced_": Kind("reduce_scatter", "inputs"),
-    "reduce_scatter_tensor": Kind("reduce_scatter", "input"),
-    "reduce_scatter_tensor_out": Kind("reduce_scatter", "input"),
-    "reduce_scatter_tensor_coalesced": Kind("reduce_scatter", "inputs"),
-    "alltoall_base_": Kind("all_to_all", "input"),
-    "alltoall_": Kind("all_to_all", "input_tensors"),
-    "all_to_all_single": Kind("all_to_all", "input"),
-    "shard_dim_alltoall": Kind("all_to_all", "input"),
-    "broadcast_": Kind("broadcast", "tensors"),
-    "broadcast": Kind("broadcast", "input"),
-    "reduce_": Kind("reduce", "tensors"),
-    "gather_": Kind("gather", "input_tensors"),
-    "scatter_": Kind("scatter", "output_tensors"),
-    "send": Kind("send", "tensors"),
-    "recv_": Kind("receive", "tensors"),
-    "isend": Kind("send", "tensor"),
-    "irecv": Kind("receive", "tensor"),
+    "allreduce_": MessageKind("all_reduce", "tensors"),
+    "allreduce_coalesced_": MessageKind("all_reduce", "tensors"),
+    "all_reduce": MessageKind("all_reduce", "input"),
+    "all_reduce_": MessageKind("all_reduce", "input"),
+    "all_reduce_coalesced": MessageKind("all_reduce", "inputs"),
+    "all_reduce_coalesced_": MessageKind("all_reduce", "inputs"),
+    "_allgather_base_": MessageKind("all_gather", "output_tensor"),
+    "allgather_": MessageKind("all_gather", "output_tensors"),
+    "allgather_coalesced_": MessageKind("all_gather", "output_lists"),
+    "allgather_into_tensor_coalesced_": MessageKind("all_gather", "outputs"),
+    "all_gather_into_tensor": MessageKind("all_gather", "result"),
+    "all_gather_into_tensor_out": MessageKind("all_gather", "result"),
+    "all_gather_into_tensor_coalesced": MessageKind("all_gather", "result"),
+    "_reduce_scatter_base_": MessageKind("reduce_scatter", "input_tensor"),
+    "reduce_scatter_": MessageKind("reduce_scatter", "input_tensors"),
+    "reduce_scatter_tensor_coalesced_": MessageKind("reduce_scatter", "inputs"),
+    "reduce_scatter_tensor": MessageKind("reduce_scatter", "input"),
+    "reduce_scatter_tensor_out": MessageKind("reduce_scatter", "input"),
+    "reduce_scatter_tensor_coalesced": MessageKind("reduce_scatter", "inputs"),
+    "alltoall_base_": MessageKind("all_to_all", "input"),
+    "alltoall_": MessageKind("all_to_all", "input_tensors"),
+    "all_to_all_single": MessageKind("all_to_all", "input"),
+    "shard_dim_alltoall": MessageKind("all_to_all", "input"),
+    "broadcast_": MessageKind("broadcast", "tensors"),
+    "broadcast": MessageKind("broadcast", "input"),
+    "reduce_": MessageKind("reduce", "tensors"),
+    "gather_": MessageKind("gather", "input_tensors"),
+    "scatter_": MessageKind("scatter", "output_tensors"),
+    "send": MessageKind("send", "tensors"),
+    "recv_": MessageKind("receive", "tensors"),
+    "isend": MessageKind("send", "tensor"),
+    "irecv": MessageKind("receive", "tensor"),
 }
 GROUP_NAMES = ("process_group", "group_name")
 PEERS = ("dst", "src")
@@ -66,7 +66,7 @@ def is_message(func: Any) -> bool:
     return func.namespace in NAMESPACES and func._opname not in SILENT
 
 
-def message_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Message:
+def message_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> CollectiveCall:
     name = func._opname
     if name not in KINDS:
         raise ValueError(f"the step calls {func.namespace}::{name}, a message that `trace` does not know")
@@ -75,7 +75,7 @@ def message_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any)
     buffers = tensors_in(out if kind.counted == "result" else given[kind.counted])
     group = process_group(next(given[place] for place in GROUP_NAMES if place in given))
     peer = next((given[place] for place in PEERS if place in given), -1) if kind.op in ("send", "receive") else -1
-    return Message(
+    return CollectiveCall(
         op=kind.op, bytes=sum(map(size_of, buffers)), dtype=dtype_name(buffers[0].dtype), group=group_of(group),
         # functional collectives are waited for where their result is used
         waited=func.namespace == "c10d" and not _asynchronous(func, given),
@@ -98,11 +98,11 @@ def _asynchronous(func: Any, given: dict[str, Any]) -> bool:
     return True
 
 
-def group_of(group: dist.ProcessGroup) -> Group:
+def group_of(group: dist.ProcessGroup) -> ProcessGroup:
     ranks = dist.get_process_group_ranks(group)
     steps = {after - before for before, after in pairwise(ranks)}
     stride = round((ranks[-1] - ranks[0]) / (len(ranks) - 1)) if len(ranks) > 1 else 1
-    return Group(_name(group), len(ranks), max(stride, 1), len(steps) <= 1)
+    return ProcessGroup(_name(group), len(ranks), max(stride, 1), len(steps) <= 1)
 
 
 def _name(group: dist.ProcessGroup) -> str:

@@ -1,10 +1,10 @@
 """What a traced step assumed, in the user's words."""
 
-from shardwise.trace.events import Attention, Captured
-from shardwise.trace.result import Traced
+from shardwise.trace.events import AttentionCall, Capture
+from shardwise.trace.result import TraceResult
 
 
-def notes_of(captured: Captured, found: Traced) -> list[str]:
+def notes_of(captured: Capture, found: TraceResult) -> list[str]:
     notes = []
     if captured.numbers_read:
         notes.append(f"{captured.numbers_read:,} numbers were read from tensors that have no values: each was 1.0")
@@ -20,7 +20,7 @@ def notes_of(captured: Captured, found: Traced) -> list[str]:
         notes.append("one rank is traced: waiting for other pipeline stages (the bubble) is not in the time")
     if found.time is None:
         return notes
-    if any(isinstance(event.work, Attention) and event.work.dtype == "fp32" for event in captured.events):
+    if any(isinstance(event.work, AttentionCall) and event.work.dtype == "fp32" for event in captured.events):
         notes.append("attention in fp32 is priced as a fused kernel at that dtype's peak")
     notes += [
         "overlap: a kernel waits for what it reads and for its launch; FSDP2's messages run beside kernels, others "

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardwise.trace.events import Attention, Pass, Product
+from shardwise.trace.events import AttentionCall, Pass, Product
 
-Work = Product | Attention | Pass
+Work = Product | AttentionCall | Pass
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 FREE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "lift_fresh",
@@ -91,7 +91,7 @@ def _convolution_backward(args: Sequence[Any], outs: list[Tensor]) -> Product:
     return Product(m=one.m, n=one.n, k=one.k, batch=max(wanted, 1), dtype=one.dtype, rows=one.rows)
 
 
-def _attention(func: Any, args: Sequence[Any], ins: list[Tensor]) -> Attention | None:
+def _attention(func: Any, args: Sequence[Any], ins: list[Tensor]) -> AttentionCall | None:
     """Shapes are [batch, heads, length, width]; the backward has the output's gradient in front."""
     backward = "backward" in func._opname
     names = [argument.name for argument in func._schema.arguments]
@@ -108,7 +108,7 @@ def _attention(func: Any, args: Sequence[Any], ins: list[Tensor]) -> Attention |
     each = 3 * width + 2 * value_width if backward else width + value_width
     square = 2.0 * batch * heads * queries * keys * each
     share = 0.5 * (1.0 + 1.0 / keys) if given.get("is_causal") else 1.0
-    return Attention(flops=square * share, square_flops=square, keys=keys, head_dim=width, groups=batch * heads,
+    return AttentionCall(flops=square * share, square_flops=square, keys=keys, head_dim=width, groups=batch * heads,
                      backward=backward, dtype=dtype_name(query.dtype))  # fmt: skip
 
 

@@ -10,8 +10,8 @@ other message that is waited for at once holds the kernels up.
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from shardwise.trace.events import Attention, Event, Message, Product
-from shardwise.trace.price import Prices
+from shardwise.trace.events import AttentionCall, CollectiveCall, Product, StepEvent
+from shardwise.trace.price import KernelPrices
 
 KERNELS = "kernels"
 SIDE = ("before gathers", "behind reductions")
@@ -20,7 +20,7 @@ GATHER, COPY_OUT, REDUCE = "all_gather", "all_gather_copy_out", "post_backward_r
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LaneSpan:
     lane: str
     name: str
     phase: str
@@ -31,10 +31,10 @@ class Span:
 
 
 @dataclass
-class Played:
+class Playback:
     """Seconds of the step by cause; without the cost of overlap and what a stack adds."""
 
-    spans: list[Span] = field(default_factory=list)
+    spans: list[LaneSpan] = field(default_factory=list)
     busy: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """products, attention, passes, optimizer"""
     waits: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -57,7 +57,7 @@ class Played:
 class _Stage:
     """Where each stream stands, and when and by whom each storage was last written."""
 
-    def __init__(self, prices: Prices) -> None:
+    def __init__(self, prices: KernelPrices) -> None:
         self.prices = prices
         self.free: dict[str, float] = {}
         self.ready: dict[int, tuple[float, str]] = {}
@@ -65,15 +65,15 @@ class _Stage:
         self.copied_out = [0.0, 0.0]
         self.reduced = False
         self.optimizer_names: set[str] = set()
-        self.played = Played()
+        self.played = Playback()
 
-    def put(self, event: Event) -> None:
+    def put(self, event: StepEvent) -> None:
         lane = self._lane(event)
         launched = event.phase != "optimizer" or event.name not in self.optimizer_names
         if event.phase == "optimizer":
             # torch updates all tensors of a list in one launch on CUDA; here they came one by one
             self.optimizer_names.add(event.name)
-        message = isinstance(event.work, Message)
+        message = isinstance(event.work, CollectiveCall)
         if launched:
             calls = self.prices.stack.host.ops_per_collective if message else event.calls
             self.host += self.prices.stack.host.host_s_per_op * calls
@@ -94,12 +94,12 @@ class _Stage:
         for held, _ in event.writes:
             self.ready[id(held)] = (end, blamed)
         self._after(event, lane, end, seconds)
-        size = event.work.bytes if isinstance(event.work, Message) else 0
-        self.played.spans.append(Span(lane, event.name, event.phase, start, end, size, event.at))
+        size = event.work.bytes if isinstance(event.work, CollectiveCall) else 0
+        self.played.spans.append(LaneSpan(lane, event.name, event.phase, start, end, size, event.at))
         self.played.end_s = max(self.played.end_s, end)
 
-    def _lane(self, event: Event) -> str:
-        if isinstance(event.work, Message):
+    def _lane(self, event: StepEvent) -> str:
+        if isinstance(event.work, CollectiveCall):
             return event.work.group.name
         if event.scope == GATHER:
             return SIDE[0]
@@ -114,12 +114,12 @@ class _Stage:
         if needed > free + launch:
             self.played.waits[by] += gap - launch
 
-    def _worked(self, event: Event, seconds: float) -> None:
-        kind = {Product: "products", Attention: "attention"}.get(type(event.work), "passes")
+    def _worked(self, event: StepEvent, seconds: float) -> None:
+        kind = {Product: "products", AttentionCall: "attention"}.get(type(event.work), "passes")
         self.played.busy["optimizer" if event.phase == "optimizer" else kind] += seconds
 
-    def _after(self, event: Event, lane: str, end: float, seconds: float) -> None:
-        if isinstance(event.work, Message):
+    def _after(self, event: StepEvent, lane: str, end: float, seconds: float) -> None:
+        if isinstance(event.work, CollectiveCall):
             self.played.messages[lane] += seconds
             if event.scope == REDUCE:
                 self.reduced = True
@@ -133,7 +133,7 @@ class _Stage:
             self.copied_out = [self.copied_out[1], end]
 
 
-def played(events: list[Event], prices: Prices) -> Played:
+def played(events: list[StepEvent], prices: KernelPrices) -> Playback:
     stage = _Stage(prices)
     for event in events:
         stage.put(event)

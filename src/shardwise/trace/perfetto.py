@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from shardwise.trace.events import KINDS, Captured
-from shardwise.trace.overlap import KERNELS, Played
+from shardwise.trace.events import KINDS, Capture
+from shardwise.trace.overlap import KERNELS, Playback
 
 MICRO = 1e6
 
 
-def write_perfetto(captured: Captured, played: Played, path: Path) -> int:
+def write_perfetto(captured: Capture, played: Playback, path: Path) -> int:
     """Writes FILE.json whole or not at all; returns the number of events."""
     if path.suffix != ".json":
         raise ValueError(f"perfetto: {path.name!r}; write a name that ends in .json")
@@ -32,19 +32,19 @@ def write_perfetto(captured: Captured, played: Played, path: Path) -> int:
     return len(events)
 
 
-def _lanes(played: Played) -> dict[str, int]:
+def _lanes(played: Playback) -> dict[str, int]:
     others = dict.fromkeys(span.lane for span in played.spans if span.lane != KERNELS)
     return {lane: place for place, lane in enumerate([KERNELS, *others])}
 
 
-def _names(captured: Captured, played: Played) -> list[dict[str, Any]]:
+def _names(captured: Capture, played: Playback) -> list[dict[str, Any]]:
     rank = {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": f"rank {captured.rank} of {captured.world}"}}
     lanes = _lanes(played)
     return [rank, *({"ph": "M", "name": "thread_name", "pid": 0, "tid": place, "args": {"name": lane}}
                     for lane, place in lanes.items())]  # fmt: skip
 
 
-def _spans(played: Played) -> list[dict[str, Any]]:
+def _spans(played: Playback) -> list[dict[str, Any]]:
     lanes = _lanes(played)
     return [
         {"ph": "X", "name": span.name, "cat": span.phase, "pid": 0, "tid": lanes[span.lane], "ts": span.start_s * MICRO,
@@ -53,7 +53,7 @@ def _spans(played: Played) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _memory(captured: Captured, played: Played) -> list[dict[str, Any]]:
+def _memory(captured: Capture, played: Playback) -> list[dict[str, Any]]:
     """A change is drawn at the start of the kernel that follows it."""
     now: Counter[str] = Counter()
     found, done = [], 0

@@ -10,7 +10,7 @@ from shardwise.cost.network import Network
 from shardwise.estimate.layers import misalignment
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.trace.events import Attention, Captured, Event, Message, Pass, Product
+from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Pass, Product, StepEvent
 
 PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
 """what the network model has no law for, by what moves the same bytes"""
@@ -18,7 +18,7 @@ DTYPES = {"fp64": "fp32", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": 
 
 
 @dataclass
-class Prices:
+class KernelPrices:
     cluster: Cluster
     stack: Stack
     curve: Curve
@@ -26,20 +26,20 @@ class Prices:
     tf32: bool
     seen: dict[tuple[str, int, int, int], float] = field(default_factory=dict)
 
-    def of(self, event: Event, *, launched: bool) -> float:
+    def of(self, event: StepEvent, *, launched: bool) -> float:
         """`launched`: the operator is a kernel of its own, not a further tensor of the one before."""
         work = event.work
-        if isinstance(work, Message):
+        if isinstance(work, CollectiveCall):
             return self._message(work)
         gap = self.stack.host.gap_s_per_op if launched else 0.0
         if isinstance(work, Product):
             return gap + self._product(work)
-        if isinstance(work, Attention):
+        if isinstance(work, AttentionCall):
             return gap + self._attention(work)
         kind = "optimizer" if event.phase == "optimizer" else "stream"
         return gap + float(memory_seconds(self.curve, work.bytes, kind, kernels=1.0 if launched else 0.0))
 
-    def _message(self, message: Message) -> float:
+    def _message(self, message: CollectiveCall) -> float:
         size, stride = message.group.size, message.group.stride
         if size < 2:
             return 0.0
@@ -59,7 +59,7 @@ class Prices:
         )
         return float(seconds * misalignment(*work.rows)) / efficiency
 
-    def _attention(self, work: Attention) -> float:
+    def _attention(self, work: AttentionCall) -> float:
         shape = (work.keys, work.head_dim, work.groups)
         kernel = self.stack.kernels.attention_kernel
         seconds = attention_seconds(self.curve, work.flops, *shape, backward=work.backward, kernel=kernel)
@@ -74,13 +74,13 @@ class Prices:
         return known if known in self.curve.gemm else "fp32"
 
 
-def prices_of(captured: Captured, cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Prices:
+def prices_of(captured: Capture, cluster: Cluster, stack: Stack, profile: Profile | None = None) -> KernelPrices:
     if cluster.gpus < captured.world:
         raise ValueError(
             f"on: {cluster.name} has {cluster.gpus} GPUs, the traced world {captured.world} ranks; write a larger one"
         )
     stack = stack_with(stack, profile)
-    return Prices(
+    return KernelPrices(
         cluster=cluster, stack=stack, curve=curve_with(cluster.gpu, profile), tf32=captured.tf32,
         network=driven_network(cluster, stack, profile),
     )  # fmt: skip
@@ -91,12 +91,12 @@ COMPILED_PASSES = 1.2
 program compiles (steps measured on one H200)"""
 
 
-def fused(captured: Captured, passes: float = COMPILED_PASSES) -> list[Event]:
+def fused(captured: Capture, passes: float = COMPILED_PASSES) -> list[StepEvent]:
     """What a compiler makes of it: passes between two products are one, which reads what comes from outside and writes
     what outlives it. `passes`: traffic of the compiler's kernels over that ideal."""
     died = _deaths(captured)
-    found: list[Event] = []
-    chain: list[Event] = []
+    found: list[StepEvent] = []
+    chain: list[StepEvent] = []
     for event in [*captured.events, None]:
         joins = event is not None and isinstance(event.work, Pass) and not event.scope and event.phase != "optimizer"
         if chain and (not joins or event is None or event.phase != chain[0].phase):
@@ -108,7 +108,7 @@ def fused(captured: Captured, passes: float = COMPILED_PASSES) -> list[Event]:
     return found
 
 
-def _joined(chain: list[Event], end: int, died: dict[int, int], passes: float) -> Event:
+def _joined(chain: list[StepEvent], end: int, died: dict[int, int], passes: float) -> StepEvent:
     made: dict[int, int] = {}
     read: dict[int, int] = {}
     for event in chain:
@@ -121,10 +121,10 @@ def _joined(chain: list[Event], end: int, died: dict[int, int], passes: float) -
     first = chain[0]
     reads = tuple(touched for event in chain for touched in event.reads)
     writes = tuple(touched for event in chain for touched in event.writes)
-    return Event("fused", first.phase, moved, "", reads, writes, first.at, sum(event.calls for event in chain))
+    return StepEvent("fused", first.phase, moved, "", reads, writes, first.at, sum(event.calls for event in chain))
 
 
-def _deaths(captured: Captured) -> dict[int, int]:
+def _deaths(captured: Capture) -> dict[int, int]:
     """Where in the changes each storage is freed for the last time."""
     size: dict[int, int] = {}
     died: dict[int, int] = {}

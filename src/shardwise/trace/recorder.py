@@ -14,7 +14,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shardwise.trace.events import Captured, Event, Message, Touched
+from shardwise.trace.events import Capture, CollectiveCall, StepEvent, Touched
 from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
 from shardwise.trace.operators import name_of, runs_nothing, size_of, work_of
 from shardwise.trace.private import (
@@ -41,7 +41,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, rank: int, world: int, progress: Callable[[int], None] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.captured = Captured(rank=rank, world=world)
+        self.captured = Capture(rank=rank, world=world)
         self.storages = Storages()
         self.recording = False
         self.operators = 0
@@ -135,10 +135,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.recording or (not message and runs_nothing(func)):
             return
         work = message_of(func, args, kwargs, out) if message else work_of(func, args, ins, outs)
-        name = work.op if isinstance(work, Message) else name_of(func)
+        name = work.op if isinstance(work, CollectiveCall) else name_of(func)
         scope = self._scopes[-1] if self._scopes else ""
         at, calls, self._calls = len(self.storages.changes), self._calls, 0
-        self.captured.events.append(Event(name, phase, work, scope, reads, writes, at, calls))
+        self.captured.events.append(StepEvent(name, phase, work, scope, reads, writes, at, calls))
 
     def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
         return tuple((self.storages.held(tensor, kind), size_of(tensor)) for tensor in tensors)

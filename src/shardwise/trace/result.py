@@ -7,9 +7,9 @@ from math import log2
 from msgspec import Struct
 
 from shardwise.estimate.band import ErrorBand, band_for
-from shardwise.trace.events import KINDS, PHASES, Attention, Captured, Event, Message, Pass, Product
-from shardwise.trace.overlap import Played, played
-from shardwise.trace.price import Prices, fused
+from shardwise.trace.events import KINDS, PHASES, AttentionCall, Capture, CollectiveCall, Pass, Product, StepEvent
+from shardwise.trace.overlap import Playback, played
+from shardwise.trace.price import KernelPrices, fused
 
 
 class MessageRow(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class Fit(Struct, frozen=True, kw_only=True):
     fits: bool
 
 
-class Traced(Struct, frozen=True, kw_only=True):
+class TraceResult(Struct, frozen=True, kw_only=True):
     rank: int
     world: int
     messages: tuple[MessageRow, ...]
@@ -85,7 +85,7 @@ class Traced(Struct, frozen=True, kw_only=True):
     fit: Fit | None
 
 
-def result_of(captured: Captured, prices: Prices | None) -> tuple[Traced, Played | None]:
+def result_of(captured: Capture, prices: KernelPrices | None) -> tuple[TraceResult, Playback | None]:
     events = fused(captured) if captured.compiled and prices else captured.events
     times = None if prices is None else played(events, prices)
     peak, kinds, own, phase = _fullest(captured)
@@ -95,7 +95,7 @@ def result_of(captured: Captured, prices: Prices | None) -> tuple[Traced, Played
         needed = peak * (1.0 + stack.memory.fragmentation) + stack.memory.base_bytes
         limit = prices.cluster.gpu.memory_bytes - stack.memory.reserve_bytes
         fit = Fit(limit_bytes=limit, needed_bytes=needed, fits=needed <= limit)
-    found = Traced(
+    found = TraceResult(
         rank=captured.rank, world=captured.world, messages=_messages(captured, prices),
         operators=_operators(events, times), peak_bytes=peak, memory_bytes=kinds, kind_peaks=own, peak_phase=phase,
         flops=_flops(captured), tokens=captured.tokens, samples=captured.samples, compiled=captured.compiled,
@@ -104,7 +104,7 @@ def result_of(captured: Captured, prices: Prices | None) -> tuple[Traced, Played
     return found, times
 
 
-def _messages(captured: Captured, prices: Prices | None) -> tuple[MessageRow, ...]:
+def _messages(captured: Capture, prices: KernelPrices | None) -> tuple[MessageRow, ...]:
     counts: Counter[tuple[str, int, int, str, str, str]] = Counter()
     sizes: Counter[tuple[str, int, int, str, str, str]] = Counter()
     seconds: dict[tuple[str, int, int, str, str, str], float] = {}
@@ -123,13 +123,13 @@ def _messages(captured: Captured, prices: Prices | None) -> tuple[MessageRow, ..
     )  # fmt: skip
 
 
-def _operators(events: Sequence[Event], times: Played | None) -> tuple[OperatorRow, ...]:
+def _operators(events: Sequence[StepEvent], times: Playback | None) -> tuple[OperatorRow, ...]:
     counts: Counter[str] = Counter()
     flops: dict[str, float] = {}
     moved: Counter[str] = Counter()
     seconds: dict[str, float] = {}
     for place, event in enumerate(events):
-        if isinstance(event.work, Message):
+        if isinstance(event.work, CollectiveCall):
             continue
         counts[event.name] += 1
         if isinstance(event.work, Pass):
@@ -147,7 +147,7 @@ def _operators(events: Sequence[Event], times: Played | None) -> tuple[OperatorR
     )  # fmt: skip
 
 
-def _fullest(captured: Captured) -> tuple[int, dict[str, int], dict[str, int], str]:
+def _fullest(captured: Capture) -> tuple[int, dict[str, int], dict[str, int], str]:
     """(bytes, by kind then, each kind at its own peak, phase)."""
     now: Counter[str] = Counter()
     own: Counter[str] = Counter()
@@ -164,15 +164,15 @@ def _fullest(captured: Captured) -> tuple[int, dict[str, int], dict[str, int], s
     return peak, by_kind, {kind: own[kind] for kind in KINDS}, phase
 
 
-def _flops(captured: Captured) -> dict[str, float]:
+def _flops(captured: Capture) -> dict[str, float]:
     found = dict.fromkeys(PHASES, 0.0)
     for event in captured.events:
-        if isinstance(event.work, (Product, Attention)):
+        if isinstance(event.work, (Product, AttentionCall)):
             found[event.phase] += event.work.flops
     return found
 
 
-def _time(captured: Captured, prices: Prices, times: Played) -> StepTime:
+def _time(captured: Capture, prices: KernelPrices, times: Playback) -> StepTime:
     stack, cluster = prices.stack, prices.cluster
     # as the closed form has it: a part of what hides does not, and kernels beside a message are slower
     beside = times.hidden_s * (
@@ -197,15 +197,15 @@ def _time(captured: Captured, prices: Prices, times: Played) -> StepTime:
     )  # fmt: skip
 
 
-def _useful(captured: Captured) -> tuple[float, float, str]:
+def _useful(captured: Capture) -> tuple[float, float, str]:
     """(FLOPs computed, the same with whole attention squares, dtype of most), recompute left out."""
     counted = square = 0.0
     dtypes: dict[str, float] = {}
     for event in captured.events:
         work = event.work
-        if event.phase == "recompute" or not isinstance(work, (Product, Attention)):
+        if event.phase == "recompute" or not isinstance(work, (Product, AttentionCall)):
             continue
         counted += work.flops
-        square += work.square_flops if isinstance(work, Attention) else work.flops
+        square += work.square_flops if isinstance(work, AttentionCall) else work.flops
         dtypes[work.dtype] = dtypes.get(work.dtype, 0.0) + work.flops
     return counted, square, max(dtypes, key=lambda name: dtypes[name], default="bf16")

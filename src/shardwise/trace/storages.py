@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardwise.trace.events import Held
+from shardwise.trace.events import TensorStorage
 
 
 class Storages:
     """Storages are found by the address of torch's own object; a weak reference tells when it is gone."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[Held, int]] = []
-        self._live: dict[int, tuple[Any, Held]] = {}
+        self.changes: list[tuple[TensorStorage, int]] = []
+        self._live: dict[int, tuple[Any, TensorStorage]] = {}
 
-    def held(self, tensor: Tensor, kind: str) -> Held:
+    def held(self, tensor: Tensor, kind: str) -> TensorStorage:
         """The tensor's storage; one not seen before is of this kind."""
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
@@ -27,7 +27,7 @@ class Storages:
             if held.size != size:
                 self._change(held, size)
             return held
-        held = Held(kind, 0)
+        held = TensorStorage(kind, 0)
         self._live[key] = (weakref.ref(storage, lambda _: self._gone(key)), held)
         self._change(held, size)
         return held
@@ -52,7 +52,7 @@ class Storages:
         _, held = self._live.pop(key)
         self._change(held, 0)
 
-    def _change(self, held: Held, size: int) -> None:
+    def _change(self, held: TensorStorage, size: int) -> None:
         if size != held.size:
             self.changes.append((held, size - held.size))
             held.size = size
