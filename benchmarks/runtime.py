@@ -22,7 +22,7 @@ from shardwise.arch import model_from_shape, model_of
 from shardwise.runtime.train.checkpoint import load, newest, save
 from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.loop import Trainer
-from shardwise.runtime.train.task import Order, Settings, Task
+from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings
 from shardwise.runtime.verify import fake_verify, recorded_step, verified
 from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job
@@ -31,7 +31,7 @@ from shardwise.spec.policy import Policy
 
 STEPS, SEQ, BATCH = 5, 32, 8
 CPU = torch.device("cpu")
-ONE = Settings(steps=1)
+ONE = TrainingSettings(steps=1)
 
 
 def shaped(name: str, **more: object) -> Model:
@@ -111,19 +111,21 @@ LARGEST = Policy(dp=256, tp=8, pp=8, zero=1)
 
 def order_of(
     model: Model, policy: Policy, batch: int = BATCH, steps: int = STEPS, cuts: dict[str, str] | None = None
-) -> Order:
+) -> TrainingOrder:
     policy = replace(policy, sp=policy.sp and policy.tp > 1)
     job = Job(seq=SEQ, global_batch=batch, precision=PRECISIONS["fp32"])
     stack = stack_of("shardwise").changed(**(cuts or {}))
-    return Order(task=Task(model=model, job=job, policy=policy, stack=stack), settings=Settings(steps=steps))
+    return TrainingOrder(
+        task=Task(model=model, job=job, policy=policy, stack=stack), settings=TrainingSettings(steps=steps)
+    )
 
 
-def evenly(order: Order) -> Order:
+def evenly(order: TrainingOrder) -> TrainingOrder:
     """What is predicted: a router that learns gives some experts more."""
     return replace(order, task=replace(order.task, even_routing=True))
 
 
-def losses(order: Order) -> list[float]:
+def losses(order: TrainingOrder) -> list[float]:
     trainer = Trainer(order, CPU)
     return [trainer.one_step().loss for _ in range(order.settings.steps)]
 

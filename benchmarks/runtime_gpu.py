@@ -49,9 +49,9 @@ def predicted(case: Case, profile: Profile) -> dict[str, Any]:
 
 def measured(case: Case, row: dict[str, Any], steps: int) -> dict[str, Any]:
     from shardwise.runtime.device import measured_on_device
-    from shardwise.runtime.train.task import Order, Settings
+    from shardwise.runtime.train.task import TrainingOrder, TrainingSettings
 
-    order = Order(task=case.task, settings=Settings(steps=10**6, device="cuda", rate=1e-5))
+    order = TrainingOrder(task=case.task, settings=TrainingSettings(steps=10**6, device="cuda", rate=1e-5))
     found = measured_on_device(order, steps, rank=row["rank"] if row["gpus"] > 1 else None)
     time_s = found.step_s if row["gpus"] == 1 else found.kernels_s
     return row | {

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from training import GPT, RATE, batch_for, task_of  # noqa: E402
 
 from shardwise.runtime.train.checkpoint import Checkpoints, load, newest, save  # noqa: E402
-from shardwise.runtime.train.engine import Engine  # noqa: E402
+from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.train.parts import rectangles  # noqa: E402
@@ -27,7 +27,7 @@ LAYOUTS = {
 
 
 def run(policy: Policy, steps: int, *, start: Path | None = None, end: Path | None = None) -> list[float]:
-    engine = Engine(task_of(GPT, policy), torch.device("cpu"), OptimizerSettings())
+    engine = TrainingEngine(task_of(GPT, policy), torch.device("cpu"), OptimizerSettings())
     first = 0 if start is None else load(engine, start)
     losses = []
     for step in range(first, steps):
@@ -74,7 +74,7 @@ def test_training_goes_on_while_one_is_written(tmp_path) -> None:
     def work(_: int) -> list[list[float]]:
         task, found = task_of(GPT, Policy(dp=2, zero=1)), []
         for start in (None, 1, 2):
-            engine = Engine(task, torch.device("cpu"), OptimizerSettings())
+            engine = TrainingEngine(task, torch.device("cpu"), OptimizerSettings())
             first = 0 if start is None else load(engine, tmp_path / f"step-{start:08}")
             saved = Checkpoints(engine, tmp_path, in_background=True) if start is None else None
             losses = []
@@ -96,7 +96,7 @@ def test_training_goes_on_while_one_is_written(tmp_path) -> None:
 
 
 def test_what_cannot_be_written_is_told(tmp_path) -> None:
-    engine = Engine(task_of(GPT, Policy(zero=0)), torch.device("cpu"), OptimizerSettings())
+    engine = TrainingEngine(task_of(GPT, Policy(zero=0)), torch.device("cpu"), OptimizerSettings())
     (tmp_path / ".step-00000007").mkdir()
     saved = Checkpoints(engine, tmp_path, in_background=True)
     assert not list(tmp_path.iterdir()), "what a dead run left is gone"

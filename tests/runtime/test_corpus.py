@@ -11,7 +11,7 @@ import numpy as np
 from shardwise.runtime.data import cache
 from shardwise.runtime.data.built_in import built_in_corpus, built_in_text
 from shardwise.runtime.data.files import files_of
-from shardwise.runtime.data.texts import Joined, tokens_of
+from shardwise.runtime.data.texts import TokenFiles, tokens_of
 from shardwise.runtime.data.tokenizer import tokenizer_of
 from shardwise.runtime.data.windows import Windows
 
@@ -64,7 +64,7 @@ def test_held_out_windows_are_not_trained_on() -> None:
 
 def test_several_files_are_one_run(tmp_path) -> None:
     parts = [TEXT[:5], TEXT[5:6], TEXT[6:300]]
-    joined = Joined(parts)
+    joined = TokenFiles(parts)
     assert len(joined) == 300
     for first, end in ((0, 300), (4, 7), (5, 6), (10, 20), (299, 400)):
         assert np.array_equal(joined[first:end], TEXT[:300][first:end])

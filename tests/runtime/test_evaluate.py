@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from training import MODELS, RATE, batch_for, task_of  # noqa: E402
 
 from shardwise.runtime.data.windows import Windows  # noqa: E402
-from shardwise.runtime.train.engine import Engine  # noqa: E402
+from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.evaluate import evaluate  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
@@ -30,7 +30,7 @@ FOUR = {"pp x zero 3": ("llama", Policy(pp=2, dp=2, zero=3)), "pp x tp": ("gpt",
 
 def tried(name: str, policy: Policy) -> list[float]:
     """Losses of a step, an evaluation twice, and the step after it."""
-    engine = Engine(task_of(MODELS[name], policy), torch.device("cpu"), OptimizerSettings())
+    engine = TrainingEngine(task_of(MODELS[name], policy), torch.device("cpu"), OptimizerSettings())
     source = Windows(torch.randint(0, 128, (600,), generator=torch.manual_seed(3)).numpy(), 16, 0, name="noise")
 
     def step(index: int) -> float:
@@ -55,7 +55,7 @@ def test_every_layout_evaluates_alike(ranks: int, cases: dict) -> None:
 
 
 def test_training_goes_on_as_if_nothing_had_been_evaluated() -> None:
-    engine = Engine(task_of(MODELS["llama"], Policy(zero=0)), torch.device("cpu"), OptimizerSettings())
+    engine = TrainingEngine(task_of(MODELS["llama"], Policy(zero=0)), torch.device("cpu"), OptimizerSettings())
     losses = []
     for index in (0, 1):
         losses.append(float(engine.accumulate(batch_for(engine, index))))

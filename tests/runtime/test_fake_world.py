@@ -11,7 +11,7 @@ from shardwise.runtime.fake import fake_recordings  # noqa: E402
 from shardwise.runtime.parallel.comm import CONTROL  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.record import Recording  # noqa: E402
-from shardwise.runtime.train.task import Order, Settings  # noqa: E402
+from shardwise.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
 from shardwise.runtime.verify import fake_verify, recorded_step  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
@@ -23,9 +23,11 @@ SAME = {
 }
 
 
-def order_of(model, policy: Policy, batch: int = 4) -> Order:
+def order_of(model, policy: Policy, batch: int = 4) -> TrainingOrder:
     task = task_of(model, policy, even_routing=any(kind.experts for kind in model.kinds))
-    return Order(task=replace(task, job=replace(task.job, global_batch=batch)), settings=Settings(steps=2))
+    return TrainingOrder(
+        task=replace(task, job=replace(task.job, global_batch=batch)), settings=TrainingSettings(steps=2)
+    )
 
 
 def sent(recording: Recording) -> list[tuple]:

@@ -11,11 +11,11 @@ from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.lines import StepLine  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.train.rates import rate_at  # noqa: E402
-from shardwise.runtime.train.task import Settings  # noqa: E402
+from shardwise.runtime.train.task import TrainingSettings  # noqa: E402
 
 
 def test_rate_rises_and_falls() -> None:
-    settings = Settings(steps=100, rate=1.0, warmup=10, decay="cosine")
+    settings = TrainingSettings(steps=100, rate=1.0, warmup=10, decay="cosine")
     rates = [rate_at(settings, step) for step in range(100)]
     assert rates[:10] == pytest.approx([0.1 * n for n in range(1, 11)])
     assert rates[10] == pytest.approx(1.0)
@@ -24,19 +24,19 @@ def test_rate_rises_and_falls() -> None:
 
 
 def test_constant_rate() -> None:
-    assert {rate_at(Settings(steps=5, rate=0.3), step) for step in range(5)} == {0.3}
+    assert {rate_at(TrainingSettings(steps=5, rate=0.3), step) for step in range(5)} == {0.3}
 
 
 def test_linear_and_stable_rates() -> None:
-    linear = [rate_at(Settings(steps=10, rate=1.0, decay="linear", floor=0.0), step) for step in range(10)]
+    linear = [rate_at(TrainingSettings(steps=10, rate=1.0, decay="linear", floor=0.0), step) for step in range(10)]
     assert linear == pytest.approx([1.0 - 0.1 * n for n in range(10)])
-    settings = Settings(steps=20, rate=1.0, warmup=2, decay="wsd", decay_steps=5, floor=0.5)
+    settings = TrainingSettings(steps=20, rate=1.0, warmup=2, decay="wsd", decay_steps=5, floor=0.5)
     stable = [rate_at(settings, step) for step in range(20)]
     assert stable[0] == 0.5
     assert set(stable[1:16]) == {1.0}
     assert stable[16:] == pytest.approx([0.9, 0.8, 0.7, 0.6])
-    assert rate_at(Settings(steps=100, rate=1.0, decay="wsd"), 90) == 1.0
-    assert rate_at(Settings(steps=100, rate=1.0, decay="wsd"), 91) < 1.0
+    assert rate_at(TrainingSettings(steps=100, rate=1.0, decay="wsd"), 90) == 1.0
+    assert rate_at(TrainingSettings(steps=100, rate=1.0, decay="wsd"), 91) < 1.0
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_linear_and_stable_rates() -> None:
 )  # fmt: skip
 def test_bad_settings_are_named(field: str, value: object, cure: str) -> None:
     with pytest.raises(ValueError, match=f"{field.removesuffix('_s').replace('_', '-')}: .*; write .*{cure}"):
-        Settings(**{field: value})
+        TrainingSettings(**{field: value})
 
 
 @pytest.mark.parametrize(

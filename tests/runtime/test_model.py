@@ -8,9 +8,9 @@ from training import BATCH, GPT, LLAMA, MODELS, MOE, SEQ, batch_for, shaped, tas
 
 from shardwise.arch import model_names, model_of  # noqa: E402
 from shardwise.arch.tensors import parameters  # noqa: E402
-from shardwise.runtime.net.part import Piece  # noqa: E402
+from shardwise.runtime.net.part import TensorPiece  # noqa: E402
 from shardwise.runtime.parallel.held import held_by  # noqa: E402
-from shardwise.runtime.train.engine import Engine  # noqa: E402
+from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.train.task import checked  # noqa: E402
 from shardwise.spec.model import Model  # noqa: E402
@@ -60,8 +60,8 @@ for _name in model_names():
         CATALOG.setdefault(model_of(_name).family, _small)
 
 
-def engine_of(model: Model) -> Engine:
-    return Engine(task_of(model, Policy(zero=0)), torch.device("cpu"), OptimizerSettings())
+def engine_of(model: Model) -> TrainingEngine:
+    return TrainingEngine(task_of(model, Policy(zero=0)), torch.device("cpu"), OptimizerSettings())
 
 
 def test_many_families_can_run() -> None:
@@ -116,7 +116,7 @@ def test_attention_is_torchs() -> None:
 
 @pytest.mark.parametrize("cuts", [((0, 2, 1),), ((1, 4, 2),), ((0, 2, 1), (2, 2, 0))])
 def test_a_piece_lies_where_it_says(cuts: tuple) -> None:
-    piece = Piece("x", (4, 8, 6), cuts)
+    piece = TensorPiece("x", (4, 8, 6), cuts)
     whole = torch.arange(4 * 8 * 6).view(4, 8, 6)
     part = piece.of(whole)
     place = tuple(slice(o, o + n) for o, n in zip(piece.offsets, piece.local_shape, strict=True))
@@ -127,7 +127,7 @@ def test_a_piece_lies_where_it_says(cuts: tuple) -> None:
 def test_capacity_drops_copies() -> None:
     losses = []
     for capacity in (0.0, 100.0, 0.25):
-        engine = Engine(task_of(MOE, Policy(), capacity=capacity), torch.device("cpu"), OptimizerSettings())
+        engine = TrainingEngine(task_of(MOE, Policy(), capacity=capacity), torch.device("cpu"), OptimizerSettings())
         losses.append(float(engine.accumulate(batch_for(engine, 0))))
     assert losses[0] == losses[1]
     assert losses[0] != losses[2]

@@ -16,7 +16,7 @@ from shardwise.runtime.net.attention import FlashAttention  # noqa: E402
 from shardwise.runtime.net.device_attention import kernel_backward, kernel_forward  # noqa: E402
 from shardwise.runtime.net.ring import RingAttention  # noqa: E402
 from shardwise.runtime.train.loop import Trainer  # noqa: E402
-from shardwise.runtime.train.task import Order, Settings  # noqa: E402
+from shardwise.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 
@@ -89,7 +89,9 @@ def test_the_ring_over_kernels_computes_attention(size: int) -> None:
 @pytest.mark.parametrize("model", [LLAMA, GPT], ids=lambda m: m.name)
 def test_losses_are_the_cpus(model, precision: str) -> None:
     def losses(device: str, precision: str) -> list[float]:
-        order = Order(task=task_of(model, Policy(), precision), settings=Settings(steps=5, device=device))
+        order = TrainingOrder(
+            task=task_of(model, Policy(), precision), settings=TrainingSettings(steps=5, device=device)
+        )
         return [line.loss for line in Trainer(order, torch.device(device)).run()]
 
     assert losses("cuda", precision) == pytest.approx(losses("cpu", "fp32"), rel=1e-5 if precision == "fp32" else 1e-2)
@@ -98,7 +100,7 @@ def test_losses_are_the_cpus(model, precision: str) -> None:
 def test_a_rank_of_a_pretended_world_runs_its_kernels() -> None:
     policy = Policy(tp=2, cp=2, pp=2, dp=2, zero=1)
     wide = shaped("wide heads", hidden=512, ffn=1024)
-    order = Order(task=task_of(wide, policy, "bf16"), settings=Settings(steps=100, device="cuda"))
+    order = TrainingOrder(task=task_of(wide, policy, "bf16"), settings=TrainingSettings(steps=100, device="cuda"))
     found = measured_on_device(order, 2, rank=8)
     assert found.kernels_s > 0
     assert found.peak_bytes > 0

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from training import GPT, batch_for, task_of  # noqa: E402
 
 from shardwise.runtime.parallel.held import held_by  # noqa: E402
-from shardwise.runtime.train.engine import Engine  # noqa: E402
+from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
@@ -22,7 +22,7 @@ RATE, STEPS = 1e-2, 3
 
 
 def ours(settings: OptimizerSettings, policy: Policy) -> dict[str, torch.Tensor]:
-    engine = Engine(task_of(GPT, policy), torch.device("cpu"), settings)
+    engine = TrainingEngine(task_of(GPT, policy), torch.device("cpu"), settings)
     for step in range(STEPS):
         engine.accumulate(batch_for(engine, step))
         engine.update(RATE)
@@ -31,7 +31,7 @@ def ours(settings: OptimizerSettings, policy: Policy) -> dict[str, torch.Tensor]
 
 def torchs(settings: OptimizerSettings) -> dict[str, torch.Tensor]:
     """The same gradients, given to torch's optimizer parameter by parameter."""
-    engine = Engine(task_of(GPT, Policy(zero=0)), torch.device("cpu"), settings)
+    engine = TrainingEngine(task_of(GPT, Policy(zero=0)), torch.device("cpu"), settings)
     held = [h for chunk in engine.chunks for h in held_by(chunk)]
     kept = settings.decay_on == "all"
     groups = [

@@ -13,12 +13,12 @@ from training import Trained, assembled, gradient_pieces  # noqa: E402
 from shardwise.arch import model_from_config, model_of  # noqa: E402
 from shardwise.arch.tensors import parameters  # noqa: E402
 from shardwise.cli import main  # noqa: E402
-from shardwise.runtime.data.digits import Drawn, drawn_classes, examples_of  # noqa: E402
-from shardwise.runtime.train.engine import Engine  # noqa: E402
+from shardwise.runtime.data.digits import MadeUpDigits, drawn_classes, examples_of  # noqa: E402
+from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.feed import batch_of  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
-from shardwise.runtime.train.task import Order, Settings, Task  # noqa: E402
+from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings  # noqa: E402
 from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
 from shardwise.software import stack_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
@@ -55,7 +55,7 @@ def task_of(model, policy: Policy) -> Task:
 
 
 def train(task: Task) -> Trained:
-    engine, source = Engine(task, torch.device("cpu"), OptimizerSettings()), Drawn(task.model, 0)
+    engine, source = TrainingEngine(task, torch.device("cpu"), OptimizerSettings()), MadeUpDigits(task.model, 0)
     found = Trained()
     for step in range(STEPS):
         part = engine.accumulate(batch_of(engine, source, step)).double() / engine.world.tp.size
@@ -74,7 +74,7 @@ def alone(name: str) -> Trained:
 @pytest.fixture(scope="module", params=CASES)
 def tried(request):
     tasks = [task_of(*case) for case in CASES[request.param].values()]
-    orders = [Order(task=task, settings=Settings(steps=1)) for task in tasks]
+    orders = [TrainingOrder(task=task, settings=TrainingSettings(steps=1)) for task in tasks]
     by_rank = forked(
         request.param,
         lambda _: [(train(order.task), recorded_step(order, torch.device("cpu"))) for order in orders],
@@ -114,12 +114,12 @@ def test_digits_can_be_told_apart() -> None:
     """Every class is drawn differently, samples follow from their number, held-out ones are others."""
     pictures = drawn_classes(10, 784, 0)
     assert len({picture.tobytes() for picture in pictures}) == 10
-    source = Drawn(MNIST, 3)
+    source = MadeUpDigits(MNIST, 3)
     pixels, labels = source.batch(5, 100)
     assert (pixels.shape, labels.shape) == ((1, 100, 784), (1, 100))
     assert set(labels[0].tolist()) == set(range(10))
-    assert torch.equal(Drawn(MNIST, 3).batch(7, 2)[0], pixels[:, 2:4])
-    assert not torch.equal(Drawn(MNIST, 3, held_out=True).batch(5, 100)[0], pixels)
+    assert torch.equal(MadeUpDigits(MNIST, 3).batch(7, 2)[0], pixels[:, 2:4])
+    assert not torch.equal(MadeUpDigits(MNIST, 3, held_out=True).batch(5, 100)[0], pixels)
     nearest = torch.cdist(pixels[0], torch.from_numpy(pictures)).argmin(1)
     assert (nearest == labels[0]).float().mean() > 0.5
 

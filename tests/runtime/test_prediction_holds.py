@@ -9,7 +9,7 @@ from training import MODELS, task_of  # noqa: E402
 
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.record import timeline_of  # noqa: E402
-from shardwise.runtime.train.task import Order, Settings  # noqa: E402
+from shardwise.runtime.train.task import TrainingOrder, TrainingSettings  # noqa: E402
 from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
@@ -69,11 +69,11 @@ POLICIES = {
 }
 
 
-def order_of(name: str, policy: Policy, cuts: dict | None = None) -> Order:
+def order_of(name: str, policy: Policy, cuts: dict | None = None) -> TrainingOrder:
     model = MODELS[name]
     # a router that learns gives some experts more than predicted; that is tried by one process' losses
     task = task_of(model, policy, cuts=cuts, even_routing=any(kind.experts for kind in model.kinds))
-    return Order(task=task, settings=Settings(steps=1))
+    return TrainingOrder(task=task, settings=TrainingSettings(steps=1))
 
 
 CUTS = {

@@ -8,7 +8,7 @@ from msgspec.structs import replace  # noqa: E402
 from training import GPT, LLAMA, MOE, RATE, batch_for, task_of  # noqa: E402
 
 from shardwise.runtime.train.checkpoint import load, save  # noqa: E402
-from shardwise.runtime.train.engine import Engine  # noqa: E402
+from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.train.task import checked  # noqa: E402
@@ -24,7 +24,7 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-def losses_of(engine: Engine, first: int, end: int) -> list[float]:
+def losses_of(engine: TrainingEngine, first: int, end: int) -> list[float]:
     found = []
     for step in range(first, end):
         part = engine.accumulate(batch_for(engine, step)).double() / engine.world.tp.size
@@ -33,9 +33,9 @@ def losses_of(engine: Engine, first: int, end: int) -> list[float]:
     return found
 
 
-def engine_of(model, policy: Policy, sync: str, clip: float = 0.0) -> Engine:
+def engine_of(model, policy: Policy, sync: str, clip: float = 0.0) -> TrainingEngine:
     task = task_of(model, replace(policy, sync=sync))
-    return Engine(task, torch.device("cpu"), OptimizerSettings(clip=clip))
+    return TrainingEngine(task, torch.device("cpu"), OptimizerSettings(clip=clip))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from training import GPT, LLAMA, task_of, train  # noqa: E402
 
 from shardwise.runtime.train.adam import PIECE, FlatAdam  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
-from shardwise.runtime.train.task import Order, Settings, checked  # noqa: E402
+from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked  # noqa: E402
 from shardwise.runtime.verify import recorded_step, verified  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
@@ -32,7 +32,7 @@ def test_losses_follow_fp32_and_the_prediction_holds(in_fp32, precision, model, 
 
     def rank(_: int):
         losses = train(task, STEPS).losses
-        return losses, recorded_step(Order(task=task, settings=Settings(steps=1)), torch.device("cpu"))
+        return losses, recorded_step(TrainingOrder(task=task, settings=TrainingSettings(steps=1)), torch.device("cpu"))
 
     losses, (recordings, loss) = forked(policy.gpus, rank)[0]
     assert losses == pytest.approx(in_fp32[model.name], rel=5e-3)

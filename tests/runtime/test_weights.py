@@ -12,7 +12,7 @@ from training import GPT, LLAMA, MOE, RATE, assembled, batch_for, task_of  # noq
 
 from shardwise.arch import model_from_config, model_of  # noqa: E402
 from shardwise.runtime.train.checkpoint import save  # noqa: E402
-from shardwise.runtime.train.engine import Engine  # noqa: E402
+from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.weights.configuration import configuration  # noqa: E402
@@ -37,11 +37,11 @@ LAYOUTS = {
 }
 
 
-def engine_of(model: Model, policy: Policy, seed: int = 0) -> Engine:
-    return Engine(task_of(model, policy, seed=seed), torch.device("cpu"), OptimizerSettings())
+def engine_of(model: Model, policy: Policy, seed: int = 0) -> TrainingEngine:
+    return TrainingEngine(task_of(model, policy, seed=seed), torch.device("cpu"), OptimizerSettings())
 
 
-def trained_and_exported(model: Model, folder: Path, **more) -> tuple[Engine, Path]:
+def trained_and_exported(model: Model, folder: Path, **more) -> tuple[TrainingEngine, Path]:
     engine = engine_of(model, Policy(zero=0))
     engine.accumulate(batch_for(engine, 0))
     engine.update(RATE)
@@ -52,7 +52,7 @@ def trained_and_exported(model: Model, folder: Path, **more) -> tuple[Engine, Pa
 class Pieces:
     """Parameters in the place of gradients, for the helper that puts pieces together."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: TrainingEngine) -> None:
         self.pieces = []
         for local in engine.locals():
             for span in local.spans:
@@ -204,7 +204,7 @@ def test_other_models_weights_are_refused(tmp_path) -> None:
             opened(LLAMA, wrong)
 
 
-def logits_of(engine: Engine, tokens) -> torch.Tensor:
+def logits_of(engine: TrainingEngine, tokens) -> torch.Tensor:
     """[batch, sequence, vocabulary] of one process."""
     (chunk,), model = engine.chunks, engine.task.model
     from shardwise.runtime.net.kernels import norm

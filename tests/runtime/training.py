@@ -7,7 +7,7 @@ import torch
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape
-from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.optimizer import OptimizerSettings
 from shardwise.runtime.train.task import Task
@@ -56,7 +56,7 @@ def task_of(model: Model, policy: Policy, precision: str = "fp32", cuts: dict | 
     return Task(model=model, job=job, policy=policy, stack=stack_of("shardwise").changed(**(cuts or {})), **more)
 
 
-def batch_for(engine: Engine, step: int):
+def batch_for(engine: TrainingEngine, step: int):
     """The same random tokens in every layout, dealt out as the policy says."""
     task = engine.task
     generator = torch.Generator().manual_seed(step)
@@ -72,7 +72,7 @@ def batch_for(engine: Engine, step: int):
 
 
 def train(task: Task, steps: int) -> Trained:
-    engine = Engine(task, torch.device("cpu"), OptimizerSettings())
+    engine = TrainingEngine(task, torch.device("cpu"), OptimizerSettings())
     found = Trained()
     for step in range(steps):
         part = engine.accumulate(batch_for(engine, step)).double() / engine.world.tp.size
@@ -85,7 +85,7 @@ def train(task: Task, steps: int) -> Trained:
     return found
 
 
-def gradient_pieces(engine: Engine) -> list[tuple]:
+def gradient_pieces(engine: TrainingEngine) -> list[tuple]:
     found = []
     for local in engine.locals():
         for span in local.spans:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from shardwise.cli._flags import PolicyRequest
 
 if TYPE_CHECKING:
-    from shardwise.runtime.train.task import Settings
+    from shardwise.runtime.train.task import TrainingSettings
 
 Files = tuple[str, ...]
 
@@ -65,10 +65,10 @@ class Training:
 DEFAULTS = Training()
 
 
-def settings_of(training: Training, found: PolicyRequest, device: str) -> "Settings":
+def settings_of(training: Training, found: PolicyRequest, device: str) -> "TrainingSettings":
     """Bad values are a ValueError that names the flag."""
     from shardwise.runtime.train.optimizer import OptimizerSettings
-    from shardwise.runtime.train.task import Settings
+    from shardwise.runtime.train.task import TrainingSettings
 
     t = training
     if not 0 <= t.peak_tflops < 1e9:
@@ -78,7 +78,7 @@ def settings_of(training: Training, found: PolicyRequest, device: str) -> "Setti
     peak = t.peak_tflops * 1e12
     if not peak and device == "cuda":
         peak = found.cluster.gpu.peak(found.job.precision.compute)
-    return Settings(
+    return TrainingSettings(
         steps=t.steps, rate=t.rate, warmup=t.warmup, decay=t.decay, floor=t.floor, decay_steps=t.decay_steps,
         optimizer=OptimizerSettings(
             name=found.job.optimizer.name, betas=(t.beta1, t.beta2), epsilon=t.epsilon, weight_decay=t.weight_decay,

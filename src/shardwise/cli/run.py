@@ -48,14 +48,14 @@ def run(
     if not 0 <= capacity < inf:
         raise ValueError(f"capacity: {capacity} is out of range; write 0 (all copies) or a factor such as 1.25")
     from shardwise.runtime.launch import device_for, launch
-    from shardwise.runtime.train.task import Order, Task
+    from shardwise.runtime.train.task import Task, TrainingOrder
 
     task = Task(
         model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity,
         even_routing=even_routing,
     )  # fmt: skip
     settings = settings_of(training, found, device_for(device, policy.gpus))
-    lines = launch(Order(task=task, settings=settings), max_restarts=max_restarts)
+    lines = launch(TrainingOrder(task=task, settings=settings), max_restarts=max_restarts)
     if os.environ.get("RANK", "0") != "0":
         return 0  # under torchrun every rank comes here; the first one tells
     if json:

@@ -81,14 +81,14 @@ def verify(
         raise ValueError(f"steps: {steps} is out of range; write a whole number of 1 or more")
     from shardwise.runtime.train.optimizer import OptimizerSettings
     from shardwise.runtime.train.record import timeline_of
-    from shardwise.runtime.train.task import Order, Settings, Task
+    from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings
     from shardwise.runtime.verify import fake_verify
     from shardwise.runtime.verify import verify as verified
 
     task = Task(model=found.model, job=found.job, policy=found.policy, stack=found.stack, seed=seed,
                 even_routing=even_routing)  # fmt: skip
-    settings = Settings(steps=steps, optimizer=OptimizerSettings(name=found.job.optimizer.name))
-    order = Order(task=task, settings=settings)
+    settings = TrainingSettings(steps=steps, optimizer=OptimizerSettings(name=found.job.optimizer.name))
+    order = TrainingOrder(task=task, settings=settings)
     if device == "cuda":
         order = structs.replace(
             order, task=structs.replace(task, drawn_here=True), settings=structs.replace(settings, device="cuda")

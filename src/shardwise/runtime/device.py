@@ -19,9 +19,9 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from shardwise.runtime.fake import fake_world
-from shardwise.runtime.parallel.comm import Comm
+from shardwise.runtime.parallel.comm import RankComm
 from shardwise.runtime.train.loop import Trainer
-from shardwise.runtime.train.task import Order
+from shardwise.runtime.train.task import TrainingOrder
 from shardwise.spec.policy import Policy
 
 WARM_UP = 3
@@ -53,7 +53,7 @@ def needs_gpu(policy: Policy, fake: bool) -> None:
         )
 
 
-def measured_on_device(order: Order, steps: int, *, rank: int | None = None) -> OnDevice:
+def measured_on_device(order: TrainingOrder, steps: int, *, rank: int | None = None) -> OnDevice:
     """`rank`: of the pretended world that the policy asks for; None: the whole world is this process."""
     _forget()
     device = torch.device("cuda", torch.cuda.current_device())
@@ -105,7 +105,7 @@ def _forget() -> None:
     torch.cuda.empty_cache()
 
 
-def fill_what_arrives(comm: Comm) -> None:
+def fill_what_arrives(comm: RankComm) -> None:
     for name in ARRIVES:
         setattr(comm, name, _filled(name, getattr(comm, name)))
 

@@ -16,10 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardwise.runtime.parallel.pipeline import Batch
 from shardwise.runtime.tracked import Tracker
-from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.optimizer import OptimizerSettings, moment_names
 from shardwise.runtime.train.record import Recording, memory_by_kind
-from shardwise.runtime.train.task import Order, Task, checked
+from shardwise.runtime.train.task import Task, TrainingOrder, checked
 
 CPU = torch.device("cpu")
 
@@ -36,7 +36,7 @@ def fake_world(rank: int, ranks: int) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def fake_recordings(order: Order, ranks: Sequence[int] | None = None) -> list[Recording]:
+def fake_recordings(order: TrainingOrder, ranks: Sequence[int] | None = None) -> list[Recording]:
     """One step of these ranks, or of one of each pipeline stage: the others of a stage do the same."""
     task = checked(order.task)
     if any(kind.experts for kind in task.model.kinds):
@@ -52,7 +52,7 @@ def fake_recordings(order: Order, ranks: Sequence[int] | None = None) -> list[Re
 def _recorded(task: Task, settings: OptimizerSettings, rank: int) -> Recording:
     names = moment_names(settings)
     with fake_world(rank, task.policy.gpus), FakeTensorMode(allow_non_fake_inputs=True):
-        engine, tracker = Engine(task, CPU, settings), Tracker()
+        engine, tracker = TrainingEngine(task, CPU, settings), Tracker()
         engine.world.comm.events.clear()
         start = perf_counter()
         with tracker.watching(engine.context.cut.later):
@@ -70,7 +70,7 @@ def _recorded(task: Task, settings: OptimizerSettings, rank: int) -> Recording:
         )  # fmt: skip
 
 
-def _tokens(engine: Engine) -> Batch:
+def _tokens(engine: TrainingEngine) -> Batch:
     shape = (len(engine.context.positions), engine.task.policy.micro_batch)
 
     def micro_batch(_: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from shardwise.runtime.train.feed import evaluated_on, trained_on
 from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.rank import give_up, train
-from shardwise.runtime.train.task import Order, Settings, checked, write_order
+from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked, write_order
 from shardwise.runtime.weights.export import check_export
 from shardwise.runtime.weights.load import opened
 
@@ -28,7 +28,7 @@ def device_for(asked: str, ranks: int) -> str:
     return "cuda" if found >= ranks and asked != "cpu" else "cpu"
 
 
-def prepare(order: Order) -> None:
+def prepare(order: TrainingOrder) -> None:
     """Once, before ranks start: what they would all refuse is refused here, and texts are tokenized."""
     settings, model = order.settings, order.task.model
     _writable(settings)
@@ -41,7 +41,7 @@ def prepare(order: Order) -> None:
         check_export(model, Path(settings.export))
 
 
-def _writable(settings: Settings) -> None:
+def _writable(settings: TrainingSettings) -> None:
     for field, text in (("tensorboard", settings.tensorboard), ("checkpoints", settings.checkpoints)):
         try:
             if text:
@@ -55,7 +55,7 @@ def _writable(settings: Settings) -> None:
         raise ValueError(f"log: {settings.log!r} cannot be written ({error.strerror}); write a file") from None
 
 
-def launch(order: Order, *, max_restarts: int = 0) -> list[StepLine]:
+def launch(order: TrainingOrder, *, max_restarts: int = 0) -> list[StepLine]:
     """One rank runs here; more are started by torchrun. Under torchrun this is one of them."""
     checked(order.task)
     ranks = order.task.policy.gpus

@@ -17,7 +17,7 @@ from shardwise.runtime.parallel.products import Later
 KINDS = ("activations", "logits", "working")
 
 
-class Kept:
+class TrackedTensor:
     """A tensor in autograd's hands; it is given back when the graph lets go of it."""
 
     def __init__(self, tensor: Tensor, free: Callable[[], None]) -> None:
@@ -51,10 +51,10 @@ class Tracker:
         finally:
             later.watch = None
 
-    def _pack(self, tensor: Tensor) -> Kept:
+    def _pack(self, tensor: Tensor) -> TrackedTensor:
         base = tensor._base if tensor._base is not None else tensor
         if isinstance(base, nn.Parameter) or not tensor.is_floating_point():
-            return Kept(tensor, lambda: None)
+            return TrackedTensor(tensor, lambda: None)
         storage = tensor.untyped_storage()
         # not its address: a tensor without values has none
         key = storage._cdata
@@ -70,7 +70,7 @@ class Tracker:
                 del self._held[key]
                 self._move(held, "")
 
-        return Kept(tensor, free)
+        return TrackedTensor(tensor, free)
 
     def _move(self, held: Storage, kind: str) -> None:
         if held.kind:

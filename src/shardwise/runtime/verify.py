@@ -18,7 +18,7 @@ from shardwise.runtime.tracked import Tracker
 from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.record import HOST, Recording, collected, memory_by_kind
-from shardwise.runtime.train.task import Order, Task, checked
+from shardwise.runtime.train.task import Task, TrainingOrder, checked
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
 from shardwise.work.messages import Piece, filled_share, messages, piecewise
@@ -29,7 +29,7 @@ MEMORY_TOLERANCE = 0.02
 SHARDED = ("parameters", "gradients", "optimizer", HOST)
 
 
-class Messages(Struct, frozen=True, kw_only=True):
+class MessageCheck(Struct, frozen=True, kw_only=True):
     """Of the recorded ranks of one pipeline stage, in one step."""
 
     stage: int
@@ -46,7 +46,7 @@ class Messages(Struct, frozen=True, kw_only=True):
         return self.predicted_count == self.measured_count and self.predicted_bytes == self.measured_bytes
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class MemoryCheck(Struct, frozen=True, kw_only=True):
     """Bytes of one kind on a rank of a stage: the fullest, but of activations the mean, since routing gives some ranks
     more tokens than others."""
 
@@ -62,9 +62,9 @@ class Held(Struct, frozen=True, kw_only=True):
         return self.measured_bytes / self.predicted_bytes - 1.0
 
 
-class Verified(Struct, frozen=True, kw_only=True):
-    messages: tuple[Messages, ...]
-    memory: tuple[Held, ...]
+class Verification(Struct, frozen=True, kw_only=True):
+    messages: tuple[MessageCheck, ...]
+    memory: tuple[MemoryCheck, ...]
     step_s: float
     loss: float
     control_count: int
@@ -143,7 +143,7 @@ def measured_messages(recordings: list[Recording]) -> dict[Key, tuple[float, flo
     return {key: (float(counts[key]), float(sizes[key])) for key in counts}
 
 
-def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
+def compared_memory(task: Task, recordings: list[Recording]) -> list[MemoryCheck]:
     memory, staying = (
         memory_of(work_of(training_of(task.model, task.job, task.stack), Policies.of([policy]), every_stage=True))
         for policy in (task.policy, replace(task.policy, offload="none"))
@@ -160,7 +160,7 @@ def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
             grid = moments if kind == HOST else memory.kinds[kind]
             predicted = float(grid[0, stage]) * (fullest if kind in SHARDED else 1.0)
             rows.append(
-                Held(
+                MemoryCheck(
                     stage=stage,
                     kind=kind,
                     predicted_bytes=predicted,
@@ -172,7 +172,7 @@ def compared_memory(task: Task, recordings: list[Recording]) -> list[Held]:
     return rows
 
 
-def verified(task: Task, recordings: list[Recording], loss: float) -> Verified:
+def verified(task: Task, recordings: list[Recording], loss: float) -> Verification:
     predicted = predicted_messages(task, [r.rank for r in recordings])
     measured = measured_messages(recordings)
     none = (0.0, 0.0)
@@ -181,18 +181,18 @@ def verified(task: Task, recordings: list[Recording], loss: float) -> Verified:
         stage, axis, op, phase = key
         (pc, pb), (mc, mb) = predicted.get(key, none), measured.get(key, none)
         rows.append(
-            Messages(stage=stage, axis=axis, op=op, phase=phase, predicted_count=pc, measured_count=mc,
+            MessageCheck(stage=stage, axis=axis, op=op, phase=phase, predicted_count=pc, measured_count=mc,
                      predicted_bytes=pb, measured_bytes=mb)
         )  # fmt: skip
     control = [e for r in recordings for e in r.events if e.axis == CONTROL]
-    return Verified(
+    return Verification(
         messages=tuple(rows), memory=tuple(compared_memory(task, recordings)), loss=loss,
         step_s=max(r.step_s for r in recordings), control_count=len(control),
         control_bytes=sum(e.bytes for e in control),
     )  # fmt: skip
 
 
-def recorded_step(order: Order, device: torch.device) -> tuple[list[Recording], float]:
+def recorded_step(order: TrainingOrder, device: torch.device) -> tuple[list[Recording], float]:
     """Trains all but the last step, then records that one; everyone's recordings, on every rank."""
     trainer = Trainer(order, device)
     for _ in range(order.settings.steps - 1):
@@ -211,13 +211,13 @@ def recorded_step(order: Order, device: torch.device) -> tuple[list[Recording], 
     return collected(mine), line.loss
 
 
-def fake_verify(order: Order, ranks: Sequence[int] | None = None) -> tuple[Verified, list[Recording]]:
+def fake_verify(order: TrainingOrder, ranks: Sequence[int] | None = None) -> tuple[Verification, list[Recording]]:
     """Some ranks of a world of any size, in this process."""
     recordings = fake_recordings(order, ranks)
     return verified(order.task, recordings, float("nan")), recordings
 
 
-def verify(order: Order) -> tuple[Verified, list[Recording]]:
+def verify(order: TrainingOrder) -> tuple[Verification, list[Recording]]:
     """On forked gloo ranks of this machine."""
     checked(order.task)
     if order.task.policy.gpus == 1:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shardwise.runtime.data.shuffled import Shuffled
+from shardwise.runtime.data.shuffled import ShuffleOrder
 from shardwise.spec.model import Model
 
 _LIT = ("abcefg", "cf", "acdeg", "acdfg", "bcdf", "abdfg", "abdefg", "acf", "abcdefg", "abcdfg")
@@ -41,7 +41,7 @@ def drawn_classes(classes: int, width: int, seed: int) -> NDArray[np.float32]:
     return pictures.reshape(classes, width)
 
 
-class Drawn:
+class MadeUpDigits:
     def __init__(self, model: Model, seed: int, *, held_out: bool = False) -> None:
         self.classes, self.width, self.seed = model.vocab, model.input_width, seed
         self.pictures = drawn_classes(model.vocab, model.input_width, seed)
@@ -64,28 +64,28 @@ class Drawn:
         return pixels, torch.tensor([[label for _, label in found]])
 
 
-class Stored:
+class DigitRows:
     """Rows of an array, every epoch newly shuffled."""
 
     def __init__(self, pixels: NDArray[np.float32], labels: NDArray[np.int64], seed: int) -> None:
-        self.pixels, self.labels, self.order = pixels, labels, Shuffled(len(labels), seed)
+        self.pixels, self.labels, self.order = pixels, labels, ShuffleOrder(len(labels), seed)
 
     def batch(self, first: int, count: int) -> tuple[Tensor, Tensor]:
         chosen = [self.order.row(index) for index in range(first, first + count)]
         return torch.from_numpy(self.pixels[chosen]).unsqueeze(0), torch.from_numpy(self.labels[chosen]).unsqueeze(0)
 
 
-def examples_of(model: Model, data: tuple[str, ...], seed: int, *, part: str, field: str) -> "Drawn | Stored":
+def examples_of(model: Model, data: tuple[str, ...], seed: int, *, part: str, field: str) -> "MadeUpDigits | DigitRows":
     """`data`: a .npz with arrays x and y, or `digits`: scikit-learn's; none: drawn."""
     if not data:
-        return Drawn(model, seed, held_out=part == "held out")
+        return MadeUpDigits(model, seed, held_out=part == "held out")
     if len(data) > 1:
         raise ValueError(f"{field}: {len(data)} files of examples; write one .npz with arrays x and y")
     pixels, labels = _sklearn(field) if data[0] == "digits" else _read(data[0], field)
     _fits(model, pixels, labels, field)
     kept = max(len(labels) // 20, 1) if part != "all" else 0
     rows = slice(len(labels) - kept, None) if part == "held out" else slice(0, len(labels) - kept)
-    return Stored(pixels[rows], labels[rows], seed)
+    return DigitRows(pixels[rows], labels[rows], seed)
 
 
 def _read(name: str, field: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Shuffled:
+class ShuffleOrder:
     def __init__(self, rows: int, seed: int) -> None:
         self.rows, self.seed = rows, seed
         self._epoch = -1

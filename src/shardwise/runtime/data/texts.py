@@ -15,7 +15,7 @@ from shardwise.runtime.data.files import files_of
 from shardwise.runtime.data.tokenizer import tokenizer_of
 
 
-class Joined:
+class TokenFiles:
     """Several memory-mapped files as one run of tokens."""
 
     def __init__(self, parts: Sequence[NDArray[Any]]) -> None:
@@ -39,7 +39,7 @@ class Joined:
         return max(int(part.max()) for part in self.parts)
 
 
-Tokens = NDArray[Any] | Joined
+Tokens = NDArray[Any] | TokenFiles
 
 
 def tokens_of(data: Sequence[str], tokenizer: str, cache: str, vocab: int, field: str) -> Tokens:
@@ -66,7 +66,7 @@ def _bytes(files: Sequence[Path], field: str) -> Tokens:
         raise ValueError(f"{field}: {error}; write the path of a text file") from None
     if not parts:
         raise ValueError(f"{field}: {str(files[0])!r} is empty; write a text file with something in it")
-    return parts[0] if len(parts) == 1 else Joined(parts)
+    return parts[0] if len(parts) == 1 else TokenFiles(parts)
 
 
 def _user_cache() -> Path:

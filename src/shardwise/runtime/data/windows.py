@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shardwise.runtime.data.shuffled import Shuffled
+from shardwise.runtime.data.shuffled import ShuffleOrder
 from shardwise.runtime.data.texts import Tokens
 
 HELD_OUT = 20
@@ -31,7 +31,7 @@ class Windows:
             )
         self.first = found - kept if part == "held out" else 0
         self.windows = {"all": found, "trained": found - kept, "held out": kept}[part]
-        self.order = Shuffled(self.windows, seed)
+        self.order = ShuffleOrder(self.windows, seed)
 
     def sample(self, index: int) -> NDArray[np.int64]:
         first = (self.first + self.order.row(index)) * self.seq

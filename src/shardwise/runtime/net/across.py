@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shardwise.runtime.net.attention import FlashAttention
 from shardwise.runtime.net.context import Context, positions_of
-from shardwise.runtime.net.experts import Exchange, Gathered
+from shardwise.runtime.net.experts import Exchange, GatherTokens
 from shardwise.runtime.net.ring import RingAttention
 
 
@@ -18,7 +18,7 @@ def across(context: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     if context.stack.abilities.across == "ulysses":
         return _ulysses(context, q, k, v)
     if context.stack.abilities.across == "gather":
-        keys, values = (Gathered.apply(x, comm, cp) for x in (k, v))
+        keys, values = (GatherTokens.apply(x, comm, cp) for x in (k, v))
         y: Tensor = FlashAttention.apply(q, keys, values, context.positions, _everyones(context))
         return y
     around: Tensor = RingAttention.apply(q, k, v, comm, cp)

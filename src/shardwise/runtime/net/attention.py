@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shardwise.runtime.net.device_attention import has_kernel, kernel_backward, kernel_forward
-from shardwise.runtime.parallel.op import Op
+from shardwise.runtime.parallel.op import AutogradOp
 
 BLOCK = 1024
 """keys seen at once"""
@@ -79,7 +79,7 @@ def sequence_first(out: Tensor, like: Tensor) -> Tensor:
     return out.transpose(0, 1).contiguous().view(sequence, batch, heads, out.shape[-1]).to(like.dtype)
 
 
-class FlashAttention(Op):
+class FlashAttention(AutogradOp):
     """`at` and `keys_at`: places of queries and keys in the sequence."""
 
     @staticmethod
@@ -106,7 +106,7 @@ class FlashAttention(Op):
         return by_q, by_k, by_v, None, None
 
 
-class DeviceFlashAttention(Op):
+class DeviceFlashAttention(AutogradOp):
     """The GPU's own kernel, for 16-bit numbers in the order of the sequence."""
 
     @staticmethod
@@ -130,7 +130,7 @@ def flash(q: Tensor, k: Tensor, v: Tensor, at: Tensor) -> Tensor:
     return y
 
 
-class PlainAttention(Op):
+class PlainAttention(AutogradOp):
     """Keeps the softmax as well, as attention in separate operations does: what selective recompute drops."""
 
     @staticmethod

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shardwise.runtime.parallel.products import Cut
-from shardwise.runtime.parallel.world import World
+from shardwise.runtime.parallel.world import RankWorld
 from shardwise.software import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
@@ -17,7 +17,7 @@ from shardwise.spec.policy import Policy
 class Context:
     model: Model
     policy: Policy
-    world: World
+    world: RankWorld
     cut: Cut
     seq: int
     stack: Stack
@@ -50,7 +50,7 @@ def positions_of(index: int, parts: int, seq: int, device: torch.device) -> Tens
 
 
 def context_of(
-    model: Model, policy: Policy, world: World, seq: int, *, seed: int = 0, capacity: float = 0.0, stack: Stack,
+    model: Model, policy: Policy, world: RankWorld, seq: int, *, seed: int = 0, capacity: float = 0.0, stack: Stack,
     even_routing: bool = False, ends_together: bool = False, drawn_here: bool = False,
 ) -> Context:  # fmt: skip
     cut = Cut(world.comm, world.tp, policy.sp and policy.tp > 1)

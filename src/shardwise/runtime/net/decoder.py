@@ -14,17 +14,17 @@ from shardwise.runtime.net.across import across
 from shardwise.runtime.net.attention import PlainAttention, flash
 from shardwise.runtime.net.context import Context
 from shardwise.runtime.net.experts import ExpertWeights, routed
-from shardwise.runtime.net.kernels import Gated, Recompute, norm, rotated, turns_at
+from shardwise.runtime.net.kernels import GatedActivation, RecomputeOp, norm, rotated, turns_at
 from shardwise.runtime.net.latent import latent_heads
 from shardwise.runtime.net.marks import kept_as
-from shardwise.runtime.net.part import Part
+from shardwise.runtime.net.part import ModulePart
 from shardwise.runtime.net.perceptron import Features, Hidden
 from shardwise.runtime.net.variants import broadcast_rows, gathered_heads
 from shardwise.runtime.parallel.products import Later, VocabularyLookup, VocabularyLoss, entering, leaving
 from shardwise.spec.model import Attention, Experts, FeedForward
 
 
-class Embedding(Part):
+class Embedding(ModulePart):
     def __init__(self, context: Context) -> None:
         self.broadcasts = context.stack.loss.embedding == "broadcast" and context.cut.tp.size > 1
         shapes = embedding_tensors(context.model)
@@ -48,7 +48,7 @@ class Embedding(Part):
         return x
 
 
-class Block(Part):
+class Block(ModulePart):
     def __init__(self, context: Context, index: int, recompute: str) -> None:
         kind = context.model.pattern[index]
         shapes, prefix = layer_tensors(context.model, kind), f"layers.{index}."
@@ -60,7 +60,7 @@ class Block(Part):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.recompute == "full":
-            y: Tensor = Recompute.apply(x, self.compute, self.context.world.comm)
+            y: Tensor = RecomputeOp.apply(x, self.compute, self.context.world.comm)
             return y
         return self.compute(x)
 
@@ -119,7 +119,7 @@ class Block(Part):
         cut = self.context.cut
         if ff.glu:
             gate, up = entering(x, cut, self.pair(f"{prefix}gate"), self.pair(f"{prefix}up"))
-            inner: Tensor = Gated.apply(gate, up, None)
+            inner: Tensor = GatedActivation.apply(gate, up, None)
         else:
             (up,) = entering(x, cut, self.pair(f"{prefix}up"))
             inner = F.gelu(up)
@@ -135,18 +135,18 @@ class Block(Part):
         return y
 
 
-class Head(Part):
+class Head(ModulePart):
     def __init__(self, context: Context, *, own_table: bool) -> None:
         super().__init__(head_tensors(context.model), "head.", context)
         # its weight gradient is never put off: that would keep the logits' gradient
         self.cut = replace(context.cut, later=Later())
-        self.lender: tuple[Part, ...] = ()
+        self.lender: tuple[ModulePart, ...] = ()
         if own_table:
             (table,) = [t for t in embedding_tensors(context.model) if t.role == "token.weight"]
             self.add(table, "embedding.")
             self.mark_tied()
 
-    def borrow(self, embedding: Part) -> None:
+    def borrow(self, embedding: ModulePart) -> None:
         """Uses the table of an embedding on the same rank; not as a module of its own, which would hold it twice."""
         self.lender = (embedding,)
 
@@ -204,6 +204,6 @@ class Chunk(nn.Module):
         return loss
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ModulePart]:
         """Units that are gathered and reduced as one, in the order of the forward pass."""
-        return [part for part in self.modules() if isinstance(part, Part)]
+        return [part for part in self.modules() if isinstance(part, ModulePart)]

@@ -15,17 +15,17 @@ from torch import Tensor
 
 from shardwise.arch.tensors import Tensor as Shape
 from shardwise.runtime.net.context import Context
-from shardwise.runtime.net.kernels import Attached, Gated
-from shardwise.runtime.net.part import Part
-from shardwise.runtime.parallel.comm import CONTROL, Comm, Group
-from shardwise.runtime.parallel.op import Op
+from shardwise.runtime.net.kernels import AttachLoss, GatedActivation
+from shardwise.runtime.net.part import ModulePart
+from shardwise.runtime.parallel.comm import CONTROL, RankComm, RankGroup
+from shardwise.runtime.parallel.op import AutogradOp
 from shardwise.spec.model import Experts
 
 
-class Exchange(Op):
+class Exchange(AutogradOp):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, comm: Comm, group: Group, sent: list[int] | None, received: list[int] | None
+        ctx: Any, x: Tensor, comm: RankComm, group: RankGroup, sent: list[int] | None, received: list[int] | None
     ) -> Tensor:
         ctx.comm, ctx.group, ctx.back = comm, group, (received, sent)
         return comm.exchanged(x, group, sent, received)
@@ -35,9 +35,9 @@ class Exchange(Op):
         return ctx.comm.exchanged(grad, ctx.group, *ctx.back), None, None, None, None
 
 
-class Gathered(Op):
+class GatherTokens(AutogradOp):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Comm, group: Group, lengths: list[int] | None = None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, comm: RankComm, group: RankGroup, lengths: list[int] | None = None) -> Tensor:
         ctx.comm, ctx.group, ctx.lengths = comm, group, lengths
         return comm.gathered(x, group, lengths)
 
@@ -46,9 +46,9 @@ class Gathered(Op):
         return ctx.comm.scattered(grad, ctx.group, ctx.lengths), None, None, None
 
 
-class Scattered(Op):
+class ScatterTokens(AutogradOp):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Comm, group: Group, lengths: list[int] | None = None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, comm: RankComm, group: RankGroup, lengths: list[int] | None = None) -> Tensor:
         ctx.comm, ctx.group, ctx.lengths = comm, group, lengths
         return comm.scattered(x, group, lengths)
 
@@ -57,7 +57,7 @@ class Scattered(Op):
         return ctx.comm.gathered(grad, ctx.group, ctx.lengths), None, None, None
 
 
-class ExpertWeights(Part):
+class ExpertWeights(ModulePart):
     """The experts this rank owns; a unit of its own, since other ranks hold the same of them than of the rest."""
 
     def __init__(self, shapes: Iterable[Shape], prefix: str, context: Context, experts: Experts) -> None:
@@ -81,14 +81,14 @@ class ExpertWeights(Part):
         outputs = []
         for e, (x, scale) in enumerate(zip(rows, scales, strict=True)):
             if self.glu:
-                inner: Tensor = Gated.apply(F.linear(x, gate[e]), F.linear(x, up[e]), scale)
+                inner: Tensor = GatedActivation.apply(F.linear(x, gate[e]), F.linear(x, up[e]), scale)
             else:
                 inner = (F.gelu(F.linear(x, up[e])) * scale).to(x.dtype)
             outputs.append(F.linear(inner, down[e]))
         return outputs
 
 
-def routed(part: Part, weights: ExpertWeights, experts: Experts, x: Tensor) -> Tensor:
+def routed(part: ModulePart, weights: ExpertWeights, experts: Experts, x: Tensor) -> Tensor:
     """[sequence, batch, width] through each token's experts."""
     context = part.context
     logits = F.linear(x.flatten(0, 1), *part.pair("router")).float()
@@ -126,7 +126,7 @@ def _balanced(context: Context, experts: Experts, x: Tensor, logits: Tensor, cho
     mean = torch.softmax(logits, dim=-1).view(tokens, batch, -1).sum(0) / context.seq
     share = visits * (experts.count / (context.seq * experts.top_k))
     loss = context.balance * (share * mean).sum() * context.seq / context.world.loss_tokens
-    y: Tensor = Attached.apply(x, loss)
+    y: Tensor = AttachLoss.apply(x, loss)
     return y
 
 
@@ -140,15 +140,15 @@ def _visited(
     lengths = [sum(map(sum, rows)) for rows in everyones]
     here = [sum(row) for row in everyones[etp.index]]
 
-    def across(x: Tensor, exchange: Group, gather: Group) -> Tensor:
+    def across(x: Tensor, exchange: RankGroup, gather: RankGroup) -> Tensor:
         if ep.size > 1:
             x = Exchange.apply(x, comm, exchange, there, here)
-        return Gathered.apply(x, comm, gather, lengths) if etp.size > 1 else x
+        return GatherTokens.apply(x, comm, gather, lengths) if etp.size > 1 else x
 
     scale = across(shares, replace(ep, axis=CONTROL), replace(etp, axis=CONTROL))
     out = weights(across(sent, ep, etp), scale, [row for rows in everyones for row in rows])
     if etp.size > 1:
-        out = Scattered.apply(out, comm, etp, lengths)
+        out = ScatterTokens.apply(out, comm, etp, lengths)
     back: Tensor = Exchange.apply(out, comm, ep, here, there) if ep.size > 1 else out
     return back
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from shardwise.runtime.fused import fused
 from shardwise.runtime.net.marks import kept_as
-from shardwise.runtime.parallel.comm import Comm
-from shardwise.runtime.parallel.op import Op
+from shardwise.runtime.parallel.comm import RankComm
+from shardwise.runtime.parallel.op import AutogradOp
 from shardwise.spec.model import Model
 
 Turns = tuple[Tensor, Tensor]
@@ -31,7 +31,7 @@ def _norm_gradients(grad: Tensor, x: Tensor, weight: Tensor, inverse: Tensor) ->
     return into.to(x.dtype), (grad * unit).flatten(0, -2).sum(0).to(weight.dtype)
 
 
-class RmsNorm(Op):
+class RmsNorm(AutogradOp):
     """Keeps its input and one number per token."""
 
     @staticmethod
@@ -68,7 +68,7 @@ def _gated_rows_gradients(grad: Tensor, gate: Tensor, up: Tensor, scale: Tensor)
     return inner * up * sigmoid * (1 + gate * (1 - sigmoid)), inner * gate * sigmoid, by_scale
 
 
-class Gated(Op):
+class GatedActivation(AutogradOp):
     """silu(gate) * up, times one number per row where given; keeps its inputs only."""
 
     @staticmethod
@@ -84,11 +84,11 @@ class Gated(Op):
         return _gated_rows_gradients(grad, gate, up, scale)
 
 
-class Recompute(Op):
+class RecomputeOp(AutogradOp):
     """Keeps a layer's input; the backward runs the layer's forward again, its messages included."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, run: Callable[[Tensor], Tensor], comm: Comm) -> Tensor:
+    def forward(ctx: Any, x: Tensor, run: Callable[[Tensor], Tensor], comm: RankComm) -> Tensor:
         ctx.run, ctx.comm = run, comm
         ctx.save_for_backward(x)
         with torch.no_grad():
@@ -104,7 +104,7 @@ class Recompute(Op):
         return again.grad, None, None
 
 
-class Attached(Op):
+class AttachLoss(AutogradOp):
     """`x` unchanged; its backward also starts that of `loss`, which no other loss is added to (balance of experts)."""
 
     @staticmethod
@@ -125,7 +125,7 @@ def norm(x: Tensor, weight: Tensor, bias: Tensor | None, model: Model) -> Tensor
     return F.layer_norm(x, weight.shape, weight, bias, model.norm_epsilon)
 
 
-class Rotated(Op):
+class Rotation(AutogradOp):
     """Rotary positions on [sequence, batch, heads, width]; the backward turns the other way."""
 
     @staticmethod
@@ -156,5 +156,5 @@ def turns_at(positions: Tensor, width: int, theta: float) -> Turns:
 
 def rotated(x: Tensor, turns: Turns) -> Tensor:
     """The two halves of a head turn against each other, as Hugging Face's Llama has it."""
-    y: Tensor = Rotated.apply(x, turns)
+    y: Tensor = Rotation.apply(x, turns)
     return y

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shardwise.runtime.net.kernels import norm, rotated, turns_at
-from shardwise.runtime.net.part import Part
-from shardwise.runtime.parallel.op import Op
+from shardwise.runtime.net.part import ModulePart
+from shardwise.runtime.parallel.op import AutogradOp
 from shardwise.runtime.parallel.products import Cut, entering
 from shardwise.spec.model import Attention
 
 
-class Shared(Op):
+class SharedByHeads(AutogradOp):
     """A tensor that every rank's heads use: whole in the forward, its gradients summed in the backward."""
 
     @staticmethod
@@ -30,7 +30,7 @@ class Shared(Op):
         return ctx.cut.summed(grad.contiguous()), None
 
 
-def latent_heads(part: Part, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def latent_heads(part: ModulePart, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, [sequence, batch, own heads, width] each."""
     context, cut = part.context, part.context.cut
     turns = turns_at(context.positions, a.rope_dim, context.model.rope_theta)
@@ -45,7 +45,7 @@ def latent_heads(part: Part, a: Attention, x: Tensor) -> tuple[Tensor, Tensor, T
     q_plain, q_turning = torch.split(q.view(*q.shape[:-1], -1, a.head_dim), [plain, a.rope_dim], dim=-1)
     each = plain + a.value_dim
     k_plain, v = torch.split(kv.view(*kv.shape[:-1], -1, each), [plain, a.value_dim], dim=-1)
-    shared: Tensor = Shared.apply(turning, cut)
+    shared: Tensor = SharedByHeads.apply(turning, cut)
     k_turning = rotated(shared.unsqueeze(2), turns).expand(-1, -1, k_plain.shape[2], -1)
     queries = torch.cat([q_plain, rotated(q_turning, turns)], dim=-1)
     # a copy of the values: a view would keep the keys' part beside it

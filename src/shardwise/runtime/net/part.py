@@ -17,7 +17,7 @@ STD = 0.02
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorPiece:
     """Where this rank's part of a global tensor lies."""
 
     name: str
@@ -58,28 +58,28 @@ class Piece:
         return length if which else start
 
 
-def piece_of(shape: Shape, prefix: str, context: Context) -> Piece:
+def piece_of(shape: Shape, prefix: str, context: Context) -> TensorPiece:
     tp, name = context.world.tp, prefix + shape.role
     if shape.split == "expert":
         cuts = [(0, context.world.ep.size, context.world.ep.index)]
         inner = 2 if shape.role.startswith("expert.down.") else 1
         if shape.role != "expert.down.bias":
             cuts.append((inner, context.world.etp.size, context.world.etp.index))
-        return Piece(name, shape.shape, tuple(c for c in cuts if c[1] > 1), expert=True)
+        return TensorPiece(name, shape.shape, tuple(c for c in cuts if c[1] > 1), expert=True)
     if shape.role == "token.weight" and context.stack.loss.embedding == "broadcast":
-        return Piece(name, shape.shape)
+        return TensorPiece(name, shape.shape)
     axes = {"column": 0, "vocab": 0, "row": 1}
     if shape.split not in axes:
         # with sequence parallelism a rank sees its own tokens; a norm of heads sees its own heads in any case
         sees_part = context.cut.sp or shape.role.startswith(("q_norm", "k_norm"))
-        return Piece(name, shape.shape, partial=tp.size > 1 and sees_part, copies=tp.size)
+        return TensorPiece(name, shape.shape, partial=tp.size > 1 and sees_part, copies=tp.size)
     parts = min(tp.size, shape.pieces or tp.size)
     copies = tp.size // parts
     cut = ((axes[shape.split], parts, tp.index // copies),) if parts > 1 else ()
-    return Piece(name, shape.shape, cut, copies=copies, copied=copies > 1)
+    return TensorPiece(name, shape.shape, cut, copies=copies, copied=copies > 1)
 
 
-def initial(piece: Piece, role: str, context: Context) -> Tensor:
+def initial(piece: TensorPiece, role: str, context: Context) -> Tensor:
     if "norm" in role and role.endswith("weight"):
         whole = torch.ones(piece.shape)
     elif role.endswith("bias"):
@@ -94,13 +94,13 @@ def initial(piece: Piece, role: str, context: Context) -> Tensor:
     return piece.of(whole).to(context.world.device).contiguous()
 
 
-class Part(nn.Module):
+class ModulePart(nn.Module):
     """Parameters by role; `w("q.weight")` reads one, None where the model has none."""
 
     def __init__(self, shapes: Iterable[Shape], prefix: str, context: Context) -> None:
         super().__init__()
         self.context = context
-        self.pieces: dict[str, Piece] = {}
+        self.pieces: dict[str, TensorPiece] = {}
         for shape in shapes:
             self.add(shape, prefix)
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from shardwise.arch.tensors import embedding_tensors, layer_tensors
 from shardwise.runtime.net.context import Context
-from shardwise.runtime.net.kernels import Recompute
-from shardwise.runtime.net.part import Part
-from shardwise.runtime.parallel.op import Op
+from shardwise.runtime.net.kernels import RecomputeOp
+from shardwise.runtime.net.part import ModulePart
+from shardwise.runtime.parallel.op import AutogradOp
 from shardwise.runtime.parallel.products import Cut, entering, leaving
 
 
-class Joined(Op):
+class JoinWidth(AutogradOp):
     """Ranks' shares of the width as one; every rank gets the whole gradient and takes its share of it."""
 
     @staticmethod
@@ -30,7 +30,7 @@ class Joined(Op):
         return grad.chunk(ctx.cut.tp.size, dim=-1)[ctx.cut.tp.index].contiguous(), None
 
 
-class Features(Part):
+class Features(ModulePart):
     def __init__(self, context: Context) -> None:
         super().__init__(embedding_tensors(context.model), "embedding.", context)
 
@@ -40,10 +40,10 @@ class Features(Part):
         x = F.linear(features, weight)
         # added by itself: with a bias in the product FSDP would be given a view, which it warns of
         x = x if bias is None else x + bias
-        return Joined.apply(x, self.context.cut) if self.context.cut.tp.size > 1 else x
+        return JoinWidth.apply(x, self.context.cut) if self.context.cut.tp.size > 1 else x
 
 
-class Hidden(Part):
+class Hidden(ModulePart):
     """Two products: to the layer's own width and back."""
 
     def __init__(self, context: Context, index: int, recompute: str) -> None:
@@ -52,7 +52,7 @@ class Hidden(Part):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.recompute == "full":
-            y: Tensor = Recompute.apply(x, self.compute, self.context.world.comm)
+            y: Tensor = RecomputeOp.apply(x, self.compute, self.context.world.comm)
             return y
         return self.compute(x)
 

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from shardwise.runtime.net.attention import backward_block, forward_block, joined, rows, rowwise_sum, sequence_first
 from shardwise.runtime.net.device_attention import How, has_kernel, kernel_backward, kernel_forward
-from shardwise.runtime.parallel.comm import Comm, Group
-from shardwise.runtime.parallel.op import Op
+from shardwise.runtime.parallel.comm import RankComm, RankGroup
+from shardwise.runtime.parallel.op import AutogradOp
 
 
-class Seen:
+class RingMask:
     """Which queries of this rank see which keys of another's block."""
 
     def __init__(self, index: int, source: int, length: int) -> None:
@@ -34,16 +34,16 @@ class Seen:
         return (at, at) if self.causal else (at[self.queries] + length, at[self.keys])
 
 
-class RingAttention(Op):
+class RingAttention(AutogradOp):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, comm: Comm, cp: Group) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, comm: RankComm, cp: RankGroup) -> Tensor:
         both, ctx.widths = torch.cat([k, v], dim=-1), [k.shape[-1], v.shape[-1]]
         out, lse, ctx.hows = None, None, {}
         for step in range(cp.size):
             if step:
                 both = comm.passed_on(both, cp, 1)
             source = (cp.index - step) % cp.size
-            seen = Seen(cp.index, source, len(q))
+            seen = RingMask(cp.index, source, len(q))
             keys, values = torch.split(both, ctx.widths, dim=-1)
             more, more_lse, ctx.hows[source] = _forward(seen, q, keys, values)
             if out is None or lse is None:
@@ -60,13 +60,13 @@ class RingAttention(Op):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         q, block, out, lse = ctx.saved_tensors
-        cp: Group = ctx.cp
+        cp: RankGroup = ctx.cp
         by_q, both = torch.zeros_like(q), torch.stack([block, torch.zeros_like(block)])
         for step in range(cp.size):
             if step:
                 both = ctx.comm.passed_on(both, cp, -1)
             source = (cp.index + 1 + step) % cp.size
-            seen = Seen(cp.index, source, len(q))
+            seen = RingMask(cp.index, source, len(q))
             keys, values = torch.split(both[0], ctx.widths, dim=-1)
             more, by_k, by_v = _backward(seen, grad, q, keys, values, out, lse, ctx.hows[source])
             by_q[seen.queries] += more
@@ -74,7 +74,7 @@ class RingAttention(Op):
         return by_q, *torch.split(both[1], ctx.widths, dim=-1), None, None
 
 
-def _forward(seen: Seen, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, How | None]:
+def _forward(seen: RingMask, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, How | None]:
     """Output in fp32 and log-sum-exp, [batch x heads, queries, ...]."""
     part, keys, values = q[seen.queries], k[seen.keys], v[seen.keys]
     if not has_kernel(q, v):
@@ -84,7 +84,7 @@ def _forward(seen: Seen, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tenso
 
 
 def _backward(
-    seen: Seen, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, how: How | None
+    seen: RingMask, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, how: How | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     part, keys, values = q[seen.queries], k[seen.keys], v[seen.keys]
     grad, out, lse = grad[seen.queries], out[seen.queries], lse[:, seen.queries]

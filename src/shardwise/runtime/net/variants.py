@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shardwise.runtime.net.context import Context
-from shardwise.runtime.parallel.comm import Comm, Group
-from shardwise.runtime.parallel.op import Op
+from shardwise.runtime.parallel.comm import RankComm, RankGroup
+from shardwise.runtime.parallel.op import AutogradOp
 from shardwise.runtime.parallel.products import Cut
 
 
-class BroadcastLookup(Op):
+class BroadcastLookup(AutogradOp):
     """The first tensor-parallel rank looks the rows up and sends them to all. `table` is empty on the others, which
     take part in the backward all the same."""
 
@@ -45,11 +45,11 @@ def broadcast_rows(context: Context, tokens: Tensor, table: Tensor | None) -> Te
     return x
 
 
-class GatheredColumns(Op):
+class GatheredColumns(AutogradOp):
     """[..., own columns] -> [..., everyone's columns]; gradients of all of them are summed and scattered."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Comm, group: Group) -> Tensor:
+    def forward(ctx: Any, x: Tensor, comm: RankComm, group: RankGroup) -> Tensor:
         ctx.comm, ctx.group = comm, group
         joined = comm.gathered(x.contiguous(), group).view(group.size, *x.shape)
         return joined.movedim(0, -2).flatten(-2)

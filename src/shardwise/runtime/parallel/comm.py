@@ -24,7 +24,7 @@ CONTROL = "control"
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """The ranks of one axis that this rank belongs to."""
 
     axis: str
@@ -39,7 +39,7 @@ class Group:
         return len(self.ranks)
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class CommEvent(Struct, frozen=True, kw_only=True):
     """One message of this rank."""
 
     axis: str
@@ -53,10 +53,10 @@ class Event(Struct, frozen=True, kw_only=True):
     end_s: float
 
 
-class Pending:
+class CollectiveHandle:
     """A collective under way; its event ends when it is waited for."""
 
-    def __init__(self, comm: "Comm", work: Any, note: dict[str, Any], keep: tuple[Tensor, ...] = ()) -> None:
+    def __init__(self, comm: "RankComm", work: Any, note: dict[str, Any], keep: tuple[Tensor, ...] = ()) -> None:
         self._comm, self._work, self._note, self.keep = comm, work, note, keep
 
     @property
@@ -65,12 +65,12 @@ class Pending:
 
     def wait(self) -> None:
         self._work.wait()
-        self._comm.events.append(Event(**self._note, end_s=perf_counter()))
+        self._comm.events.append(CommEvent(**self._note, end_s=perf_counter()))
 
 
-class Comm:
+class RankComm:
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[CommEvent] = []
         self.phase = "forward"
         self.current: dict[str, Any] = {}
         """the message under way, for the report of one that never ends"""
@@ -83,14 +83,14 @@ class Comm:
         finally:
             self.phase = before
 
-    def all_reduce(self, x: Tensor, group: Group, op: Any = dist.ReduceOp.SUM) -> Tensor:
+    def all_reduce(self, x: Tensor, group: RankGroup, op: Any = dist.ReduceOp.SUM) -> Tensor:
         """In place."""
         if group.size > 1:
             with self._recorded(group, "all_reduce", x):
                 dist.all_reduce(x, op=op, group=group.handle)
         return x
 
-    def gathered(self, x: Tensor, group: Group, lengths: Sequence[int] | None = None) -> Tensor:
+    def gathered(self, x: Tensor, group: RankGroup, lengths: Sequence[int] | None = None) -> Tensor:
         """Shards of the first axis joined; shards of different `lengths` are sent to every rank, since backends gather
         equal ones only."""
         rows = x.shape[0] * group.size if lengths is None else sum(lengths)
@@ -103,7 +103,7 @@ class Comm:
                 dist.all_to_all_single(out, copies, list(lengths), [len(x)] * group.size, group=group.handle)
         return out
 
-    def scattered(self, x: Tensor, group: Group, lengths: Sequence[int] | None = None) -> Tensor:
+    def scattered(self, x: Tensor, group: RankGroup, lengths: Sequence[int] | None = None) -> Tensor:
         """The own share of the first axis of the sum over the group; of given `lengths`, or equal ones."""
         own = x.shape[0] // group.size if lengths is None else lengths[group.index]
         with self._recorded(group, "reduce_scatter", x):
@@ -115,7 +115,7 @@ class Comm:
             dist.all_to_all_single(parts, x.contiguous(), [own] * group.size, list(lengths), group=group.handle)
             return parts.view(group.size, own, *x.shape[1:]).sum(0)
 
-    def broadcast(self, x: Tensor, group: Group) -> Tensor:
+    def broadcast(self, x: Tensor, group: RankGroup) -> Tensor:
         """From the group's first rank, in place."""
         if group.size > 1:
             with self._recorded(group, "broadcast", x):
@@ -123,7 +123,7 @@ class Comm:
         return x
 
     def exchanged(
-        self, x: Tensor, group: Group, sent: Sequence[int] | None = None, received: Sequence[int] | None = None
+        self, x: Tensor, group: RankGroup, sent: Sequence[int] | None = None, received: Sequence[int] | None = None
     ) -> Tensor:
         """all-to-all over blocks of the first axis, equal ones unless their lengths are given."""
         rows = x.shape[0] if received is None else sum(received)
@@ -135,23 +135,23 @@ class Comm:
             )  # fmt: skip
         return out
 
-    def start_all_reduce(self, x: Tensor, group: Group) -> Pending:
+    def start_all_reduce(self, x: Tensor, group: RankGroup) -> CollectiveHandle:
         note = self._note(group, "all_reduce", x)
-        return Pending(self, dist.all_reduce(x, group=group.handle, async_op=True), note)
+        return CollectiveHandle(self, dist.all_reduce(x, group=group.handle, async_op=True), note)
 
-    def start_gather(self, out: Tensor, own: Tensor, group: Group) -> Pending:
+    def start_gather(self, out: Tensor, own: Tensor, group: RankGroup) -> CollectiveHandle:
         note = self._note(group, "all_gather", out)
-        return Pending(self, _gather_into(out, own, group=group.handle, async_op=True), note, (own,))
+        return CollectiveHandle(self, _gather_into(out, own, group=group.handle, async_op=True), note, (own,))
 
-    def start_scatter(self, out: Tensor, x: Tensor, group: Group, op: Any = dist.ReduceOp.SUM) -> Pending:
+    def start_scatter(self, out: Tensor, x: Tensor, group: RankGroup, op: Any = dist.ReduceOp.SUM) -> CollectiveHandle:
         note = self._note(group, "reduce_scatter", x)
-        return Pending(self, _reduce_scatter(out, x, op=op, group=group.handle, async_op=True), note, (x,))
+        return CollectiveHandle(self, _reduce_scatter(out, x, op=op, group=group.handle, async_op=True), note, (x,))
 
-    def start_send(self, x: Tensor, to: int, group: Group) -> Pending:
+    def start_send(self, x: Tensor, to: int, group: RankGroup) -> CollectiveHandle:
         note = self._note(group, "send", x)
-        return Pending(self, dist.isend(x, dst=to, group=group.handle), note, (x,))
+        return CollectiveHandle(self, dist.isend(x, dst=to, group=group.handle), note, (x,))
 
-    def received(self, like: Tensor, source: int, group: Group) -> Tensor:
+    def received(self, like: Tensor, source: int, group: RankGroup) -> Tensor:
         """Waits for a message; the sender records it."""
         out = torch.empty_like(like)
         self._note(group, "receive", out)
@@ -160,7 +160,7 @@ class Comm:
         work.wait()
         return out
 
-    def passed_on(self, x: Tensor, group: Group, step: int) -> Tensor:
+    def passed_on(self, x: Tensor, group: RankGroup, step: int) -> Tensor:
         """The ring: to the rank `step` places on, from the one as far behind."""
         out = torch.empty_like(x)
         to = group.ranks[(group.index + step) % group.size]
@@ -174,7 +174,7 @@ class Comm:
                 work.wait()
         return out
 
-    def _note(self, group: Group, op: str, x: Tensor) -> dict[str, Any]:
+    def _note(self, group: RankGroup, op: str, x: Tensor) -> dict[str, Any]:
         self.current = {
             "axis": group.axis, "op": op, "phase": self.phase, "bytes": x.numel() * x.element_size(),
             "dtype": str(x.dtype).removeprefix("torch."), "ranks": group.ranks, "start_s": perf_counter(),
@@ -182,7 +182,7 @@ class Comm:
         return self.current
 
     @contextmanager
-    def _recorded(self, group: Group, op: str, x: Tensor) -> Iterator[None]:
+    def _recorded(self, group: RankGroup, op: str, x: Tensor) -> Iterator[None]:
         note = self._note(group, op, x)
         yield
-        self.events.append(Event(**note, end_s=perf_counter()))
+        self.events.append(CommEvent(**note, end_s=perf_counter()))

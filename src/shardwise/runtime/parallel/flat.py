@@ -14,26 +14,27 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from shardwise.runtime.parallel.comm import Comm, Group, Pending
-from shardwise.runtime.parallel.held import Held, Local, Span, overlap
+from shardwise.runtime.parallel.comm import CollectiveHandle, RankComm, RankGroup
+from shardwise.runtime.parallel.held import Local, ParameterSpan, RankParameter, overlap
 from shardwise.runtime.parallel.products import TAKES_PRODUCTS
-from shardwise.runtime.parallel.world import World
+from shardwise.runtime.parallel.world import RankWorld
 from shardwise.spec.job import Precision
 
 
-class Message:
-    def __init__(self, first: int, end: int, spans: list[Span]) -> None:
+class BucketMessage:
+    def __init__(self, first: int, end: int, spans: list[ParameterSpan]) -> None:
         self.first, self.end, self.spans = first, end, spans
         self.late = any(span.held.late for span in spans)
         self.missing = 0
-        self.sent: tuple[Pending, Tensor | None] | None = None
+        self.sent: tuple[CollectiveHandle, Tensor | None] | None = None
 
 
-class Flat:
+class FlatBuffers:
     """One chunk's parameters of one kind (dense, or experts)."""
 
     def __init__(
-        self, held: list[Held], world: World, shard: Group, replica: Group, zero: int, message_bytes: float,
+        self, held: list[RankParameter], world: RankWorld,
+        shard: RankGroup, replica: RankGroup, zero: int, message_bytes: float,
         precision: Precision, overlap_backward: bool = True,
     ) -> None:  # fmt: skip
         self.world, self.shard, self.replica, self.zero = world, shard, replica, zero
@@ -51,7 +52,7 @@ class Flat:
         # no other rank holds these parameters: nothing is sent
         alone = shard.size * replica.size == 1
         self.messages = [
-            Message(at, min(at + step, total), overlap(self.spans, at, min(at + step, total)))
+            BucketMessage(at, min(at + step, total), overlap(self.spans, at, min(at + step, total)))
             for at in range(0, 0 if alone else total, step)
         ]
         device = ordered[0].parameter.device
@@ -59,9 +60,9 @@ class Flat:
         self.masters = self._masters(total) if precision.master_bytes else []
         self._move_in()
         self.gradients = torch.zeros(total if zero < 2 else total // ranks, dtype=self.grad_dtype, device=device)
-        self.sums: dict[Held, Tensor] = {}
+        self.sums: dict[RankParameter, Tensor] = {}
         """gradients summed in another precision than they arrive in"""
-        self.fresh: set[Held] = set()
+        self.fresh: set[RankParameter] = set()
         """those of them that hold nothing of this step yet"""
         self._attach()
         self.by_parameter = {id(h.parameter): h for h in ordered}
@@ -72,7 +73,7 @@ class Flat:
             if (flat := me()) is not None:
                 flat._arrived(flat.by_parameter[id(p)])
 
-        def take(held: Held, left: Tensor, right: Tensor) -> None:
+        def take(held: RankParameter, left: Tensor, right: Tensor) -> None:
             if (flat := me()) is not None:
                 flat._take(held, left, right)
 
@@ -119,10 +120,10 @@ class Flat:
                     p.grad = view
         self.fresh = set(self.sums)
 
-    def _grad(self, held: Held) -> Tensor | None:
+    def _grad(self, held: RankParameter) -> Tensor | None:
         return self.sums.get(held) if self.widens else held.parameter.grad
 
-    def _widen(self, held: Held) -> None:
+    def _widen(self, held: RankParameter) -> None:
         """Adds what has arrived to the sum."""
         grad = held.parameter.grad
         if grad is None:
@@ -136,7 +137,7 @@ class Flat:
             self.sums[held] += grad
         held.parameter.grad = None
 
-    def _take(self, held: Held, left: Tensor, right: Tensor) -> None:
+    def _take(self, held: RankParameter, left: Tensor, right: Tensor) -> None:
         """Adds a weight gradient as the product it is: one kernel writes the sum in its own precision."""
         target, dtype = self._grad(held), self.grad_dtype
         if not self.widens:
@@ -157,7 +158,7 @@ class Flat:
             for message in self.messages:
                 message.missing, message.sent = len(message.spans), None
 
-    def _arrived(self, held: Held) -> None:
+    def _arrived(self, held: RankParameter) -> None:
         if self.widens:
             self._widen(held)
         if not self.armed:
@@ -206,7 +207,7 @@ class Flat:
             if self.zero < 2:
                 sum_over(comm, world.ends, [self._grad(h) for h in self.held if h.piece.tied])
 
-    def _send(self, message: Message) -> tuple[Pending, Tensor | None]:
+    def _send(self, message: BucketMessage) -> tuple[CollectiveHandle, Tensor | None]:
         comm = self.world.comm
         if self.zero < 2:
             data = self.gradients[message.first : message.end]
@@ -222,7 +223,7 @@ class Flat:
         own = self._own(self.gradients, message) if self.in_place else data.new_empty(len(data) // self.shard.size)
         return comm.start_scatter(own, data, self.shard), own
 
-    def _keep(self, message: Message, own: Tensor) -> None:
+    def _keep(self, message: BucketMessage, own: Tensor) -> None:
         if self.replica.size > 1:
             self.world.comm.all_reduce(own, self.replica)
         if self.zero == 1:
@@ -232,7 +233,7 @@ class Flat:
             first = message.first // self.shard.size
             self.gradients[first : first + len(own)] += own
 
-    def _own(self, flat: Tensor, message: Message) -> Tensor:
+    def _own(self, flat: Tensor, message: BucketMessage) -> Tensor:
         length = (message.end - message.first) // self.shard.size
         first = message.first + self.shard.index * length
         return flat[first : first + length]
@@ -277,15 +278,15 @@ class Flat:
         self._attach()
 
 
-def _spans(ordered: list[Held]) -> list[Span]:
+def _spans(ordered: list[RankParameter]) -> list[ParameterSpan]:
     spans, at = [], 0
     for h in ordered:
-        spans.append(Span(h, 0, at, h.parameter.numel()))
+        spans.append(ParameterSpan(h, 0, at, h.parameter.numel()))
         at += h.parameter.numel()
     return spans
 
 
-def sum_over(comm: Comm, group: Group, grads: list[Tensor | None]) -> None:
+def sum_over(comm: RankComm, group: RankGroup, grads: list[Tensor | None]) -> None:
     """One message for all of them; in place."""
     tensors = [g for g in grads if g is not None]
     if group.size == 1 or not sum(t.numel() for t in tensors):

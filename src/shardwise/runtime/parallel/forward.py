@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from shardwise.runtime.parallel.comm import Pending
-from shardwise.runtime.parallel.pipeline import Batch, Pipeline
+from shardwise.runtime.parallel.comm import CollectiveHandle
+from shardwise.runtime.parallel.pipeline import Batch, StagePipeline
 
 
-def forward_only(pipeline: Pipeline, batch: Batch, micro_batches: int) -> Tensor:
+def forward_only(pipeline: StagePipeline, batch: Batch, micro_batches: int) -> Tensor:
     """The sum of the losses seen here."""
     world = pipeline.world
     comm, here = world.comm, world.stage
     # a model that is held twice, from both ends, is passed once
     chunks = ((chunk, stage) for (rank, chunk), stage in pipeline.stage_of.items() if rank == here)
     mine = sorted((stage, chunk) for chunk, stage in chunks if pipeline.line(chunk) == 0)
-    loss, sent = torch.zeros((), device=pipeline.like.device), list[Pending]()
+    loss, sent = torch.zeros((), device=pipeline.like.device), list[CollectiveHandle]()
     kept: dict[int, Tensor] = {}
     with torch.no_grad(), comm.during("forward"):
         for index in range(micro_batches):
@@ -40,12 +40,12 @@ def forward_only(pipeline: Pipeline, batch: Batch, micro_batches: int) -> Tensor
     return loss
 
 
-def _taken(pipeline: Pipeline, stage: int) -> Tensor:
+def _taken(pipeline: StagePipeline, stage: int) -> Tensor:
     channel = pipeline.channels["forward", pipeline.rank_of[stage - 1, 0], pipeline.world.stage]
     return pipeline.world.comm.received(pipeline.like, channel.peer, channel.group)
 
 
-def _let_go(pipeline: Pipeline) -> None:
+def _let_go(pipeline: StagePipeline) -> None:
     """With stages FSDP keeps what it gathered until a backward pass, which does not come."""
     for chunk in pipeline.chunks:
         for module in chunk.modules():

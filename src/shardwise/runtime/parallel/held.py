@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shardwise.runtime.net.decoder import Chunk
-from shardwise.runtime.net.part import Part, Piece
+from shardwise.runtime.net.part import ModulePart, TensorPiece
 
 
 @dataclass(frozen=True)
-class Held:
+class RankParameter:
     """One parameter of this rank."""
 
-    part: Part
+    part: ModulePart
     attribute: str
-    piece: Piece
+    piece: TensorPiece
 
     @property
     def parameter(self) -> nn.Parameter:
@@ -30,10 +30,10 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Span:
+class ParameterSpan:
     """A run of elements of one parameter inside a local tensor."""
 
-    held: Held
+    held: RankParameter
     first: int
     """in the parameter"""
     at: int
@@ -46,7 +46,7 @@ class Local:
     """A tensor the optimizer updates on this rank."""
 
     tensor: Tensor
-    spans: tuple[Span, ...]
+    spans: tuple[ParameterSpan, ...]
     copies: int
     """ranks of the data-parallel group that hold the same"""
     grad: Tensor | None = None
@@ -54,15 +54,15 @@ class Local:
     """the parameters themselves, where the tensor is their copy in fp32"""
 
 
-def held_by(chunk: Chunk) -> list[Held]:
-    return [Held(part, name, part.pieces[name]) for part in chunk.parts for name in part.pieces]
+def held_by(chunk: Chunk) -> list[RankParameter]:
+    return [RankParameter(part, name, part.pieces[name]) for part in chunk.parts for name in part.pieces]
 
 
-def overlap(spans: Iterable[Span], first: int, end: int) -> list[Span]:
+def overlap(spans: Iterable[ParameterSpan], first: int, end: int) -> list[ParameterSpan]:
     """The parts of spans that lie in [first, end) of the tensor they describe, described from `first`."""
     found = []
     for span in spans:
         start, stop = max(span.at, first), min(span.at + span.length, end)
         if start < stop:
-            found.append(Span(span.held, span.first + start - span.at, start - first, stop - start))
+            found.append(ParameterSpan(span.held, span.first + start - span.at, start - first, stop - start))
     return found

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from torch.autograd import Function
 
 
-class Op(Function):
+class AutogradOp(Function):
     if TYPE_CHECKING:
 
         @classmethod

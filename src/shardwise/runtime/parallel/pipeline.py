@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from shardwise.runtime.net.decoder import Chunk
-from shardwise.runtime.parallel.comm import Comm, Group, Pending
+from shardwise.runtime.parallel.comm import CollectiveHandle, RankComm, RankGroup
 from shardwise.runtime.parallel.flat import sum_over
 from shardwise.runtime.parallel.products import Later, Owed
 from shardwise.runtime.parallel.sync import Sync
-from shardwise.runtime.parallel.world import World, group_of
+from shardwise.runtime.parallel.world import RankWorld, group_of
 from shardwise.schedules import schedules
 from shardwise.schedules._contract import Action
 
@@ -40,11 +40,11 @@ class Done:
 class Channel:
     """Messages of one direction (forward activations or backward gradients) from one rank to another."""
 
-    def __init__(self, comm: Comm, group: Group, order: list[Key], peer: int) -> None:
+    def __init__(self, comm: RankComm, group: RankGroup, order: list[Key], peer: int) -> None:
         self.comm, self.group, self.order, self.peer = comm, group, order, peer
         self.next = 0
         self.early: dict[Key, Tensor] = {}
-        self.pending: list[Pending] = []
+        self.pending: list[CollectiveHandle] = []
 
     def send(self, x: Tensor) -> None:
         self.pending.append(self.comm.start_send(x.contiguous(), self.peer, self.group))
@@ -63,11 +63,11 @@ class Channel:
         self.pending, self.next = [], 0
 
 
-class Pipeline:
+class StagePipeline:
     """All chunks of one rank, and the order in which they run."""
 
     def __init__(
-        self, chunks: list[Chunk], syncs: list[Sync], world: World, later: Later, micro_batches: int, like: Tensor
+        self, chunks: list[Chunk], syncs: list[Sync], world: RankWorld, later: Later, micro_batches: int, like: Tensor
     ) -> None:
         policy = world.policy
         self.chunks, self.syncs, self.world, self.later, self.like = chunks, syncs, world, later, like

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardwise.runtime.fused import fused
-from shardwise.runtime.parallel.comm import Comm, Group
-from shardwise.runtime.parallel.op import Op
+from shardwise.runtime.parallel.comm import RankComm, RankGroup
+from shardwise.runtime.parallel.op import AutogradOp
 
 Owed = tuple[Callable[[], None], list[object]]
 
@@ -38,8 +38,8 @@ class Later:
 class Cut:
     """How tensor parallelism cuts the products of this rank."""
 
-    comm: Comm
-    tp: Group
+    comm: RankComm
+    tp: RankGroup
     sp: bool
     """activations between the products are cut along the sequence"""
     later: Later = field(default_factory=Later)
@@ -87,7 +87,7 @@ def _by_bias(bias: Tensor | None, grad: Tensor) -> Tensor | None:
     return None if bias is None else grad.flatten(0, -2).sum(0)
 
 
-class Entering(Op):
+class ColumnProduct(AutogradOp):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cut: Cut, *parameters: Tensor | None) -> tuple[Tensor, ...]:
         """`parameters`: the weights, then as many biases."""
@@ -121,7 +121,7 @@ class Entering(Op):
         return into, None, *(None for _ in grads), *by_biases
 
 
-class Leaving(Op):
+class RowProduct(AutogradOp):
     """`bias`: only where nothing is summed after it."""
 
     @staticmethod
@@ -144,7 +144,7 @@ class Leaving(Op):
 
 def entering(x: Tensor, cut: Cut, *products: tuple[Tensor, Tensor | None]) -> tuple[Tensor, ...]:
     """Several products (weight, bias) of one input; the biases are cut as the weights are."""
-    found: tuple[Tensor, ...] = Entering.apply(
+    found: tuple[Tensor, ...] = ColumnProduct.apply(
         x, cut, *(weight for weight, _ in products), *(bias for _, bias in products)
     )
     return found
@@ -152,13 +152,13 @@ def entering(x: Tensor, cut: Cut, *products: tuple[Tensor, Tensor | None]) -> tu
 
 def leaving(x: Tensor, cut: Cut, weight: Tensor, bias: Tensor | None) -> Tensor:
     if cut.tp.size == 1:
-        y: Tensor = Leaving.apply(x, weight, bias, cut)
+        y: Tensor = RowProduct.apply(x, weight, bias, cut)
         return y
-    y = Leaving.apply(x, weight, None, cut)
+    y = RowProduct.apply(x, weight, None, cut)
     return y if bias is None else y + bias
 
 
-class VocabularyLookup(Op):
+class VocabularyLookup(AutogradOp):
     """Rows of a table cut by vocabulary; ranks add what they have."""
 
     @staticmethod
@@ -197,7 +197,7 @@ def _into_gradient(logits: Tensor, lse: Tensor, local: Tensor, inside: Tensor, g
     logits.copy_((torch.exp(logits.float() - lse.unsqueeze(-1)) - target.float()) * grad)
 
 
-class VocabularyLoss(Op):
+class VocabularyLoss(AutogradOp):
     """Cross entropy, summed over tokens, of logits cut by vocabulary: ranks join their maxima, target logits and sums
     of exponentials. The backward turns the logits into their gradient in place."""
 

@@ -20,15 +20,15 @@ from torch.distributed.tensor import DTensor
 
 from shardwise.runtime.net.decoder import Chunk
 from shardwise.runtime.net.experts import ExpertWeights
-from shardwise.runtime.parallel.comm import Comm, Group
+from shardwise.runtime.parallel.comm import RankComm, RankGroup
 from shardwise.runtime.parallel.flat import sum_over
-from shardwise.runtime.parallel.held import Held, Local, Span, held_by
-from shardwise.runtime.parallel.world import World, pretended
+from shardwise.runtime.parallel.held import Local, ParameterSpan, RankParameter, held_by
+from shardwise.runtime.parallel.world import RankWorld, pretended
 from shardwise.spec.job import Precision
 
 
 class _Allocates:
-    def __init__(self, comm: Comm, group: Group) -> None:
+    def __init__(self, comm: RankComm, group: RankGroup) -> None:
         self.comm, self.group = comm, group
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -74,10 +74,10 @@ def mixed_precision(precision: Precision) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce)
 
 
-class Sharded:
+class FsdpChunk:
     """One chunk under FSDP2."""
 
-    def __init__(self, chunk: Chunk, world: World, precision: Precision) -> None:
+    def __init__(self, chunk: Chunk, world: RankWorld, precision: Precision) -> None:
         self.chunk, self.world, self.precision = chunk, world, precision
         self.staged = world.policy.pp > 1
         self.held = held_by(chunk)
@@ -91,10 +91,10 @@ class Sharded:
         if self.staged:
             self._hold()
 
-    def _group(self, part: nn.Module) -> Group:
+    def _group(self, part: nn.Module) -> RankGroup:
         return self.world.expert_shard if isinstance(part, ExpertWeights) else self.world.shard
 
-    def _unit(self, module: nn.Module, group: Group, meshes: dict[tuple[int, ...], DeviceMesh]) -> None:
+    def _unit(self, module: nn.Module, group: RankGroup, meshes: dict[tuple[int, ...], DeviceMesh]) -> None:
         if group.ranks not in meshes:
             handle = group.handle or self._alone()
             # a mesh reads its ranks from a tensor, which must have values in a fake world too
@@ -158,7 +158,7 @@ class Sharded:
         state._root_post_backward_final_callback()
 
     @staticmethod
-    def _grad(held: Held) -> Tensor | None:
+    def _grad(held: RankParameter) -> Tensor | None:
         grad = held.parameter.grad
         return grad.to_local() if isinstance(grad, DTensor) else grad
 
@@ -173,7 +173,7 @@ class Sharded:
             copies = (self.world.expert_replica if held.piece.expert else self.world.replica).size
             grad = self._grad(held)
             grad = None if grad is None else grad.reshape(-1)
-            found.append(Local(local, (Span(held, first, 0, local.numel()),), copies, grad))
+            found.append(Local(local, (ParameterSpan(held, first, 0, local.numel()),), copies, grad))
         return found
 
     def gather(self, *, rounded: bool = False) -> None:

@@ -3,11 +3,11 @@
 from typing import Protocol
 
 from shardwise.runtime.net.decoder import Chunk
-from shardwise.runtime.parallel.comm import Group
-from shardwise.runtime.parallel.flat import Flat
-from shardwise.runtime.parallel.held import Held, Local, held_by
-from shardwise.runtime.parallel.sharded import Sharded
-from shardwise.runtime.parallel.world import World
+from shardwise.runtime.parallel.comm import RankGroup
+from shardwise.runtime.parallel.flat import FlatBuffers
+from shardwise.runtime.parallel.held import Local, RankParameter, held_by
+from shardwise.runtime.parallel.sharded import FsdpChunk
+from shardwise.runtime.parallel.world import RankWorld
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
 
@@ -41,7 +41,7 @@ class Sync(Protocol):
 class Flats:
     """ZeRO 0, 1 or 2: one buffer for dense parameters, one for experts; with ZeRO 2 one for a table both ends hold."""
 
-    def __init__(self, flats: list[Flat]) -> None:
+    def __init__(self, flats: list[FlatBuffers]) -> None:
         self.flats = flats
 
     def begin(self, last: bool, /) -> None:
@@ -73,10 +73,10 @@ class Flats:
         return sum(tensor.numel() * tensor.element_size() for flat in self.flats for tensor in flat.masters)
 
 
-def sync_of(chunk: Chunk, world: World, precision: Precision, stack: Stack) -> Sync:
+def sync_of(chunk: Chunk, world: RankWorld, precision: Precision, stack: Stack) -> Sync:
     zero = world.policy.zero
     if zero == 3 and world.dp.size > 1:
-        return Sharded(chunk, world, precision)
+        return FsdpChunk(chunk, world, precision)
     held = held_by(chunk)
     apart = zero == 2 and world.shard.size > 1
     tied = [h for h in held if apart and h.piece.tied]
@@ -86,14 +86,16 @@ def sync_of(chunk: Chunk, world: World, precision: Precision, stack: Stack) -> S
     return Flats([_flat(kind, world, precision, stack, expert=expert) for kind, expert in kinds if kind])
 
 
-def _flat(held: list[Held], world: World, precision: Precision, stack: Stack, *, expert: bool) -> Flat:
+def _flat(
+    held: list[RankParameter], world: RankWorld, precision: Precision, stack: Stack, *, expert: bool
+) -> FlatBuffers:
     policy = world.policy
     everyone = world.edp if expert else world.dp
     shard, replica = (world.expert_shard, world.expert_replica) if expert else (world.shard, world.replica)
     zero = policy.zero
     if policy.sync:
-        replica = Group("dp", (world.rank,), 0)  # a strategy has this axis
+        replica = RankGroup("dp", (world.rank,), 0)  # a strategy has this axis
     elif zero == 0 or shard.size == 1:
-        zero, shard, replica = 0, everyone, Group("dp", (world.rank,), 0)
+        zero, shard, replica = 0, everyone, RankGroup("dp", (world.rank,), 0)
     bytes_ = max(stack.network.bucket_bytes, stack.network.bucket_bytes_per_rank * shard.size)
-    return Flat(held, world, shard, replica, zero, bytes_, precision, policy.overlap_grad)
+    return FlatBuffers(held, world, shard, replica, zero, bytes_, precision, policy.overlap_grad)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from shardwise.runtime.parallel.comm import CONTROL, Comm, Group
+from shardwise.runtime.parallel.comm import CONTROL, RankComm, RankGroup
 from shardwise.schedules import schedules
 from shardwise.spec.policy import Policy
 
@@ -22,33 +22,33 @@ WAIT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class World:
+class RankWorld:
     policy: Policy
-    comm: Comm
+    comm: RankComm
     rank: int
     device: torch.device
-    tp: Group
-    cp: Group
-    dp: Group
+    tp: RankGroup
+    cp: RankGroup
+    dp: RankGroup
     """ranks with the same dense parameters: data and context parallel"""
-    shard: Group
+    shard: RankGroup
     """those of them over which ZeRO shards"""
-    replica: Group
+    replica: RankGroup
     """those of them that hold the same shard"""
-    ep: Group
-    etp: Group
-    edp: Group
+    ep: RankGroup
+    etp: RankGroup
+    edp: RankGroup
     """ranks with the same experts"""
-    expert_shard: Group
+    expert_shard: RankGroup
     """those of them over which ZeRO shards"""
-    expert_replica: Group
-    kv: Group
+    expert_replica: RankGroup
+    kv: RankGroup
     """tensor-parallel ranks with the same key/value heads"""
-    mirror: Group
+    mirror: RankGroup
     """the two ranks that hold the same stages, where micro-batches enter at both ends"""
-    ends: Group
+    ends: RankGroup
     """first and last stage, which both hold a tied vocabulary table"""
-    everyone: Group
+    everyone: RankGroup
     stage: int
     data_index: int
     """which share of the batch this rank reads"""
@@ -68,7 +68,7 @@ def etp_of(policy: Policy) -> int:
 
 def world_of(
     policy: Policy, device: torch.device, loss_tokens: int, wait: timedelta = WAIT, kv_copies: int = 1
-) -> World:
+) -> RankWorld:
     """Every rank of the initialised process group calls this with the same policy."""
     size, rank = (dist.get_world_size(), dist.get_rank()) if dist.is_initialized() else (1, 0)
     if size != policy.gpus:
@@ -92,11 +92,11 @@ def world_of(
     whole = table.reshape(policy.pp, policy.dp * policy.cp, policy.tp)
     place = [int(i[0]) for i in np.nonzero(table == rank)]
 
-    def lines(axis: str, cut: Table, along: int) -> Group:
+    def lines(axis: str, cut: Table, along: int) -> RankGroup:
         return _group(axis, np.moveaxis(cut, along, -1).reshape(-1, cut.shape[along]), rank, wait)
 
-    return World(
-        policy=policy, comm=Comm(), rank=rank, device=device,
+    return RankWorld(
+        policy=policy, comm=RankComm(), rank=rank, device=device,
         tp=lines("tp", table, 3), cp=lines("cp", table, 2), dp=lines("dp", whole, 1),
         shard=lines("dp", data, 2), replica=lines("dp", data, 1),
         ep=lines("ep", owners, 2), etp=lines("etp", owners, 3), edp=lines("dp", owners, 1),
@@ -108,28 +108,28 @@ def world_of(
     )  # fmt: skip
 
 
-def _mirror(table: Table, rank: int, wait: timedelta, both_ends: bool) -> Group:
+def _mirror(table: Table, rank: int, wait: timedelta, both_ends: bool) -> RankGroup:
     half = table.shape[0] // 2
     pairs = np.stack([table[:half], table[::-1][:half]], -1).reshape(-1, 2) if both_ends else table.reshape(-1, 1)
     return _group("pp", pairs, rank, wait)
 
 
-def _ends(table: Table, rank: int, wait: timedelta) -> Group:
+def _ends(table: Table, rank: int, wait: timedelta) -> RankGroup:
     return _group("pp", table[[0, -1]].reshape(2, -1).T if table.shape[0] > 1 else table.reshape(-1, 1), rank, wait)
 
 
-def _group(axis: str, rows: Table, rank: int, wait: timedelta) -> Group:
+def _group(axis: str, rows: Table, rank: int, wait: timedelta) -> RankGroup:
     return group_of(axis, [tuple(int(r) for r in row) for row in rows], rank, wait)
 
 
-def group_of(axis: str, rows: Sequence[tuple[int, ...]], rank: int, wait: timedelta) -> Group:
+def group_of(axis: str, rows: Sequence[tuple[int, ...]], rank: int, wait: timedelta) -> RankGroup:
     """The row with this rank; all ranks call this with the same rows, since torch numbers its groups by their order."""
-    found = Group(axis, (rank,), 0)
+    found = RankGroup(axis, (rank,), 0)
     for ranks in rows:
         mine = rank in ranks
         handle = dist.new_group(list(ranks), timeout=wait) if len(ranks) > 1 and (mine or not pretended()) else None
         if mine:
-            found = Group(axis, ranks, ranks.index(rank), handle)
+            found = RankGroup(axis, ranks, ranks.index(rank), handle)
     return found
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shardwise.runtime.parallel.held import Local, Span
-from shardwise.runtime.parallel.world import World
+from shardwise.runtime.parallel.held import Local, ParameterSpan
+from shardwise.runtime.parallel.world import RankWorld
 from shardwise.runtime.train.optimizer import LocalOptimizer, squares
 from shardwise.runtime.train.task import Task
 from shardwise.sync import ParameterLayout, Strategy
@@ -21,12 +21,12 @@ from shardwise.sync._simulate import check_optimizer
 from shardwise.sync._state import load_state, saved_state
 from shardwise.sync._strategy import State
 
-Places = list[tuple[int, Span]]
+Places = list[tuple[int, ParameterSpan]]
 """(number of the local tensor, run of elements in it)"""
 
 
 @dataclass
-class Row:
+class WorkerRow:
     places: Places
     comm: GroupComm
     state: State
@@ -41,7 +41,7 @@ class Row:
 
 
 class Across:
-    def __init__(self, strategy: Strategy, locals_: Sequence[Local], world: World, clip: float, seed: int) -> None:
+    def __init__(self, strategy: Strategy, locals_: Sequence[Local], world: RankWorld, clip: float, seed: int) -> None:
         self.strategy, self.world, self.clip, self.steps = strategy, world, clip, 0
         self.tensors = [local.tensor for local in locals_]
         kinds: dict[tuple[bool, bool], Places] = {}
@@ -51,12 +51,12 @@ class Across:
                 kinds.setdefault((bool(piece.cuts), piece.tied), []).append((number, span))
         self.rows = [self._row(places, seed + 7919 * index) for index, (_, places) in enumerate(sorted(kinds.items()))]
 
-    def _row(self, places: Places, seed: int) -> Row:
+    def _row(self, places: Places, seed: int) -> WorkerRow:
         group = self.world.replica
         layout = ParameterLayout.named((f"{i}.{s.held.piece.name}.{s.first}", _shape(s)) for i, s in places)
         comm = GroupComm(layout, list(range(group.size)), group.index, group=group.handle, seed=seed,
                          device=self.world.device, exact=False)  # fmt: skip
-        row = Row(places, comm, {})
+        row = WorkerRow(places, comm, {})
         row.state = self.strategy.init(comm, row.read(self.tensors))
         return row
 
@@ -113,7 +113,7 @@ class Across:
             row.state, _ = load_state(self.strategy, row.comm, row.state, mine, reset=False)
 
 
-def across_of(task: Task, locals_: Sequence[Local], world: World, optimizer: LocalOptimizer) -> Across | None:
+def across_of(task: Task, locals_: Sequence[Local], world: RankWorld, optimizer: LocalOptimizer) -> Across | None:
     if not task.policy.sync:
         return None
     strategy = strategy_named(task.policy.sync)
@@ -121,7 +121,7 @@ def across_of(task: Task, locals_: Sequence[Local], world: World, optimizer: Loc
     return Across(strategy, locals_, world, optimizer.settings.clip, task.seed)
 
 
-def _shape(span: Span) -> tuple[int, ...]:
+def _shape(span: ParameterSpan) -> tuple[int, ...]:
     """Of a whole parameter as it is; of a part of one its length."""
     parameter = span.held.parameter
     return tuple(parameter.shape) if span.length == parameter.numel() else (span.length,)

@@ -21,14 +21,14 @@ from torch.distributed.checkpoint.state_dict_loader import load as read_checkpoi
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as write_checkpoint
 
-from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.parts import LoadsParts, Parts, SavesParts
 from shardwise.runtime.train.quiet import quiet
 
 _FOLDER = re.compile(r"step-(\d{8})")
 
 
-class Copied(AsyncStager):
+class CopyStager(AsyncStager):
     """What is written in the background: copies of the values, made before the next step changes them."""
 
     _synchronize_after_execute = False
@@ -46,7 +46,7 @@ class Copied(AsyncStager):
 class Checkpoints:
     """Those of one run; every rank makes one before the first step."""
 
-    def __init__(self, engine: Engine, folder: Path, *, in_background: bool) -> None:
+    def __init__(self, engine: TrainingEngine, folder: Path, *, in_background: bool) -> None:
         self.engine, self.folder, self.in_background = engine, folder, in_background
         self.leads = engine.world.rank == 0
         if self.leads:
@@ -72,7 +72,7 @@ class Checkpoints:
         self._apart = True
         writing = async_save(
             state, checkpoint_id=str(_beside(self.folder, step)), planner=SavesParts(), process_group=self.group,
-            async_stager=Copied(), no_dist=_alone(),
+            async_stager=CopyStager(), no_dist=_alone(),
         )  # fmt: skip
         assert isinstance(writing, Future)
         writing.add_done_callback(lambda written: self._finish(written, step))
@@ -98,7 +98,7 @@ class Checkpoints:
             raise RuntimeError(f"checkpoint: {self._failed}") from self._failed
 
 
-def state_of(engine: Engine) -> dict[str, Parts]:
+def state_of(engine: TrainingEngine) -> dict[str, Parts]:
     """Parameters and moments by name. The first rank of those that hold the same writes it."""
     found: dict[str, Parts] = {}
     engine.optimizer.ensure_states()
@@ -112,7 +112,7 @@ def state_of(engine: Engine) -> dict[str, Parts]:
     return found
 
 
-def save(engine: Engine, folder: Path, step: int) -> Path:
+def save(engine: TrainingEngine, folder: Path, step: int) -> Path:
     """Whole or not there: a run that dies while it writes leaves a folder that no one reads."""
     if engine.world.rank == 0:
         shutil.rmtree(_beside(folder, step), ignore_errors=True)
@@ -140,7 +140,7 @@ def _moved(folder: Path, step: int) -> None:
     _beside(folder, step).rename(_final(folder, step))
 
 
-def load(engine: Engine, path: Path) -> int:
+def load(engine: TrainingEngine, path: Path) -> int:
     """The step it was taken after. The layout may be another than the one that wrote it."""
     strategy = _of_strategy(engine)
     wanted = _plain(state_of(engine), 0) | strategy
@@ -158,11 +158,11 @@ def load(engine: Engine, path: Path) -> int:
     return step
 
 
-def _head(engine: Engine) -> str:
+def _head(engine: TrainingEngine) -> str:
     return f"sync.{engine.world.rank}."
 
 
-def _of_strategy(engine: Engine) -> dict[str, Tensor]:
+def _of_strategy(engine: TrainingEngine) -> dict[str, Tensor]:
     """State of a strategy of data parallelism belongs to its rank."""
     saved = engine.across.saved() if engine.across is not None else {}
     return {_head(engine) + name: tensor for name, tensor in saved.items()}
@@ -178,7 +178,7 @@ def _refuse_other_strategy(path: Path, wanted: dict[str, Any]) -> None:
         )
 
 
-def load_newest(engine: Engine, folder: Path) -> int:
+def load_newest(engine: TrainingEngine, folder: Path) -> int:
     found = newest(folder)
     return 0 if found is None else load(engine, found)
 

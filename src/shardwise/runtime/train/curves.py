@@ -13,13 +13,13 @@ from shardwise.arch import model_of
 from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.optimizer import OptimizerSettings
-from shardwise.runtime.train.task import Order, Settings, Task, checked
+from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings, checked
 from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS, Job, optimizer_of
 from shardwise.spec.policy import Policy
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class CurveRequest(Struct, frozen=True, kw_only=True):
     model: str
     """path of a config.json"""
     ranks: int
@@ -31,7 +31,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """learning rate by strategy; an empty name is the mean gradient"""
 
 
-def order_of(asked: Asked, sync: str) -> Order:
+def order_of(asked: CurveRequest, sync: str) -> TrainingOrder:
     task = Task(
         model=model_of(asked.model), policy=Policy(dp=asked.ranks, zero=0, sync=sync, sp=False),
         job=Job(seq=asked.seq, global_batch=asked.global_batch, precision=PRECISIONS["fp32"],
@@ -39,14 +39,14 @@ def order_of(asked: Asked, sync: str) -> Order:
         stack=stack_of("shardwise"),
     )  # fmt: skip
     checked(task)
-    settings = Settings(
+    settings = TrainingSettings(
         steps=asked.steps, rate=asked.rates[sync], warmup=max(asked.steps // 20, 1), decay="cosine",
         optimizer=OptimizerSettings(name=asked.optimizer, weight_decay=0.0),
     )  # fmt: skip
-    return Order(task=task, settings=settings)
+    return TrainingOrder(task=task, settings=settings)
 
 
-def curves(asked: Asked) -> dict[str, list[float]]:
+def curves(asked: CurveRequest) -> dict[str, list[float]]:
     orders = {sync: order_of(asked, sync) for sync in asked.rates}
 
     def train(_: int) -> dict[str, list[float]]:
@@ -58,5 +58,5 @@ def curves(asked: Asked) -> dict[str, list[float]]:
 
 
 if __name__ == "__main__":
-    found = curves(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Asked))
+    found = curves(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=CurveRequest))
     print(json.dumps(found))

@@ -8,18 +8,18 @@ from torch import Tensor
 from shardwise.runtime.net.context import Context, context_of
 from shardwise.runtime.net.decoder import Chunk
 from shardwise.runtime.parallel.held import Local
-from shardwise.runtime.parallel.pipeline import Batch, Pipeline
+from shardwise.runtime.parallel.pipeline import Batch, StagePipeline
 from shardwise.runtime.parallel.sync import Sync, sync_of
-from shardwise.runtime.parallel.world import WAIT, World, world_of
+from shardwise.runtime.parallel.world import WAIT, RankWorld, world_of
 from shardwise.runtime.train.across import across_of
 from shardwise.runtime.train.optimizer import LocalOptimizer, OptimizerSettings
 from shardwise.runtime.train.task import Task, checked
 
 
-class Engine:
+class TrainingEngine:
     def __init__(self, task: Task, device: torch.device, settings: OptimizerSettings, wait: timedelta = WAIT) -> None:
         self.task = checked(task)
-        self.world: World = world_of(task.policy, device, task.job.step_tokens, wait, task.kv_copies)
+        self.world: RankWorld = world_of(task.policy, device, task.job.step_tokens, wait, task.kv_copies)
         self.context: Context = context_of(
             task.model,
             task.policy,
@@ -34,7 +34,7 @@ class Engine:
         )
         self.chunks = self._chunks()
         self.syncs: list[Sync] = [sync_of(c, self.world, task.job.precision, task.stack) for c in self.chunks]
-        self.pipeline = Pipeline(
+        self.pipeline = StagePipeline(
             self.chunks, self.syncs, self.world, self.context.cut.later, task.micro_batches, self._between()
         )
         self.optimizer = LocalOptimizer(self.locals(), self.world, settings, on_host=task.policy.offload == "optimizer")

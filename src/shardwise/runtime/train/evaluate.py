@@ -2,11 +2,11 @@
 
 from shardwise.runtime.data.source import Source
 from shardwise.runtime.parallel.forward import forward_only
-from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.feed import batch_of
 
 
-def evaluate(engine: Engine, source: Source, steps: int) -> float:
+def evaluate(engine: TrainingEngine, source: Source, steps: int) -> float:
     """The mean loss of a token over so many batches, always the same ones."""
     world, total = engine.world, 0.0
     for step in range(steps):

@@ -8,24 +8,24 @@ from shardwise.runtime.data.texts import tokens_of
 from shardwise.runtime.data.windows import Windows
 from shardwise.runtime.moved import moved
 from shardwise.runtime.parallel.pipeline import Batch
-from shardwise.runtime.train.engine import Engine
-from shardwise.runtime.train.task import Order
+from shardwise.runtime.train.engine import TrainingEngine
+from shardwise.runtime.train.task import TrainingOrder
 
 
-def trained_on(order: Order) -> Source:
+def trained_on(order: TrainingOrder) -> Source:
     """All of the data, or what is left when a part is held out for evaluation."""
     settings = order.settings
     held_out = settings.eval_every > 0 and not settings.eval_data
     return _source(order, settings.data, "trained" if held_out else "all", "data")
 
 
-def evaluated_on(order: Order) -> Source:
+def evaluated_on(order: TrainingOrder) -> Source:
     if order.settings.eval_data:
         return _source(order, order.settings.eval_data, "all", "eval-data")
     return _source(order, order.settings.data, "held out", "data")
 
 
-def _source(order: Order, data: tuple[str, ...], part: str, field: str) -> Source:
+def _source(order: TrainingOrder, data: tuple[str, ...], part: str, field: str) -> Source:
     task, settings = order.task, order.settings
     if task.model.inputs == "features":
         return examples_of(task.model, data, task.seed, part=part, field=field)
@@ -34,7 +34,7 @@ def _source(order: Order, data: tuple[str, ...], part: str, field: str) -> Sourc
     return Windows(tokens, task.job.seq, task.seed, name=name, part=part, field=field)
 
 
-def batch_of(engine: Engine, source: Source, step: int) -> Batch:
+def batch_of(engine: TrainingEngine, source: Source, step: int) -> Batch:
     """The micro-batches of a step; sample numbers follow from the step alone, so any step can be resumed at."""
     task, at, device = engine.task, engine.context.positions, engine.world.device
     share = task.job.global_batch // task.policy.dp

@@ -16,22 +16,24 @@ from msgspec.structs import replace
 
 from shardwise.estimate.mfu import headline
 from shardwise.runtime.data.source import Source
-from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.evaluate import evaluate
 from shardwise.runtime.train.feed import batch_of, evaluated_on, trained_on
 from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.quiet import quiet
 from shardwise.runtime.train.rates import rate_at
-from shardwise.runtime.train.task import Order
+from shardwise.runtime.train.task import TrainingOrder
 
 if TYPE_CHECKING:
     from shardwise.runtime.train.checkpoint import Checkpoints
 
 
 class Trainer:
-    def __init__(self, order: Order, device: torch.device) -> None:
+    def __init__(self, order: TrainingOrder, device: torch.device) -> None:
         self.order, self.settings = order, order.settings
-        self.engine = Engine(order.task, device, order.settings.optimizer, timedelta(seconds=order.settings.timeout_s))
+        self.engine = TrainingEngine(
+            order.task, device, order.settings.optimizer, timedelta(seconds=order.settings.timeout_s)
+        )
         self.source = trained_on(order)
         self.held_out: Source | None = evaluated_on(order) if order.settings.eval_every else None
         self.step = 0

@@ -11,7 +11,7 @@ from torch import Tensor
 from shardwise.registry import closest
 from shardwise.runtime.moved import moved
 from shardwise.runtime.parallel.held import Local
-from shardwise.runtime.parallel.world import World
+from shardwise.runtime.parallel.world import RankWorld
 from shardwise.runtime.train.adam import FEW, FlatAdam
 from shardwise.runtime.train.limits import one_of, require
 
@@ -48,7 +48,7 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
 
 class LocalOptimizer:
     def __init__(
-        self, locals_: Sequence[Local], world: World, settings: OptimizerSettings, *, on_host: bool = False
+        self, locals_: Sequence[Local], world: RankWorld, settings: OptimizerSettings, *, on_host: bool = False
     ) -> None:
         """`on_host`: moments lie in the host's memory and the update is made there; on the CPU that is the same."""
         self.world, self.settings, self.on_host = world, settings, on_host
@@ -138,7 +138,7 @@ class LocalOptimizer:
         ]
 
 
-def squares(locals_: Sequence[Local], world: World) -> Tensor:
+def squares(locals_: Sequence[Local], world: RankWorld) -> Tensor:
     """Of this rank's gradients, added up; over all ranks every element counts once, however many hold it."""
     parts, copies = [], []
     for local in locals_:

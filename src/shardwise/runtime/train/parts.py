@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, Def
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
-from shardwise.runtime.parallel.held import Span
+from shardwise.runtime.parallel.held import ParameterSpan
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def rectangles(shape: tuple[int, ...], first: int, count: int) -> Iterator[tuple
     yield from rectangles(shape, first + rows * width, count - rows * width)
 
 
-def blocks_of(span: Span, local: Tensor) -> Iterator[Rectangle]:
+def blocks_of(span: ParameterSpan, local: Tensor) -> Iterator[Rectangle]:
     """Where a run of a parameter's elements lies in the whole tensor, and where it is kept."""
     piece, at = span.held.piece, span.at
     for offsets, sizes in rectangles(piece.local_shape, span.first, span.length):
@@ -64,7 +64,7 @@ class Parts:
         self.shape, self.dtype = torch.Size(shape), dtype
         self.blocks: list[Rectangle] = []
 
-    def add(self, span: Span, local: Tensor) -> None:
+    def add(self, span: ParameterSpan, local: Tensor) -> None:
         self.blocks += blocks_of(span, local)
 
     def copied(self) -> "Parts":

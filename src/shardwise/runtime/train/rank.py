@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-from shardwise.runtime.parallel.comm import Comm
+from shardwise.runtime.parallel.comm import RankComm
 from shardwise.runtime.train.fork import die_with_parent
 from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.loop import Trainer
-from shardwise.runtime.train.task import Order, read_order
+from shardwise.runtime.train.task import TrainingOrder, read_order
 from shardwise.runtime.train.told import teller
 
 INTERRUPTED = 130
@@ -25,7 +25,7 @@ FAILED = 3
 """exit code of a rank whose peers are gone or silent"""
 
 
-def train(order: Order) -> list[StepLine]:
+def train(order: TrainingOrder) -> list[StepLine]:
     """This rank's whole run; joins the others by the environment torchrun sets, if it did."""
     torch.set_num_threads(1 if order.settings.device == "cpu" else torch.get_num_threads())
     device = torch.device(order.settings.device)
@@ -85,7 +85,7 @@ def _explained(trainer: Trainer, error: RuntimeError) -> str:
     return f"{text}; no sign of rank {', '.join(map(str, silent))}" if silent else text
 
 
-def told(comm: Comm) -> str:
+def told(comm: RankComm) -> str:
     now = comm.current
     if not now:
         return "no message under way"

@@ -2,17 +2,17 @@
 
 import math
 
-from shardwise.runtime.train.task import Settings
+from shardwise.runtime.train.task import TrainingSettings
 
 
-def rate_at(settings: Settings, step: int) -> float:
+def rate_at(settings: TrainingSettings, step: int) -> float:
     """Of the step with this number, from 0; a decay ends at `floor` times the rate."""
     if step < settings.warmup:
         return settings.rate * (step + 1) / settings.warmup
     return settings.rate * (settings.floor + (1.0 - settings.floor) * _left(settings, step))
 
 
-def _left(settings: Settings, step: int) -> float:
+def _left(settings: TrainingSettings, step: int) -> float:
     """1 at the full rate, 0 at the floor."""
     if settings.decay == "constant":
         return 1.0

@@ -4,10 +4,10 @@ import numpy as np
 import torch.distributed as dist
 from msgspec import Struct
 
-from shardwise.runtime.parallel.comm import CONTROL, Event
+from shardwise.runtime.parallel.comm import CONTROL, CommEvent
 from shardwise.runtime.parallel.pipeline import Done
 from shardwise.runtime.tracked import Tracker
-from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.simulate.timeline import KINDS, LANES, MEMORY, MemorySteps, Spans, Timeline
 
 HOST = "host"
@@ -20,13 +20,13 @@ class Recording(Struct, kw_only=True):
     stage: int
     start_s: float
     step_s: float
-    events: list[Event]
+    events: list[CommEvent]
     done: list[Done]
     memory_bytes: dict[str, int]
     """by kind, at its own fullest moment"""
 
 
-def memory_by_kind(engine: Engine, tracker: Tracker) -> dict[str, int]:
+def memory_by_kind(engine: TrainingEngine, tracker: Tracker) -> dict[str, int]:
     moments = sum(t.numel() * t.element_size() for state in engine.optimizer.states() for t in state.values())
     on_host = engine.optimizer.on_host
     return {
@@ -108,7 +108,7 @@ def _sent(r: Recording, begin: float, place: dict[int, int]) -> list[Row]:
     return rows
 
 
-def lane_of(event: Event) -> str:
+def lane_of(event: CommEvent) -> str:
     if event.axis == "dp":
         if event.phase == "step" and event.op == "all_gather":
             return "param"

@@ -90,7 +90,7 @@ class Task(Struct, frozen=True, kw_only=True):
         return found
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class TrainingSettings(Struct, frozen=True, kw_only=True):
     steps: int = 10
     rate: float = 1e-3
     warmup: int = 0
@@ -149,19 +149,19 @@ class Settings(Struct, frozen=True, kw_only=True):
         ))  # fmt: skip
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class TrainingOrder(Struct, frozen=True, kw_only=True):
     """What the launched ranks read."""
 
     task: Task
-    settings: Settings
+    settings: TrainingSettings
 
 
-def write_order(order: Order, path: Path) -> None:
+def write_order(order: TrainingOrder, path: Path) -> None:
     path.write_bytes(msgspec.json.encode(order))
 
 
-def read_order(path: Path) -> Order:
-    return msgspec.json.decode(path.read_bytes(), type=Order)
+def read_order(path: Path) -> TrainingOrder:
+    return msgspec.json.decode(path.read_bytes(), type=TrainingOrder)
 
 
 def checked(task: Task) -> Task:

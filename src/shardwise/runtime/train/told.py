@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shardwise.runtime.train.lines import StepLine
-from shardwise.runtime.train.task import Settings
+from shardwise.runtime.train.task import TrainingSettings
 from shardwise.runtime.train.tensorboard import EventFile
 
 
@@ -17,7 +17,7 @@ class Told(Protocol):
 
 
 @contextmanager
-def teller(settings: Settings, done: int) -> Iterator[Told]:
+def teller(settings: TrainingSettings, done: int) -> Iterator[Told]:
     """For the rank that leads; `done`: steps that were made before."""
     events = EventFile(Path(settings.tensorboard)) if settings.tensorboard else None
     with _stderr(settings.steps, done) as shown:

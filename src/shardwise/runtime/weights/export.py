@@ -16,7 +16,7 @@ from shardwise.runtime.train.quiet import quiet
 from shardwise.runtime.weights.configuration import configuration
 from shardwise.runtime.weights.folder import INDEX, SINGLE
 from shardwise.runtime.weights.safetensors import write
-from shardwise.runtime.weights.stored import Stored, stored_tensors
+from shardwise.runtime.weights.stored import FileTensor, stored_tensors
 from shardwise.runtime.whole_file import moved_to
 from shardwise.spec.model import Model
 
@@ -58,22 +58,22 @@ def export(model: Model, checkpoint: Path, out: Path, seq: int, *, file_bytes: i
     beside.rename(out)
 
 
-def _groups(model: Model) -> Iterator[tuple[Stored, ...]]:
+def _groups(model: Model) -> Iterator[tuple[FileTensor, ...]]:
     """The runtime's tensors that one stored name, or one set of experts, is made of."""
-    found: dict[str, list[Stored]] = {}
+    found: dict[str, list[FileTensor]] = {}
     for one in stored_tensors(model).values():
         found.setdefault(one.name, []).append(one)
     yield from map(tuple, found.values())
 
 
-def _bytes(one: Stored, dtypes: dict[str, torch.dtype]) -> int:
+def _bytes(one: FileTensor, dtypes: dict[str, torch.dtype]) -> int:
     return len(one.names()) * prod(one.stored_shape) * dtypes[one.name].itemsize
 
 
 def _files(
-    groups: list[tuple[Stored, ...]], dtypes: dict[str, torch.dtype], most: int
-) -> list[list[tuple[Stored, ...]]]:
-    files, size = list[list[tuple[Stored, ...]]]([[]]), 0
+    groups: list[tuple[FileTensor, ...]], dtypes: dict[str, torch.dtype], most: int
+) -> list[list[tuple[FileTensor, ...]]]:
+    files, size = list[list[tuple[FileTensor, ...]]]([[]]), 0
     for group in groups:
         more = _bytes(group[0], dtypes)
         if files[-1] and size + more > most:
@@ -87,7 +87,7 @@ def _files(
 class _Reader:
     """Stored tensors by name, from a checkpoint; a set of experts is read once."""
 
-    def __init__(self, checkpoint: Path, groups: list[tuple[Stored, ...]], dtypes: dict[str, torch.dtype]) -> None:
+    def __init__(self, checkpoint: Path, groups: list[tuple[FileTensor, ...]], dtypes: dict[str, torch.dtype]) -> None:
         self.checkpoint, self.dtypes = checkpoint, dtypes
         self.group = {name: group for group in groups for name in group[0].names()}
         self._kept: tuple[str, Tensor] = ("", torch.empty(0))
@@ -102,7 +102,7 @@ class _Reader:
         whole = torch.cat([self._read(one) for one in group])
         return whole.t().contiguous() if first.turned else whole
 
-    def _read(self, one: Stored) -> Tensor:
+    def _read(self, one: FileTensor) -> Tensor:
         key = f"parameter.{one.runtime}"
         state = {key: torch.empty(one.shape, dtype=self.dtypes[one.name])}
         with quiet():

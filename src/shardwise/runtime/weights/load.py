@@ -4,17 +4,17 @@ from pathlib import Path
 
 import msgspec
 
-from shardwise.runtime.train.engine import Engine
+from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.parts import blocks_of
 from shardwise.runtime.weights.configuration import same_arithmetic
 from shardwise.runtime.weights.folder import Weights
-from shardwise.runtime.weights.stored import Stored, stored_tensors
+from shardwise.runtime.weights.stored import FileTensor, stored_tensors
 from shardwise.spec.model import Model
 
 MOST_CONFIG = 4 * 2**20
 
 
-def opened(model: Model, path: Path) -> tuple[Weights, dict[str, Stored]]:
+def opened(model: Model, path: Path) -> tuple[Weights, dict[str, FileTensor]]:
     """Refused where a tensor is missing or of another shape, or a config.json beside says another arithmetic."""
     if not path.exists():
         raise ValueError(f"init: there is no {str(path)!r}; write a .safetensors file or a folder with them")
@@ -31,7 +31,7 @@ def opened(model: Model, path: Path) -> tuple[Weights, dict[str, Stored]]:
     return weights, stored
 
 
-def load_weights(engine: Engine, path: Path) -> None:
+def load_weights(engine: TrainingEngine, path: Path) -> None:
     weights, stored = opened(engine.task.model, path)
     for local in engine.locals():
         for span in local.spans:

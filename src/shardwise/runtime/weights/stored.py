@@ -19,7 +19,7 @@ _TURNED = ("q", "k", "v", "o", "up", "down")
 
 
 @dataclass(frozen=True)
-class Stored:
+class FileTensor:
     """One tensor of the runtime."""
 
     runtime: str
@@ -62,7 +62,7 @@ class Stored:
         return (blocks[0].t() if self.turned else blocks[0]).reshape(tuple(sizes))
 
 
-def stored_tensors(model: Model) -> dict[str, Stored]:
+def stored_tensors(model: Model) -> dict[str, FileTensor]:
     """By the runtime's name."""
     if model.family not in FAMILIES:
         raise ValueError(
@@ -76,9 +76,9 @@ def stored_tensors(model: Model) -> dict[str, Stored]:
     return {one.runtime: one for one in found}
 
 
-def _stored(prefix: str, tensor: Shape, model: Model, index: int = 0) -> Stored:
+def _stored(prefix: str, tensor: Shape, model: Model, index: int = 0) -> FileTensor:
     name = tensor.name.replace("{i}", str(index))
     turned = model.family == "gpt2" and len(tensor.shape) == 2 and tensor.role.split(".")[0] in _TURNED
     if fused := _PART.fullmatch(name):
-        return Stored(prefix + tensor.role, tensor.shape, fused[1], turned, "qkv".index(fused[2]), 3)
-    return Stored(prefix + tensor.role, tensor.shape, name, turned)
+        return FileTensor(prefix + tensor.role, tensor.shape, fused[1], turned, "qkv".index(fused[2]), 3)
+    return FileTensor(prefix + tensor.role, tensor.shape, name, turned)
