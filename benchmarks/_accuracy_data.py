@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from shardwise.catalog import names
 from shardwise.software import Stack, stack_of
-from shardwise.validate.interpret import MeasuredCase, Unsupported, measured_case
+from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.validate.predict import Prediction, predict, predict_cases
 from shardwise.validate.score import scored
-from shardwise.validate.table import Measured, read_table
+from shardwise.validate.table import MeasuredRow, read_table
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
@@ -37,7 +37,7 @@ def tables() -> list[Path]:
 
 
 @cache
-def measured_rows() -> tuple[Measured, ...]:
+def measured_rows() -> tuple[MeasuredRow, ...]:
     """Rows of all tables, numbered through: row numbers of two tables would collide."""
     rows = [row for path in tables() for row in read_table(path)]
     return tuple(msgspec.structs.replace(row, row=number) for number, row in enumerate(rows))
@@ -49,7 +49,7 @@ def predictions() -> tuple[Prediction, ...]:
     return tuple(predict(list(measured_rows())))
 
 
-def group_of(row: Measured) -> tuple[str, ...]:
+def group_of(row: MeasuredRow) -> tuple[str, ...]:
     """What must not lie on both sides of a split: one model on one cluster of one source."""
     return tuple(row.word(column) for column in GROUP)
 
@@ -130,7 +130,7 @@ def rows_of(stack: Stack) -> Rows:
         if row.row in wanted and fits_source(stack, row.word("source")):
             try:
                 case = measured_case(row)
-            except Unsupported:
+            except UnsupportedRow:
                 continue
             if fitted_with(case.stack, stack):
                 cases.append(case)

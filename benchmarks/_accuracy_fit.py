@@ -19,7 +19,7 @@ from _accuracy_bounds import bound_of
 from _accuracy_data import Floats, Rows, group_of, memory_errors, time_errors
 from shardwise.software import Stack
 from shardwise.validate.predict import Prediction
-from shardwise.validate.table import Measured
+from shardwise.validate.table import MeasuredRow
 
 BIAS_WEIGHT = 0.3
 PULL = 0.003
@@ -30,7 +30,7 @@ SMALLEST_TRUST = 0.01
 ASLEEP = 1e-4
 """a setting whose first step changes the mean error by less than this shows no way to go"""
 
-Key = Callable[[Measured], tuple[str, ...]]
+Key = Callable[[MeasuredRow], tuple[str, ...]]
 Errors = Callable[[Iterable[Prediction]], Floats]
 
 

@@ -17,7 +17,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.score import metrics
-from shardwise.validate.table import Measured
+from shardwise.validate.table import MeasuredRow
 
 PEERS = ROOT / "benchmarks" / "peers.md"
 MARKS = ("<!-- figures -->\n", "<!-- /figures -->\n")
@@ -41,14 +41,14 @@ def narayanan(scripted: bool) -> list[Prediction]:
     rows = [row for row in measured_rows() if row.word("source") == "Narayanan2021-T1"]
     if scripted:
         rows = [
-            Measured(row=row.row, text={**row.text, "micro_batch": str(micro), "vpp": str(vpp)})
+            MeasuredRow(row=row.row, text={**row.text, "micro_batch": str(micro), "vpp": str(vpp)})
             for row, micro, vpp in zip(rows, SCRIPT_MICRO, SCRIPT_VPP, strict=True)
         ]
     return predict(rows)
 
 
 def korthikanti() -> list[Prediction]:
-    rows: list[Measured] = []
+    rows: list[MeasuredRow] = []
     for model, gpus, pp, vpp, micro, batch, *seconds in KORTHIKANTI:
         shape = model_of(model)
         common = {
@@ -59,7 +59,7 @@ def korthikanti() -> list[Prediction]:
         }  # fmt: skip
         for (sp, again), step in zip(((0, "full"), (1, "selective")), seconds, strict=True):
             cells = {**common, "sp": sp, "recompute": again, "step_seconds": step}
-            rows.append(Measured(row=len(rows), text={key: str(value) for key, value in cells.items()}))
+            rows.append(MeasuredRow(row=len(rows), text={key: str(value) for key, value in cells.items()}))
     return predict(rows)
 
 

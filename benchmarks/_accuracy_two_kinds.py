@@ -11,7 +11,7 @@ from _accuracy_data import predictions
 from _accuracy_tables import percent
 from shardwise.validate.predict import Prediction
 from shardwise.validate.score import metrics, scored
-from shardwise.validate.table import Measured
+from shardwise.validate.table import MeasuredRow
 
 STAGED, CLUSTERED = "nanotron-ultrascale", "vTrain-multi"
 SLOW_S = 0.15
@@ -57,7 +57,7 @@ def _quiet() -> list[Prediction]:
     return [p for p in predictions() if p.measured.word("source") == STAGED]
 
 
-def _nodes(row: Measured) -> float:
+def _nodes(row: MeasuredRow) -> float:
     return (row.number("gpus") or 8.0) / 8.0
 
 

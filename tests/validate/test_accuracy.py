@@ -18,7 +18,7 @@ from shardwise.estimate.band import ANY, band_of, kind_of
 from shardwise.software import stack_of
 from shardwise.validate.predict import predict
 from shardwise.validate.run import validate
-from shardwise.validate.table import Measured
+from shardwise.validate.table import MeasuredRow
 from truth import truth
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -274,7 +274,7 @@ def test_a_rate_of_flop_is_held_against_every_definition_it_leaves_open(benchmar
         "global_batch": "512", "recompute": "full", "flash_attention": "0", "software": "Megatron-LM 2021",
         "tflops_per_gpu": "140", "tflops_definition": said, "zero_stage_or_fsdp": "0", "vpp": "1",
     }  # fmt: skip
-    (found,) = predict([Measured(row=0, text=row)])
+    (found,) = predict([MeasuredRow(row=0, text=row)])
     errors = benchmarks("_accuracy_flops").errors_by_definition(found)
     assert list(errors) == open_to
     if len(open_to) == 3:

@@ -6,7 +6,7 @@ from shardwise.arch import model_of
 from shardwise.software import PARTS, running, stack_for, stack_of
 from shardwise.validate.interpret import measured_case
 from shardwise.validate.predict import predict
-from shardwise.validate.table import Measured
+from shardwise.validate.table import MeasuredRow
 
 ROW = {
     "source": "x", "model": "DeepSeek-V3", "layers": "61", "hidden": "7168", "gpu": "GB200", "gpus": "128",
@@ -55,28 +55,28 @@ def test_software_names_a_stack(software: str, stack: str) -> None:
     ],
 )
 def test_a_library_without_the_kernel_writes_its_scores(change: dict[str, str], attention: str) -> None:
-    case = measured_case(Measured(row=0, text=ROW | change))
+    case = measured_case(MeasuredRow(row=0, text=ROW | change))
     assert {policy.attention for policy in case.candidates} == {attention}
     assert any("not fused" in line for line in case.assumed) == (attention == "plain")
 
 
 @pytest.mark.parametrize(("software", "degrees"), [("NeMo (dgxc v25.02.02)", {2}), ("NeMo (dgxc v25.05.05)", {1, 2})])
 def test_experts_without_folding_are_cut_as_the_dense_part(software: str, degrees: set[int]) -> None:
-    case = measured_case(Measured(row=0, text=ROW | {"software": software}))
+    case = measured_case(MeasuredRow(row=0, text=ROW | {"software": software}))
     assert {policy.etp for policy in case.candidates} == degrees
 
 
 def test_what_a_benchmark_leaves_open_is_what_its_program_can_do() -> None:
     """NeMo AutoModel recomputes whole blocks or nothing, and builds DeepSeek-V3 without its extra prediction layer."""
     told = {"software": "NeMo AutoModel (PyTorch FSDP2)", "recompute": ""}
-    case = measured_case(Measured(row=0, text=ROW | told))
+    case = measured_case(MeasuredRow(row=0, text=ROW | told))
     assert {policy.recompute for policy in case.candidates} == {"none", "full"}
     assert "extra prediction layers not trained" in case.assumed
     assert (
-        measured_case(Measured(row=0, text=ROW | told | {"recompute": "selective"})).candidates[0].recompute
+        measured_case(MeasuredRow(row=0, text=ROW | told | {"recompute": "selective"})).candidates[0].recompute
         == "selective"
     )
-    assert "extra prediction layers not trained" not in measured_case(Measured(row=0, text=ROW)).assumed
+    assert "extra prediction layers not trained" not in measured_case(MeasuredRow(row=0, text=ROW)).assumed
 
 
 STAGES = {
@@ -99,13 +99,13 @@ STAGES = {
 )
 def test_a_micro_batch_that_is_not_published_is_the_program_s_own(change: dict[str, str], sizes: set[int]) -> None:
     """torchtitan of 2024 made as many micro-batches as a pipeline has ranks, unless it was told a number."""
-    case = measured_case(Measured(row=0, text=STAGES | change))
+    case = measured_case(MeasuredRow(row=0, text=STAGES | change))
     assert {policy.micro_batch for policy in case.candidates} == sizes
     assert any("torchtitan makes 8 of them" in line for line in case.assumed) == (not change)
 
 
 def test_every_number_of_chunks_that_divides_is_a_candidate() -> None:
-    case = measured_case(Measured(row=0, text=STAGES | {"vpp": "", "pp": "16", "dp": "4"}))
+    case = measured_case(MeasuredRow(row=0, text=STAGES | {"vpp": "", "pp": "16", "dp": "4"}))
     assert {policy.vpp for policy in case.candidates} == {1, 7}
 
 
@@ -122,11 +122,11 @@ def test_deepspeed_runs_the_kernels_it_was_used_with_and_can_shard_all() -> None
 def test_a_program_without_a_recipe_has_its_flags_off() -> None:
     """Megatron-LM overlaps gradients, parameters and tensor-parallel traffic only when it is told to."""
     row = STAGES | {"software": "Megatron-LM", "micro_batch": "1", "zero_stage_or_fsdp": "1"}
-    (policy,) = measured_case(Measured(row=0, text=row)).candidates
+    (policy,) = measured_case(MeasuredRow(row=0, text=row)).candidates
     assert not any((policy.overlap_grad, policy.overlap_param, policy.overlap_tp))
     assert policy.overlap_pp
     recipe, plain = predict(
-        [Measured(row=i, text=row | {"software": s}) for i, s in enumerate(("NeMo", "Megatron-LM"))]
+        [MeasuredRow(row=i, text=row | {"software": s}) for i, s in enumerate(("NeMo", "Megatron-LM"))]
     )
     assert recipe.step_s is not None
     assert plain.step_s is not None
@@ -154,7 +154,7 @@ def test_bf16_settings_count_in_a_prediction() -> None:
         "recompute": "full", "flash_attention": "0", "software": "Megatron-DeepSpeed", "zero_stage_or_fsdp": "0",
         "vpp": "1",
     }  # fmt: skip
-    half, brain = predict([Measured(row=i, text=told | {"dtype": d}) for i, d in enumerate(("fp16", "bf16"))])
+    half, brain = predict([MeasuredRow(row=i, text=told | {"dtype": d}) for i, d in enumerate(("fp16", "bf16"))])
     assert half.step_s is not None
     assert brain.step_s is not None
     assert 1.05 < brain.step_s / half.step_s < 1.3

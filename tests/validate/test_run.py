@@ -11,7 +11,7 @@ from shardwise.validate.one_gpu import is_one_gpu
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.run import validate
 from shardwise.validate.score import metrics
-from shardwise.validate.table import Measured, header, read_table
+from shardwise.validate.table import MeasuredRow, header, read_table
 from truth import truth
 
 COLUMNS = [
@@ -100,7 +100,7 @@ def test_step_and_throughput_agree(tmp_path):
 
 def prediction(predicted, measured, verdict="ok", **text):
     cells = {"source": "s", "model": "m", "gpu": "g", "gpus": "8", "seq": "1", "global_batch": "1", **text}
-    row = Measured(row=0, text=cells | {"tokens_per_s_per_gpu": str(measured)})
+    row = MeasuredRow(row=0, text=cells | {"tokens_per_s_per_gpu": str(measured)})
     return Prediction(row, verdict, "", step_s=1.0, tokens_per_s_per_gpu=predicted, peak_bytes=2.0**30)
 
 

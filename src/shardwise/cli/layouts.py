@@ -14,7 +14,7 @@ from shardwise.cli._progress import watched
 from shardwise.report.published import TOP, Judged, Missing, Place, judge
 from shardwise.report.terminal import policy_code
 from shardwise.software import Stack, known_stack
-from shardwise.validate.layouts import Published, published_runs
+from shardwise.validate.layouts import PublishedLayout, published_runs
 
 CHECK_FAILED = 1
 SMALL = 5e-4
@@ -46,7 +46,7 @@ def layouts(
     return 0 if found and all(item.report is not None and item.report.fits for item in found) else CHECK_FAILED
 
 
-def _judged(runs: list[Published], modern: Stack) -> list[Judged]:
+def _judged(runs: list[PublishedLayout], modern: Stack) -> list[Judged]:
     """Ctrl-C leaves those that are done, if any."""
     found: list[Judged] = []
     try:

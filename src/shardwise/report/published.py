@@ -16,7 +16,7 @@ from shardwise.software import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import Verdict, verdict_of
-from shardwise.validate.layouts import Published
+from shardwise.validate.layouts import PublishedLayout
 
 TOP = 0.05
 DEGREES = ("dp", "tp", "pp", "cp", "ep")
@@ -54,7 +54,7 @@ class Missing(Struct, frozen=True, kw_only=True):
 
 class Judged(Struct, frozen=True, kw_only=True):
     name: str
-    published: Published
+    published: PublishedLayout
     policy: Policy
     verdict: Verdict
     report: Report | None
@@ -87,7 +87,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Case:
-    layout: Published
+    layout: PublishedLayout
     model: Model
 
     def report(self, policy: Policy, stack: Stack) -> Report:
@@ -100,7 +100,7 @@ class _Case:
         return Contest(case_of(self.model, self.layout.cluster, self.layout.job, stack), allowed)
 
 
-def judge(layout: Published, modern: Stack) -> Judged:
+def judge(layout: PublishedLayout, modern: Stack) -> Judged:
     """`modern`: the stack whose whole space the layout is ranked in besides its own program's."""
     case = _Case(layout, model_of(layout.model))
     policy, report = _chosen(case)

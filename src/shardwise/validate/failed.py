@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from shardwise.validate.predict import Prediction, predict
-from shardwise.validate.table import Measured, read_table
+from shardwise.validate.table import MeasuredRow, read_table
 
 NEEDED = ("model", "gpus", "dp", "tp", "pp", "micro_batch", "global_batch", "zero_stage")
 NANOTRON = {
@@ -14,9 +14,9 @@ NANOTRON = {
 """what the table of failed runs does not say about each row: all are nanotron on nodes of eight H100"""
 
 
-def read_failed(path: Path) -> list[Measured]:
+def read_failed(path: Path) -> list[MeasuredRow]:
     return [
-        Measured(row=row.row, text={**NANOTRON, **row.text, "zero_stage_or_fsdp": row.word("zero_stage")})
+        MeasuredRow(row=row.row, text={**NANOTRON, **row.text, "zero_stage_or_fsdp": row.word("zero_stage")})
         for row in read_table(path, NEEDED)
     ]
 

@@ -21,7 +21,7 @@ from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import RECOMPUTE, Policy
-from shardwise.validate.table import Measured
+from shardwise.validate.table import MeasuredRow
 
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
 """per GPU, when the source does not state it: what the vendor's reference system of that generation has"""
@@ -32,13 +32,13 @@ READ_OTHERWISE = "recompute=none (the source's times rule out what its table sta
 """what is assumed of such a row"""
 
 
-class Unsupported(Exception):
+class UnsupportedRow(Exception):
     """The row describes something the model of work does not cover; the text says what."""
 
 
 @dataclass(frozen=True)
 class MeasuredCase:
-    measured: Measured
+    measured: MeasuredRow
     model: Model
     cluster: Cluster
     job: Job
@@ -49,7 +49,7 @@ class MeasuredCase:
 
 @dataclass
 class _Reader:
-    row: Measured
+    row: MeasuredRow
     assumed: list[str] = field(default_factory=list)
 
     def degree(self, column: str, default: int) -> int:
@@ -60,7 +60,7 @@ class _Reader:
         return max(value, 1)
 
 
-def measured_case(row: Measured, stack_name: str = "auto") -> MeasuredCase:
+def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     reader = _Reader(row)
     stack = stack_for(row.word("software")) if stack_name == "auto" else known_stack(stack_name)
     model = _model(reader)
@@ -71,7 +71,7 @@ def measured_case(row: Measured, stack_name: str = "auto") -> MeasuredCase:
     batch = row.whole("global_batch")
     seq = row.whole("seq")
     if not seq:
-        raise Unsupported("seq is not stated")
+        raise UnsupportedRow("seq is not stated")
     layout = _layout(reader, cluster.gpus)
     if not batch:
         batch = layout["dp"] * (row.whole("micro_batch") or 1) * max(4 * layout["pp"], 1)
@@ -93,19 +93,19 @@ def _model(reader: _Reader) -> Model:
             reader.assumed.append(f"shape of the catalog's {known.name} ({known.source})")
         return known if shape["layers"] in (None, known.layers) else cut(known, int(shape["layers"] or 1), name)
     if shape["moe_experts"]:
-        raise Unsupported(
+        raise UnsupportedRow(
             f"expert model {name!r} is not in the catalog, and the columns do not describe its experts fully"
         )
     hidden = shape["hidden"]
     if not hidden or not shape["heads"]:
-        raise Unsupported(f"the shape of {name!r} is not stated, and the catalog has no such model")
+        raise UnsupportedRow(f"the shape of {name!r} is not stated, and the catalog has no such model")
     ffn, vocab = shape["ffn"] or 4 * hidden, shape["vocab"] or 50_257
     layers = shape["layers"]
     glu = row.word("glu") == "1"
     if not layers:
         params = row.number("params_b")
         if not params:
-            raise Unsupported(f"neither layers nor params_b of {name!r} is stated")
+            raise UnsupportedRow(f"neither layers nor params_b of {name!r} is stated")
         layers = max(round((params * 1e9 - vocab * hidden) / (4 * hidden**2 + (3 if glu else 2) * hidden * ffn)), 1)
         reader.assumed.append(f"layers={layers} (from params_b)")
     return model_from_shape(
@@ -145,11 +145,11 @@ def _cluster(reader: _Reader) -> Cluster:
     row = reader.row
     gpus = row.whole("gpus")
     if not gpus:
-        raise Unsupported("gpus is not stated")
+        raise UnsupportedRow("gpus is not stated")
     try:
         gpu = gpu_of(row.word("gpu"))
     except ValueError as error:
-        raise Unsupported(str(error)) from None
+        raise UnsupportedRow(str(error)) from None
     gbps = row.number("internode_gbps_per_gpu")
     if not gbps:
         gbps = NETWORK_GBPS.get(gpu.architecture, 400.0)

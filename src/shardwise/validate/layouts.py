@@ -24,7 +24,7 @@ MOST_CANDIDATES = 200
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Policy))
 
 
-class Reported(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReportedSpeed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the publication says of the speed: one of these."""
 
     step_s: float | None = None
@@ -52,12 +52,12 @@ class Reported(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"{rate} ({self.counts.replace('_', ' ')})"
 
 
-class Run(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishedRun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     model: str
     gpus: int
     global_batch: int
-    reported: Reported
+    reported: ReportedSpeed
     seq: int = 0
     """0: the publication's"""
     policy: dict[str, Value | list[Value]] = {}
@@ -74,7 +74,7 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     precision: str
     seq: int
     policy: dict[str, Value | list[Value]]
-    runs: list[Run]
+    runs: list[PublishedRun]
     allowed: dict[str, list[Value]] = {}
     """the only values of these fields the program could run"""
     lacks: dict[str, str] = {}
@@ -91,7 +91,7 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
                 raise ValueError(f"lacks: {field!r} is not restricted; write its values under [allowed]")
 
 
-class Published(Struct, frozen=True, kw_only=True):
+class PublishedLayout(Struct, frozen=True, kw_only=True):
     """One run of one publication, as the planner's types."""
 
     name: str
@@ -108,12 +108,12 @@ class Published(Struct, frozen=True, kw_only=True):
     """more than one where the publication leaves something open"""
     open_fields: tuple[str, ...]
     """what it leaves open"""
-    reported: Reported
+    reported: ReportedSpeed
     allowed: dict[str, list[Value]]
     lacks: dict[str, str]
 
 
-def published_runs(name: str | None = None) -> list[Published]:
+def published_runs(name: str | None = None) -> list[PublishedLayout]:
     """All runs; those of a publication ('llama-3'); or one ('llama-3/16k-gpus')."""
     if name is None:
         return [run for entry in catalog.names("layouts") for run in published_runs(entry)]
@@ -135,10 +135,10 @@ def publication_from(data: dict[str, Any], where: str) -> Publication:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _published(stem: str, found: Publication, run: Run) -> Published:
+def _published(stem: str, found: Publication, run: PublishedRun) -> PublishedLayout:
     stack = known_stack(found.stack)
     stated = found.policy | run.policy
-    return Published(
+    return PublishedLayout(
         name=f"{stem}/{run.name}", title=found.title, source=found.source, date=found.date, note=found.note,
         model=run.model, cluster=cluster_of(f"{found.fabric}:{run.gpus}"),
         job=Job(seq=run.seq or found.seq, global_batch=run.global_batch, precision=precision_of(found.precision)),

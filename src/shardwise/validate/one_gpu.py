@@ -14,7 +14,7 @@ from shardwise.spec.load import cluster_from
 from shardwise.spec.model import Model
 from shardwise.spec.policy import RECOMPUTE, Policies, Policy
 from shardwise.validate.predict import Prediction
-from shardwise.validate.table import Measured, read_table
+from shardwise.validate.table import MeasuredRow, read_table
 
 GPU = "h200"
 SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq", "micro_batch")
@@ -58,7 +58,7 @@ def _predict(row: Measured, stack_name: str, profile: Profile | None) -> Predict
     )
 
 
-def _stack(row: Measured, name: str) -> Stack:
+def _stack(row: MeasuredRow, name: str) -> Stack:
     """A compiler joins what a program states apart, so `fused` matters to the other one alone."""
     if name != "auto":
         return known_stack(name)
@@ -68,21 +68,21 @@ def _stack(row: Measured, name: str) -> Stack:
     return known_stack("torch-eager").changed(separate_projections=apart)
 
 
-def _size(row: Measured, column: str) -> int:
+def _size(row: MeasuredRow, column: str) -> int:
     value = row.whole(column)
     if not value:
         raise ValueError(f"row {row.row}: {column} is {row.word(column)!r}; write a whole number of 1 or more")
     return value
 
 
-def _recompute(row: Measured) -> str:
+def _recompute(row: MeasuredRow) -> str:
     stated = row.word("recompute") or "none"
     if stated not in RECOMPUTE:
         raise ValueError(f"row {row.row}: recompute is {stated!r}; write one of {', '.join(RECOMPUTE)}")
     return stated
 
 
-def _model(row: Measured, shape: dict[str, int]) -> Model:
+def _model(row: MeasuredRow, shape: dict[str, int]) -> Model:
     """These decoders have an untied head, no dropout, and no rotary embedding (learned positions when not gated).
 
     With `moe_experts`, every layer has that many experts of width `ffn`, and a token visits `moe_topk` of them.
@@ -99,7 +99,7 @@ def _model(row: Measured, shape: dict[str, int]) -> Model:
     return replace(model, dropout=False, rotary=False)
 
 
-def _as_measured(row: Measured, job: Job) -> Measured:
+def _as_measured(row: MeasuredRow, job: Job) -> MeasuredRow:
     """The row under the column names the scores read."""
     step_ms = row.number("step_ms")
     text = {
@@ -107,4 +107,4 @@ def _as_measured(row: Measured, job: Job) -> Measured:
         "global_batch": str(job.global_batch), "step_seconds": str(step_ms / 1e3) if step_ms else "",
         "peak_mem_gb": row.word("peak_alloc_gib"),
     }  # fmt: skip
-    return Measured(row=row.row, text=text)
+    return MeasuredRow(row=row.row, text=text)

@@ -12,13 +12,13 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import conventions
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
-from shardwise.validate.interpret import MeasuredCase, Unsupported, measured_case
-from shardwise.validate.table import Measured
+from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.validate.table import MeasuredRow
 
 
 @dataclass(frozen=True)
 class Prediction:
-    measured: Measured
+    measured: MeasuredRow
     verdict: str
     why: str
     step_s: float | None = None
@@ -37,14 +37,14 @@ class Prediction:
         return truth / self.tokens_per_s_per_gpu - 1 if truth and self.tokens_per_s_per_gpu else None
 
 
-def predict(rows: list[Measured], stack: str = "auto", profile: Profile | None = None) -> list[Prediction]:
+def predict(rows: list[MeasuredRow], stack: str = "auto", profile: Profile | None = None) -> list[Prediction]:
     """`profile` serves the rows of its own GPU; a table without any is refused."""
     found: dict[int, Prediction] = {}
     cases: list[MeasuredCase] = []
     for row in rows:
         try:
             cases.append(measured_case(row, stack))
-        except Unsupported as reason:
+        except UnsupportedRow as reason:
             found[row.row] = Prediction(row, "unsupported", str(reason))
     if profile is not None and cases and not any(profile.fits(case.cluster.gpu) for case in cases):
         profile.on(cases[0].cluster.gpu)

@@ -11,7 +11,7 @@ MOST_BYTES = 256 * 2**20
 NEEDED = ("source", "model", "gpu", "gpus", "seq")
 
 
-class Measured(Struct, frozen=True, kw_only=True):
+class MeasuredRow(Struct, frozen=True, kw_only=True):
     """One row; an empty cell is None."""
 
     row: int
@@ -49,7 +49,7 @@ class Measured(Struct, frozen=True, kw_only=True):
         return batch * seq / step / gpus if step and batch and seq and gpus else None
 
 
-def read_table(path: Path, needed: tuple[str, ...] = NEEDED) -> list[Measured]:
+def read_table(path: Path, needed: tuple[str, ...] = NEEDED) -> list[MeasuredRow]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ValueError(f"{path}: larger than {MOST_BYTES // 2**20} MiB; is this a table of runs?")
@@ -65,7 +65,7 @@ def read_table(path: Path, needed: tuple[str, ...] = NEEDED) -> list[Measured]:
         if missing:
             raise ValueError(f"{path}: has no column {missing[0]!r}; the first line must name {', '.join(needed)}")
         return [
-            Measured(
+            MeasuredRow(
                 row=i,
                 text={k: (v or "").strip() for k, v in row.items() if isinstance(k, str) and not isinstance(v, list)},
             )
