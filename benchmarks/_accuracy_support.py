@@ -13,7 +13,7 @@ from shardwise import catalog
 from shardwise.estimate.closed_form import estimate
 from shardwise.software import Stack, stack_of
 from shardwise.spec.policy import Policies
-from shardwise.validate.interpret import MeasuredCase, Unsupported, measured_case
+from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
 from shardwise.validate.one_gpu import one_gpu_case
 from shardwise.validate.predict import predict_cases
 from shardwise.validate.table import read_table
@@ -93,7 +93,7 @@ def _every_case() -> tuple[MeasuredCase, ...]:
     for row in measured_rows():
         try:
             found.append(measured_case(row))
-        except Unsupported:
+        except UnsupportedRow:
             continue
     return tuple(found)
 

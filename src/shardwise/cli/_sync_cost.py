@@ -5,14 +5,14 @@ from typing import Any
 
 from shardwise.arch import model_of
 from shardwise.case import driven_network
-from shardwise.cli._job import DEFAULT_PRECISION, DEFAULT_SEQ, DEFAULT_STACK
+from shardwise.cli._job import DEFAULT_PRECISION, DEFAULT_STACK
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.estimate.memory import replica_bytes
 from shardwise.estimate.synced.convergence import extra_of
 from shardwise.estimate.synced.traffic import layout_of_model
 from shardwise.software import stack_of
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job, optimizer_of, precision_of
+from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.sync import Cost, FlatNetwork, ParameterLayout, Strategy, SyncEvent
 from shardwise.sync._asynchronous import play, slowest_factor, slowest_ticks, step_seconds
@@ -85,7 +85,9 @@ def _network(
 def _job(strategy: Strategy) -> Job:
     """AdamW, where the strategy is not the optimizer itself."""
     name = "adamw" if strategy.needs_optimizer() == "any" else strategy.needs_optimizer()
-    return Job(seq=DEFAULT_SEQ, global_batch=1, precision=precision_of(DEFAULT_PRECISION), optimizer=optimizer_of(name))
+    return Job(
+        seq=MOST_ASSUMED, global_batch=1, precision=precision_of(DEFAULT_PRECISION), optimizer=optimizer_of(name)
+    )
 
 
 def _times(strategy: Strategy, found: Cost, dense: Cost, compute: str | None, jitter: float) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def one_gpu_predictions(path: Path, stack: str = "auto", profile: Profile | None
     return [_predict(row, stack, profile) for row in read_table(path, NEEDED)]
 
 
-def one_gpu_case(row: Measured, stack_name: str = "auto", profile: Profile | None = None) -> tuple[Case, Policy]:
+def one_gpu_case(row: MeasuredRow, stack_name: str = "auto", profile: Profile | None = None) -> tuple[Case, Policy]:
     shape = {column: _size(row, column) for column in SHAPE}
     micro, accumulation = shape["micro_batch"], row.whole("accum") or 1
     recipe = row.word("precision") or "autocast"
@@ -41,7 +41,7 @@ def one_gpu_case(row: Measured, stack_name: str = "auto", profile: Profile | Non
     return case_of(_model(row, shape), cluster_from(GPU, 1, 1), job, _stack(row, stack_name), profile), policy
 
 
-def _predict(row: Measured, stack_name: str, profile: Profile | None) -> Prediction:
+def _predict(row: MeasuredRow, stack_name: str, profile: Profile | None) -> Prediction:
     case, policy = one_gpu_case(row, stack_name, profile)
     result = estimate(case, Policies.of([policy]), every_stage=True)
     step_s, peak = float(result.times.step_s[0]), float(result.memory.peak[0])
