@@ -16,7 +16,7 @@ Files = tuple[str, ...]
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingFlags:
     steps: Annotated[int, Parameter(help="Optimizer steps.")] = 10
     rate: Annotated[float, Parameter(help="Learning rate.")] = 1e-3
     warmup: Annotated[int, Parameter(help="Steps over which the rate rises.")] = 0
@@ -62,10 +62,10 @@ class Training:
     peak_tflops: Annotated[float, Parameter(help="Of one device, for mfu; default: the planned GPU's on CUDA.")] = 0.0
 
 
-DEFAULTS = Training()
+DEFAULTS = TrainingFlags()
 
 
-def settings_of(training: Training, found: PolicyRequest, device: str) -> "TrainingSettings":
+def settings_of(training: TrainingFlags, found: PolicyRequest, device: str) -> "TrainingSettings":
     """Bad values are a ValueError that names the flag."""
     from shardwise.runtime.train.optimizer import OptimizerSettings
     from shardwise.runtime.train.task import TrainingSettings

@@ -11,7 +11,7 @@ from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
-from shardwise.cli._training import DEFAULTS, Training, settings_of
+from shardwise.cli._training import DEFAULTS, TrainingFlags, settings_of
 from shardwise.report.terminal import policy_text
 from shardwise.units import time_text
 
@@ -24,7 +24,7 @@ def run(
     /,
     flags: RunFlags = NO_FLAGS,
     *,
-    training: Training = DEFAULTS,
+    training: TrainingFlags = DEFAULTS,
     nproc: Annotated[int | None, Parameter(help="Ranks to start here; default: as many as the policy has.")] = None,
     seed: Annotated[int, Parameter(help="Of weights and data order.")] = 0,
     capacity: Annotated[float, Parameter(help="Copies an expert takes, over an even share; 0: all.")] = 0.0,

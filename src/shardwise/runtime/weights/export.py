@@ -47,7 +47,7 @@ def export(model: Model, checkpoint: Path, out: Path, seq: int, *, file_bytes: i
     for number, held in enumerate(files, 1):
         file = SINGLE if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
         shapes = {name: (dtypes[g[0].name], g[0].stored_shape) for g in held for name in g[0].names()}
-        write(beside / file, shapes, _Reader(checkpoint, held, dtypes), {"format": "pt"})
+        write(beside / file, shapes, _TensorReader(checkpoint, held, dtypes), {"format": "pt"})
         places |= dict.fromkeys(shapes, file)
     if len(files) > 1:
         size = sum(_bytes(g[0], dtypes) for g in groups)
@@ -84,7 +84,7 @@ def _files(
     return files
 
 
-class _Reader:
+class _TensorReader:
     """Stored tensors by name, from a checkpoint; a set of experts is read once."""
 
     def __init__(self, checkpoint: Path, groups: list[tuple[FileTensor, ...]], dtypes: dict[str, torch.dtype]) -> None:
