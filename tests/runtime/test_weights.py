@@ -220,7 +220,7 @@ def logits_of(engine: TrainingEngine, tokens) -> torch.Tensor:
 
 SMALL = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "vocab_size": 128, "head_dim": 16,
+    "num_key_value_heads": 2, "vocab_size": 128, "head_dim": 16, "max_position_embeddings": 32,
 }  # fmt: skip
 OTHERS = {name: model_from_config(SMALL | {"model_type": name}, name) for name in ("mistral", "qwen2", "qwen3")}
 

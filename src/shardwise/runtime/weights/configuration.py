@@ -13,7 +13,7 @@ _CLASS = {
 
 
 def configuration(model: Model, seq: int) -> dict[str, Any]:
-    """As transformers reads it; `seq`: how long the sequences were, where the model has no position table."""
+    """As transformers reads it; `seq`: how long the sequences were, if longer than the model states."""
     found = _gpt2(model) if model.family == "gpt2" else _llama(model, seq)
     return {
         "architectures": [_CLASS[model.family]], "model_type": model.family, "vocab_size": model.vocab,
@@ -28,7 +28,8 @@ def _llama(model: Model, seq: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         "hidden_size": model.hidden, "num_hidden_layers": model.layers, "num_attention_heads": a.heads,
         "num_key_value_heads": a.kv_heads, "head_dim": a.head_dim, "hidden_act": "silu",
-        "rms_norm_eps": model.norm_epsilon, "rope_theta": model.rope_theta, "max_position_embeddings": seq,
+        "rms_norm_eps": model.norm_epsilon, "rope_theta": model.rope_theta,
+        "max_position_embeddings": max(model.context, seq),
     }  # fmt: skip
     if ff is not None:
         found |= {"intermediate_size": ff.width}
