@@ -18,9 +18,10 @@ MOST_LINES = 400
 PLANNER = """
 import shardwise
 from shardwise import Job, Policies, Policy, cluster_of, model_of, report_of, stack_of
+from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 model, cluster, job = model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=8192, global_batch=512)
-estimate(model, cluster, job, Policies.of([Policy(dp=8)]), stack_of("megatron-core"))
+estimate(case_of(model, cluster, job, stack_of("megatron-core")), Policies.of([Policy(dp=8)]))
 report_of(model, cluster, job, Policy(dp=8), stack_of("megatron-core"))
 """
 NO_TORCH = "import sys; assert 'torch' not in sys.modules, 'torch was imported'"
