@@ -14,10 +14,10 @@ from shardwise.plan import Candidate, Ranked
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
 from shardwise.report import Report
-from shardwise.report.money import money_of, price_line
 from shardwise.report.terminal import policy_code, policy_text, usd_text
-from shardwise.report.why import why_slower
 from shardwise.spec.cluster import Cluster
+from shardwise.studies.money import money_of, price_line
+from shardwise.studies.why import why_slower
 from shardwise.units import gib
 
 DAY = 86400.0

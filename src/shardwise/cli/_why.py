@@ -10,9 +10,9 @@ from shardwise.cli._choice import policy_from
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.cli._plan_page import Planned
 from shardwise.report.terminal import policy_code
-from shardwise.report.why import Difference, WhyNot, refused, waterfall, why_not
 from shardwise.spec.model import Model
 from shardwise.spec.rules import verdict_of
+from shardwise.studies.why import Difference, WhyNot, refused, waterfall, why_not
 from shardwise.units import gib, time_text
 
 SHOWN_SHARE = 2e-4

@@ -18,9 +18,10 @@ from shardwise.report.timeline_page import timeline_page
 from shardwise.simulate import Jitter, Simulation, Timeline
 from shardwise.simulate import simulate as simulated
 from shardwise.simulate.agree import Gap, gap_of
-from shardwise.simulate.compare import Compared, compare
+from shardwise.simulate.compare import compare
 from shardwise.simulate.gantt import gantt, legend
 from shardwise.simulate.noise import straggler_of
+from shardwise.simulate.outcome import ScheduleOutcome
 from shardwise.simulate.timeline import Peak
 from shardwise.units import gib, time_text
 
@@ -78,7 +79,7 @@ def simulate(
     return 0 if fits else DOES_NOT_FIT
 
 
-def _drawn(ask: Asked, timeline: Timeline, rows: list[Compared], room: float, suffix: str) -> str:
+def _drawn(ask: Asked, timeline: Timeline, rows: list[ScheduleOutcome], room: float, suffix: str) -> str:
     title = f"{ask.model.name} on {ask.cluster.name}: {policy_text(ask.policy)}, schedule {ask.policy.schedule}"
     svg = timeline_svg(timeline, title=title, limit_bytes=room)
     if suffix == ".svg":
@@ -87,7 +88,13 @@ def _drawn(ask: Asked, timeline: Timeline, rows: list[Compared], room: float, su
 
 
 def _document(
-    ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool, slices: int
+    ask: Asked,
+    found: Simulation,
+    timeline: Timeline,
+    rows: list[ScheduleOutcome],
+    samples: Any,
+    fits: bool,
+    slices: int,
 ) -> dict[str, Any]:
     gap = gap_of(found)
     peaks = timeline.peaks()
@@ -119,7 +126,9 @@ def _percentiles(samples: Any) -> dict[str, float]:
     return {"steps": len(samples), "mean_s": float(samples.mean()), "p50_s": float(low), "p99_s": float(high)}
 
 
-def _show(ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool) -> None:
+def _show(
+    ask: Asked, found: Simulation, timeline: Timeline, rows: list[ScheduleOutcome], samples: Any, fits: bool
+) -> None:
     gap = gap_of(found)
     peaks = timeline.peaks()
     fullest = max(range(len(peaks)), key=lambda rank: peaks[rank].bytes)
@@ -146,7 +155,7 @@ def _show(ask: Asked, found: Simulation, timeline: Timeline, rows: list[Compared
     _explain(gap)
 
 
-def _table(rows: list[Compared]) -> None:
+def _table(rows: list[ScheduleOutcome]) -> None:
     can, cannot = [r for r in rows if r.step_s is not None], [r for r in rows if r.step_s is None]
     print_table(
         "schedules, no stragglers", ["schedule", "chunks", "step ms", "bubble", "peak GiB", "closed form ms"],

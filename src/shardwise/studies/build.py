@@ -9,15 +9,15 @@ from shardwise.estimate.band import band_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.mfu import Convention, conventions, recomputed_flops
 from shardwise.estimate.synced import choice_of
-from shardwise.report.money import money_table, price_line
 from shardwise.report.report import Report, Stage
-from shardwise.report.sync_report import sync_report
-from shardwise.report.traffic import traffic_of
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.studies.money import money_table, price_line
+from shardwise.studies.sync import sync_report
+from shardwise.studies.traffic import traffic_of
 from shardwise.units import gib
 
 
