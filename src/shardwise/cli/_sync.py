@@ -9,7 +9,6 @@ from shardwise.charts import chart_svg
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
 from shardwise.cli._sync_cost import DEFAULT_WORKERS
-from shardwise.cli.validate import write_whole
 from shardwise.compressors import Compressor, compressor, compressors
 from shardwise.report.sync_figure import sync_chart
 from shardwise.sync import Strategy, strategies
@@ -18,6 +17,7 @@ from shardwise.sync._named import strategy_from
 from shardwise.sync._reproduce import Result, reproduction, reproductions
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
+from shardwise.whole_file import write_whole
 
 CHECK_FAILED = 1
 SIMULATED_WORKERS = 1024

@@ -13,7 +13,6 @@ from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import bar, watched_all
-from shardwise.cli.validate import write_whole
 from shardwise.collectives import collective
 from shardwise.fabric.broken import Fabric, slowed, without
 from shardwise.fabric.calls import AXES
@@ -31,6 +30,7 @@ from shardwise.studies.fabric.budget import FabricQuestion, cheapest, checked, f
 from shardwise.studies.fabric.build import FabricStudy, fabric_report
 from shardwise.studies.fabric.load_map import map_of
 from shardwise.studies.fabric.whatif import WhatIfRow, rows_of
+from shardwise.whole_file import write_whole
 
 NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance")
 """flags that say nothing about how the job is split"""

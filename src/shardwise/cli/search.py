@@ -14,11 +14,11 @@ from shardwise.cli._flags import Flags
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._search_spaces import Space, SpaceFlags, space_of
-from shardwise.cli.validate import write_whole
 from shardwise.report.search_figure import SearchCourse, search_chart
 from shardwise.search.methods import BUDGET, Comparison, Method, Solution, compare, method_of, methods
 from shardwise.search.problems import Problem
 from shardwise.units import time_text
+from shardwise.whole_file import write_whole
 
 DOES_NOT_FIT = 1
 PLAIN_SPACE = SpaceFlags()

@@ -10,7 +10,6 @@ from shardwise.case import case_of
 from shardwise.cli._flags import DOES_NOT_FIT, Asked, Flags, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli.validate import write_whole
 from shardwise.exporters.chrome_trace import write_trace
 from shardwise.report.terminal import policy_text
 from shardwise.report.timeline_figure import timeline_svg
@@ -24,6 +23,7 @@ from shardwise.simulate.noise import straggler_of
 from shardwise.simulate.outcome import ScheduleOutcome
 from shardwise.simulate.timeline import Peak
 from shardwise.units import gib, time_text
+from shardwise.whole_file import write_whole
 
 SLICES = 64
 """parts of the pipeline's time for which the share of active GPUs is told"""

@@ -16,11 +16,11 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
 from shardwise.cli._study import Point, Study, Swept, study_of, swept
-from shardwise.cli.validate import write_whole
 from shardwise.engines import Engine, Setup, engine_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.report.terminal import policy_code
 from shardwise.units import gib
+from shardwise.whole_file import write_whole
 
 DOES_NOT_FIT = 1
 HERE = "local"
