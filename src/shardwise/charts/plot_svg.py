@@ -20,7 +20,7 @@ from shardwise.charts.plot import (
 )
 from shardwise.charts.scale import Scale, apart
 
-MARGIN, HEADING, ABOVE, BELOW, AXIS_TITLE, GAP, NOTE = 20.0, 36.0, 24.0, 22.0, 20.0, 14.0, 17.0
+MARGIN, HEADING, ABOVE, BELOW, UNLABELLED, AXIS_TITLE, GAP, NOTE = 20.0, 36.0, 24.0, 22.0, 8.0, 20.0, 14.0, 17.0
 ROOM = 1.08
 """above the highest point"""
 COLUMN_GAP = 36.0
@@ -60,30 +60,36 @@ class _Layout:
     """Where the panels are, and what their axes span."""
 
     def __init__(self, chart: Chart) -> None:
-        self.chart = chart
-        self.filled = any(True for panel in chart.panels for mark in panel.marks for _ in _values(mark, 1))
-        self._x = _ends(chart.panels, lambda panel: panel.x, 0, 1.0) if self.filled else {}
-        self._y = _ends(chart.panels, lambda panel: panel.y, 1, ROOM) if self.filled else {}
-        labels = [width_of(p.y.text(t)) for p in chart.panels for t in self.y_ticks(p)] if self.filled else []
-        self.left = MARGIN + max(labels, default=0.0) + 8
-        right = [width_of(m.text) for p in chart.panels for m in p.marks if isinstance(m, RuleMark) and m.y is not None]
-        beside = (0.0 if self.shared_y else max(labels, default=0.0)) + max(right, default=0.0)
-        # titles stand above their panels and may be wider
-        titles = max((width_of(p.title, bold=True) for p in chart.panels), default=0.0) - chart.panel_width
-        self.between = (COLUMN_GAP if chart.columns > 1 else GAP) + max(beside, titles)
+        self.chart, panels = chart, chart.panels
+        self.filled = any(True for panel in panels for mark in panel.marks for _ in _values(mark, 1))
+        self._x = _ends(panels, lambda panel: panel.x, 0, 1.0)
+        self._y = _ends(panels, lambda panel: panel.y, 1, ROOM)
+        self.keys = list(_keys(chart))
+        labels = max((width_of(p.y.text(tick)) for p in panels for tick in self.y_ticks(p)), default=0.0)
+        self.left = MARGIN + labels + 8
         self.top = (HEADING if chart.heading else 0.0) + ABOVE
-        keys = list(_keys(chart))
+        self.between = self._between(labels)
         self.legend_x = self.left + chart.columns * (chart.panel_width + self.between)
-        wide = max((width_of(w) for m, _ in keys for w in _words(m)), default=0.0) + 40
-        inside = self.legend_x + (wide if chart.legend == "right" else 0.0)
-        told = self.left + max((width_of(line) for line in chart.notes), default=0.0)
-        named = MARGIN + width_of(chart.title, 15, bold=True) if chart.heading else 0.0
-        self.width = max(inside, told, named) + MARGIN
-        self.foot = self.corner(len(chart.panels) - 1)[1] + chart.panel_height + BELOW
-        self.foot += AXIS_TITLE if any(p.x.title for p in chart.panels) else 0.0
-        below = LEGEND_LINE * len(keys) + 6 if chart.legend == "below" else 0.0
-        beside = self.top + sum(_height(m) for m, _ in keys) if chart.legend == "right" else 0.0
-        self.height = max(self.foot + NOTE * len(chart.notes) + below, beside) + 12
+        self.foot = self.corner(len(panels) - 1)[1] + chart.panel_height + self.below(len(panels) - 1)
+        self.width, self.height = self._size()
+
+    def _between(self, labels: float) -> float:
+        """Two panels side by side; titles stand above their panels and may be wider."""
+        rules = (m for p in self.chart.panels for m in p.marks if isinstance(m, RuleMark) and m.y is not None)
+        beside = (0.0 if self.shared_y else labels) + max((width_of(rule.text) for rule in rules), default=0.0)
+        titles = max((width_of(p.title, bold=True) for p in self.chart.panels), default=0.0) - self.chart.panel_width
+        return (COLUMN_GAP if self.chart.columns > 1 else GAP) + max(beside, titles)
+
+    def _size(self) -> tuple[float, float]:
+        chart = self.chart
+        keys = max((width_of(word) for mark, _ in self.keys for word in _words(mark)), default=0.0) + 40
+        notes = self.left + max((width_of(line) for line in chart.notes), default=0.0)
+        title = MARGIN + width_of(chart.title, 15, bold=True) if chart.heading else 0.0
+        right = self.legend_x + (keys if chart.legend == "right" else 0.0)
+        foot = self.foot + NOTE * len(chart.notes)
+        foot += LEGEND_LINE * len(self.keys) + 6 if chart.legend == "below" else 0.0
+        legend = self.top + sum(_height(mark) for mark, _ in self.keys) if chart.legend == "right" else 0.0
+        return max(right, notes, title) + MARGIN, max(foot, legend) + 12
 
     @property
     def shared_y(self) -> bool:
@@ -93,13 +99,19 @@ class _Layout:
         row, column = divmod(number, self.chart.columns)
         top = self.top
         for above in range(row):
-            top += self.chart.panel_height + ABOVE + (BELOW if self.labelled(above * self.chart.columns) else GAP - 6)
+            top += self.chart.panel_height + ABOVE + self.below(above * self.chart.columns)
         return self.left + column * (self.chart.panel_width + self.between), top
 
     def labelled(self, number: int) -> bool:
         """Under this panel its horizontal axis has labels: the one below has another axis, or there is none."""
         below = number + self.chart.columns
         return below >= len(self.chart.panels) or self.chart.panels[below].x is not self.chart.panels[number].x
+
+    def below(self, number: int) -> float:
+        """Room for the labels and the title of a panel's horizontal axis."""
+        if not self.labelled(number):
+            return UNLABELLED
+        return BELOW + (AXIS_TITLE if self.chart.panels and self.chart.panels[number].x.title else 0.0)
 
     def across(self, panel: Panel, left: float) -> Scale:
         low, high = self._x[id(panel.x)]
@@ -138,6 +150,8 @@ def _values(mark: Mark, side: int) -> Iterator[float]:
         yield from (value for point in mark.points for value in (point[1:] if side else point[:1]))
     elif isinstance(mark, ColumnsMark) and side:
         yield from mark.heights
+    elif isinstance(mark, RuleMark):
+        yield from (place for place in [(mark.x, mark.y)[side]] if place is not None)
 
 
 def _ticks(axis: PlotAxis, scale: Scale, about: int = 5) -> list[float]:
@@ -200,7 +214,7 @@ def _legend(drawing: Drawing, chart: Chart, layout: _Layout) -> None:
     x, y = layout.legend_x, layout.top + 12
     if chart.legend == "below":
         x, y = layout.left, layout.foot + NOTE * (len(chart.notes) + 1) + 4
-    for mark, index in _keys(chart):
+    for mark, index in layout.keys:
         colour = mark.colour or colour_of(index)
         if isinstance(mark, LineMark):
             drawing.line(x, y - 4, x + 24, y - 4, colour, width=3, dash="" if mark.colour else dash_of(index))

@@ -17,6 +17,7 @@ th { color: #5b6068; font-weight: 600; }
 tr.shown td { background: #e8f1f8; font-weight: 600; }
 td.over { color: #c1121f; }
 ul { margin: 12px 24px; padding-left: 20px; color: #5b6068; }
+@media print { svg, tr, li { break-inside: avoid; } h2 { break-after: avoid; } body { max-width: none; } }
 """
 HEADS = ("schedule", "chunks", "step", "bubble", "peak GiB", "closed form")
 
