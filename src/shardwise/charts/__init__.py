@@ -1,4 +1,4 @@
-"""Charts as SVG text: a figure is described in numbers and words, and drawn here. See `docs/decisions/0025-*.md`."""
+"""How figures are drawn: described in numbers and words, written as SVG here and nowhere else."""
 
 from shardwise.charts.bars import Bar, PartsBar, ShareBars, bars_svg, parts_svg
 from shardwise.charts.heat import HeatMap, HeatMaps, heat_svg

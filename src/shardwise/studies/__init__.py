@@ -1,7 +1,4 @@
-"""What the model finds for one case, as the plain facts that `shardwise.report` shows.
-
-A policy's estimate as a Report, one step on the network, a published layout among its rivals, prices, differences.
-"""
+"""What the model says of one case: a policy's estimate, its step on the network, why it wins, as facts for `report`."""
 
 from shardwise.studies.build import report_of
 
