@@ -5,6 +5,7 @@ from textwrap import fill
 
 import numpy as np
 
+from _accuracy_charts import bars, histograms, scatter
 from _accuracy_composed import composed
 from _accuracy_csv import FOLDER, Cell, Table, write_tables
 from _accuracy_data import (
@@ -22,7 +23,6 @@ from _accuracy_data import (
 from _accuracy_flops import rates_alone
 from _accuracy_folds import BANDS, Record, stated_settings
 from _accuracy_settings import settings_table
-from _accuracy_svg import bars, histograms, scatter
 from _accuracy_tables import (
     by_model,
     by_property,

@@ -10,12 +10,12 @@ import time
 
 from shardwise.arch import model_of
 from shardwise.fabric.demand import demand_of
-from shardwise.report.fabric_build import fabric_report
 from shardwise.simulate.joint import joint_step
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.studies.fabric.build import fabric_report
 
 
 def measure() -> dict[str, float]:

@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 MARKS = ("<!-- layers -->\n", "<!-- end -->\n")
 COLUMNS = {
     "units": "Ground", "spec": "What is stated", "cost": "What it takes", "plan": "What is best, and is it true",
-    "report": "What is shown and run",
+    "charts": "What is shown and run",
 }  # fmt: skip
 """the package with which a column of the picture begins"""
 

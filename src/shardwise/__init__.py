@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardwise.arch import model_of
-    from shardwise.report import report_of
     from shardwise.software import Stack, stack_of
     from shardwise.spec.cluster import Cluster
     from shardwise.spec.gpu import Gpu
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from shardwise.spec.load import cluster_of, gpu_of
     from shardwise.spec.model import Model
     from shardwise.spec.policy import Policies, Policy
+    from shardwise.studies import report_of
 
     __version__: str
 
@@ -30,7 +30,7 @@ _HOMES = {
     "cluster_of": "spec.load",
     "gpu_of": "spec.load",
     "model_of": "arch",
-    "report_of": "report",
+    "report_of": "studies",
     "stack_of": "software",
 }
 

@@ -16,12 +16,12 @@ from shardwise.case import case_of
 from shardwise.cost.gpu import attention_seconds, curve_of, gemm_seconds, memory_seconds
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import scan
-from shardwise.report import report_of
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.reported import catalog_gpu
+from shardwise.studies import report_of
 
 H200 = gpu_of("h200")
 CLUSTER = cluster_of("8xh200")

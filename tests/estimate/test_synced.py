@@ -10,12 +10,12 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import allowed_with, choice_of, choices_of, refusal
 from shardwise.estimate.synced.price import sent_bytes
 from shardwise.estimate.synced.traffic import layout_of_model, traffic_of
-from shardwise.report import report_of
-from shardwise.report.sync_report import EQUAL_SPEED, FAST_LINKS, GATHERED, NO_ROOM, NO_SHORTER
 from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.studies import report_of
+from shardwise.studies.sync import EQUAL_SPEED, FAST_LINKS, GATHERED, NO_ROOM, NO_SHORTER
 from shardwise.sync import strategies
 from shardwise.sync._asynchronous import play
 from shardwise.sync._named import strategy_named, texts_of

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from shardwise import catalog
 from shardwise.arch import model_of
 from shardwise.cli import main
-from shardwise.report import report_of
-from shardwise.report.published import TOP, judge
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
+from shardwise.studies import report_of
+from shardwise.studies.published import TOP, judge
 from shardwise.validate.layouts import publication_from, published_runs
 
 ROOT = Path(__file__).resolve().parents[2]

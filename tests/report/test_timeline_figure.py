@@ -9,12 +9,13 @@ import pytest
 
 from shardwise.arch import model_of
 from shardwise.case import case_of
+from shardwise.charts.drawing import Drawing
+from shardwise.charts.lane_paths import draw_lane, lane_pixels
 from shardwise.cli import main
-from shardwise.report.figure_lanes import COLOURS, drawn, lane_paths
-from shardwise.report.timeline_figure import timeline_figure, timeline_svg
+from shardwise.report.timeline_figure import COLOURS, timeline_chart, timeline_figure, timeline_svg
 from shardwise.report.timeline_page import timeline_page
 from shardwise.simulate import Straggler, simulate
-from shardwise.simulate.compare import Compared
+from shardwise.simulate.outcome import ScheduleOutcome
 from shardwise.simulate.timeline import KINDS, LANES, MemorySteps, Spans, Timeline
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
@@ -42,8 +43,19 @@ def timeline_of(policy, sequences=16, model="llama-3-8b", stragglers=()):
 
 
 def ranks_of(svg):
-    groups = [group for group in ElementTree.fromstring(svg).iter(f"{SVG}g") if "data-rank" in group.attrib]
-    return {int(group.attrib["data-rank"]): group for group in groups}
+    groups = [group for group in ElementTree.fromstring(svg).iter(f"{SVG}g") if "data-row" in group.attrib]
+    return {int(group.attrib["data-row"]): group for group in groups}
+
+
+def pixels_of(timeline):
+    chart = timeline_chart(timeline, title="a step")
+    return lane_pixels(chart.spans, chart.whole_s, PIXELS)
+
+
+def paths_of(spans, top, height):
+    drawing = Drawing(PIXELS, height, "a lane")
+    draw_lane(drawing, spans, top, height, "stage 0", tuple((kind, COLOURS[kind]) for kind in KINDS))
+    return [part for part in str(drawing).split("\n") if "<path" in part]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.schedule)
@@ -99,10 +111,10 @@ def test_even_disorder_stays_small():
 
 def test_wide_pieces_are_drawn_where_they_are():
     timeline = timeline_of(POLICIES[0])
-    spans = drawn(timeline, PIXELS)
-    mine = spans.where((spans.rank == 0) & (spans.lane == 0) & (spans.kind == KINDS.index("forward")))
+    spans = pixels_of(timeline)
+    mine = spans.where((spans.row == 0) & (spans.lane == 0) & (spans.kind == KINDS.index("forward")))
     assert not mine.narrow.any()
-    [path] = lane_paths(mine, 10.0, 20.0, "stage 0")
+    [path] = paths_of(mine, 10.0, 20.0)
     found = [tuple(map(float, piece)) for piece in re.findall(r"M([\d.]+) 20h([\d.]+)", path)]
     true = timeline.spans
     rows = (true.rank == 0) & true.piped & (true.kind == KINDS.index("forward"))
@@ -113,12 +125,12 @@ def test_wide_pieces_are_drawn_where_they_are():
 
 def test_narrow_pieces_keep_their_share_of_the_time():
     timeline = timeline_of(Policy(dp=16, pp=4), 600)
-    spans = drawn(timeline, PIXELS)
-    mine = spans.where((spans.rank == 1) & (spans.lane == 0))
+    spans = pixels_of(timeline)
+    mine = spans.where((spans.row == 1) & (spans.lane == 0))
     assert mine.narrow.mean() > 0.9
     height = 1000.0
     for kind in ("forward", "backward"):
-        paths = [path for path in lane_paths(mine, 0.0, height, "stage 1") if f": {kind}," in path]
+        paths = [path for path in paths_of(mine, 0.0, height) if f": {kind}," in path]
         areas = [float(w) * float(h) for w, h in re.findall(r"h([\d.]+)v([\d.]+)H", "".join(paths))]
         chosen = mine.kind == KINDS.index(kind)
         assert sum(areas) == pytest.approx(height * mine.width[chosen].sum(), rel=0.03)
@@ -126,8 +138,8 @@ def test_narrow_pieces_keep_their_share_of_the_time():
 
 def test_a_backward_starts_behind_its_recompute():
     timeline = timeline_of(POLICIES[3])
-    spans = drawn(timeline, PIXELS)
-    mine = spans.where((spans.rank == 2) & (spans.lane == LANES.index("compute")))
+    spans = pixels_of(timeline)
+    mine = spans.where((spans.row == 2) & (spans.lane == LANES.index("compute")))
     order = np.argsort(mine.left, kind="stable")
     left, right = mine.left[order], (mine.left + mine.width)[order]
     assert (mine.kind == KINDS.index("recompute")).any()
@@ -181,8 +193,8 @@ def test_a_notebook_shows_it():
 
 
 def test_the_page_compares_schedules():
-    row = Compared(schedule="1f1b", vpp=1, step_s=1.5, bubble=0.25, peak_bytes=9 * 2.0**30, closed_form_s=1.4)
-    none = Compared(schedule="none", vpp=1, step_s=None, bubble=None, peak_bytes=None, closed_form_s=None,
+    row = ScheduleOutcome(schedule="1f1b", vpp=1, step_s=1.5, bubble=0.25, peak_bytes=9 * 2.0**30, closed_form_s=1.4)
+    none = ScheduleOutcome(schedule="none", vpp=1, step_s=None, bubble=None, peak_bytes=None, closed_form_s=None,
                     why_not="it needs pp < 2")  # fmt: skip
     page = timeline_page("<svg/>", [row, none], title="t", shown="1f1b", limit_bytes=8 * 2.0**30)
     ElementTree.fromstring(page.removeprefix("<!DOCTYPE html>\n"))

@@ -13,7 +13,6 @@ from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.shares import Row, Shared
 from shardwise.fabric.step import step_load
-from shardwise.report.fabric_series import series_of
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import joint_step
 from shardwise.simulate.program import program_of
@@ -22,6 +21,7 @@ from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.studies.fabric.series import series_of
 from small_steps import costs
 
 STACK = stack_of("megatron-core")

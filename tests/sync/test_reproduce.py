@@ -4,7 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be simulated")
 
-from shardwise.report.sync_figure import figure_of  # noqa: E402
+from shardwise.charts import chart_svg  # noqa: E402
+from shardwise.report.sync_figure import sync_chart  # noqa: E402
 from shardwise.sync._reproduce import reproduction, reproductions  # noqa: E402
 
 FAST = ("divergence", "local_drift", "speedup", "talk_times", "topologies")
@@ -16,7 +17,7 @@ def check(name: str) -> None:
     assert [check.claim for check in result.checks if not check.holds] == []
     assert all(len(row) == len(result.heads) for row in result.rows)
     assert all(done < of for done, of in told)
-    svg = figure_of(result)
+    svg = chart_svg(sync_chart(result))
     assert svg.startswith("<svg")
     assert svg.count("<polyline") == sum(1 for line in result.series if line.points)
     assert "nan" not in svg

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shardwise.report.money import money_of
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
+from shardwise.studies.money import money_of
 from shardwise.units import count_of, seconds_of, watts_of
 
 FORMS = "write for example '500k USD', '30 d', '512 GPUs' or '400 kW'"

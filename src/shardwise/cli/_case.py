@@ -23,12 +23,13 @@ from shardwise.estimate.synced import SyncChoice
 from shardwise.plan import Candidate, Limits, Ranked, scan
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
-from shardwise.report import Report, report_of
+from shardwise.report import Report
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
+from shardwise.studies import report_of
 
 ModelName = Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")]
 Fixed = Annotated[

@@ -8,10 +8,10 @@ from shardwise.cli._budget import Budget
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.estimate.chinchilla import optima
 from shardwise.estimate.mfu import training_flops, training_seconds
-from shardwise.report.money import known_price
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import precision_of
 from shardwise.spec.sizes import Sizes
+from shardwise.studies.money import known_price
 from shardwise.units import flops_of, time_text
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from shardwise.charts import chart_svg
 from shardwise.cli._output import print_facts, print_gap, print_notes, print_table, text_of
 from shardwise.fabric.requirement import THINNEST, Requirement
-from shardwise.report.fabric_budget import Candidate, cheapest
-from shardwise.report.fabric_budget_svg import budget_svg
+from shardwise.report.fabric_figures import budget_chart, bus_chart
 from shardwise.report.fabric_page import html_list, html_table, size_text
-from shardwise.report.fabric_svg import bus_svg
-from shardwise.report.fabric_whatif import JOINT, WhatIfRow
+from shardwise.report.fabric_report import FabricOption
+from shardwise.studies.fabric.budget import cheapest
+from shardwise.studies.fabric.whatif import JOINT, WhatIfRow
 from shardwise.units import time_text
 
 Rows = list[tuple[str, ...]]
@@ -100,19 +101,19 @@ def show_requirement(need: Requirement) -> None:
     print_notes([f"{w.what} ({w.where}): {w.why}" for w in need.watch], title="watch")
 
 
-def fabric_rows(rows: Sequence[Candidate]) -> Rows:
+def fabric_rows(rows: Sequence[FabricOption]) -> Rows:
     return [(c.rails, short_policy(c), f"{c.card_bytes_per_s * 8 / 1e9:,.0f}", f"{c.oversubscription:g}:1",
              f"{c.domain_gpus}", f"{c.usd_per_gpu:,.0f}", f"{c.ports_per_gpu:.2f}", f"{c.mfu:.1%}",
              f"{c.below_best:.1%}") for c in rows]  # fmt: skip
 
 
-def short_policy(row: Candidate) -> str:
+def short_policy(row: FabricOption) -> str:
     """Its degrees: 'tp 8 pp 4'."""
     degrees = {axis: getattr(row.policy, axis) for axis in ("tp", "cp", "ep", "pp")}
     return " ".join(f"{axis} {size}" for axis, size in degrees.items() if size > 1) or f"dp {row.policy.dp}"
 
 
-def budget_words(rows: list[Candidate], within: float) -> list[str]:
+def budget_words(rows: list[FabricOption], within: float) -> list[str]:
     chosen = cheapest(rows, within)
     if not chosen:
         return [f"no fabric tried stays within {within:.1%} of the best MFU"]
@@ -125,7 +126,7 @@ def budget_words(rows: list[Candidate], within: float) -> list[str]:
     return [*found, PRICED]
 
 
-def _bill(row: Candidate) -> str:
+def _bill(row: FabricOption) -> str:
     bill = row.bill
     parts = (
         ("cards", bill.cards),
@@ -136,13 +137,13 @@ def _bill(row: Candidate) -> str:
     return ", ".join(f"{name} {usd:,.0f}" for name, usd in parts if usd)
 
 
-def _joint(row: Candidate) -> str:
+def _joint(row: FabricOption) -> str:
     if row.joint_step_s is None:
         return ""
     return f"; step {time_text(row.step_s)}, {time_text(row.joint_step_s)} by the joint loop"
 
 
-def show_budget(rows: list[Candidate], within: float) -> None:
+def show_budget(rows: list[FabricOption], within: float) -> None:
     print_gap()
     front = efficient(rows)
     print_table(
@@ -154,9 +155,9 @@ def show_budget(rows: list[Candidate], within: float) -> None:
     print_notes(budget_words(rows, within), title=f"cheapest within {within:.1%} of the best MFU")
 
 
-def efficient(rows: list[Candidate]) -> list[Candidate]:
+def efficient(rows: list[FabricOption]) -> list[FabricOption]:
     """Cheapest first, each faster than all before it."""
-    front: list[Candidate] = []
+    front: list[FabricOption] = []
     for each in rows:
         if not front or each.mfu > front[-1].mfu * (1 + 1e-4):
             front.append(each)
@@ -164,7 +165,7 @@ def efficient(rows: list[Candidate]) -> list[Candidate]:
 
 
 def sections(
-    need: Requirement, rows: Sequence[WhatIfRow], fabrics: list[Candidate], within: float
+    need: Requirement, rows: Sequence[WhatIfRow], fabrics: list[FabricOption], within: float
 ) -> list[tuple[str, str]]:
     """(title, HTML) for the page."""
     found = []
@@ -174,14 +175,13 @@ def sections(
     sheet = html_table(TIER_HEADS, tier_rows(need))
     if need.benchmark:
         sheet += html_list(f"{name}: {value}" for name, value in need_facts(need))
-        sheet += bus_svg(need) + html_table(benchmark_heads(need), benchmark_rows(need))
+        sheet += chart_svg(bus_chart(need.benchmark)) + html_table(benchmark_heads(need), benchmark_rows(need))
         sheet += html_list(b.command for b in need.benchmark)
         sheet += html_list(f"{w.what} ({w.where}): {w.why}" for w in need.watch)
     found.append(("What the plan asks of the fabric", sheet))
     if fabrics:
+        figure = chart_svg(budget_chart(fabrics, cheapest(fabrics, within), within))
         words = html_list(budget_words(fabrics, within))
         table = html_table(FABRIC_HEADS, fabric_rows(efficient(fabrics)), words=2)
-        found.append(
-            (f"Cheapest fabric within {within:.1%} of the best MFU", budget_svg(fabrics, within) + words + table)
-        )
+        found.append((f"Cheapest fabric within {within:.1%} of the best MFU", figure + words + table))
     return found

@@ -11,11 +11,11 @@ from shardwise.cli._points import counts_of
 from shardwise.cli._progress import watched
 from shardwise.plan import Candidate
 from shardwise.plan.pareto import undominated
-from shardwise.report.money import money_of
 from shardwise.report.report import Money
 from shardwise.report.terminal import policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import Sizes
+from shardwise.studies.money import money_of
 from shardwise.units import gib
 
 LEAST_SAVED = 0.25

@@ -14,11 +14,11 @@ from shardwise.estimate.mfu import HEADLINE, Convention, conventions
 from shardwise.plan import Candidate, Ranked
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
-from shardwise.report import Report
-from shardwise.report.money import money_of, price_line
 from shardwise.report.terminal import policy_code, policy_text, usd_text
-from shardwise.report.why import why_slower
 from shardwise.spec.cluster import Cluster
+from shardwise.studies.money import money_of, price_line
+from shardwise.studies.parts import StepParts, parts_of
+from shardwise.studies.why import why_slower
 from shardwise.units import gib, share_text, size_unit
 
 DAY = 86400.0
@@ -40,12 +40,13 @@ class PlanResult:
         return self.ranked.best[: self.top]
 
     @cached_property
-    def reports(self) -> list[Report]:
-        return [self.case.report(self.cluster, found.policy) for found in self.ranked.best[:MOST_EXPLAINED]]
+    def parts(self) -> list[StepParts]:
+        best = [found.policy for found in self.ranked.best[:MOST_EXPLAINED]]
+        return parts_of(self.case.on(self.cluster), best)
 
     @property
-    def winner(self) -> Report | None:
-        return self.reports[0] if self.reports else None
+    def winner(self) -> StepParts | None:
+        return self.parts[0] if self.parts else None
 
     @cached_property
     def conventions(self) -> dict[str, Convention]:
@@ -59,7 +60,7 @@ class PlanResult:
         return free_bytes(found.peak_bytes, self.cluster.gpu, self.case.stack)
 
 
-def bottleneck_of(report: Report) -> str:
+def bottleneck_of(report: StepParts) -> str:
     """The part other than forward and backward that costs most; compute itself where nothing else does."""
     waiting = {part: s for part, s in report.time_s.items() if part not in ("forward", "backward") and s > 0}
     return max(waiting, key=lambda part: waiting[part]) if waiting else "compute"
@@ -176,7 +177,7 @@ def _plan(planned: PlanResult, index: int) -> dict[str, Any]:
     found = planned.shown[index]
     entry = _entry(planned, found)
     money = entry["run"] or entry["billion_tokens"]
-    report = planned.reports[index] if index < len(planned.reports) else None
+    report = planned.parts[index] if index < len(planned.parts) else None
     winner = planned.winner
     if index == 0:
         why = "the fastest that fits" if len(planned.shown) < 2 else f"the fastest that fits; next: {_next(planned)}"
@@ -192,4 +193,4 @@ def _plan(planned: PlanResult, index: int) -> dict[str, Any]:
 
 
 def _next(planned: PlanResult) -> str:
-    return why_slower(planned.reports[0], planned.reports[1])
+    return why_slower(planned.parts[0], planned.parts[1])

@@ -5,18 +5,19 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from shardwise.charts import chart_svg
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
 from shardwise.cli._sync_cost import DEFAULT_WORKERS
-from shardwise.cli.validate import write_whole
 from shardwise.compressors import Compressor, compressor, compressors
-from shardwise.report.sync_figure import figure_of
+from shardwise.report.sync_figure import sync_chart
 from shardwise.sync import Strategy, strategies
 from shardwise.sync._asynchronous import slowest_ticks
 from shardwise.sync._named import strategy_from
 from shardwise.sync._reproduce import Result, reproduction, reproductions
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
+from shardwise.whole_file import write_whole
 
 CHECK_FAILED = 1
 SIMULATED_WORKERS = 1024
@@ -128,7 +129,7 @@ def reproduce(name: str, figure: Path | None, quick: bool, json: bool) -> int:
         with bar(each) as told:
             found[each] = reproduction(each).run(quick, told or _unseen)
     if figure is not None:
-        write_whole(figure, figure_of(found[names[0]]).encode(), "figure")
+        write_whole(figure, chart_svg(sync_chart(found[names[0]])).encode(), "figure")
     if json:
         whole = [_result_data(each, result) for each, result in found.items()]
         print_json(whole[0] if name != "all" else {"reproductions": whole, "holds": all(r["holds"] for r in whole)})

@@ -10,9 +10,9 @@ from shardwise.cli._choice import policy_from
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.cli._plan_page import PlanResult
 from shardwise.report.terminal import policy_code
-from shardwise.report.why import Difference, WhyNot, refused, waterfall, why_not
 from shardwise.spec.model import Model
 from shardwise.spec.rules import verdict_of
+from shardwise.studies.why import Difference, WhyNot, refused, waterfall, why_not
 from shardwise.units import gib, time_text
 
 SHOWN_SHARE = 2e-4
@@ -89,18 +89,18 @@ def show_why_not(asked: list[WhyNotAnswer]) -> None:
 
 
 def waterfall_data(planned: PlanResult) -> list[dict[str, Any]] | None:
-    if len(planned.reports) < 2:
+    if len(planned.parts) < 2:
         return None
-    found: list[dict[str, Any]] = msgspec.to_builtins(waterfall(planned.reports[0], planned.reports[1]))
+    found: list[dict[str, Any]] = msgspec.to_builtins(waterfall(planned.parts[0], planned.parts[1]))
     return found
 
 
 def show_waterfall(planned: PlanResult) -> None:
     """From the winner's step to the runner-up's, one part a line; the last line is their sum."""
-    if len(planned.reports) < 2:
+    if len(planned.parts) < 2:
         print_notes(["there is no second policy that fits"], title="why the first wins")
         return
-    first, second = planned.reports[:2]
+    first, second = planned.parts[:2]
     found = waterfall(first, second)
     large = [item for item in found if abs(item.seconds) > SHOWN_SHARE * first.step_s]
     rest = sum(item.seconds for item in found if item not in large)

@@ -17,7 +17,6 @@ from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, Precis
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._profile_rows import HEADS, rows_of
-from shardwise.cli.validate import write_whole
 from shardwise.importers.adjust import run_of
 from shardwise.importers.training_log import RunFacts
 from shardwise.software import known_stack
@@ -27,6 +26,7 @@ from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.spec.rules import verdict_of
+from shardwise.whole_file import write_whole
 
 INTERRUPTED = 130
 

@@ -10,8 +10,8 @@ from shardwise.cli._job import Tokens
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._synced import SyncName, with_sync
-from shardwise.report import report_of
 from shardwise.report.terminal import show
+from shardwise.studies import report_of
 
 
 def estimate(

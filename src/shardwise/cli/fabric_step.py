@@ -13,7 +13,6 @@ from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refu
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import bar, watched_all
-from shardwise.cli.validate import write_whole
 from shardwise.collectives import collective
 from shardwise.fabric.broken import Fabric, slowed, without
 from shardwise.fabric.calls import AXES
@@ -25,11 +24,13 @@ from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
 from shardwise.plan import scan
 from shardwise.registry import closest
-from shardwise.report.fabric_budget import Candidate, Case, cheapest, checked, fabrics_of, ranked
-from shardwise.report.fabric_build import Studied, fabric_report
-from shardwise.report.fabric_map import map_svg
 from shardwise.report.fabric_page import fabric_page
-from shardwise.report.fabric_whatif import WhatIfRow, rows_of
+from shardwise.report.fabric_report import FabricOption
+from shardwise.studies.fabric.budget import FabricQuestion, cheapest, checked, fabrics_of, ranked
+from shardwise.studies.fabric.build import FabricStudy, fabric_report
+from shardwise.studies.fabric.load_map import map_of
+from shardwise.studies.fabric.whatif import WhatIfRow, rows_of
+from shardwise.whole_file import write_whole
 
 NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance")
 """flags that say nothing about how the job is split"""
@@ -159,17 +160,17 @@ def step(
 
 @dataclass(frozen=True)
 class _Answer:
-    studied: Studied
+    studied: FabricStudy
     need: Requirement
     what_ifs: list[WhatIfRow]
-    fabrics: list[Candidate]
+    fabrics: list[FabricOption]
     within: float
     price_sources: tuple[str, ...]
 
     def page(self, notes: list[str]) -> str:
-        drawn = map_svg(self.studied.load, self.studied.report.step_s)
+        loads = map_of(self.studied.load, self.studied.report.step_s)
         parts = sections(self.need, self.what_ifs, self.fabrics, self.within)
-        return fabric_page(self.studied.report, drawn, parts, notes)
+        return fabric_page(self.studied.report, loads, parts, notes)
 
     def data(self) -> dict[str, Any]:
         return self.studied.report.to_dict() | {
@@ -189,11 +190,11 @@ class _Answer:
             show_budget(self.fabrics, self.within)
 
 
-def _fabrics(ask: PolicyRequest, questions: FabricQuestions) -> list[Candidate]:
+def _fabrics(ask: PolicyRequest, questions: FabricQuestions) -> list[FabricOption]:
     if ask.policy.gpus <= ask.cluster.levels[0].degree:
         raise ValueError(f"within: {ask.cluster.name} has no network to choose; write a cluster of several nodes")
-    case = Case(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, ask.profile, part_prices(questions.prices),
-                questions.keep_policy)  # fmt: skip
+    case = FabricQuestion(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, ask.profile,
+                          part_prices(questions.prices), questions.keep_policy)  # fmt: skip
     rows = ranked(list(watched_all(fabrics_of(case), "fabrics")))
     best = cheapest(rows, (questions.within or 0.0) / 100.0)
     return [checked(case, each) if each in best else each for each in rows]

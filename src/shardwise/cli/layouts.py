@@ -11,9 +11,9 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import watched
-from shardwise.report.published import TOP, Judged, Missing, Place, judge
 from shardwise.report.terminal import policy_code
 from shardwise.software import Stack, known_stack
+from shardwise.studies.published import TOP, LayoutStudy, MissingFeature, Place, judge
 from shardwise.validate.layouts import PublishedLayout, published_runs
 
 CHECK_FAILED = 1
@@ -46,9 +46,9 @@ def layouts(
     return 0 if found and all(item.report is not None and item.report.fits for item in found) else CHECK_FAILED
 
 
-def _judged(runs: list[PublishedLayout], modern: Stack) -> list[Judged]:
+def _judged(runs: list[PublishedLayout], modern: Stack) -> list[LayoutStudy]:
     """Ctrl-C leaves those that are done, if any."""
-    found: list[Judged] = []
+    found: list[LayoutStudy] = []
     try:
         for run in watched(runs, "layouts"):
             found += [judge(run, modern)]
@@ -62,7 +62,7 @@ def _percent(share: float | None) -> str | None:
     return None if share is None else f"{share:.1%}"
 
 
-def _show(found: list[Judged], modern: str, notes: list[str]) -> None:
+def _show(found: list[LayoutStudy], modern: str, notes: list[str]) -> None:
     what: list[list[Cell]] = [[item.name, _verdict(item), item.published.cluster.gpus] for item in found]
     print_table("published layouts", WHAT, what, words=2)
     print_gap()
@@ -84,13 +84,13 @@ def _legend(modern: str) -> list[str]:
     ]
 
 
-def _verdict(item: Judged) -> str:
+def _verdict(item: LayoutStudy) -> str:
     if item.report is None:
         return f"illegal, {item.verdict.rule}: {item.verdict.why}"
     return policy_code(item.policy) + ("" if item.report.fits else f"; {item.report.verdict}")
 
 
-def _ranks(item: Judged) -> list[Cell]:
+def _ranks(item: LayoutStudy) -> list[Cell]:
     if item.report is None or item.own is None or item.error is None:
         return [item.name, None, f"{item.reported_step_s:.4g}", *[None] * 6]
     return [
@@ -101,11 +101,11 @@ def _ranks(item: Judged) -> list[Cell]:
     ]  # fmt: skip
 
 
-def at_the_top(item: Judged) -> bool:
+def at_the_top(item: LayoutStudy) -> bool:
     return all(place.at_the_top for place in (item.own, item.today) if place is not None)
 
 
-def why_lines(item: Judged) -> list[str]:
+def why_lines(item: LayoutStudy) -> list[str]:
     """One line for each space in which the layout is not among the best."""
     lines = []
     if item.own is not None and not item.own.at_the_top:
@@ -121,18 +121,18 @@ def _why(place: Place) -> str:
     return f"{place.faster:,} of {place.fitting:,} are faster, first {best}; {place.why}"
 
 
-def _lacked(missing: Iterable[Missing]) -> str:
+def _lacked(missing: Iterable[MissingFeature]) -> str:
     """What the program lacked, what matters most first."""
     ordered = sorted(missing, key=lambda m: m.change or 0.0)
     words = [_change(m) for m in ordered if m.change is None or m.change <= -SMALL]
     return f"; the program lacked {', '.join(words[:NAMED])}" if words else ""
 
 
-def _change(missing: Missing) -> str:
+def _change(missing: MissingFeature) -> str:
     return missing.what + (" (not alone)" if missing.change is None else f" {missing.change:+.1%}")
 
 
-def _show_one(item: Judged, modern: str) -> None:
+def _show_one(item: LayoutStudy, modern: str) -> None:
     layout, report = item.published, item.report
     facts: list[tuple[str, Cell]] = [
         ("what", layout.title), ("source", f"{layout.source} ({layout.date})"),
@@ -178,12 +178,12 @@ def _show_place(title: str, place: Place) -> None:
         print_table("best to layout", ["part", "seconds"], rows)
 
 
-def _command(item: Judged) -> str:
+def _command(item: LayoutStudy) -> str:
     layout = item.published
     return command_of(layout.model, layout.cluster.name, layout.job, item.policy, layout.stack.name)
 
 
-def _data(item: Judged) -> dict[str, Any]:
+def _data(item: LayoutStudy) -> dict[str, Any]:
     layout, report = item.published, item.report
     return {
         "layout": item.name, "title": layout.title, "source": layout.source, "date": layout.date, "note": layout.note,

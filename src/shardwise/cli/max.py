@@ -15,9 +15,9 @@ from shardwise.plan.constraints import constraints_of
 from shardwise.registry import closest
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code, policy_text
-from shardwise.report.why import out_of_memory
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
+from shardwise.studies.why import out_of_memory
 from shardwise.units import SizeUnit, gib, memory_text, share_text, size_unit, time_text
 
 DOES_NOT_FIT = 1

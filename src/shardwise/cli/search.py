@@ -9,15 +9,16 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.charts import Chart, chart_svg
 from shardwise.cli._flags import Flags
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._search_spaces import SearchSpace, SpaceFlags, space_of
-from shardwise.cli.validate import write_whole
-from shardwise.report.search_svg import search_svg
+from shardwise.report.search_figure import SearchCourse, search_chart
 from shardwise.search.methods import BUDGET, Comparison, Method, Solution, compare, method_of, methods
 from shardwise.search.problems import Problem
 from shardwise.units import time_text
+from shardwise.whole_file import write_whole
 
 DOES_NOT_FIT = 1
 PLAIN_SPACE = SpaceFlags()
@@ -53,13 +54,21 @@ def search(
         found = compare(asked.problem, chosen, budget_evaluations=budget, seed=seed, progress=progress)
     best = min(found.solutions.values(), key=lambda solution: solution.objective_s)
     if figure is not None:
-        write_whole(figure, search_svg(found, asked.title).encode(), "figure")
+        write_whole(figure, chart_svg(_chart(found, asked.title)).encode(), "figure")
         notes.append(f"figure: {figure}")
     if json:
         print_json(_data(asked, found, best) | {"notes": notes})
     else:
         _show(asked, chosen, found, best, notes)
     return 0 if best.point is not None else DOES_NOT_FIT
+
+
+def _chart(found: Comparison, title: str) -> Chart:
+    courses = [
+        SearchCourse(name, s.objective_s, s.evaluations, s.seconds, s.proven, s.trace)
+        for name, s in found.solutions.items()
+    ]
+    return search_chart(courses, title, base_s=found.bound_s, proven=found.optimum_s is not None)
 
 
 def _default_method(problem: Problem) -> Method:

@@ -10,7 +10,6 @@ from shardwise.case import case_of
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli.validate import write_whole
 from shardwise.exporters.chrome_trace import write_trace
 from shardwise.report.terminal import policy_text
 from shardwise.report.timeline_figure import timeline_svg
@@ -18,11 +17,13 @@ from shardwise.report.timeline_page import timeline_page
 from shardwise.simulate import Jitter, Simulation, Timeline
 from shardwise.simulate import simulate as simulated
 from shardwise.simulate.agree import Gap, gap_of
-from shardwise.simulate.compare import Compared, compare
+from shardwise.simulate.compare import compare
 from shardwise.simulate.gantt import gantt, legend
 from shardwise.simulate.noise import straggler_of
+from shardwise.simulate.outcome import ScheduleOutcome
 from shardwise.simulate.timeline import Peak
 from shardwise.units import memory_text, size_unit, time_text
+from shardwise.whole_file import write_whole
 
 SLICES = 64
 """parts of the pipeline's time for which the share of active GPUs is told"""
@@ -78,7 +79,7 @@ def simulate(
     return 0 if fits else DOES_NOT_FIT
 
 
-def _drawn(ask: PolicyRequest, timeline: Timeline, rows: list[Compared], room: float, suffix: str) -> str:
+def _drawn(ask: PolicyRequest, timeline: Timeline, rows: list[ScheduleOutcome], room: float, suffix: str) -> str:
     title = f"{ask.model.name} on {ask.cluster.name}: {policy_text(ask.policy)}, schedule {ask.policy.schedule}"
     svg = timeline_svg(timeline, title=title, limit_bytes=room)
     if suffix == ".svg":
@@ -90,7 +91,7 @@ def _document(
     ask: PolicyRequest,
     found: Simulation,
     timeline: Timeline,
-    rows: list[Compared],
+    rows: list[ScheduleOutcome],
     samples: Any,
     fits: bool,
     slices: int,
@@ -126,7 +127,7 @@ def _percentiles(samples: Any) -> dict[str, float]:
 
 
 def _show(
-    ask: PolicyRequest, found: Simulation, timeline: Timeline, rows: list[Compared], samples: Any, fits: bool
+    ask: PolicyRequest, found: Simulation, timeline: Timeline, rows: list[ScheduleOutcome], samples: Any, fits: bool
 ) -> None:
     gap = gap_of(found)
     peaks = timeline.peaks()
@@ -154,7 +155,7 @@ def _show(
     _explain(gap)
 
 
-def _table(rows: list[Compared]) -> None:
+def _table(rows: list[ScheduleOutcome]) -> None:
     can, cannot = [r for r in rows if r.step_s is not None], [r for r in rows if r.step_s is None]
     unit = size_unit(max((r.peak_bytes or 0.0 for r in can), default=0.0))
     print_table(

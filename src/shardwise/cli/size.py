@@ -15,10 +15,10 @@ from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
 from shardwise.cli._progress import watched
 from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.plan.constraints import constraints_of
-from shardwise.report.money import price_line
 from shardwise.report.terminal import policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import sizes_of
+from shardwise.studies.money import price_line
 from shardwise.units import gib, seconds_of, share_text, size_unit, time_text
 
 NOT_MET = 1

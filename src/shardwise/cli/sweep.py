@@ -8,18 +8,19 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
+from shardwise.charts.ink import ALARM
 from shardwise.cli._axes import SweepAxis, axis_of
 from shardwise.cli._case import Fixed, JobFlags, ModelName
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
 from shardwise.cli._study import SweepPoint, SweepStudy, Swept, study_of, swept
-from shardwise.cli.validate import write_whole
 from shardwise.engines import Engine, Setup, engine_of
 from shardwise.plan.constraints import constraints_of
-from shardwise.report.figure import Figure, Panel, Points, svg_of
 from shardwise.report.terminal import policy_code
 from shardwise.units import SizeUnit, share_text, size_unit
+from shardwise.whole_file import write_whole
 
 DOES_NOT_FIT = 1
 HERE = "local"
@@ -69,7 +70,7 @@ def sweep(
     if csv is not None:
         _write_csv(csv, found)
     if figure is not None:
-        write_whole(figure, svg_of(_figure(found)).encode(), "figure")
+        write_whole(figure, chart_svg(_chart(found)).encode(), "figure")
     if json:
         print_json(_data(found, weak=weak) | {"engine": where.name, "notes": notes})
     else:
@@ -150,18 +151,24 @@ def _named(found: Swept, studies: int) -> dict[str, str]:
     return {"model": found.study.case.model.name, "on": found.study.on, "asked": found.study.asked}
 
 
-def _figure(found: list[Swept]) -> Figure:
-    axis = found[0].study.axis
+def _chart(found: list[Swept]) -> Chart:
+    axis, knee, alone = found[0].study.axis, found[0].knee, len(found) == 1
     good = [[(p.value, p.report) for p in s.points if p.report is not None and p.runs] for s in found]
-    steps: tuple[Points, ...] = tuple(tuple((v, r.step_s) for v, r in line) for line in good)
-    shares: tuple[Points, ...] = tuple(tuple((v, 100 * r.mfu_causal_half) for v, r in line) for line in good)
-    knee, alone = found[0].knee, len(found) == 1
-    return Figure(
-        title=found[0].study.title if alone else f"{len(found)} studies", x_title=axis.title, x_text=axis.text,
-        panels=(Panel("step, s", steps, log=True), Panel("MFU, %", shares, log=False)),
-        mark=(knee.value, knee.why) if alone and knee is not None and knee.value is not None else None,
-        names=() if alone else tuple(s.study.title for s in found),
-    )  # fmt: skip
+    names = ["" if alone else s.study.title for s in found]
+    steps = [LineMark([(v, r.step_s) for v, r in line], name, dots=True)
+             for line, name in zip(good, names, strict=True)]  # fmt: skip
+    shares = [LineMark([(v, 100 * r.mfu_causal_half) for v, r in line], name, dots=True)
+              for line, name in zip(good, names, strict=True)]  # fmt: skip
+    marked = [knee] if alone and knee is not None and knee.value is not None else []
+    rules = [RuleMark("", x=each.value, colour=ALARM) for each in marked]
+    across = PlotAxis(axis.title, log=True, text=axis.text, ticks=tuple(sorted({v for line in good for v, _ in line})))
+    return Chart(
+        found[0].study.title if alone else f"{len(found)} studies",
+        [Panel("step, s", [*steps, *rules], across, PlotAxis(log=True)), Panel("MFU, %", [*shares, *rules], across)],
+        legend="" if alone else "below",
+        notes=[f"dashed: {each.why}" for each in marked],
+        empty="nothing fits",
+    )
 
 
 def _data(found: list[Swept], *, weak: bool) -> dict[str, Any]:

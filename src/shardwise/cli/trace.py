@@ -33,7 +33,7 @@ def trace(
         str | None, Parameter(help="Software constants; default: torchtitan, or torch-eager / -compile for one rank.")
     ] = None,
     profile: ProfileFile = None,
-    perfetto: Annotated[Path | None, Parameter(help="The priced step for Perfetto: FILE.json.")] = None,
+    perfetto: Annotated[Path | None, Parameter(help="The priced step for Perfetto: FILE.json or FILE.json.gz.")] = None,
     json: Json = False,
 ) -> int:
     """Every message, memory by kind and FLOPs of your own training step; no GPU is needed."""

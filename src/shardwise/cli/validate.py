@@ -1,7 +1,5 @@
 """`shardwise validate`: predictions held against a table of measured runs."""
 
-import os
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +12,7 @@ from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.software import known_stack
 from shardwise.validate import run
 from shardwise.validate.interpret import READ_OTHERWISE
+from shardwise.whole_file import write_whole
 
 HEADS = ["source", "n", "pred.", "MAPE", "med.", "bias", "rank", "regr.", "mem."]
 STDOUT = "-"
@@ -38,27 +37,9 @@ def validate(
         print_json(document)
         return 0
     if json is not None:
-        write_whole(Path(json), msgspec.json.encode(document))
+        write_whole(Path(json), msgspec.json.encode(document), "json")
     _show(data, document)
     return 0
-
-
-def write_whole(path: Path, content: bytes, what: str = "json") -> None:
-    """The file is there complete or not at all: written beside it, then moved into place."""
-    if path.is_dir():
-        raise ValueError(f"{what}: {str(path)!r} is a folder; write the path of a file, or '-' for stdout")
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise ValueError(f"{what}: {str(path)!r} cannot be written ({error.strerror}); write another path") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _show(data: Path, document: dict[str, Any]) -> None:

@@ -16,10 +16,10 @@ from shardwise.cli._output import print_facts, print_gap, print_json, print_note
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
 from shardwise.cli._verify_device import verify_on_device
 from shardwise.exporters.chrome_trace import write_overlay
-from shardwise.report import report_of
 from shardwise.report.terminal import policy_text
 from shardwise.simulate import simulate
 from shardwise.spec.policy import Policy
+from shardwise.studies import report_of
 from shardwise.units import time_text
 
 DIFFERS = 1

@@ -14,6 +14,7 @@ from msgspec import Struct
 from shardwise.collectives import collective
 from shardwise.cost.network import BUS
 from shardwise.cost.placement import level_members
+from shardwise.fabric.benchmark import Benchmark, BusRate
 from shardwise.fabric.links import Floats, busy_seconds
 from shardwise.fabric.price import Priced
 from shardwise.fabric.step import StepLoad
@@ -55,23 +56,6 @@ class Buffer(Struct, frozen=True, kw_only=True):
     """that send to one card at the same time"""
     bytes: float
     """in front of that card before the senders hear of it"""
-
-
-class Expected(Struct, frozen=True, kw_only=True):
-    bytes: float
-    bus_bytes_per_s: float
-    low_bytes_per_s: float
-    high_bytes_per_s: float
-
-
-class Benchmark(Struct, frozen=True, kw_only=True):
-    axis: str
-    op: str
-    ranks: int
-    stride: int
-    message_bytes: float
-    command: str
-    expected: tuple[Expected, ...]
 
 
 class Requirement(Struct, frozen=True, kw_only=True):
@@ -262,8 +246,8 @@ def _benchmark(load: StepLoad, p: Priced) -> Benchmark:
         seconds = max(closed, pattern.seconds_per_byte * size)
         band = BAND.get(call.op, RING_BAND) if size >= 2**20 else SMALL_BAND
         rate = factor * size / seconds
-        rows.append(Expected(bytes=size, bus_bytes_per_s=rate, low_bytes_per_s=rate * (1 - band),
-                             high_bytes_per_s=rate * (1 + band)))  # fmt: skip
+        rows.append(BusRate(bytes=size, bus_bytes_per_s=rate, low_bytes_per_s=rate * (1 - band),
+                            high_bytes_per_s=rate * (1 + band)))  # fmt: skip
     tool = {"all_to_all": "alltoall", "send": "sendrecv"}.get(call.op, call.op) + "_perf"
     return Benchmark(axis=call.axis, op=call.op, ranks=call.size, stride=call.stride, message_bytes=call.bytes,
                      command=f"{tool} -b 1M -e 4G -f 4 -g 1 over {call.size} ranks, every {call.stride}.",

@@ -1,6 +1,8 @@
-"""One policy's estimate as a Report: plain data, a terminal page, a notebook page, JSON."""
+"""What is shown: the facts of a step as plain data, and the terminal, notebook and HTML pages made of them.
 
-from shardwise.report.build import report_of
+Nothing here runs the model: `shardwise.studies` fills these types.
+"""
+
 from shardwise.report.report import Report
 
-__all__ = ["Report", "report_of"]
+__all__ = ["Report"]

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from shardwise.report.fabric_report import FabricReport
-from shardwise.report.fabric_svg import matrix_svg, series_svg
+from shardwise.charts import chart_svg, heat_svg, tiers_svg
+from shardwise.report.fabric_figures import map_chart, matrix_chart, series_chart
+from shardwise.report.fabric_report import FabricMap, FabricReport
 from shardwise.report.terminal import policy_text
 from shardwise.report.timeline_page import STYLE
 from shardwise.units import time_text
@@ -47,15 +48,18 @@ def sharing_words(report: FabricReport) -> list[str]:
     ]
 
 
-def fabric_page(report: FabricReport, map_svg: str, extra: Sequence[tuple[str, str]] = (),
+def fabric_page(report: FabricReport, loads: FabricMap | None, extra: Sequence[tuple[str, str]] = (),
                 notes: Sequence[str] = ()) -> str:  # fmt: skip
-    """`extra`: further sections, (title, HTML)."""
+    """`loads`: None for a fabric from a file; `extra`: further sections, (title, HTML)."""
     title = f"{report.model} on {report.cluster}: one step on the network"
     totals = {kind: size_text(sum(map(sum, table))) for kind, table in report.matrix_bytes.items()}
     sections = [
-        ("The fabric, coloured by load", map_svg or "<p>a fabric from a file: see the links below</p>"),
-        ("Who sends to whom, by kind of parallelism", matrix_svg(report, totals)),
-        ("Load over one step", series_svg(report, time_text(report.step_s))),
+        (
+            "The fabric, coloured by load",
+            tiers_svg(map_chart(loads)) if loads else "<p>a fabric from a file: see the links below</p>",
+        ),
+        ("Who sends to whom, by kind of parallelism", heat_svg(matrix_chart(report, totals))),
+        ("Load over one step", chart_svg(series_chart(report, time_text(report.step_s)))),
         ("Phases of a step", _phases(report)),
         ("Collectives, on the link graph and in closed form", _calls(report)),
         ("Links", _links(report)),

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from shardwise.fabric.prices import Bill
 from shardwise.fabric.wiring import Wiring
 from shardwise.spec.policy import Policy
 
@@ -147,3 +148,58 @@ class FabricReport(Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found | {"matrix": found["matrix_bytes"]}
+
+
+class FabricOption(Struct, frozen=True, kw_only=True):
+    """A fabric the same job could have, and what it costs there."""
+
+    card_bytes_per_s: float
+    oversubscription: float
+    """of every level above the leaves"""
+    rails: str
+    domain_gpus: int
+    ports_per_gpu: float
+    usd_per_gpu: float
+    bill: Bill
+    policy: Policy
+    """the best of those tried on this fabric"""
+    step_s: float
+    """closed form, and what collectives gain on the link graph, all of it waited for"""
+    mfu: float
+    below_best: float
+    """share of the best MFU that is lost"""
+    joint_step_s: float | None = None
+    """by the joint loop, of those that are cheapest"""
+
+
+class MapRow(Struct, frozen=True, kw_only=True):
+    """Switches of one tier, or nodes; from a long row every so manyth."""
+
+    name: str
+    shown: tuple[int, ...]
+    """their numbers"""
+    shares: tuple[float, ...]
+    """of the step, of each one's busiest link"""
+    total: int
+
+
+class MapLink(Struct, frozen=True, kw_only=True):
+    """All links between two boxes of neighbouring rows: the busiest of them."""
+
+    row: int
+    """number of the upper row"""
+    upper: int
+    lower: int
+    """places among those shown"""
+    share: float
+
+
+class FabricMap(Struct, frozen=True, kw_only=True):
+    """A tree of switches with what they carry, as shares of the step."""
+
+    rows: tuple[MapRow, ...]
+    """from the top"""
+    links: tuple[MapLink, ...]
+    most: float
+    busiest: str
+    """in words"""

@@ -1,14 +1,11 @@
 """A Report as a small piece of HTML for a notebook: no script, no outside file."""
 
-from collections.abc import Callable, Mapping
 from html import escape
 
+from shardwise.charts import PartsBar, parts_svg
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_text
 from shardwise.units import gib, memory_text, time_text
-
-COLOURS = ("#4477aa", "#66ccee", "#aa3377", "#228833", "#ccbb44", "#99aadd", "#88bb66", "#77cccc", "#bbbbbb",
-           "#ee6677", "#bb7733", "#997700", "#555577", "#cc99cc")  # fmt: skip
 
 
 def html_of(report: Report) -> str:
@@ -26,26 +23,13 @@ def html_of(report: Report) -> str:
     ]
     rows = "".join(f"<tr><th style='text-align:left'>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in facts)
     stage = report.stages[report.fullest_stage]
-    memory = _bar(stage.kinds_bytes, report.capacity_bytes, memory_text)
-    time = _bar(report.time_s, report.step_s, time_text)
+    kinds = [(kind, size, memory_text(size)) for kind, size in stage.kinds_bytes.items()]
+    parts = [(part, seconds, time_text(seconds)) for part, seconds in report.time_s.items()]
+    memory = parts_svg(PartsBar(f"memory of stage {stage.stage}", kinds, report.capacity_bytes))
+    time = parts_svg(PartsBar("time of a step", parts, report.step_s))
     notes = "".join(f"<li>{escape(line)}</li>" for line in report.assumptions)
     return (
         f"<div><b>{escape(report.model)} on {escape(report.cluster)}</b><table>{rows}</table>"
-        f"<div>memory of stage {stage.stage}</div>{memory}<div>time of a step</div>{time}"
+        f"<div>{memory}</div><div>{time}</div>"
         f"<details><summary>assumptions</summary><ul>{notes}</ul></details></div>"
-    )
-
-
-def _bar(parts: Mapping[str, float], whole: float, text: Callable[[float], str]) -> str:
-    shown = [(name, value, COLOURS[i % len(COLOURS)]) for i, (name, value) in enumerate(parts.items()) if value > 0]
-    scale = 100.0 / max(whole, sum(value for _, value, _ in shown))
-    pieces = "".join(
-        f"<div title='{escape(f'{name}: {text(value)}')}' "
-        f"style='width:{value * scale:.2f}%;background:{colour};height:1.2em'></div>"
-        for name, value, colour in shown
-    )
-    legend = " ".join(f"<span style='color:{colour}'>&#9632;</span> {escape(name)}" for name, _, colour in shown)
-    return (
-        "<div style='display:flex;width:40em;max-width:100%;background:#eee'>"
-        f"{pieces}</div><div style='font-size:85%'>{legend}</div>"
     )

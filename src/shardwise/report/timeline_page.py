@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from shardwise.simulate.compare import Compared
+from shardwise.simulate.outcome import ScheduleOutcome
 from shardwise.units import gib, time_text
 
 STYLE = """
@@ -17,12 +17,13 @@ th { color: #5b6068; font-weight: 600; }
 tr.shown td { background: #e8f1f8; font-weight: 600; }
 td.over { color: #c1121f; }
 ul { margin: 12px 24px; padding-left: 20px; color: #5b6068; }
+@media print { svg, tr, li { break-inside: avoid; } h2 { break-after: avoid; } body { max-width: none; } }
 """
 HEADS = ("schedule", "chunks", "step", "bubble", "peak GiB", "closed form")
 
 
 def timeline_page(
-    svg: str, rows: Sequence[Compared], *, title: str, shown: str, limit_bytes: float | None = None
+    svg: str, rows: Sequence[ScheduleOutcome], *, title: str, shown: str, limit_bytes: float | None = None
 ) -> str:
     """`shown`: the schedule the figure draws."""
     heads = "".join(f"<th>{head}</th>" for head in HEADS)
@@ -38,7 +39,7 @@ def timeline_page(
     )
 
 
-def _line(row: Compared, shown: bool, limit_bytes: float | None) -> str:
+def _line(row: ScheduleOutcome, shown: bool, limit_bytes: float | None) -> str:
     peak = row.peak_bytes or 0.0
     over = ' class="over" title="does not fit"' if limit_bytes is not None and peak > limit_bytes else ""
     mark = ' class="shown"' if shown else ""

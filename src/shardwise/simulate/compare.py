@@ -1,39 +1,28 @@
 """The same policy under every schedule that can run it."""
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.case import Case
 from shardwise.schedules import schedules
+from shardwise.simulate.outcome import ScheduleOutcome
 from shardwise.simulate.step import simulate
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
 
 
-class Compared(Struct, frozen=True, kw_only=True):
-    schedule: str
-    vpp: int
-    step_s: float | None
-    bubble: float | None
-    peak_bytes: float | None
-    """of the fullest stage"""
-    closed_form_s: float | None
-    why_not: str = ""
-
-
-def compare(case: Case, policy: Policy) -> list[Compared]:
+def compare(case: Case, policy: Policy) -> list[ScheduleOutcome]:
     """Fastest first; a schedule that cannot run says why. One that needs chunks gets the policy's, or two."""
     rows = []
     for name in schedules():
         other = replace(policy, schedule=name, vpp=_chunks(name, policy))
         verdict = verdict_of(case.model, case.cluster, case.job, other, cure=False)
         if not verdict.legal:
-            rows.append(Compared(schedule=name, vpp=other.vpp, step_s=None, bubble=None, peak_bytes=None,
+            rows.append(ScheduleOutcome(schedule=name, vpp=other.vpp, step_s=None, bubble=None, peak_bytes=None,
                                  closed_form_s=None, why_not=verdict.why))  # fmt: skip
             continue
         found = simulate(case, other)
         timeline = found.timeline()
-        rows.append(Compared(
+        rows.append(ScheduleOutcome(
             schedule=name, vpp=other.vpp, step_s=found.step_s, bubble=timeline.bubble(),
             peak_bytes=max(peak.bytes for peak in timeline.peaks()), closed_form_s=float(found.closed.times.step_s[0]),
         ))  # fmt: skip

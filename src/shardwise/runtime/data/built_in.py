@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from shardwise.runtime.whole_file import moved_to
+from shardwise.whole_file import moved_to
 
 _NAMES = "the miner, the pilot, a nurse, the baker, an old clerk, the diver, my sister, the judge, a sailor, the twins"
 _DEEDS = "counts, carries, loses, mends, paints, weighs, hides, sells, measures, repairs"

@@ -13,7 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from shardwise.runtime.data.tokenizer import Tokenizer
-from shardwise.runtime.whole_file import moved_to
+from shardwise.whole_file import moved_to
 
 FORM = "shardwise tokens 1"
 PIECE = 1 << 20

@@ -17,8 +17,8 @@ from shardwise.runtime.weights.configuration import configuration
 from shardwise.runtime.weights.folder import INDEX, SINGLE
 from shardwise.runtime.weights.safetensors import write
 from shardwise.runtime.weights.stored import FileTensor, stored_tensors
-from shardwise.runtime.whole_file import moved_to
 from shardwise.spec.model import Model
+from shardwise.whole_file import moved_to
 
 FILE_BYTES = 5 * 10**9
 

@@ -16,7 +16,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from shardwise.runtime.whole_file import moved_to
+from shardwise.whole_file import moved_to
 
 MOST_HEADER = 100_000_000
 TYPES = {

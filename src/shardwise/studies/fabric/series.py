@@ -17,7 +17,7 @@ SHOWN = 240
 
 
 @dataclass(frozen=True)
-class Series:
+class LoadSeries:
     edges: Floats
     links: dict[int, Floats]
     """tier -> share of the busiest link's capacity in each part of the step"""
@@ -38,7 +38,9 @@ def coarse(values: Floats, parts: int = SHOWN) -> tuple[float, ...]:
     return tuple(round(float(part.max()), 4) for part in np.array_split(values, min(parts, len(values))))
 
 
-def series_of(load: StepLoad, demand: Demand, step: JointStep, watched: Sequence[int] = (), bins: int = BINS) -> Series:
+def series_of(
+    load: StepLoad, demand: Demand, step: JointStep, watched: Sequence[int] = (), bins: int = BINS
+) -> LoadSeries:
     """`watched`: further links whose fullest moment is asked for."""
     links, rows = load.prices.fabric.links, demand.shared.rows
     edges = np.linspace(0.0, step.step_s, bins + 1)
@@ -57,7 +59,7 @@ def series_of(load: StepLoad, demand: Demand, step: JointStep, watched: Sequence
         for lane in dict.fromkeys(row.lane for row in rows):
             mine = np.array([row.lane == lane for row in rows])
             lanes[lane] = over.of(paces[:, mine] @ one[mine, place[busiest[cards]]])
-    return Series(
+    return LoadSeries(
         edges=edges,
         links={tier: over.of(hot[:, place[link]]) for tier, link in busiest.items()},
         means={tier: over.of(mean[:, tier]) for tier in range(len(links.tiers)) if capacity[tier] > 0},

@@ -24,7 +24,7 @@ MOST_TASKS = 30_000
 
 
 @dataclass(frozen=True)
-class Looped:
+class JointRun:
     simulation: Simulation
     load: StepLoad
     demand: Demand
@@ -38,7 +38,7 @@ class Looped:
 
 
 def looped(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None,
-           found: Simulation, load: StepLoad) -> Looped:  # fmt: skip
+           found: Simulation, load: StepLoad) -> JointRun:  # fmt: skip
     """`found` and `load`: the whole step, simulated and placed."""
     many, tasks = found.program.micro_batches, len(found.program.rank)
     if tasks <= MOST_TASKS:
@@ -56,14 +56,14 @@ def looped(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stac
     note = (
         f"the loop ran {ran:,} of {many:,} micro-batches: the step is extended in proportion, load over time is theirs"
     )
-    return Looped(parts[0].simulation, parts[0].load, parts[0].demand, parts[0].joint,
+    return JointRun(parts[0].simulation, parts[0].load, parts[0].demand, parts[0].joint,
                   parts[0].unshared_s + (many - ran) * each, longer, parts[0].seconds, note)  # fmt: skip
 
 
-def _looped(found: Simulation, load: StepLoad) -> Looped:
+def _looped(found: Simulation, load: StepLoad) -> JointRun:
     begun = perf_counter()
     demand = demand_of(load)
     joint = joint_step(found, demand)
     seconds = perf_counter() - begun
     unshared = joint if not joint.lost_s else joint_step(found, demand, sharing=False)
-    return Looped(found, load, demand, joint, unshared.step_s, joint.step_s, seconds)
+    return JointRun(found, load, demand, joint, unshared.step_s, joint.step_s, seconds)

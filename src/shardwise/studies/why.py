@@ -5,8 +5,10 @@ from msgspec import Struct
 from shardwise.report.report import Report
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import Verdict
+from shardwise.studies.parts import StepParts
 from shardwise.units import gib, time_text
 
+TimedStep = Report | StepParts
 TIE = 5e-4
 NAMED = 3
 """parts named in a sentence"""
@@ -33,7 +35,7 @@ class WhyNot(Struct, frozen=True, kw_only=True):
     """where it is illegal: the legal policy that changes least"""
 
 
-def waterfall(winner: Report, other: Report) -> tuple[Difference, ...]:
+def waterfall(winner: TimedStep, other: TimedStep) -> tuple[Difference, ...]:
     """What each part adds to the other's step, largest loss first; the parts add up to the whole difference."""
     parts = dict.fromkeys([*winner.time_s, *other.time_s])
     found = [
@@ -58,7 +60,7 @@ def out_of_memory(report: Report, limit: float) -> str:
     return f"out of memory by {gib(report.peak_bytes - limit)} GiB on stage {stage}: {report.largest_kind}"
 
 
-def why_slower(winner: Report, other: Report) -> str:
+def why_slower(winner: TimedStep, other: TimedStep) -> str:
     slower = other.step_s / winner.step_s - 1
     if abs(slower) < TIE:
         return "as fast"
@@ -72,7 +74,7 @@ def refused(policy: Policy, verdict: Verdict) -> WhyNot:
     )  # fmt: skip
 
 
-def why_not(winner: Report | None, other: Report, limit: float) -> WhyNot:
+def why_not(winner: TimedStep | None, other: Report, limit: float) -> WhyNot:
     """A legal policy against the winner (None when nothing fits) and the memory that may be filled."""
     over = max(other.peak_bytes - limit, 0.0)
     slower = None if winner is None else other.step_s / winner.step_s - 1

@@ -19,3 +19,14 @@ def moved_to(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def write_whole(path: Path, content: bytes, what: str) -> None:
+    """`what`: the flag that named the file, for the message where it cannot be written."""
+    if path.is_dir():
+        raise ValueError(f"{what}: {str(path)!r} is a folder; write the path of a file, or '-' for stdout")
+    try:
+        with moved_to(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise ValueError(f"{what}: {str(path)!r} cannot be written ({error.strerror}); write another path") from None

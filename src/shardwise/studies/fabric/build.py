@@ -18,10 +18,7 @@ from shardwise.fabric.step import StepLoad
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
-from shardwise.report.fabric_loop import Looped, looped
-from shardwise.report.fabric_phases import burst_of, phases_of
 from shardwise.report.fabric_report import Bottleneck, CallLoad, FabricReport, LinkLoad, OrderLoad, TierLoad
-from shardwise.report.fabric_series import SHOWN, Series, coarse, series_of
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import JointStep
 from shardwise.software import Stack
@@ -29,6 +26,9 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
+from shardwise.studies.fabric.loop import JointRun, looped
+from shardwise.studies.fabric.phases import burst_of, phases_of
+from shardwise.studies.fabric.series import SHOWN, LoadSeries, coarse, series_of
 
 MOST_BLOCKS = 16
 MOST_LINKS = 200
@@ -36,19 +36,19 @@ MOST_LINKS = 200
 
 
 @dataclass(frozen=True)
-class Studied:
+class FabricStudy:
     """What else is asked about the same step is built on this."""
 
     report: FabricReport
     load: StepLoad
-    loop: Looped
+    loop: JointRun
 
 
 def fabric_report(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, *,
     wiring: Wiring | None = None, fabric: Routed | None = None, profile: Profile | None = None,
     named: Mapping[str, str] | None = None,
-) -> Studied:  # fmt: skip
+) -> FabricStudy:  # fmt: skip
     """The policy must be legal. `fabric`: in place of the cluster's own tree; `named`: axis -> collective algorithm."""
     wiring = wiring or Wiring()
     graph = fabric or tree_of(cluster, wiring)
@@ -94,7 +94,7 @@ def fabric_report(
         orders=tuple(_order(order, orders[0].seconds) for order in orders),
         assumptions=tuple(_assumptions(graph, wiring, load, loop)),
     )
-    return Studied(report, load, loop)
+    return FabricStudy(report, load, loop)
 
 
 def _adding(network: Network, named: Mapping[str, str]) -> Network:
@@ -182,7 +182,7 @@ def _kinds_of_links(load: StepLoad) -> tuple[list[int], list[int]]:
     return first[order].tolist(), count[order].tolist()
 
 
-def _link(load: StepLoad, series: Series, link: int, count: int, step_s: float) -> LinkLoad:
+def _link(load: StepLoad, series: LoadSeries, link: int, count: int, step_s: float) -> LinkLoad:
     links = load.prices.fabric.links
     return LinkLoad(
         name=links.name_of(link), tier=links.tiers[links.tier[link]], count=count,
@@ -191,7 +191,7 @@ def _link(load: StepLoad, series: Series, link: int, count: int, step_s: float) 
     )  # fmt: skip
 
 
-def _tiers(load: StepLoad, series: Series, step_s: float) -> tuple[TierLoad, ...]:
+def _tiers(load: StepLoad, series: LoadSeries, step_s: float) -> tuple[TierLoad, ...]:
     links, rows = load.prices.fabric.links, []
     for tier, name in enumerate(links.tiers):
         mine = links.tier == tier
@@ -233,7 +233,7 @@ def _bottleneck(load: StepLoad, step_s: float) -> Bottleneck | None:
     return Bottleneck(link=links.name_of(link), tier=links.tiers[links.tier[link]], axis=axis, share=share, why=why)
 
 
-def _assumptions(graph: Routed, wiring: Wiring, load: StepLoad, loop: Looped) -> list[str]:
+def _assumptions(graph: Routed, wiring: Wiring, load: StepLoad, loop: JointRun) -> list[str]:
     ways = {
         "spray": "packets spread evenly over all equal ways (adaptive routing at its best)",
         "ecmp": f"a hash picks the way of each of {wiring.connections} connections per pair (seed {wiring.seed})",

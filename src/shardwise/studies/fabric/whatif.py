@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from shardwise.fabric.demand import demand_of
 from shardwise.fabric.whatif import Variant, collectives_s, variants_of
-from shardwise.report.fabric_build import Studied
 from shardwise.simulate.joint import joint_step
+from shardwise.studies.fabric.build import FabricStudy
 
 PATIENCE_S = 20.0
 """longest that one row may take with the joint loop"""
@@ -32,7 +32,7 @@ class WhatIfRow(Struct, frozen=True, kw_only=True):
     """by the joint loop, or by pricing kinds alone with all that they gain exposed, where the loop takes too long"""
 
 
-def rows_of(studied: Studied) -> Iterator[WhatIfRow]:
+def rows_of(studied: FabricStudy) -> Iterator[WhatIfRow]:
     loop = studied.loop
     planned = sum(collectives_s(Variant("", "", ()), loop.load).values())
     for variant in variants_of(loop.load):

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.calibrate.profile import Profile
@@ -21,12 +20,13 @@ from shardwise.fabric.demand import demand_of
 from shardwise.fabric.orders import axis_orders
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices, Quotes
-from shardwise.fabric.prices import Bill, PartPrices, bill_of
+from shardwise.fabric.prices import PartPrices, bill_of
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
 from shardwise.plan import scan
+from shardwise.report.fabric_report import FabricOption
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import joint_step
 from shardwise.software import Stack
@@ -41,28 +41,8 @@ CARDS = (100e9 / 8, 200e9 / 8, 400e9 / 8, 800e9 / 8)
 THINNER = (1.0, 2.0, 4.0, 8.0)
 
 
-class Candidate(Struct, frozen=True, kw_only=True):
-    card_bytes_per_s: float
-    oversubscription: float
-    """of every level above the leaves"""
-    rails: str
-    domain_gpus: int
-    ports_per_gpu: float
-    usd_per_gpu: float
-    bill: Bill
-    policy: Policy
-    """the best of those tried on this fabric"""
-    step_s: float
-    """closed form, and what collectives gain on the link graph, all of it waited for"""
-    mfu: float
-    below_best: float
-    """share of the best MFU that is lost"""
-    joint_step_s: float | None = None
-    """by the joint loop, of those that are cheapest"""
-
-
 @dataclass(frozen=True)
-class Case:
+class FabricQuestion:
     model: Model
     cluster: Cluster
     job: Job
@@ -74,7 +54,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _PolicyCost:
     """A policy on the 1:1 fabric of a domain and a card."""
 
     policy: Policy
@@ -83,7 +63,7 @@ class _Plan:
     collectives_s: float
 
 
-def fabrics_of(ask: Case) -> Iterator[Candidate]:
+def fabrics_of(ask: FabricQuestion) -> Iterator[FabricOption]:
     """Every fabric tried, with `below_best` still 0; see `ranked`."""
     flops = headline(ask.model, ask.job.seq)
     peak = ask.cluster.gpu.peak(ask.job.precision.compute)
@@ -100,30 +80,30 @@ def fabrics_of(ask: Case) -> Iterator[Candidate]:
                     rate = ask.job.step_tokens / step / ask.policy.gpus
                     tree = tree_of(thin, wiring)
                     bill = bill_of(tree, ask.prices)
-                    yield Candidate(
+                    yield FabricOption(
                         card_bytes_per_s=card, oversubscription=thinner, rails=rails, domain_gpus=domain,
                         ports_per_gpu=ports_per_gpu(tree), usd_per_gpu=bill.total, bill=bill,
                         policy=plans[best].policy, step_s=step, mfu=flops.utilization(rate, peak), below_best=0.0,
                     )  # fmt: skip
 
 
-def ranked(found: list[Candidate]) -> list[Candidate]:
+def ranked(found: list[FabricOption]) -> list[FabricOption]:
     """The cheapest first, each with what it loses to the best."""
     best = max(each.mfu for each in found)
     rows = [replace(each, below_best=1.0 - each.mfu / best) for each in found]
     return sorted(rows, key=lambda each: (each.usd_per_gpu, each.below_best))
 
 
-def cheapest(rows: list[Candidate], within: float) -> list[Candidate]:
+def cheapest(rows: list[FabricOption], within: float) -> list[FabricOption]:
     """For each NVLink domain the first that loses no more than this share, the cheapest of all first."""
-    chosen: dict[int, Candidate] = {}
+    chosen: dict[int, FabricOption] = {}
     for each in rows:
         if each.below_best <= within:
             chosen.setdefault(each.domain_gpus, each)
     return list(chosen.values())
 
 
-def checked(ask: Case, each: Candidate) -> Candidate:
+def checked(ask: FabricQuestion, each: FabricOption) -> FabricOption:
     """With the step the joint loop gives on that fabric."""
     cluster = built(ask.cluster, each.card_bytes_per_s, each.oversubscription, each.domain_gpus)
     found = simulate(case_of(ask.model, cluster, ask.job, ask.stack, ask.profile), each.policy)
@@ -150,14 +130,14 @@ def ports_per_gpu(tree: Tree) -> float:
     return float(tree.links.capacity[outside].sum() / PORT / tree.gpus)
 
 
-def _domains(ask: Case) -> list[int]:
+def _domains(ask: FabricQuestion) -> list[int]:
     """The cluster's own, and half and double of it where tensor parallelism still fits inside."""
     own = ask.cluster.levels[0].degree
     least = max(ask.policy.tp, 2) if ask.keep_policy else 2
     return [d for d in (own // 2, own, own * 2) if least <= d < ask.policy.gpus]
 
 
-def _policies(ask: Case, domain: int) -> list[Policy]:
+def _policies(ask: FabricQuestion, domain: int) -> list[Policy]:
     """The job's own, and the planner's best where fabrics of this domain differ most."""
     found = [ask.policy]
     if ask.keep_policy:
@@ -169,18 +149,18 @@ def _policies(ask: Case, domain: int) -> list[Policy]:
     return found
 
 
-def _legal(ask: Case, cluster: Cluster, policy: Policy) -> bool:
+def _legal(ask: FabricQuestion, cluster: Cluster, policy: Policy) -> bool:
     return bool(legal(ask.model, cluster, ask.job, Policies.of([policy]))[0])
 
 
-def _planned(ask: Case, cluster: Cluster, policy: Policy) -> _Plan:
+def _planned(ask: FabricQuestion, cluster: Cluster, policy: Policy) -> _PolicyCost:
     case = case_of(ask.model, cluster, ask.job, ask.stack, ask.profile)
     found = estimate(case, Policies.of([policy]), every_stage=True)
     calls = calls_of(found.work)
-    return _Plan(policy, float(found.times.step_s[0]), calls, _collectives(ask, cluster, Wiring(), policy, calls))
+    return _PolicyCost(policy, float(found.times.step_s[0]), calls, _collectives(ask, cluster, Wiring(), policy, calls))
 
 
-def _step(ask: Case, thin: Cluster, wiring: Wiring, plan: _Plan) -> float:
+def _step(ask: FabricQuestion, thin: Cluster, wiring: Wiring, plan: _PolicyCost) -> float:
     now = _collectives(ask, thin, wiring, plan.policy, plan.calls)
     return plan.step_s + max(now - plan.collectives_s, 0.0)
 
@@ -189,12 +169,12 @@ def _rails(cluster: Cluster) -> tuple[str, ...]:
     return ("optimised", "only") if cluster.levels[1].rails > 1 else ("none",)
 
 
-def _collectives(ask: Case, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> float:
+def _collectives(ask: FabricQuestion, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> float:
     """Seconds of a step's collectives under the best order of axes."""
     return min(sum(load.communication_s().values()) for load in _loads(ask, cluster, wiring, policy, calls))
 
 
-def _loads(ask: Case, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> list[StepLoad]:
+def _loads(ask: FabricQuestion, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> list[StepLoad]:
     tree, network = tree_of(cluster, wiring), driven_network(cluster, ask.stack, ask.profile)
     quotes: Quotes = {}
     return [step_load(Prices(tree, network, seats_of(policy, tree, order=axes), quotes), calls)

@@ -5,20 +5,21 @@ import numpy as np
 from shardwise.calibrate.overlay import curve_with, what_it_changes
 from shardwise.calibrate.profile import Profile
 from shardwise.case import case_of
-from shardwise.estimate.band import NO_BAND, band_of
+from shardwise.estimate.band import NO_BAND
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import conventions, executed
 from shardwise.estimate.synced import choice_of
-from shardwise.report.money import money_table, price_line
 from shardwise.report.report import Report, Stage
-from shardwise.report.sync_report import sync_report
-from shardwise.report.traffic import traffic_of
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.studies.money import money_table, price_line
+from shardwise.studies.parts import band_at, parts_at
+from shardwise.studies.sync import sync_report
+from shardwise.studies.traffic import traffic_of
 from shardwise.units import gib
 
 
@@ -27,14 +28,15 @@ def report_of(
 ) -> Report:
     """The closed form's answer for one legal policy, on every pipeline stage."""
     choice, one = choice_of(policy.sync, job.optimizer.name), Policies.of([policy])
-    found = estimate(case_of(model, cluster, job, stack, profile), one, every_stage=True, sync=choice)
+    case = case_of(model, cluster, job, stack, profile)
+    found = estimate(case, one, every_stage=True, sync=choice)
     step_s, rate = float(found.times.step_s[0]), float(found.tokens_per_s_per_gpu[0])
     flops = {c.key: c for c in conventions(model, job.seq)}
     peak_flops = cluster.gpu.peak(job.precision.compute)
     stages = _stages(found)
     fullest = int(found.memory.fullest[0])
     peak = float(found.memory.peak[0])
-    band = band_of(stack, model, cluster.gpus / cluster.node_size, _first(found.times.parts["host"]) / step_s)
+    band = band_at(found, 0, case)
     return Report(
         tier="closed form",
         model=model.name,
@@ -66,7 +68,7 @@ def report_of(
         fullest_stage=fullest,
         host_bytes=float(found.memory.host_bytes[0]),
         stages=stages,
-        time_s={part: _first(seconds) for part, seconds in found.times.parts.items()},
+        time_s=parts_at(found, 0),
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
         micro_batches=int(found.work.layout.micro_batches[0]),
         bubble_share=float(found.times.bubble_share[0]),
@@ -76,9 +78,7 @@ def report_of(
             *_assumptions(model, cluster, job, policy, stack, profile),
             *_left_apart(found, cluster, job, one, stack, profile),
         ),
-        sync=None
-        if choice is None
-        else sync_report(choice, found, estimate(case_of(model, cluster, job, stack, profile), one, every_stage=True)),
+        sync=None if choice is None else sync_report(choice, found, estimate(case, one, every_stage=True)),
     )
 
 

@@ -6,9 +6,9 @@ from shardwise.fabric.links import Floats
 from shardwise.fabric.series import spread
 from shardwise.fabric.step import StepLoad
 from shardwise.report.fabric_report import Burst, Phase
-from shardwise.report.fabric_series import Series, coarse
 from shardwise.simulate.joint import JointStep
 from shardwise.simulate.program import FORWARD, Program
+from shardwise.studies.fabric.series import LoadSeries, coarse
 
 LINE_RATE = 0.8
 """share of a link's capacity from which it counts as full: what data reaches of line rate is about 0.85 to 0.97"""
@@ -18,7 +18,7 @@ INSIDE = ("tp", "cp", "ep", "pp", "fsdp")
 Spans = list[tuple[float, float]]
 
 
-def burst_of(load: StepLoad, series: Series, step_s: float) -> Burst | None:
+def burst_of(load: StepLoad, series: LoadSeries, step_s: float) -> Burst | None:
     """When the busiest card sends gradients (and gathers parameters), where there are any."""
     lanes = [lane for lane in ("grad", "fsdp") if lane in series.lanes]
     shares = sum((series.lanes[lane] for lane in lanes), start=np.zeros(len(series.edges) - 1))
@@ -40,7 +40,7 @@ def burst_of(load: StepLoad, series: Series, step_s: float) -> Burst | None:
     )  # fmt: skip
 
 
-def phases_of(load: StepLoad, series: Series, program: Program, step: JointStep) -> tuple[Phase, ...]:
+def phases_of(load: StepLoad, series: LoadSeries, program: Program, step: JointStep) -> tuple[Phase, ...]:
     cards = series.means.get(1, series.means.get(0, np.zeros(len(series.edges) - 1)))
     ahead = program.kind == FORWARD
     rows = [

@@ -3,12 +3,12 @@
 import pytest
 
 from shardwise.arch import model_of
-from shardwise.report.fabric_build import fabric_report
-from shardwise.report.fabric_whatif import rows_of
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
+from shardwise.studies.fabric.build import fabric_report
+from shardwise.studies.fabric.whatif import rows_of
 
 
 def studied():
@@ -19,7 +19,7 @@ def studied():
 def test_the_extended_step_is_the_whole_one(monkeypatch):
     whole = studied()
     assert not whole.loop.note
-    monkeypatch.setattr("shardwise.report.fabric_loop.MOST_TASKS", 100)
+    monkeypatch.setattr("shardwise.studies.fabric.loop.MOST_TASKS", 100)
     some = studied()
     assert len(some.loop.simulation.program.rank) <= 100 < len(whole.loop.simulation.program.rank)
     assert some.report.step_s == pytest.approx(whole.report.step_s, rel=0.01)

@@ -9,13 +9,13 @@ from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.estimate.mfu import conventions, headline
 from shardwise.plan.standing import Allowed, Contest
-from shardwise.report.build import report_of
 from shardwise.report.report import Report
-from shardwise.report.why import Difference, waterfall, why_slower
 from shardwise.software import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import Verdict, verdict_of
+from shardwise.studies.build import report_of
+from shardwise.studies.why import Difference, waterfall, why_slower
 from shardwise.validate.layouts import PublishedLayout
 
 TOP = 0.05
@@ -44,7 +44,7 @@ class Place(Struct, frozen=True, kw_only=True):
         return self.share_faster <= TOP
 
 
-class Missing(Struct, frozen=True, kw_only=True):
+class MissingFeature(Struct, frozen=True, kw_only=True):
     """Something the best policy of today has and the program of the layout had not."""
 
     what: str
@@ -52,7 +52,7 @@ class Missing(Struct, frozen=True, kw_only=True):
     """of the layout's step, when it alone is added; None where the layout cannot run with it alone"""
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class LayoutStudy(Struct, frozen=True, kw_only=True):
     name: str
     published: PublishedLayout
     policy: Policy
@@ -70,7 +70,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     """among what the modern stack runs; None where that is the same"""
     degrees_today: float | None
     """share of today's policies faster than the best one with the layout's degrees; None where none fits"""
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingFeature, ...]
 
     @property
     def error(self) -> float | None:
@@ -100,7 +100,7 @@ class _Case:
         return Contest(case_of(self.model, self.layout.cluster, self.layout.job, stack), allowed)
 
 
-def judge(layout: PublishedLayout, modern: Stack) -> Judged:
+def judge(layout: PublishedLayout, modern: Stack) -> LayoutStudy:
     """`modern`: the stack whose whole space the layout is ranked in besides its own program's."""
     case = _Case(layout, model_of(layout.model))
     policy, report = _chosen(case)
@@ -116,7 +116,7 @@ def judge(layout: PublishedLayout, modern: Stack) -> Judged:
         alike = contest.standing(own.step_s, {"recompute": [policy.recompute]}).share
         degrees = _degrees(case, policy, rivals)
     rival = today or own
-    return Judged(
+    return LayoutStudy(
         name=layout.name,
         published=layout,
         policy=policy,
@@ -178,7 +178,7 @@ def _place(case: _Case, policy: Policy, contest: Contest) -> Place:
     )  # fmt: skip
 
 
-def _missing(case: _Case, policy: Policy, best: Policy, stack: Stack) -> tuple[Missing, ...]:
+def _missing(case: _Case, policy: Policy, best: Policy, stack: Stack) -> tuple[MissingFeature, ...]:
     before = case.report(policy, stack).step_s
     found = []
     for field, what in case.layout.lacks.items():
@@ -187,7 +187,9 @@ def _missing(case: _Case, policy: Policy, best: Policy, stack: Stack) -> tuple[M
             continue
         changed = _with(policy, field, value)
         runs = case.verdict(changed).legal
-        found.append(Missing(what=what, change=case.report(changed, stack).step_s / before - 1 if runs else None))
+        found.append(
+            MissingFeature(what=what, change=case.report(changed, stack).step_s / before - 1 if runs else None)
+        )
     return tuple(found)
 
 

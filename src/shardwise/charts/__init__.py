@@ -1,0 +1,56 @@
+"""How figures are drawn: described in numbers and words, written as SVG here and nowhere else."""
+
+from shardwise.charts.bars import Bar, PartsBar, ShareBars, bars_svg, parts_svg
+from shardwise.charts.heat import HeatMap, HeatMaps, heat_svg
+from shardwise.charts.lane_paths import LaneSpans
+from shardwise.charts.lanes import LaneChart, LaneKind, LaneRow, LevelCurve, LevelPanel, lanes_svg
+from shardwise.charts.plot import (
+    BandMark,
+    Chart,
+    ColumnsMark,
+    DotsMark,
+    LineMark,
+    Mark,
+    Panel,
+    PlotAxis,
+    Points,
+    RuleMark,
+    ShadeMark,
+)
+from shardwise.charts.plot_svg import chart_svg
+from shardwise.charts.tiers import TierBox, TierChart, TierLine, TierRow, tiers_svg
+
+__all__ = [
+    "BandMark",
+    "Bar",
+    "Chart",
+    "ColumnsMark",
+    "DotsMark",
+    "HeatMap",
+    "HeatMaps",
+    "LaneChart",
+    "LaneKind",
+    "LaneRow",
+    "LaneSpans",
+    "LevelCurve",
+    "LevelPanel",
+    "LineMark",
+    "Mark",
+    "Panel",
+    "PartsBar",
+    "PlotAxis",
+    "Points",
+    "RuleMark",
+    "ShadeMark",
+    "ShareBars",
+    "TierBox",
+    "TierChart",
+    "TierLine",
+    "TierRow",
+    "bars_svg",
+    "chart_svg",
+    "heat_svg",
+    "lanes_svg",
+    "parts_svg",
+    "tiers_svg",
+]
