@@ -22,7 +22,7 @@ from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 model, cluster, job = model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=8192, global_batch=512)
 estimate(case_of(model, cluster, job, stack_of("megatron-core")), Policies.of([Policy(dp=8)]))
-report_of(model, cluster, job, Policy(dp=8), stack_of("megatron-core"))
+report_of(case_of(model, cluster, job, stack_of("megatron-core")), Policy(dp=8))
 """
 NO_TORCH = "import sys; assert 'torch' not in sys.modules, 'torch was imported'"
 # Pieces, so that the rule does not find itself.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardwise.arch import model_of
+    from shardwise.case import Case, case_of
     from shardwise.software import Stack, stack_of
     from shardwise.spec.cluster import Cluster
     from shardwise.spec.gpu import Gpu
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "Case": "case",
     "Cluster": "spec.cluster",
     "Gpu": "spec.gpu",
     "Job": "spec.job",
@@ -27,6 +29,7 @@ _HOMES = {
     "Policies": "spec.policy",
     "Policy": "spec.policy",
     "Stack": "software",
+    "case_of": "case",
     "cluster_of": "spec.load",
     "gpu_of": "spec.load",
     "model_of": "arch",
@@ -35,6 +38,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Case",
     "Cluster",
     "Gpu",
     "Job",
@@ -43,6 +47,7 @@ __all__ = [
     "Policy",
     "Stack",
     "__version__",
+    "case_of",
     "cluster_of",
     "gpu_of",
     "model_of",

@@ -25,6 +25,8 @@ class Training:
     job: Job
     stack: Stack
     """as it is for the model, the job's precision and, in a case, the measured machine"""
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+    """what the program trains or runs otherwise than stated"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,13 @@ class Case(Training):
 
 
 def training_of(model: Model, job: Job, stack: Stack) -> Training:
-    return Training(stack.trained(model), job, running(stack, model, job.precision.compute))
+    trained, compute = stack.trained(model), job.precision.compute
+    notes = []
+    if trained is not model:
+        notes.append(f"extra prediction layers: not trained by {stack.name}")
+    if stack.in_bf16 and compute == "bf16":
+        notes.append(f"in bf16 the stack runs as {stack.in_bf16}")
+    return Training(trained, job, running(stack, model, compute), notes=tuple(notes))
 
 
 def case_of(model: Model, cluster: Cluster, job: Job, stack: Stack, profile: Profile | None = None) -> Case:
@@ -59,6 +67,7 @@ def case_of(model: Model, cluster: Cluster, job: Job, stack: Stack, profile: Pro
         curve=curve_with(cluster.gpu, profile),
         network=driven_network(cluster, training.stack, profile),
         profile=profile,
+        notes=training.notes,
     )
 
 

@@ -125,7 +125,7 @@ def test_every_reader_of_a_profile_gives_the_same_step():
     slow = estimate(case_of(MODEL, CLUSTER, JOB, stack, SLOW), Policies.of([POLICY]), every_stage=True)
     step = float(slow.times.step_s[0])
     assert step > 1.3 * plain
-    report = report_of(MODEL, CLUSTER, JOB, POLICY, stack, profile=SLOW)
+    report = report_of(case_of(MODEL, CLUSTER, JOB, stack, SLOW), POLICY)
     assert report.step_s == pytest.approx(step)
     assert any("nvlink latency x 3" in line for line in report.assumptions)
     assert any("profile slow" in line for line in report.assumptions)

@@ -64,8 +64,8 @@ def test_rare_averaging_is_spread_over_its_steps():
 
 
 def test_with_a_shard_group_a_worker_is_the_group():
-    found = report_of(MODEL, CLUSTER, JOB, Policy(dp=64, zero=1, shard_group=8, sync="diloco,every=64"), STACK)
-    whole = report_of(MODEL, CLUSTER, JOB, Policy(dp=64, zero=0, sync="diloco,every=64"), STACK)
+    found = report_of(case_of(MODEL, CLUSTER, JOB, STACK), Policy(dp=64, zero=1, shard_group=8, sync="diloco,every=64"))
+    whole = report_of(case_of(MODEL, CLUSTER, JOB, STACK), Policy(dp=64, zero=0, sync="diloco,every=64"))
     assert found.sync is not None
     assert whole.sync is not None
     assert (found.sync.workers, whole.sync.workers) == (8, 64)
@@ -76,7 +76,7 @@ def test_gathered_top_k_loses_once_n_times_its_share_passes_one():
     """16 workers x 4 % of 8 bytes are below the dense gradient's; 64 are not, and the page says so."""
     for dp, loses in ((8, False), (64, True)):
         policy = Policy(dp=dp, tp=64 // dp, zero=0, sync="mem_sgd,compressor=top_k,compressor.ratio=0.05")
-        found = report_of(MODEL, CLUSTER, JOB, policy, STACK).sync
+        found = report_of(case_of(MODEL, CLUSTER, JOB, STACK), policy).sync
         assert (found.sent_bytes > found.dense_sent_bytes) is loses
         assert any(loss.kind == GATHERED for loss in found.loses) is loses
 
@@ -84,7 +84,7 @@ def test_gathered_top_k_loses_once_n_times_its_share_passes_one():
 def test_fast_links_make_compression_lose_and_slow_ones_do_not():
     def of(on: str):
         policy = Policy(dp=16, zero=0, sync="double_squeeze,compressor=sign")
-        return report_of(model_of("gpt2"), cluster_of(on), Job(seq=1024, global_batch=64), policy, STACK).sync
+        return report_of(case_of(model_of("gpt2"), cluster_of(on), Job(seq=1024, global_batch=64), STACK), policy).sync
 
     fast, slow = of("dgx-h100:16"), of("16x1xv100")
     assert fast.compress_s > 0
@@ -171,7 +171,7 @@ SERVED = replace(JOB, optimizer=optimizer_of("sgd"))
 
 
 def served(text: str, model=MODEL, policy=PLAIN, stack=STACK, on=CLUSTER):
-    return report_of(model, on, SERVED, replace(policy, sync=text), stack)
+    return report_of(case_of(model, on, SERVED, stack), replace(policy, sync=text))
 
 
 @pytest.mark.parametrize("text", ["async_sgd", "async_sgd,periods=4,1,1,1", "fedbuff,periods=1,2"])
@@ -179,7 +179,7 @@ def served(text: str, model=MODEL, policy=PLAIN, stack=STACK, on=CLUSTER):
 def test_asynchronous_workers_overlap_with_the_server(text, on):
     """The step of the estimate is what workers and a server, one by one, come to: not compute and then the server."""
     cluster, model = cluster_of(on), model_of("gpt2")
-    found = report_of(model, cluster, SERVED, Policy(dp=64, zero=0, sync=text), STACK)
+    found = report_of(case_of(model, cluster, SERVED, STACK), Policy(dp=64, zero=0, sync=text))
     parts, cycles = found.time_s, choice_of(text).strategy.cycles(64)
     compute = sum(parts.values()) - parts["sync_comm"] - parts["sync_uneven"] - parts["other"]
     message = choice_of(text).strategy.cost(layout_of_model(model), driven_network(cluster, STACK), 64).message_s
@@ -193,12 +193,12 @@ def test_state_that_does_not_fit_is_told_apart_from_a_model_that_does_not():
     """Three more fp32 rows of 8 billion numbers over tp 2 on an H100: 45 GiB; over tp 1 not even the model fits."""
     small, large = Policy(tp=2, dp=32, zero=0, recompute="full"), Policy(dp=64, zero=0)
     for policy, also in ((small, "would fit"), (large, "does not fit either")):
-        found = report_of(MODEL, CLUSTER, JOB, replace(policy, sync="ef21_sgdm"), STACK)
+        found = report_of(case_of(MODEL, CLUSTER, JOB, STACK), replace(policy, sync="ef21_sgdm"))
         assert not found.fits
         assert found.sync.loses[0].kind == NO_ROOM
         assert f"its {gib(found.sync.state_bytes)} GiB of state do not fit" in found.sync.loses[0].why
         assert also in found.sync.loses[0].why
-        assert report_of(MODEL, CLUSTER, JOB, policy, STACK).fits is (also == "would fit")
+        assert report_of(case_of(MODEL, CLUSTER, JOB, STACK), policy).fits is (also == "would fit")
 
 
 def test_not_waiting_pays_where_workers_are_uneven():
@@ -207,7 +207,7 @@ def test_not_waiting_pays_where_workers_are_uneven():
     assert [loss.kind for loss in even.loses] == [EQUAL_SPEED]
     assert uneven.loses == ()
     assert uneven.dense_step_s > 3 * even.dense_step_s
-    assert even.dense_step_s == report_of(MODEL, CLUSTER, SERVED, PLAIN, STACK).step_s
+    assert even.dense_step_s == report_of(case_of(MODEL, CLUSTER, SERVED, STACK), PLAIN).step_s
     assert served("async_sgd,periods=4,1,1,1").step_s < 0.5 * uneven.dense_step_s
 
 
@@ -215,7 +215,7 @@ def test_jitter_is_lost_only_inside_a_worker():
     """8 nodes that wait for each other lose a share three times; a worker of half a node waits for no other node."""
     stack = stack_of("megatron-2021")
     waits, alone = (
-        report_of(MODEL, CLUSTER, SERVED, replace(PLAIN, sync=text), stack) for text in ("dsgd", "async_sgd")
+        report_of(case_of(MODEL, CLUSTER, SERVED, stack), replace(PLAIN, sync=text)) for text in ("dsgd", "async_sgd")
     )
     overhead = alone.time_s["other"]
     busy = waits.step_s - waits.time_s["other"]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from shardwise import catalog
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.cli import main
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
@@ -78,7 +79,9 @@ def test_what_the_program_lacked_is_named_and_priced(printed):
     case = next(run for run in RUNS if run.name == found["layout"])
     model, stack = model_of(case.model), stack_of("megatron-core")
     steps = [
-        report_of(model, case.cluster, case.job, replace(case.candidates[0], attention=attention), stack).step_s
+        report_of(
+            case_of(model, case.cluster, case.job, stack), replace(case.candidates[0], attention=attention)
+        ).step_s
         for attention in ("plain", "flash")
     ]
     assert flash["change"] == pytest.approx(steps[1] / steps[0] - 1)
@@ -107,7 +110,9 @@ def test_an_open_value_takes_the_fastest_that_fits():
     assert set(run.open_fields) == {"vpp", "micro_batch", "recompute"}
     found = judge(run, stack_of("megatron-core"))
     model = model_of(run.model)
-    reports = [report_of(model, run.cluster, run.job, p, run.stack) for p in run.candidates if p.micro_batch != 2]
+    reports = [
+        report_of(case_of(model, run.cluster, run.job, run.stack), p) for p in run.candidates if p.micro_batch != 2
+    ]
     assert found.report is not None
     assert found.report.step_s == min(r.step_s for r in reports if r.fits)
     assert found.own is not None

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.report.terminal import policy_code, policy_text, show
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
@@ -29,7 +30,7 @@ KEYS = {
 
 
 def report(model="llama-3-70b", on="dgx-h100:1024", job=JOB, **policy):
-    return report_of(model_of(model), cluster_of(on), job, Policy(**policy), stack_of("megatron-core"))
+    return report_of(case_of(model_of(model), cluster_of(on), job, stack_of("megatron-core")), Policy(**policy))
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def test_they_are_those_of_the_reports():
     given = (model_of("llama-3-8b"), cluster_of("dgx-h100:16"), Job(seq=8192, global_batch=64))
     stack = stack_of("megatron-core")
     for parts, policy in zip(parts_of(case_of(*given, stack), POLICIES), POLICIES, strict=True):
-        report = report_of(*given, policy, stack)
+        report = report_of(case_of(*given, stack), policy)
         assert parts.policy == policy
         assert parts.step_s == report.step_s
         assert parts.time_s == pytest.approx(report.time_s, rel=1e-12)

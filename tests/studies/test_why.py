@@ -3,6 +3,7 @@
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -14,7 +15,7 @@ GIVEN = (model_of("llama-3-8b"), cluster_of("dgx-h100:16"), Job(seq=8192, global
 
 
 def report(**fields):
-    return report_of(*GIVEN, Policy(**fields), stack_of("megatron-core"))
+    return report_of(case_of(*GIVEN, stack_of("megatron-core")), Policy(**fields))
 
 
 def test_the_parts_add_up_to_the_difference():

@@ -89,7 +89,7 @@ class OpenCase:
         ).frontier  # fmt: skip
 
     def report(self, cluster: Cluster, policy: Policy) -> Report:
-        return report_of(self.model, cluster, self.job, policy, self.stack, profile=self.profile)
+        return report_of(self.on(cluster), policy)
 
 
 def open_case_of(

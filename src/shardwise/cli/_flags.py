@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
+from shardwise.case import Case, case_of
 from shardwise.cli._job import (
     GlobalBatch,
     Imbalance,
@@ -71,13 +72,29 @@ class Flags:
 
 @dataclass(frozen=True)
 class PolicyRequest:
-    model: Model
-    cluster: Cluster
-    job: Job
+    case: Case
     policy: Policy
-    stack: Stack
-    profile: Profile | None
     notes: list[str]
+
+    @property
+    def model(self) -> Model:
+        return self.case.model
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.case.cluster
+
+    @property
+    def job(self) -> Job:
+        return self.case.job
+
+    @property
+    def stack(self) -> Stack:
+        return self.case.stack
+
+    @property
+    def profile(self) -> Profile | None:
+        return self.case.profile
 
 
 def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
@@ -103,7 +120,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
         offload=flags.offload, attention=flags.attention, order=flags.order,
         **{name: stack.setting(name) if value is None else value for name, value in stated.items()},
     )  # fmt: skip
-    return PolicyRequest(shape, cluster, job, policy, stack, profile, notes)
+    return PolicyRequest(case_of(shape, cluster, job, stack, profile), policy, notes)
 
 
 def refused(model: str, flags: Flags, ask: PolicyRequest, json: bool, verb: str = "estimate") -> bool:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
+from shardwise.case import case_of
 from shardwise.cli._flags import Flags, PolicyRequest, asked, refused
 from shardwise.cli._synced import SyncName, with_sync
 from shardwise.registry import closest
@@ -82,9 +83,8 @@ def _as_run(found: PolicyRequest, flags: RunFlags) -> PolicyRequest:
     if model.dropout:
         model = replace(model, dropout=False)
         notes.append("dropout is off: runs of different layouts could not be compared")
-    return PolicyRequest(
-        model, found.cluster, found.job, found.policy, stack_of(STACK).changed(**chosen), found.profile, notes
-    )
+    case = case_of(model, found.cluster, found.job, stack_of(STACK).changed(**chosen), found.profile)
+    return PolicyRequest(case, found.policy, notes)
 
 
 def _document(name: str) -> dict[str, Any] | None:
@@ -120,7 +120,7 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Poli
     planned = stated.get("precision", "")
     notes = [f"planned for {planned}, run in {job.precision.name}"] if planned not in ("", job.precision.name) else []
     profile: Profile | None = None
-    return PolicyRequest(model, cluster, job, policy, stack_of(STACK), profile, notes)
+    return PolicyRequest(case_of(model, cluster, job, stack_of(STACK), profile), policy, notes)
 
 
 def _model(name: str) -> Model:

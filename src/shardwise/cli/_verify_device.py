@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from shardwise.case import case_of
 from shardwise.cli._flags import PolicyRequest
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.estimate.own_work import OwnWork, own_work
@@ -21,12 +20,12 @@ def verify_on_device(found: PolicyRequest, order: Any, rank: int | None, fake: b
     from shardwise.runtime.device import measured_on_device, needs_gpu
 
     needs_gpu(found.policy, fake)
-    expected = own_work(case_of(found.model, found.cluster, found.job, found.stack, found.profile), found.policy)
+    expected = own_work(found.case, found.policy)
     where = (expected.rank if rank is None else rank) if fake else None
     measured = measured_on_device(order, STEPS, rank=where)
     seconds = measured.kernels_s if fake else measured.step_s
     predicted = expected.kernels_s + (0.0 if fake else expected.host_s)
-    report = report_of(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
+    report = report_of(found.case, found.policy)
     result: dict[str, Any] = {
         "model": found.model.name, "policy": found.policy, "rank": where or 0, "ranks": found.policy.gpus,
         "device": measured.device, "measured_s": seconds, "predicted_s": predicted,

@@ -28,7 +28,7 @@ def estimate(
     ask = replace(ask, policy=with_sync(ask.policy, sync))
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
-    report = report_of(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, profile=ask.profile)
+    report = report_of(ask.case, ask.policy)
     if json:
         print_json({"legal": True} | report.to_dict() | {"notes": ask.notes})
     else:

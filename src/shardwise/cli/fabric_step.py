@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from shardwise.case import case_of
 from shardwise.cli._fabric_extra import sections, show_budget, show_requirement, show_what_ifs
 from shardwise.cli._fabric_show import show_assumptions, show_fabric
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
@@ -206,7 +205,7 @@ def _planned(ask: PolicyRequest, flags: Flags) -> PolicyRequest | None:
     if stated:
         return ask
     with bar("policies") as progress:
-        ranked = scan(case_of(ask.model, ask.cluster, ask.job, ask.stack, ask.profile), top=1, progress=progress)
+        ranked = scan(ask.case, top=1, progress=progress)
     if not ranked.best:
         return None
     note = "no policy given: the planner's best; state one with --tp, --pp, --dp, ..."

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from shardwise.case import case_of
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
@@ -56,7 +55,7 @@ def simulate(
         raise ValueError(f"figure: {figure.name!r}; write a name that ends in .svg or .html")
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
-    case = case_of(ask.model, ask.cluster, ask.job, ask.stack, ask.profile)
+    case = ask.case
     found = simulated(case, ask.policy, stragglers=slow)
     timeline = found.timeline()
     rows = compare(case, ask.policy)

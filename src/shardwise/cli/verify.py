@@ -9,7 +9,6 @@ from cyclopts import Parameter
 from msgspec import structs
 
 from shardwise import catalog
-from shardwise.case import case_of
 from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
@@ -95,9 +94,9 @@ def verify(
         )
         return 0 if verify_on_device(found, order, rank[0] if rank else None, fake, json) else DIFFERS
     result, recordings = fake_verify(order, rank) if fake else verified(order)
-    predicted = report_of(found.model, found.cluster, found.job, found.policy, found.stack, profile=found.profile)
+    predicted = report_of(found.case, found.policy)
     if trace is not None:
-        expected = simulate(case_of(found.model, found.cluster, found.job, found.stack, found.profile), found.policy)
+        expected = simulate(found.case, found.policy)
         write_overlay({"measured": timeline_of(recordings), "predicted": expected.timeline()}, trace)
     if json:
         print_json(_document(found, result, predicted.step_s))

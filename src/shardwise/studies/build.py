@@ -2,18 +2,14 @@
 
 import numpy as np
 
-from shardwise.calibrate.overlay import curve_with, what_it_changes
-from shardwise.calibrate.profile import Profile
-from shardwise.case import case_of
+from shardwise.calibrate.overlay import what_it_changes
+from shardwise.case import Case
 from shardwise.estimate.band import NO_BAND
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import conventions, executed
 from shardwise.estimate.synced import choice_of
 from shardwise.report.report import Report, Stage
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.studies.money import money_table, price_line
@@ -23,12 +19,10 @@ from shardwise.studies.traffic import traffic_of
 from shardwise.units import gib
 
 
-def report_of(
-    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, *, profile: Profile | None = None
-) -> Report:
+def report_of(case: Case, policy: Policy) -> Report:
     """The closed form's answer for one legal policy, on every pipeline stage."""
+    model, cluster, job, stack = case.model, case.cluster, case.job, case.stack
     choice, one = choice_of(policy.sync, job.optimizer.name), Policies.of([policy])
-    case = case_of(model, cluster, job, stack, profile)
     found = estimate(case, one, every_stage=True, sync=choice)
     step_s, rate = float(found.times.step_s[0]), float(found.tokens_per_s_per_gpu[0])
     flops = {c.key: c for c in conventions(model, job.seq)}
@@ -72,11 +66,11 @@ def report_of(
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
         micro_batches=int(found.work.layout.micro_batches[0]),
         bubble_share=float(found.times.bubble_share[0]),
-        traffic_bytes=traffic_of(found.work, cluster, profile, choice),
+        traffic_bytes=traffic_of(found.work, cluster, case.profile, choice),
         money=money_table(cluster, job, step_s),
         assumptions=(
-            *_assumptions(model, cluster, job, policy, stack, profile),
-            *_left_apart(found, cluster, job, one, stack, profile),
+            *_assumptions(case, policy),
+            *_left_unfused(case, found, one),
         ),
         sync=None if choice is None else sync_report(choice, found, estimate(case, one, every_stage=True)),
     )
@@ -106,26 +100,20 @@ def _verdict(stage: Stage, peak: float, capacity: float) -> str:
     return f"out of memory by {gib(peak - capacity)} GiB on stage {stage.stage}: {largest}"
 
 
-def _assumptions(
-    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None
-) -> list[str]:
-    curve = curve_with(cluster.gpu, profile)
-    per_rank = policy.dp * policy.micro_batch
+def _assumptions(case: Case, policy: Policy) -> list[str]:
+    model, cluster, job, stack, curve = case.model, case.cluster, case.job, case.stack, case.curve
+    per_rank, reached = policy.dp * policy.micro_batch, stack.network.fabric_efficiency
     measured = (
         f"kernel rates: fitted on measurements of {curve.measured} ({curve.source})"
         if curve.measured == curve.gpu.lower()
         else f"kernel rates: none measured on {curve.gpu}; constants of {curve.measured} at {curve.gpu}'s peaks"
     )
-    in_bf16 = stack.in_bf16 if job.precision.compute == "bf16" else ""
     lines = [
-        f"stack {stack.name}: {stack.summary}" + (f"; in bf16 as {in_bf16}" if in_bf16 else ""),
+        f"stack {stack.name}: {stack.summary}",
+        *case.notes,
         measured,
         "network: latency and bandwidth constants fitted on published collectives"
-        + (
-            f"; {stack.network.fabric_efficiency:.0%} of that between nodes"
-            if stack.network.fabric_efficiency != 1
-            else ""
-        ),
+        + (f"; {reached:.0%} of that between nodes" if reached != 1 else ""),
         "placement: tp on neighbouring GPUs, then cp, dp and pp; nothing else on the fabric",
         f"micro-batches: {job.global_batch:,} sequences / (dp {policy.dp} x micro-batch {policy.micro_batch})"
         f" = {job.global_batch // per_rank:,}",
@@ -133,7 +121,7 @@ def _assumptions(
         "counts what is executed, recompute too",
         "days and dollars: no failures, checkpoints or restarts",
         price_line(cluster),
-        *(what_it_changes(profile, stack) if profile is not None else ()),
+        *(what_it_changes(case.profile, stack) if case.profile is not None else ()),
     ]
     if any(kind.mamba for kind in model.kinds):
         lines.append(
@@ -157,27 +145,24 @@ def _assumptions(
         )
         dealt = ", a token's experts one after the other" if stack.experts.routing == "in_order" else ""
         lines.append(f"routing: {balance}{dealt}")
-    if stack.trained(model) is not model:
-        lines.append(f"extra prediction layers: not trained by {stack.name}")
-    lightly = stack.recompute.selective_experts and any(kind.experts for kind in model.kinds) and not _latent(model)
-    drops = (
-        stack.recompute.selective_kept < 1 or lightly or (stack.recompute.latent_recompute == "up" and _latent(model))
-    )
+    again = stack.recompute
+    cheap = again.selective_experts and any(kind.experts for kind in model.kinds) and not _latent(model)
+    drops = again.selective_kept < 1 or cheap or (again.latent_recompute == "up" and _latent(model))
+    if stack.caution and policy.pp > 1 and cluster.gpus > cluster.node_size:
+        lines.append(f"not predicted: {stack.caution}")
     if policy.recompute == "selective" and policy.attention == "flash" and not drops:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
     return lines
 
 
-def _left_apart(
-    found: Estimate, cluster: Cluster, job: Job, one: Policies, stack: Stack, profile: Profile | None
-) -> tuple[str, ...]:
+def _left_unfused(case: Case, found: Estimate, one: Policies) -> tuple[str, ...]:
     """What the program loses to operations that another has inside its kernels."""
     if not any(kind.unfused for kind in found.work.kinds):
         return ()
-    fused = stack.changed(expert_biases="fused", fuses_scaled_rotation=True)
-    least = estimate(case_of(found.work.model, cluster, job, fused, profile), one, every_stage=True)
+    fused = case.changed(expert_biases="fused", fuses_scaled_rotation=True)
+    least = estimate(fused, one, every_stage=True)
     share = 1.0 - float(least.times.step_s[0] / found.times.step_s[0])
-    return (f"element-wise work that {stack.name} leaves to PyTorch, kernel by kernel: {share:.0%} of the step",)
+    return (f"element-wise work that {case.stack.name} leaves to PyTorch, kernel by kernel: {share:.0%} of the step",)
 
 
 def _latent(model: Model) -> bool:

@@ -91,7 +91,7 @@ class _Case:
     model: Model
 
     def report(self, policy: Policy, stack: Stack) -> Report:
-        return report_of(self.model, self.layout.cluster, self.layout.job, policy, stack)
+        return report_of(case_of(self.model, self.layout.cluster, self.layout.job, stack), policy)
 
     def verdict(self, policy: Policy) -> Verdict:
         return verdict_of(self.model, self.layout.cluster, self.layout.job, policy, cure=False)
