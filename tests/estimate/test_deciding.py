@@ -1,10 +1,13 @@
 """An estimate names the numbers that decide it, with where they come from; what is read in a program is not one."""
 
+import json
+
 import pytest
 
 from shardwise import catalog
 from shardwise.arch import model_of
 from shardwise.case import Case, case_of
+from shardwise.cli import main
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.deciding import MATTERS, deciding_numbers
 from shardwise.software import stack_of
@@ -43,3 +46,13 @@ def test_one_node_more_makes_no_cliff(name: str) -> None:
     """Equal work for each GPU takes about as long on 63 nodes as on 64."""
     fewer, more = (step(case_with(name, 8 * dp, batch=8 * dp), Policy(pp=8, dp=dp, zero=0)) for dp in (63, 64))
     assert more == pytest.approx(fewer, rel=0.02)
+
+
+def test_estimate_prints_them_and_writes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["llama-3-8b", "--on", "dgx-h100:64", "--stack", "nanotron", "--tp", "16", "--seq", "4096"]
+    assert main(["estimate", *flags]) == 0
+    assert "numbers that decide more than 5% of this step" in capsys.readouterr().out
+    assert main(["estimate", *flags, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["deciding_numbers"]
+    assert {"setting", "value", "default", "share", "origin"} == set(found[0])
+    assert all(abs(number["share"]) > MATTERS for number in found)
