@@ -1,0 +1,162 @@
+"""When a pipeline ends whose backwards are whole and whose chunks are alike: the longest of a few ways through it."""
+
+import numpy as np
+
+from shardwise.estimate.pipeline.micro_batch import MicroBatch, piles_up
+from shardwise.schedules import used
+from shardwise.tasks.engine import Ints
+from shardwise.work import Work
+from shardwise.work.layout import Numbers
+from shardwise.work.stages import Grid, largest, layers_before, totals
+
+
+def ends_by_law(given: MicroBatch, slowest: Ints) -> tuple[Numbers, Grid, Grid]:
+    """(end of the pipeline, how much later than the first each evaluated stage starts, how much sooner it ends)."""
+    layout, index = given.work.layout, given.work.stages.index
+    pp, vpp = layout.pp, layout.vpp
+    everything, forwards = _all_stages(given)
+    end = _chunked(given, slowest, everything)
+    one, piled = (vpp == 1) & (pp > 1), piles_up(given.work)
+    for rows, law in ((np.flatnonzero(one & ~piled), _looped), (np.flatnonzero(one & piled), _piled)):
+        if len(rows):
+            end[rows] = law(given, rows, everything[rows])
+    late = given.transfers.under_way
+    ahead, back = forwards / (pp * vpp) + late, (everything - forwards) / (pp * vpp) + late
+    return end, index * ahead[:, None], index * back[:, None]
+
+
+def idle_of(work: Work) -> Numbers:
+    """How many other stages a micro-batch passes while one waits."""
+    layout, codes = work.layout, work.layout.policies.schedule
+    idle = np.zeros_like(layout.tp)
+    for code, schedule in used(codes):
+        found = schedule.idle(layout.pp, layout.vpp, layout.micro_batches)
+        idle = np.where(codes == code, found, idle)
+    return np.where(layout.pp > 1, idle, 0.0)
+
+
+def _all_stages(given: MicroBatch) -> tuple[Numbers, Numbers]:
+    """One micro-batch through all stages, with what each stands still for; and the forward part of it."""
+    layout = given.work.layout
+    counts = [np.full((1, 1), n) for n in (*totals(given.work.model), 1.0, 1.0)]
+    forward, back = _passed(given, slice(None), counts)
+    if given.copy_s:
+        back = back + layout.pp[:, None] * given.stage.copies.max(axis=1, keepdims=True)
+    sends = (layout.vpp * layout.pp - 1.0) * given.transfers.stopped
+    return (forward + back)[:, 0] + 2.0 * sends, forward[:, 0] + sends
+
+
+def _passed(given: MicroBatch, rows: Ints | slice, counts: list[Grid]) -> tuple[Grid, Grid]:
+    """Forward and backward of so many units of each kind, with the reductions of each micro-batch."""
+    used_units = list(zip(given.units, counts, strict=False))
+    forward, total = (
+        sum((n * getattr(unit, name)[rows][:, None] for unit, n in used_units), start=0.0 * counts[-1])
+        for name in ("forward", "total")
+    )
+    back = total - forward
+    reductions = given.reductions.take(rows)
+    if reductions.each.any():
+        each = reductions.of_parts(given.work, rows)
+        needed = sum((n * seconds[:, None] for n, seconds in zip(counts, each, strict=False)), start=0.0 * counts[-1])
+        back = back + reductions.beside(needed, back)
+    return forward, back
+
+
+def _chunked(given: MicroBatch, slowest: Ints, everything: Numbers) -> Numbers:
+    """The busiest rank waits while a micro-batch passes the others as often as the schedule's law says."""
+    layout, stage, rows = given.work.layout, given.stage, np.arange(len(slowest))
+    pp, vpp, late = layout.pp, layout.vpp, given.transfers.under_way
+    load = stage.load[rows, slowest]
+    others = idle_of(given.work) / np.maximum(pp - 1.0, 1.0) * np.maximum(everything - load, 0.0)
+    # each round of pp micro-batches comes back to the first stage just as it is done with them, so every further chunk
+    # waits for a whole turn of messages
+    turns = np.where(pp > 1, 2.0 * late * (pp * vpp - 1.0), 0.0)
+    end = np.asarray(layout.micro_batches * load + others + turns)
+    if not (vpp > 1).any():
+        return end
+    end = np.where(vpp > 1, np.maximum(end, _heavy_ends(given, everything) + turns), end)
+    # messages that take longer than the slack between neighbours slow every turn: a micro-batch to the last rank and
+    # back is 2 pp - 1 chunks' time, once around forwards or backwards that of pp
+    chunk, ahead = load / vpp, given.forward_at(slowest) / vpp + given.transfers.stopped
+    loop = (pp * chunk + 2.0 * (pp - 1.0) * late) / (2.0 * pp - 1.0)
+    slot = np.maximum(np.maximum(loop, late + np.maximum(ahead, chunk - ahead)), chunk)
+    # the first round is on its way for all its messages already
+    slower = np.maximum(layout.micro_batches - pp, 0.0) * vpp * (slot - chunk)
+    return np.asarray(end + np.where((vpp > 1) & ~piles_up(given.work), slower, 0.0))
+
+
+def _heavy_ends(given: MicroBatch, everything: Numbers) -> Numbers:
+    """The way through the first and the last piece, which have more to do than others. A micro-batch waits at the first
+    until its round is through, goes on to the last, and so back; between the first and the last round its rank is busy.
+    Where all forwards come before the backwards, all micro-batches are one round."""
+    layout, load = given.work.layout, given.stage.load
+    vpp, micro = layout.vpp, layout.micro_batches
+    embedding, head = given.units[-2].total, given.units[-1].total
+    chunk = np.maximum((load[:, -1] - head) / vpp, 0.0)
+    first, last = (load[:, 0] - embedding) / vpp + embedding, chunk + head
+    piled, less = piles_up(given.work), np.minimum(micro, layout.pp) - 1.0
+    more = np.maximum(micro - layout.pp, 0.0)
+    rounds = less * (last + np.maximum(first - chunk, 0.0)) + more * np.maximum(load[:, 0], load[:, -1])
+    whole = (micro - 1.0) * last + np.maximum((micro - 1.0) * first - (layout.pp - 1.0) * chunk, 0.0)
+    return np.asarray(everything + np.where(piled, whole + (vpp - 2.0) * more * chunk, rounds))
+
+
+def _piled(given: MicroBatch, rows: Ints, everything: Numbers) -> Numbers:
+    """All forwards, then all backwards: each half takes the slowest's for all micro-batches but one."""
+    layout, load = given.work.layout, given.stage.load[rows]
+    forward = given.forward(rows) + given.transfers.stopped[rows, None] * (given.work.stages.last[rows] == 0)
+    slowest = largest(forward)[0] + largest(load - forward)[0]
+    late = 2.0 * (layout.pp[rows] - 1.0) * given.transfers.under_way[rows]
+    return np.asarray(everything + late + (layout.micro_batches[rows] - 1.0) * slowest)
+
+
+def _looped(given: MicroBatch, rows: Ints, everything: Numbers) -> Numbers:
+    """One chunk a rank, forwards and backwards in turn behind a warm-up: the longest of some ways through each of the
+    evaluated stages.
+
+    A way comes down to the stage and at the end goes up again. Between, it stays there, or follows a micro-batch down
+    to the last stage and back: the first, the last, both, or as many as can follow one another, a warm-up apart.
+    """
+    layout, load, index = given.work.layout, given.stage.load[rows], given.work.stages.index[rows]
+    pp, micro = layout.pp[rows, None], layout.micro_batches[rows, None]
+    late = 2.0 * given.transfers.under_way[rows, None]
+    before, ahead = _before(given, rows, index) + index * late, _warm_up(given.work, rows, index)
+    trip = everything[:, None] + (pp - 1.0) * late - before
+    forward = given.forward(rows) + given.transfers.stopped[rows, None] * (index < pp - 1.0)
+    # a trip may stay a while at a stage further down: with its warm-up, or with the backwards that are left at the end
+    down, up = (_from_here_on(ahead * x - (trip - load)) for x in (forward, load - forward))
+    once = np.maximum(down + ahead * (load - forward), up + ahead * forward) + trip + (micro - 1.0 - ahead) * load
+    longest = np.maximum(once, micro * load)
+    most = np.floor((micro + ahead) / (ahead + 1.0))
+    for trips in (np.minimum(most, 2.0), most):
+        often = trips * trip + down + up + (micro + ahead - trips * (ahead + 1.0)) * load
+        longest = np.where(trips >= 2.0, np.maximum(longest, often), longest)
+    return largest(before + longest)[0]
+
+
+def _from_here_on(grid: Grid) -> Grid:
+    """The most of each stage and those behind it, at least 0."""
+    return np.asarray(np.maximum(np.maximum.accumulate(grid[:, ::-1], axis=1)[:, ::-1], 0.0))
+
+
+def _before(given: MicroBatch, rows: Ints, index: Grid) -> Grid:
+    """One micro-batch on all stages before each of these."""
+    work, layout = given.work, given.work.layout
+    layers = layers_before(
+        work.model, work.stack.abilities.stage_split, index, layout.pp[rows, None], layout.vpp[rows, None]
+    )
+    forward, back = _passed(given, rows, [*layers, (index > 0).astype(np.float64)])
+    if given.copy_s:
+        back = back + index * given.stage.copies[rows].max(axis=1, keepdims=True)
+    return forward + back + given.transfers.stopped[rows, None] * np.maximum(2.0 * index - 1.0, 0.0)
+
+
+def _warm_up(work: Work, rows: Ints, index: Grid) -> Grid:
+    """Forwards of each of these stages before its first backward, without the one that belongs to it."""
+    layout, codes = work.layout, work.layout.policies.schedule[rows]
+    found = np.zeros_like(index)
+    pp, vpp, micro = (x[rows, None] for x in (layout.pp, layout.vpp, layout.micro_batches))
+    for code, schedule in used(codes):
+        here = (codes == code)[:, None]
+        found = np.where(here, schedule.in_flight(index, pp, vpp, micro) - 1.0, found)
+    return found
