@@ -83,7 +83,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     parts["other"], together = 0.0 * longest, nodes_of(layout, cluster)
     if sync is not None:
         _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden,
-                  (longest, longest - given.forward_at(slowest)))  # fmt: skip
+                  (longest, longest - given.forward_at(rows, slowest)))  # fmt: skip
         if not sync.strategy.waits():
             # jitter is what nodes lose that wait for each other: here those of one worker
             together = np.maximum(together / workers_of(layout).count, 1.0)
@@ -191,7 +191,7 @@ def _overlapped_sync(
         ("param", sync[1], given.forward_at, policies.overlap_param > 0, pipeline.starts),
     ):
         _, last = largest(grid - spare)
-        seconds, window = grid[rows, last], window_at(last)
+        seconds, window = grid[rows, last], window_at(rows, last)
         alone, beside = np.minimum(seconds, window), np.minimum(seconds, window * between)
         under = np.where(overlap, stack.overlap.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
         exposed = seconds - (1.0 - stack.overlap.overlap_slowdown) * under - spare[rows, last]

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.estimate.pipeline.micro_batch import MicroBatch, Reductions
+from shardwise.estimate.pipeline.micro_batch import MicroBatch, Reductions, splits_backward
 from shardwise.schedules import held_pieces, schedules
 from shardwise.spec.model import Model
 from shardwise.spec.policy import SCHEDULES
@@ -22,26 +22,24 @@ Cube = NDArray[np.float64]
 
 
 def followed_rows(work: Work) -> Ints:
-    policies = work.layout.policies
-    rows = policies.pp > 1
-    if not rows.any():
-        return np.zeros(0, dtype=np.int64)
-    # a table look-up: a sort of a large batch would take longer than the rest
-    chunks, stages = int(policies.vpp.max()) + 1, int(policies.pp.max()) + 1
-    codes = (policies.schedule * stages + policies.pp) * chunks + policies.vpp
-    table = np.zeros(int(codes.max()) + 1, dtype=np.bool_)
-    for code in np.flatnonzero(np.bincount(codes[rows])):
-        rest, vpp = divmod(int(code), chunks)
-        schedule, pp = divmod(rest, stages)
-        table[code] = _no_law(work.model, work.stack.abilities.stage_split, SCHEDULES[schedule], pp, vpp)
-    return np.flatnonzero(table[codes] & rows)
+    """Where the backward is split, and where chunks are not alike."""
+    policies, model, split = work.layout.policies, work.model, work.stack.abilities.stage_split
+    chunked = policies.vpp > 1
+    if len(model.kinds) == 1 and split == "even" and not model.mtp_layers:
+        chunked &= model.layers % (policies.pp * policies.vpp) != 0
+    maybe = (policies.pp > 1) & (chunked | splits_backward(work))
+    rows = np.flatnonzero(maybe)
+    keys = np.stack([policies.schedule[rows], policies.pp[rows], policies.vpp[rows]], axis=1)
+    distinct, place = np.unique(keys, axis=0, return_inverse=True)
+    no_law = [_no_law(model, split, SCHEDULES[code], pp, vpp) for code, pp, vpp in distinct.tolist()]
+    return rows[np.array(no_law, dtype=np.bool_)[place.reshape(-1)]] if no_law else rows
 
 
 @lru_cache(maxsize=4096)
 def _no_law(model: Model, split: str, name: str, pp: int, vpp: int) -> bool:
     if schedules()[name].splits_backward:
         return True
-    return vpp > 1 and len({tuple(row) for row in _pieces(model, split, name, pp, vpp)[:, :-2].tolist()}) > 1
+    return len({tuple(row) for row in _pieces(model, split, name, pp, vpp)[:, :-2].tolist()}) > 1
 
 
 @lru_cache(maxsize=4096)

@@ -1,6 +1,7 @@
 """When a pipeline ends whose backwards are whole and whose chunks are alike: the longest of a few ways through it."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.estimate.pipeline.micro_batch import MicroBatch, piles_up
 from shardwise.schedules import used
@@ -13,26 +14,28 @@ from shardwise.work.stages import Grid, largest, layers_before, totals
 def ends_by_law(given: MicroBatch, slowest: Ints) -> tuple[Numbers, Grid, Grid]:
     """(end of the pipeline, how much later than the first each evaluated stage starts, how much sooner it ends)."""
     layout, index = given.work.layout, given.work.stages.index
-    pp, vpp = layout.pp, layout.vpp
+    pp, vpp, load = layout.pp, layout.vpp, given.stage.load
     everything, forwards = _all_stages(given)
-    end = _chunked(given, slowest, everything)
-    one, piled = (vpp == 1) & (pp > 1), piles_up(given.work)
-    for rows, law in ((np.flatnonzero(one & ~piled), _looped), (np.flatnonzero(one & piled), _piled)):
+    end = layout.micro_batches * load[np.arange(len(slowest)), slowest]
+    chunked, piled = vpp > 1, piles_up(given.work)
+    one = (pp > 1) & ~chunked
+    for where, law in ((chunked, _chunked), (one & ~piled, _looped), (one & piled, _piled)):
+        rows = np.flatnonzero(where)
         if len(rows):
-            end[rows] = law(given, rows, everything[rows])
+            end[rows] = law(given, rows, slowest[rows], everything[rows])
     late = given.transfers.under_way
     ahead, back = forwards / (pp * vpp) + late, (everything - forwards) / (pp * vpp) + late
     return end, index * ahead[:, None], index * back[:, None]
 
 
-def idle_of(work: Work) -> Numbers:
+def _idle(work: Work, rows: Ints) -> Numbers:
     """How many other stages a micro-batch passes while one waits."""
-    layout, codes = work.layout, work.layout.policies.schedule
-    idle = np.zeros_like(layout.tp)
+    layout, codes = work.layout, work.layout.policies.schedule[rows]
+    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
+    idle = np.zeros_like(pp)
     for code, schedule in used(codes):
-        found = schedule.idle(layout.pp, layout.vpp, layout.micro_batches)
-        idle = np.where(codes == code, found, idle)
-    return np.where(layout.pp > 1, idle, 0.0)
+        idle = np.where(codes == code, schedule.idle(pp, vpp, micro), idle)
+    return idle
 
 
 def _all_stages(given: MicroBatch) -> tuple[Numbers, Numbers]:
@@ -62,46 +65,47 @@ def _passed(given: MicroBatch, rows: Ints | slice, counts: list[Grid]) -> tuple[
     return forward, back
 
 
-def _chunked(given: MicroBatch, slowest: Ints, everything: Numbers) -> Numbers:
-    """The busiest rank waits while a micro-batch passes the others as often as the schedule's law says."""
-    layout, stage, rows = given.work.layout, given.stage, np.arange(len(slowest))
-    pp, vpp, late = layout.pp, layout.vpp, given.transfers.under_way
-    load = stage.load[rows, slowest]
-    others = idle_of(given.work) / np.maximum(pp - 1.0, 1.0) * np.maximum(everything - load, 0.0)
+def _chunked(given: MicroBatch, rows: Ints, slowest: Ints, everything: Numbers) -> Numbers:
+    """Several chunks a rank: the busiest waits while a micro-batch passes the others as often as the schedule's law
+    says, or the ends of the model hold up all."""
+    layout, transfers = given.work.layout, given.transfers
+    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
+    load, late = given.stage.load[rows, slowest], transfers.under_way[rows]
+    end = micro * load + _idle(given.work, rows) / (pp - 1.0) * np.maximum(everything - load, 0.0)
+    piled = piles_up(given.work)[rows]
+    end = np.maximum(end, _heavy_ends(given, rows, piled, everything))
     # each round of pp micro-batches comes back to the first stage just as it is done with them, so every further chunk
     # waits for a whole turn of messages
-    turns = np.where(pp > 1, 2.0 * late * (pp * vpp - 1.0), 0.0)
-    end = np.asarray(layout.micro_batches * load + others + turns)
-    if not (vpp > 1).any():
-        return end
-    end = np.where(vpp > 1, np.maximum(end, _heavy_ends(given, everything) + turns), end)
+    end = end + 2.0 * late * (pp * vpp - 1.0)
     # messages that take longer than the slack between neighbours slow every turn: a micro-batch to the last rank and
-    # back is 2 pp - 1 chunks' time, once around forwards or backwards that of pp
-    chunk, ahead = load / vpp, given.forward_at(slowest) / vpp + given.transfers.stopped
+    # back is 2 pp - 1 chunks' time, once around forwards or backwards that of pp. The first round is on its way for all
+    # its messages already
+    chunk = load / vpp
+    ahead = given.forward_at(rows, slowest) / vpp + transfers.stopped[rows]
     loop = (pp * chunk + 2.0 * (pp - 1.0) * late) / (2.0 * pp - 1.0)
     slot = np.maximum(np.maximum(loop, late + np.maximum(ahead, chunk - ahead)), chunk)
-    # the first round is on its way for all its messages already
-    slower = np.maximum(layout.micro_batches - pp, 0.0) * vpp * (slot - chunk)
-    return np.asarray(end + np.where((vpp > 1) & ~piles_up(given.work), slower, 0.0))
+    return np.asarray(end + np.where(piled, 0.0, np.maximum(micro - pp, 0.0) * vpp * (slot - chunk)))
 
 
-def _heavy_ends(given: MicroBatch, everything: Numbers) -> Numbers:
+def _heavy_ends(given: MicroBatch, rows: Ints, piled: NDArray[np.bool_], everything: Numbers) -> Numbers:
     """The way through the first and the last piece, which have more to do than others. A micro-batch waits at the first
     until its round is through, goes on to the last, and so back; between the first and the last round its rank is busy.
     Where all forwards come before the backwards, all micro-batches are one round."""
-    layout, load = given.work.layout, given.stage.load
-    vpp, micro = layout.vpp, layout.micro_batches
-    embedding, head = given.units[-2].total, given.units[-1].total
-    chunk = np.maximum((load[:, -1] - head) / vpp, 0.0)
-    first, last = (load[:, 0] - embedding) / vpp + embedding, chunk + head
-    piled, less = piles_up(given.work), np.minimum(micro, layout.pp) - 1.0
-    more = np.maximum(micro - layout.pp, 0.0)
-    rounds = less * (last + np.maximum(first - chunk, 0.0)) + more * np.maximum(load[:, 0], load[:, -1])
-    whole = (micro - 1.0) * last + np.maximum((micro - 1.0) * first - (layout.pp - 1.0) * chunk, 0.0)
-    return np.asarray(everything + np.where(piled, whole + (vpp - 2.0) * more * chunk, rounds))
+    layout, first_load, last_load = given.work.layout, given.stage.load[rows, 0], given.stage.load[rows, -1]
+    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
+    embedding, head = given.units[-2].total[rows], given.units[-1].total[rows]
+    chunk = np.maximum((last_load - head) / vpp, 0.0)
+    first, last = (first_load - embedding) / vpp + embedding, chunk + head
+    more = np.maximum(micro - pp, 0.0)
+    rounds = (np.minimum(micro, pp) - 1.0) * (last + np.maximum(first - chunk, 0.0))
+    rounds = rounds + more * np.maximum(first_load, last_load)
+    if piled.any():
+        whole = (micro - 1.0) * last + np.maximum((micro - 1.0) * first - (pp - 1.0) * chunk, 0.0)
+        rounds = np.where(piled, whole + (vpp - 2.0) * more * chunk, rounds)
+    return np.asarray(everything + rounds)
 
 
-def _piled(given: MicroBatch, rows: Ints, everything: Numbers) -> Numbers:
+def _piled(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) -> Numbers:
     """All forwards, then all backwards: each half takes the slowest's for all micro-batches but one."""
     layout, load = given.work.layout, given.stage.load[rows]
     forward = given.forward(rows) + given.transfers.stopped[rows, None] * (given.work.stages.last[rows] == 0)
@@ -110,7 +114,7 @@ def _piled(given: MicroBatch, rows: Ints, everything: Numbers) -> Numbers:
     return np.asarray(everything + late + (layout.micro_batches[rows] - 1.0) * slowest)
 
 
-def _looped(given: MicroBatch, rows: Ints, everything: Numbers) -> Numbers:
+def _looped(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) -> Numbers:
     """One chunk a rank, forwards and backwards in turn behind a warm-up: the longest of some ways through each of the
     evaluated stages.
 

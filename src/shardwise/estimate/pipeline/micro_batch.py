@@ -97,21 +97,19 @@ class MicroBatch:
         """The part of `stage.total` that is forward, of these policies."""
         return weighted(self.units, stage_counts(self.work), "forward", rows)
 
-    def forward_at(self, column: Ints) -> Numbers:
-        """The same on one evaluated stage of each policy."""
-        return self._at("forward", column)
+    def forward_at(self, rows: Ints, column: Ints) -> Numbers:
+        """The same on one evaluated stage of each of them."""
+        return self._at("forward", rows, column)
 
-    def last_back_at(self, column: Ints) -> Numbers:
+    def last_back_at(self, rows: Ints, column: Ints) -> Numbers:
         """The task under which the last gradients are reduced: a backward, or where it is split the weight gradient."""
-        whole = self.stage.total[np.arange(len(column)), column] - self.forward_at(column)
-        split = splits_backward(self.work)
-        return np.where(split, self._at("weight", column), whole) if split.any() else whole
+        whole = self.stage.total[rows, column] - self.forward_at(rows, column)
+        split = splits_backward(self.work)[rows]
+        return np.where(split, self._at("weight", rows, column), whole) if split.any() else whole
 
-    def _at(self, name: str, column: Ints) -> Numbers:
-        rows = np.arange(len(column))
-        return _sum(
-            n[rows, column] * getattr(u, name) for u, n in zip(self.units, stage_counts(self.work), strict=True)
-        )
+    def _at(self, name: str, rows: Ints, column: Ints) -> Numbers:
+        counts = stage_counts(self.work)
+        return _sum(n[rows, column] * getattr(unit, name)[rows] for unit, n in zip(self.units, counts, strict=True))
 
 
 def micro_batch_of(
