@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from shardwise.simulate.costs import Costs, Held
-from shardwise.simulate.engine import Run, run
-from shardwise.simulate.program import BACKWARD, Program, program_of
 from shardwise.simulate.spans import compute_rows, joined
 from shardwise.simulate.timeline import MEMORY, MemorySteps, Timeline
+from shardwise.tasks.engine import Run, run
+from shardwise.tasks.program import BACKWARD, Program, program_of
 
 
 def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs:

@@ -193,9 +193,10 @@ def test_a_notebook_shows_it():
 
 
 def test_the_page_compares_schedules():
-    row = ScheduleOutcome(schedule="1f1b", vpp=1, step_s=1.5, bubble=0.25, peak_bytes=9 * 2.0**30, closed_form_s=1.4)
-    none = ScheduleOutcome(schedule="none", vpp=1, step_s=None, bubble=None, peak_bytes=None, closed_form_s=None,
-                    why_not="it needs pp < 2")  # fmt: skip
+    row = ScheduleOutcome(schedule="1f1b", vpp=1, step_s=1.5, bubble_share=0.25, idle_share=0.3,
+                   peak_bytes=9 * 2.0**30, closed_form_s=1.4)  # fmt: skip
+    none = ScheduleOutcome(schedule="none", vpp=1, step_s=None, bubble_share=None, idle_share=None, peak_bytes=None,
+                    closed_form_s=None, why_not="it needs pp < 2")  # fmt: skip
     page = timeline_page("<svg/>", [row, none], title="t", shown="1f1b", limit_bytes=8 * 2.0**30)
     ElementTree.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
     assert '<tr class="shown"><td>1f1b</td><td>1</td><td>1.5 s</td><td>25.0%</td>' in page

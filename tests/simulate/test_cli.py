@@ -46,7 +46,7 @@ def test_pages_are_80_columns_wide(more, capsys):
 
 def test_json_of_simulate(capsys):
     found = json.loads(shown(capsys, [*SIMULATE, "--json", "--slices", "10"]))
-    assert {"step_s", "bubble", "active", "peak_bytes", "schedules", "closed_form"} <= set(found)
+    assert {"step_s", "bubble_share", "idle_share", "active", "peak_bytes", "schedules", "closed_form"} <= set(found)
     assert len(found["peak_bytes"]) == 4
     assert len(found["active"]) == 10
     assert all(0 <= share <= 1 + 1e-9 for share in found["active"])

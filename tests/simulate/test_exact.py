@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from shardwise.schedules import schedules
-from shardwise.simulate.engine import Tasks, run
 from shardwise.simulate.live import memory_steps
 from shardwise.simulate.noise import Straggler
 from shardwise.simulate.pipeline import reductions, timed
-from shardwise.simulate.program import program_of
 from shardwise.simulate.spans import Rows, joined
 from shardwise.simulate.step import composed
 from shardwise.simulate.timeline import KINDS, MEMORY, MemorySteps, Timeline
 from shardwise.spec.policy import Policy
+from shardwise.tasks.engine import Tasks, run
+from shardwise.tasks.program import program_of
 from small_steps import costs, timeline_of, unit_run
 
 SIZES = [(1, 1, 6), (2, 1, 4), (4, 1, 16), (8, 1, 32), (4, 2, 16), (4, 3, 12), (6, 2, 24), (8, 4, 32), (16, 2, 64)]
@@ -29,7 +29,7 @@ def test_idle_time_is_the_schedules_law(name):
         law = float(schedules()[name].idle(pp, vpp, m))
         assert (found.end.max() - busy) / (3.0 * vpp) == pytest.approx(law), (pp, vpp, m)
         share = law / (m + law)
-        assert timeline_of(program, found).bubble() == pytest.approx(share)
+        assert timeline_of(program, found).bubble_share() == pytest.approx(share)
 
 
 @pytest.mark.parametrize(("stages", "m"), [(2, 4), (4, 4), (8, 32), (16, 64)])
@@ -37,7 +37,7 @@ def test_idle_time_is_the_schedules_law(name):
 def test_n_minus_1_over_m(name, stages, m):
     program, found = unit_run(name, stages, 1, m)
     timeline = timeline_of(program, found)
-    assert timeline.bubble() == pytest.approx((stages - 1) / (m + stages - 1))
+    assert timeline.bubble_share() == pytest.approx((stages - 1) / (m + stages - 1))
     idle = timeline.pipeline_s() - timeline.busy_s()
     assert idle / timeline.busy_s() == pytest.approx((stages - 1) / m)
 

@@ -15,13 +15,13 @@ from shardwise.fabric.shares import Row, Shared
 from shardwise.fabric.step import step_load
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import joint_step
-from shardwise.simulate.program import program_of
 from shardwise.simulate.step import composed
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.studies.fabric.series import series_of
+from shardwise.tasks.program import program_of
 from small_steps import costs
 
 STACK = stack_of("megatron-core")

@@ -103,7 +103,8 @@ def _document(
         "global_sequences": ask.job.global_batch, "policy": ask.policy, "schedule": ask.policy.schedule,
         "micro_batches": found.program.micro_batches, "tasks": len(found.program.rank) * len(found.pipelines),
         "rank_classes": timeline.ranks, "step_s": found.step_s, "pipeline_s": found.pipeline_end_s,
-        "bubble": timeline.bubble(), "active": timeline.active(slices).tolist(),
+        "bubble_share": timeline.bubble_share(), "idle_share": timeline.idle_share(),
+        "active": timeline.active(slices).tolist(),
         "busy_share": timeline.busy_share().tolist(), "peak_bytes": _per_stage(timeline, peaks),
         "peaks": [{"stage": int(stage), "time_s": peak.time_s, "bytes": peak.bytes, "kinds_bytes": peak.kinds}
                   for stage, peak in zip(timeline.stage, peaks, strict=True)],
@@ -134,7 +135,11 @@ def _show(
     facts: list[tuple[str, str | int | float | None]] = [
         ("policy", f"{policy_text(ask.policy)}, schedule {ask.policy.schedule}"),
         ("step", f"{time_text(gap.simulated_s)}; closed form {time_text(gap.closed_s)} ({gap.share:+.1%} simulated)"),
-        ("bubble", f"{timeline.bubble():.1%} of the step; {found.program.micro_batches:,} micro-batches"),
+        (
+            "pipeline",
+            f"{found.program.micro_batches:,} micro-batches, bubble {timeline.bubble_share():.1%} of the step; "
+            f"an average GPU idle {timeline.idle_share():.1%}",
+        ),
         ("memory", _peak_text(peaks[fullest], int(timeline.stage[fullest]), fits)),
     ]
     if found.step_s != gap.simulated_s:
@@ -154,13 +159,18 @@ def _show(
     _explain(gap)
 
 
+def _waiting(timeline: Timeline) -> str:
+    return f"bubble {timeline.bubble_share():.1%} of the step, an average GPU idle {timeline.idle_share():.1%}"
+
+
 def _table(rows: list[ScheduleOutcome]) -> None:
     can, cannot = [r for r in rows if r.step_s is not None], [r for r in rows if r.step_s is None]
     unit = size_unit(max((r.peak_bytes or 0.0 for r in can), default=0.0))
     print_table(
-        "schedules, no stragglers", ["schedule", "chunks", "step ms", "bubble", f"peak {unit.name}", "closed form ms"],
-        [(r.schedule, r.vpp, f"{(r.step_s or 0) * 1e3:,.1f}", f"{r.bubble:.1%}", unit.text(r.peak_bytes or 0),
-          f"{(r.closed_form_s or 0) * 1e3:,.1f}") for r in can],
+        "schedules, no stragglers",
+        ["schedule", "chunks", "step ms", "bubble", "idle", f"peak {unit.name}", "closed form ms"],
+        [(r.schedule, r.vpp, f"{(r.step_s or 0) * 1e3:,.1f}", f"{r.bubble_share:.1%}", f"{r.idle_share:.1%}",
+          unit.text(r.peak_bytes or 0), f"{(r.closed_form_s or 0) * 1e3:,.1f}") for r in can],
     )  # fmt: skip
     print_notes([f"{r.schedule}: {r.why_not}" for r in cannot], title="cannot run this")
 
@@ -179,6 +189,7 @@ def _assumptions(found: Simulation, straggler: str | None) -> list[str]:
     lines = [
         f"equal GPUs are one: {len(found.pipelines) * found.program.pp} classes stand for {found.policy.gpus:,} GPUs",
         "a forward allocates what it saves at its start, a backward frees it at its end",
+        "bubble: the busiest GPU waits for other stages; idle: an average GPU waits, also for those with more to do",
     ]
     if found.costs.hidden_share < 1 and (found.costs.overlap_grad or found.costs.overlap_param):
         lines.append(

@@ -1,6 +1,6 @@
 """What happens once per step: gradients are reduced, the optimizer runs, sharded parameters are gathered again."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.messages import bucket_bytes
-from shardwise.work.stages import largest
+from shardwise.work.stages import Grid, largest
 
 HOST_BYTES_PER_S = 25e9
 """host memory bandwidth one GPU's share of the CPUs has (200 GB/s for a node of 8)"""
@@ -22,27 +22,54 @@ def copy_rate(cluster: Cluster) -> float:
     return min(cluster.gpu.pcie_bandwidth, HOST_BYTES_PER_S)
 
 
-def sync_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
-    """(reduce gradients, gather parameters), before any overlap, on the stage with the most parameters."""
+@dataclass(frozen=True)
+class SyncRates:
+    """Seconds per parameter of a step's reduction and gather, before any overlap: dense, expert."""
+
+    reduce: tuple[Numbers, Numbers]
+    gather: tuple[Numbers, Numbers]
+
+    def on(self, parameters: tuple[Grid, Grid]) -> tuple[Grid, Grid]:
+        """(reduce gradients, gather parameters) of ranks that hold so many of them."""
+        reduce, gather = (
+            np.asarray(sum(rate[:, None] * held for rate, held in zip(rates, parameters, strict=True)))
+            for rates in (self.reduce, self.gather)
+        )
+        return reduce, gather
+
+
+def sync_rates(work: Work, machine: Machine) -> SyncRates:
+    """As fast as on the stage with the most parameters, whose messages are the longest."""
     layout = work.layout
     dense, expert = (largest(grid)[0] for grid in work.parameters)
-    reduce, gather = _sync(work, machine, dense, layout.grad_ranks, layout.shard, "dp_cp")
+    found = [_sync(work, machine, dense, layout.grad_ranks, layout.shard, "dp_cp")]
     if expert.any():
-        more = _sync(work, machine, expert, layout.expert_ranks, layout.expert_shard, "edp")
-        reduce, gather = reduce + more[0], gather + more[1]
-    return reduce, gather
+        found.append(_sync(work, machine, expert, layout.expert_ranks, layout.expert_shard, "edp"))
+    return _rates(found, (dense, expert))
 
 
-def inner_seconds(work: Work, machine: Machine) -> tuple[Numbers, Numbers]:
+def _rates(found: list[tuple[Numbers, Numbers]], parameters: tuple[Numbers, Numbers]) -> SyncRates:
+    none = np.zeros_like(parameters[0])
+    pairs = [(none, none), (none, none)]
+    for number, ((reduce, gather), held) in enumerate(zip(found, parameters, strict=False)):
+        held = np.maximum(held, 1.0)
+        pairs[number] = reduce / held, gather / held
+    return SyncRates(reduce=(pairs[0][0], pairs[1][0]), gather=(pairs[0][1], pairs[1][1]))
+
+
+def inner_rates(work: Work, machine: Machine) -> SyncRates:
     """The same where a strategy works across replicas: what the ranks of one worker do among themselves. Without ZeRO
     they are its context-parallel ranks, with it a shard group."""
     layout, zero = work.layout, work.layout.policies.zero
     dense, expert = (largest(grid)[0] for grid in work.parameters)
     alone = replace(layout, grad_ranks=layout.shard)
-    held = dense + np.where(layout.expert_ranks == layout.grad_ranks, expert, 0.0)
+    together = layout.expert_ranks == layout.grad_ranks
+    held = dense + np.where(together, expert, 0.0)
     reduce, gather = _sync(replace(work, layout=alone), machine, held, layout.shard, layout.shard, "dp_cp")
     whole = _bucketed(machine, "all_reduce", held * machine.precision.grad_comm_bytes, layout.cp, machine.strides["cp"])
-    return np.where(zero > 0, reduce, whole), np.where(zero > 0, gather, 0.0)
+    rates = _rates([(np.where(zero > 0, reduce, whole), np.where(zero > 0, gather, 0.0))], (held, expert))
+    alike = tuple(np.where(together, pair[0], 0.0) for pair in (rates.reduce, rates.gather))
+    return SyncRates(reduce=(rates.reduce[0], alike[0]), gather=(rates.gather[0], alike[1]))
 
 
 def _sync(

@@ -7,17 +7,25 @@ import numpy as np
 from shardwise.estimate.exposure import Parts, ShardGathers, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.nodes import nodes_of
-from shardwise.estimate.once import copy_rate, inner_seconds, optimizer_seconds, sync_seconds
+from shardwise.estimate.once import SyncRates, copy_rate, inner_rates, optimizer_seconds, sync_rates
+from shardwise.estimate.pipeline import Pipeline, pipeline_of
+from shardwise.estimate.pipeline.micro_batch import (
+    MicroBatch,
+    Reductions,
+    Transfers,
+    micro_batch_of,
+    piles_up,
+    stage_counts,
+)
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
-from shardwise.schedules import used
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import NOTHING
-from shardwise.work.stages import Grid, largest, totals
+from shardwise.work.stages import Grid, largest
 from shardwise.work.transfer import transfer_bytes
 
 PARTS = (
@@ -52,30 +60,30 @@ class Times:
 
 
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
-    layout, stages = work.layout, work.stages
-    units = _units(work, machine)
-    counts = [*stages.kinds, stages.first, stages.last]
-    stage, transfer = _weighted(units, counts), _transfer(work, machine)
-    rows = np.arange(len(stage))
-    idle, exposed = _idle(work), _exposed(work, machine)
-    waits = _waits(work, exposed * transfer)
-    _, slowest = largest(stage + waits)
-    longest = stage[rows, slowest]
-    held = [count[rows, slowest] for count in counts]
-    parts, hidden = _steady(work, units, held)
-    everything = sum(
-        (u.total * n for u, n in zip(units, [*totals(work.model), 1.0, 1.0], strict=True)), start=0.0 * longest
-    )
-    parts["bubble"] = idle / np.maximum(layout.pp - 1.0, 1.0) * np.maximum(everything - longest, 0.0)
-    parts["pp_comm"] = layout.micro_batches * waits[rows, slowest] + _around(work, transfer, exposed)
-    forward = sum((n * u.forward for u, n in zip(units, held, strict=True)), start=0.0 * longest)
-    reduce, gather = (sync_seconds if sync is None else inner_seconds)(work, machine)
-    _overlapped_sync(work, machine, parts, hidden, (reduce, longest - forward), (gather, forward))
-    parts["offload"] = _activation_offload(work, cluster, longest, held)
+    layout = work.layout
+    rates = (sync_rates if sync is None else inner_rates)(work, machine)
+    reduce, gather = rates.on(work.parameters)
+    given = micro_batch_of(work, _units(work, machine), _transfers(work, machine), _reductions(work, machine, rates),
+                           reduce, _copy_seconds(work, cluster))  # fmt: skip
+    stage, rows, micro = given.stage, np.arange(len(reduce)), layout.micro_batches
+    _, slowest = largest(stage.load)
+    pipeline = pipeline_of(given, slowest)
+    held = [count[rows, slowest] for count in stage_counts(work)]
+    parts, hidden = _steady(work, given.units, held)
+    longest = stage.total[rows, slowest]
+    parts["pp_comm"] = micro * stage.sends[rows, slowest]
+    parts["offload"] = micro * stage.copies[rows, slowest]
+    _overlapped_sync(given, machine, parts, hidden, pipeline, (reduce, gather))
+    # what the busiest rank does besides is to reduce the gradients of each micro-batch; else it waits for others
+    worked = micro * longest + parts["pp_comm"] + parts["offload"]
+    each = np.where(layout.policies.zero == 2, np.maximum(pipeline.busiest - worked, 0.0), 0.0)
+    parts["grad_comm"] = parts["grad_comm"] + each
+    parts["bubble"] = np.maximum(pipeline.end - worked - each, 0.0)
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
     parts["other"], together = 0.0 * longest, nodes_of(layout, cluster)
     if sync is not None:
-        _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden, (longest, longest - forward))
+        _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden,
+                  (longest, longest - given.forward_at(rows, slowest)))  # fmt: skip
         if not sync.strategy.waits():
             # jitter is what nodes lose that wait for each other: here those of one worker
             together = np.maximum(together / workers_of(layout).count, 1.0)
@@ -83,9 +91,25 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     parts["other"] = busy * machine.stack.network.jitter * np.log2(together) + machine.stack.host.step_overhead_s
     step = busy + parts["other"]
     return Times(
-        step_s=step, parts=parts, hidden=hidden, stage_s=stage, slowest=slowest, units=tuple(units),
-        transfer_s=transfer, reduce_s=reduce, gather_s=gather, bubble_share=parts["bubble"] / step,
+        step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, units=tuple(given.units),
+        transfer_s=given.transfers.seconds, reduce_s=largest(reduce)[0], gather_s=largest(gather)[0],
+        bubble_share=parts["bubble"] / step,
     )  # fmt: skip
+
+
+def _transfers(work: Work, machine: Machine) -> Transfers:
+    beside = work.layout.policies.overlap_pp > 0
+    return Transfers(_transfer(work, machine), np.where(beside, 1.0 - machine.stack.overlap.hidden_share, 1.0))
+
+
+def _reductions(work: Work, machine: Machine, rates: SyncRates) -> Reductions:
+    """A sharded gradient buffer must be free again before the next micro-batch adds to it: ZeRO-2 reduces in each."""
+    policies, overlap = work.layout.policies, machine.stack.overlap
+    each = policies.zero == 2
+    share = np.where(each, 1.0 / work.layout.micro_batches, 1.0)
+    dense, expert = (rate * share for rate in rates.reduce)
+    hidden = np.where(policies.overlap_grad > 0, overlap.hidden_share, 0.0)
+    return Reductions((dense, expert), each, hidden, overlap.overlap_slowdown)
 
 
 def work_alone(times: Times) -> Numbers:
@@ -121,14 +145,6 @@ def _units(work: Work, machine: Machine) -> list[Unit]:
     return [*kinds, embedding, head]
 
 
-def _weighted(units: list[Unit], counts: list[Grid]) -> Grid:
-    """Seconds of one micro-batch on each evaluated stage."""
-    return sum(
-        (count * unit.total[:, None] for unit, count in zip(units, counts, strict=True)),
-        start=np.zeros_like(counts[-1]),
-    )
-
-
 def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, Parts]:
     """All micro-batches on the slowest stage, by part."""
     micro = work.layout.micro_batches
@@ -157,66 +173,32 @@ def transfer_wait_s(machine: Machine) -> Numbers:
     return np.where(machine.leaves_node("pp"), machine.stack.network.transfer_overhead_s, 0.0)
 
 
-def _waits(work: Work, each: Numbers) -> Grid:
-    """Seconds each evaluated stage stands still in one micro-batch for what it sends: output and gradient, at an end of
-    the pipeline only one of them. Chunks close the ranks to a ring without ends."""
-    layout, stages = work.layout, work.stages
-    ends = (stages.first + stages.last) * (layout.vpp == 1)[:, None]
-    return np.asarray((layout.vpp * each)[:, None] * (2.0 - ends))
-
-
-def _around(work: Work, transfer: Numbers, exposed: Numbers) -> Numbers:
-    """Transfers while the pipeline fills and drains. Each round of pp micro-batches comes back to the first stage just
-    as it is done with them, so every further chunk waits for a whole turn of transfers even where they are overlapped.
-    """
-    layout = work.layout
-    turns = (1.0 - exposed) * (layout.vpp - 1.0) * layout.pp
-    return 2.0 * transfer * (layout.pp - 1.0 + turns)
-
-
-def _exposed(work: Work, machine: Machine) -> Numbers:
-    """Share of a transfer that its sender waits for: all of it where the schedule leaves no slack."""
-    codes = work.layout.policies.schedule
-    tight = np.zeros(len(codes), dtype=np.bool_)
-    for code, schedule in used(codes):
-        tight |= schedule.tight & (codes == code)
-    return np.where((work.layout.policies.overlap_pp > 0) & ~tight, 1.0 - machine.stack.overlap.hidden_share, 1.0)
-
-
-def _idle(work: Work) -> Numbers:
-    """Around the steady phase: how many other stages a micro-batch passes while this one waits."""
-    layout, codes = work.layout, work.layout.policies.schedule
-    idle = np.zeros_like(layout.tp)
-    for code, schedule in used(codes):
-        found = schedule.idle(layout.pp, layout.vpp, layout.micro_batches)
-        idle = np.where(codes == code, found, idle)
-    return np.where(layout.pp > 1, idle, 0.0)
-
-
 def _overlapped_sync(
-    work: Work,
-    machine: Machine,
-    parts: Parts,
-    hidden: Parts,
-    reduce: tuple[Numbers, Numbers],
-    gather: tuple[Numbers, Numbers],
+    given: MicroBatch, machine: Machine, parts: Parts, hidden: Parts, pipeline: Pipeline, sync: tuple[Grid, Grid]
 ) -> None:
-    """Gradients are reduced under the last backward, parameters gathered under the next forward.
+    """Gradients are reduced under the last backward, parameters gathered under the next forward; a stage that starts
+    late or ends early has that time too, and the last to be done counts.
 
-    `reduce` and `gather` are each (seconds needed, seconds of compute they may run under). A chunk of an interleaved
-    stage hides its share under its own compute; the other chunks' run while the pipeline works on what is between.
+    A chunk of an interleaved stage hides its share under its own compute; the other chunks' run while the pipeline
+    works on what is between: pp micro-batches, or all of them where they are more.
     """
-    layout, policies, stack = work.layout, work.layout.policies, machine.stack
-    backwards = np.where(policies.zero == 2, layout.micro_batches, 1.0)
-    own = 1.0 / layout.vpp
-    for name, (seconds, window), overlap in (
-        ("grad", (reduce[0], reduce[1] * backwards), policies.overlap_grad),
-        ("param", gather, policies.overlap_param),
+    work, stack = given.work, machine.stack
+    layout, policies = work.layout, work.layout.policies
+    rows, own = np.arange(len(layout.pp)), 1.0 / layout.vpp
+    between = np.where(piles_up(work), np.maximum(layout.micro_batches, layout.pp), layout.pp)
+    for name, grid, window_at, overlap, spare in (
+        ("grad", sync[0], given.last_back_at, policies.overlap_grad > 0, pipeline.ends),
+        ("param", sync[1], given.forward_at, policies.overlap_param > 0, pipeline.starts),
     ):
-        alone, beside = np.minimum(seconds, window), np.minimum(seconds, window * layout.pp)
-        under = np.where(overlap > 0, stack.overlap.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
-        parts[f"{name}_comm"] = seconds - under + stack.overlap.overlap_slowdown * under
-        hidden[name] = under
+        _, last = largest(grid - spare)
+        seconds, window = grid[rows, last], window_at(rows, last)
+        alone, beside = np.minimum(seconds, window), np.minimum(seconds, window * between)
+        under = np.where(overlap, stack.overlap.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
+        exposed = seconds - (1.0 - stack.overlap.overlap_slowdown) * under - spare[rows, last]
+        parts[f"{name}_comm"] = np.maximum(exposed, 0.0)
+        hidden[name] = np.maximum(seconds - parts[f"{name}_comm"], 0.0)
+    after = np.where(np.isnan(pipeline.reduced), parts["grad_comm"], pipeline.reduced)
+    parts["grad_comm"] = np.where(policies.zero == 2, 0.0, after)
 
 
 def _strategy(
@@ -242,13 +224,10 @@ def _strategy(
     parts["sync_comm"] = needed.messages - (1.0 - stack.overlap.overlap_slowdown) * hidden["sync"]
 
 
-def _activation_offload(work: Work, cluster: Cluster, longest: Numbers, held: list[Numbers]) -> Numbers:
-    """Activations that go to the host and come back, as far as that is slower than the micro-batch's compute."""
+def _copy_seconds(work: Work, cluster: Cluster) -> list[Numbers]:
+    """Activations of one layer of each kind in one micro-batch, to the host and back; nothing where none go there."""
     away = work.layout.policies.offload >= 2
     if not away.any():
-        return np.zeros_like(longest)
+        return []
     each = [work.runs.spread(layer.saved_bytes()[0]) for layer in work.kinds]
-    kept = sum((n * saved for saved, n in zip(each, held, strict=False)), start=0.0 * longest)
-    exposed = np.maximum(2.0 * kept / copy_rate(cluster) - longest, 0.0)
-    # while the pipeline fills and drains, the other stages wait for their copies too
-    return np.where(away, (work.layout.micro_batches + _idle(work)) * exposed, 0.0)
+    return [np.where(away, 2.0 * saved / copy_rate(cluster), 0.0) for saved in each]

@@ -49,7 +49,8 @@ def timeline_chart(timeline: Timeline, *, title: str, limit_bytes: float | None 
     straggling = ["*, dashed: pipelines with a straggler"] if ranks > timeline.stage.max() + 1 else []
     return LaneChart(
         title=title,
-        facts=f"step {time_text(timeline.step_s)}, bubble {timeline.bubble():.1%} of it; {gpus:,} GPU{'s' * (gpus > 1)}"
+        facts=f"step {time_text(timeline.step_s)}, bubble {timeline.bubble_share():.1%} of it; {gpus:,} "
+        f"GPU{'s' * (gpus > 1)}"
         f" in {ranks} class{'es' * (ranks > 1)} that do the same at the same time",
         kinds=[LaneKind(kind, COLOURS[kind], kind in LIGHT_INK) for kind in KINDS],
         legend=_legend(timeline),

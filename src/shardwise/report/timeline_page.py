@@ -45,6 +45,6 @@ def _line(row: ScheduleOutcome, shown: bool, limit_bytes: float | None) -> str:
     mark = ' class="shown"' if shown else ""
     return (
         f"<tr{mark}><td>{escape(row.schedule)}</td><td>{row.vpp}</td>"
-        f"<td>{time_text(row.step_s or 0.0)}</td><td>{row.bubble or 0.0:.1%}</td><td{over}>{gib(peak)}</td>"
+        f"<td>{time_text(row.step_s or 0.0)}</td><td>{row.bubble_share or 0.0:.1%}</td><td{over}>{gib(peak)}</td>"
         f"<td>{time_text(row.closed_form_s or 0.0)}</td></tr>"
     )

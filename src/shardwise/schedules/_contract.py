@@ -51,8 +51,6 @@ class Schedule(Struct, frozen=True, kw_only=True):
     second far more where layers are recomputed"""
     piles_up: bool = False
     """every forward comes before the first backward, so what the head keeps is there for each micro-batch"""
-    tight: bool = False
-    """the order leaves no room beside compute: every transfer is waited for"""
     both_ends: bool = False
     """micro-batches enter at both ends, so each rank holds two chunks of a model that is there twice: the first half
     of the micro-batches passes the first chunks, the second half the second chunks"""

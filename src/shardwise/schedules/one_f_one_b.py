@@ -13,7 +13,6 @@ def _order(pp: int, _vpp: int, micro_batches: int) -> Orders:
 
 SCHEDULE = Schedule(
     name="1f1b",
-    tight=True,
     summary="one forward, one backward; idle (pp-1)/m of the busy time",
     in_flight=lambda stage, pp, _vpp, micro_batches: np.minimum(micro_batches, pp - stage),
     idle=lambda pp, _vpp, _micro_batches: pp - 1.0,

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from shardwise.schedules import schedules
 from shardwise.simulate.step import Simulation, composed
+from shardwise.tasks.longest import ROUNDS
 
 WORTH_SAYING = 0.002
 """share of the step below which a difference is not explained"""
@@ -16,7 +17,7 @@ class Gap(Struct, frozen=True, kw_only=True):
     closed_s: float
     simulated_s: float
     parts_s: dict[str, float]
-    """simulated minus closed: the pipeline itself, its transfers, reductions and gathers, the rest"""
+    """simulated minus closed: the pipeline with its transfers, what is reduced and gathered around it, the rest"""
     why: tuple[str, ...]
 
     @property
@@ -25,22 +26,18 @@ class Gap(Struct, frozen=True, kw_only=True):
 
 
 def gap_of(simulation: Simulation) -> Gap:
-    """The parts are found by leaving transfers and synchronisation out of the simulation; stragglers are not in it."""
+    """The parts are found by leaving synchronisation out of the simulation; stragglers are not in it."""
     costs, times = simulation.costs, simulation.closed.times
     zero = np.zeros_like(costs.reduce_s)
     parts = {name: float(np.asarray(value).reshape(-1)[0]) for name, value in times.parts.items()}
-    unsynced = replace(costs, reduce_s=zero, gather_s=zero)
-    still = replace(unsynced, transfer_s=0.0)
-    whole, moving, bare = (
-        composed(simulation.policy, simulation.closed, simulation.program, c) for c in (costs, unsynced, still)
-    )
+    # gradients that every micro-batch reduces are a part of the pipeline
+    alone = replace(costs, reduce_s=costs.reduce_s if costs.reduces_each else zero, gather_s=zero)
+    whole, pipeline = (composed(simulation.policy, simulation.closed, simulation.program, c) for c in (costs, alone))
     closed = float(times.step_s[0])
-    sync, optimizer = parts["grad_comm"] + parts["param_comm"], parts["optimizer"]
-    pipeline = closed - parts["other"] - parts["pp_comm"] - sync - optimizer
+    around = parts["param_comm"] + (0.0 if costs.reduces_each else parts["grad_comm"])
     found = {
-        "pipeline": bare.pipeline_end_s - pipeline,
-        "transfers": moving.pipeline_end_s - bare.pipeline_end_s - parts["pp_comm"],
-        "synchronisation": whole.synced_s - moving.pipeline_end_s - sync,
+        "pipeline": pipeline.pipeline_end_s - (closed - parts["other"] - parts["optimizer"] - around),
+        "synchronisation": whole.synced_s - pipeline.pipeline_end_s - around,
     }
     found["rest"] = whole.step_s - closed - sum(found.values())
     said = [_why(name, value, simulation) for name, value in found.items() if abs(value) > WORTH_SAYING * closed]
@@ -53,20 +50,13 @@ def _why(part: str, seconds: float, simulation: Simulation) -> str:
 
 
 def _reason(part: str, longer: bool, simulation: Simulation) -> str:
-    costs, last = simulation.costs, simulation.program.stages - 1
-    if part == "pipeline" and schedules()[simulation.policy.schedule].splits_backward:
-        ahead, back, weight = (float(x.sum()) for x in (costs.forward, costs.input_gradient, costs.weight_gradient))
-        shared = "; embedding and head share a rank" if {0, last} <= set(simulation.program.held[0].tolist()) else ""
-        return (
-            "the schedule's law takes forward, input and weight gradient as equal; here they are "
-            f"1 : {back / ahead:.2f} : {weight / ahead:.2f}{shared}"
-        )
+    policy, micro = simulation.policy, simulation.program.micro_batches
+    if part == "pipeline" and schedules()[policy.schedule].splits_backward and micro > ROUNDS * policy.pp:
+        return f"the closed form follows {ROUNDS} rounds of pp micro-batches and takes the others as long as the last"
     reasons = {
-        ("pipeline", True): "uneven pieces wait for one another more often than once per step",
-        ("pipeline", False): "pieces that are shorter than the slowest fill and drain the pipeline sooner",
-        ("transfers", True): "the order leaves no slack, so a transfer is waited for even where the sender goes on",
-        ("transfers", False): "a rank waits for its messages in time that is idle anyway",
-        ("synchronisation", True): "there is less compute to hide under than the closed form allows",
+        ("pipeline", True): "stages that are not alike wait for one another in more ways than the closed form follows",
+        ("pipeline", False): "the closed form takes stages between the ends, or what they reduce, as alike",
+        ("synchronisation", True): "a stage that starts late or ends early has less time for it than on average",
         ("synchronisation", False): "reductions and gathers run under other chunks or while their rank is idle",
     }
     return reasons.get((part, longer), "the optimizer and the allowance for waiting follow the parts above")

@@ -8,14 +8,14 @@ from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
-from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_seconds
+from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_rates
 from shardwise.estimate.time import transfer_wait_s
 from shardwise.schedules import schedules
-from shardwise.simulate.engine import Floats
 from shardwise.simulate.placed import Pieces
-from shardwise.simulate.program import Program
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
+from shardwise.tasks.engine import Floats
+from shardwise.tasks.program import Program
 from shardwise.work import Work
 from shardwise.work.ops import LayerWork
 from shardwise.work.transfer import transfer_bytes
@@ -91,10 +91,12 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     """`found` is the closed form of the policy, `work` the same with one row per rank."""
     stack, layout, cluster = work.stack, work.layout, case.cluster
     machine = machine_for(case, layout.policies)
-    reduce, gather = sync_seconds(work, machine)
+    rates = sync_rates(work, machine)
+    reduce, gather = (grid[:, 0] for grid in rates.on(work.parameters))
     micro = float(layout.micro_batches[0])
     each = policy.zero == 2
-    share = _parameter_shares(work, program, pieces)
+    one = np.ones(program.pp)
+    share = _shares(work, program, pieces, (one, one))
     parameters = (work.parameters[0] + work.parameters[1]) * share
     nodes = max(policy.gpus / cluster.node_size, 1.0)
     forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
@@ -113,10 +115,10 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         transfer_bytes=float(transfer_bytes(work)[0]),
         transfer_overhead_s=float(transfer_wait_s(machine)[0]),
         exposed_transfer=1.0 - stack.overlap.hidden_share if policy.overlap_pp else 1.0,
-        reduce_s=reduce[:, None] * share / (micro if each else 1.0),
+        reduce_s=reduce[:, None] * _shares(work, program, pieces, rates.reduce) / (micro if each else 1.0),
         reduce_bytes=parameters * precision.grad_comm_bytes,
         reduces_each=each,
-        gather_s=gather[:, None] * share,
+        gather_s=gather[:, None] * _shares(work, program, pieces, rates.gather),
         gather_bytes=parameters * precision.param_comm_bytes,
         overlap_grad=policy.overlap_grad,
         overlap_param=policy.overlap_param,
@@ -138,12 +140,16 @@ def _repeated(units: tuple[Unit, ...], pieces: Pieces) -> Floats:
     return np.asarray(pieces.counts @ np.array(each))
 
 
-def _parameter_shares(work: Work, program: Program, pieces: Pieces) -> Floats:
-    """ranks x chunks: which part of its rank's parameters a chunk holds."""
+def _shares(work: Work, program: Program, pieces: Pieces, weights: tuple[Floats, Floats]) -> Floats:
+    """ranks x chunks: which part of its rank's parameters a chunk holds; `weights`: of a dense and of an expert one."""
     counts = (*work.counts.kinds, work.counts.embedding, work.counts.head)
-    each = np.array([float(c.dense_per_rank(work.layout)[0] + c.expert_per_rank(work.layout)[0]) for c in counts])
-    held = (pieces.counts @ each)[program.held]
-    return np.asarray(held / np.maximum(held.sum(axis=1, keepdims=True), 1.0))
+    dense, expert = (
+        (pieces.counts @ np.array([float(per_rank(work.layout)[0]) for per_rank in each]))[program.held]
+        for each in ([c.dense_per_rank for c in counts], [c.expert_per_rank for c in counts])
+    )
+    held = weights[0][:, None] * dense + weights[1][:, None] * expert
+    total = held.sum(axis=1, keepdims=True)
+    return np.asarray(held / np.where(total > 0, total, 1.0))
 
 
 def _copied(work: Work, policy: Policy, pieces: Pieces) -> Floats:

@@ -13,12 +13,12 @@ import numpy as np
 
 from shardwise.fabric.demand import Demand
 from shardwise.fabric.shares import Active
-from shardwise.simulate.engine import Floats
 from shardwise.simulate.joint_lanes import Gathers, Reductions, Sends
 from shardwise.simulate.joint_tasks import TaskWork, task_work
-from shardwise.simulate.program import Program
 from shardwise.simulate.step import Simulation
 from shardwise.simulate.strands import Clock, Strand
+from shardwise.tasks.engine import Floats
+from shardwise.tasks.program import Program
 
 
 @dataclass(frozen=True)

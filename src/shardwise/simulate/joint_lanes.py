@@ -6,10 +6,10 @@ from collections.abc import Callable
 import numpy as np
 
 from shardwise.fabric.demand import Demand, Part
-from shardwise.simulate.pipeline import edge_tasks, finishes_gradient, timed, under
-from shardwise.simulate.program import FORWARD
+from shardwise.simulate.pipeline import timed, under
 from shardwise.simulate.step import Simulation
 from shardwise.simulate.strands import Clock, Item, Strand, Then
+from shardwise.tasks.program import FORWARD, edge_tasks, finishes_gradient
 
 Parts = tuple[Part, ...]
 Span = tuple[float, float]

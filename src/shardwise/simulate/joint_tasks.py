@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from shardwise.fabric.demand import Demand, Part
 from shardwise.simulate.costs import STREAMS
-from shardwise.simulate.engine import Floats
-from shardwise.simulate.pipeline import finishes_gradient, timed, under
-from shardwise.simulate.program import FORWARD, WEIGHT_GRADIENT
+from shardwise.simulate.pipeline import timed, under
 from shardwise.simulate.step import Simulation
+from shardwise.tasks.engine import Floats
+from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT, finishes_gradient
 
 MOST_EVENTS = 24_000
 """events a step is cut into at most, as far as whole tasks allow"""

@@ -9,9 +9,9 @@ they wait for it.
 import numpy as np
 
 from shardwise.simulate.costs import Held
-from shardwise.simulate.engine import Floats, Ints, Run
-from shardwise.simulate.program import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
 from shardwise.simulate.timeline import MEMORY, MemorySteps
+from shardwise.tasks.engine import Floats, Ints, Run
+from shardwise.tasks.program import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
 
 Step = tuple[Ints, Floats, int, Floats]
 """ranks, times, kind, bytes"""

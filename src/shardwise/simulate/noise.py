@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from shardwise.registry import closest
-from shardwise.simulate.engine import Floats
+from shardwise.tasks.engine import Floats
 
 Tail = Literal["lognormal", "exponential"]
 TAILS = ("lognormal", "exponential")

@@ -7,7 +7,8 @@ class ScheduleOutcome(Struct, frozen=True, kw_only=True):
     schedule: str
     vpp: int
     step_s: float | None
-    bubble: float | None
+    bubble_share: float | None
+    idle_share: float | None
     peak_bytes: float | None
     """of the fullest stage"""
     closed_form_s: float | None

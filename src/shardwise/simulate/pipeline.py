@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.simulate.costs import Costs
-from shardwise.simulate.engine import Floats, Ints, Run, run
-from shardwise.simulate.program import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
+from shardwise.tasks.engine import Floats, Ints, Run, run
+from shardwise.tasks.program import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program, edge_tasks, finishes_gradient
 
 
 @dataclass(frozen=True)
@@ -96,21 +96,6 @@ def _reductions_inside(program: Program, costs: Costs, length: Floats) -> Floats
     last = edge_tasks(program, final, last=True)
     slowed[last] = costs.slowdown * under(costs.reduce_s, length[last], costs, costs.overlap_grad)
     return slowed
-
-
-def finishes_gradient(program: Program) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Tasks after which a micro-batch's weight gradients of a chunk are there."""
-    return np.asarray((program.kind != FORWARD) & (program.kind != INPUT_GRADIENT))
-
-
-def edge_tasks(program: Program, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]]", *, last: bool) -> Ints:
-    """ranks x chunks: the first or last of the chosen tasks of each chunk."""
-    shape = program.held.shape
-    index = np.flatnonzero(chosen)
-    place = program.rank[index] * shape[1] + program.chunk[index]
-    found = np.full(shape[0] * shape[1], -1 if last else len(program.rank), dtype=np.int64)
-    (np.maximum if last else np.minimum).at(found, place, index)
-    return found.reshape(shape)
 
 
 def reductions(program: Program, costs: Costs, timed_run: Run) -> tuple[Floats, Floats]:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from shardwise.simulate.costs import Costs
-from shardwise.simulate.engine import Floats, Ints, Run
 from shardwise.simulate.pipeline import Timed
-from shardwise.simulate.program import FORWARD, WEIGHT_GRADIENT, Program
 from shardwise.simulate.timeline import KINDS, LANES, Spans
+from shardwise.tasks.engine import Floats, Ints, Run
+from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT, Program
 
 
 class Rows(NamedTuple):

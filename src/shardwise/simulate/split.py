@@ -15,7 +15,6 @@ from shardwise.calibrate.profile import Profile
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.schedules import schedules
-from shardwise.simulate.engine import Floats, Ints
 from shardwise.simulate.segments import Segments, segments_of
 from shardwise.simulate.step import Simulation, composed, simulate
 from shardwise.software import Stack
@@ -23,6 +22,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.tasks.engine import Floats, Ints
 
 TIE = 1e-6
 """weight of a stage's square beside its time: decides between equals only"""

@@ -12,12 +12,10 @@ import numpy as np
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.simulate.costs import Costs, costs_of
-from shardwise.simulate.engine import Floats, Ints, Run, again
 from shardwise.simulate.live import memory_steps
 from shardwise.simulate.noise import Jitter, Straggler, slowest_of
 from shardwise.simulate.pipeline import Timed, reductions, timed
 from shardwise.simulate.placed import pieces_of, rank_work
-from shardwise.simulate.program import Program, program_of
 from shardwise.simulate.spans import (
     compute_rows,
     copy_rows,
@@ -30,6 +28,8 @@ from shardwise.simulate.spans import (
 from shardwise.simulate.timeline import MemorySteps, Timeline
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.tasks.engine import Floats, Ints, Run, again
+from shardwise.tasks.program import Program, program_of
 
 BLOCK = 1 << 21
 """tasks x steps computed at once when many steps are simulated"""

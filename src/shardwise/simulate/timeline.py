@@ -95,8 +95,13 @@ class Timeline:
         chosen = self.spans.piped
         return float(self.spans.end_s[chosen].max() - self.spans.start_s[chosen].min())
 
-    def bubble(self) -> float:
-        """Idle time of an average GPU while the pipeline runs, as a share of the step."""
+    def bubble_share(self) -> float:
+        """Share of the step in which the busiest GPU waits for other stages: it neither computes nor stands still for
+        what it sends."""
+        return float((self.pipeline_s() - self.busy_s().max()) / self.step_s)
+
+    def idle_share(self) -> float:
+        """The same of an average GPU, which also waits for those that have more to do."""
         idle = self.pipeline_s() - self.busy_s()
         return float((idle * self.gpus).sum() / self.gpus.sum() / self.step_s)
 

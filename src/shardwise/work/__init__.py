@@ -17,7 +17,7 @@ from shardwise.work.layout import Layout, layout_of
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import ModelCounts, counts_of, stage_parameters
 from shardwise.work.runs import Runs, runs_of
-from shardwise.work.stages import Grid, Stages, stages_of
+from shardwise.work.stages import Grid, Stages, mirrored, stages_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Wor
     if stack.loss.embedding == "broadcast":
         table = counts.embedding
         counts = replace(counts, embedding=replace(table, split=0.0, whole=table.whole + table.split))
-    stages = _ends_together(frames.policies, stages_of(model, frames, stack, every=every_stage))
+    stages = _ends_together(model, frames, stack, stages_of(model, frames, stack, every=every_stage))
     parameters = _held(frames.policies, stage_parameters(counts, frames, stages))
     return Work(
         model=model,
@@ -71,16 +71,23 @@ def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Wor
     )
 
 
-def _ends_together(policies: Policies, stages: Stages) -> Stages:
+def _ends_together(model: Model, layout: Layout, stack: Stack, stages: Stages) -> Stages:
     """A folded schedule goes down the ranks and up again, so the first one holds the head too. One that runs from both
-    ends has both on the first and on the last rank, each for half of the micro-batches."""
-    for code, schedule in used(policies.schedule):
-        here = (policies.schedule == code)[:, None]
+    ends gives each rank a stage and its mirror image, each for half of the micro-batches."""
+    codes = layout.policies.schedule
+    for code, schedule in used(codes):
+        here = (codes == code)[:, None]
         if schedule.stage is folded:
             stages = replace(stages, last=np.where(here, stages.first, stages.last))
         if schedule.both_ends:
             half = np.where(here, (stages.first + stages.last) / 2, 0.0)
-            stages = replace(stages, first=np.where(here, half, stages.first), last=np.where(here, half, stages.last))
+            other = mirrored(model, layout, stack, stages.index)
+            stages = replace(
+                stages,
+                kinds=tuple(np.where(here, (a + b) / 2, a) for a, b in zip(stages.kinds, other, strict=True)),
+                first=np.where(here, half, stages.first),
+                last=np.where(here, half, stages.last),
+            )
     return stages
 
 

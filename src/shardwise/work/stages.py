@@ -40,7 +40,7 @@ class Stages:
         return Stages(
             index=runs.rows(self.index),
             kinds=kinds,
-            layers=kinds[0] if len(kinds) == 1 else runs.rows(self.layers),
+            layers=kinds[0] if self.kinds and self.layers is self.kinds[0] else runs.rows(self.layers),
             first=runs.rows(self.first),
             last=runs.rows(self.last),
         )
@@ -82,14 +82,15 @@ def stage_columns(model: Model, layout: Layout, stack: Stack, *, every: bool) ->
 @lru_cache(maxsize=4096)
 def _unlike(model: Model, split: str, pp: int, vpp: int) -> tuple[int, ...]:
     """The first stage, the last, and of each kind between them the first and the last, unless the end stage on that
-    side holds the same layers and more."""
+    side holds the same layers and more. One between them is always there: it has two neighbours to send to."""
     index = np.arange(pp, dtype=np.float64)[None, :]
     kinds, _ = _layers(model, split, index, np.full((1, 1), float(pp)), np.full((1, 1), float(vpp)))
     held = np.stack([kind[0] for kind in kinds], axis=1) if kinds else np.zeros((pp, 1))
     rows = [tuple(row) for row in held.tolist()]
     firsts = {row: stage for stage, row in reversed(list(enumerate(rows)))}
     lasts = dict(zip(rows, range(pp), strict=True))
-    return tuple(sorted({0, *firsts.values(), *lasts.values(), pp - 1}))
+    found = {0, *firsts.values(), *lasts.values(), pp - 1}
+    return tuple(sorted(found if len(found) > 2 else {*found, min(1, pp - 1)}))
 
 
 def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Stages:
@@ -103,6 +104,28 @@ def stages_of(model: Model, layout: Layout, stack: Stack, *, every: bool) -> Sta
         first=(index == 0).astype(np.float64),
         last=(index == pp - 1).astype(np.float64),
     )
+
+
+def mirrored(model: Model, layout: Layout, stack: Stack, index: Grid) -> tuple[Grid, ...]:
+    """Layers of each kind on the stages that are as far from the other end."""
+    pp = layout.pp[:, None]
+    return _layers(model, stack.abilities.stage_split, pp - 1.0 - index, pp, layout.vpp[:, None])[0]
+
+
+def layers_before(model: Model, split: str, index: Grid, pp: Grid, vpp: Grid) -> tuple[Grid, ...]:
+    """Layers of each kind on all stages before these."""
+    before = _by_cost(model, index, pp) if split == "by_cost" else _even(model, index, pp, vpp)
+    if len(model.kinds) <= 1:
+        return (before,) if model.kinds else ()
+    return tuple(prefix[before.astype(np.int64)] for prefix in _prefixes(model))
+
+
+@lru_cache(maxsize=4096)
+def rank_layers(model: Model, split: str, pp: int, vpp: int) -> tuple[int, ...]:
+    """Consecutive layers of each rank of a pipeline."""
+    index = np.arange(pp, dtype=np.float64)[None, :]
+    _, layers = _layers(model, split, index, np.full((1, 1), float(pp)), np.full((1, 1), float(vpp)))
+    return tuple(int(count) for count in layers[0])
 
 
 def _layers(model: Model, split: str, index: Grid, pp: Grid, vpp: Grid) -> tuple[tuple[Grid, ...], Grid]:

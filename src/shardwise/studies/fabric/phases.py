@@ -7,8 +7,8 @@ from shardwise.fabric.series import spread
 from shardwise.fabric.step import StepLoad
 from shardwise.report.fabric_report import Burst, Phase
 from shardwise.simulate.joint import JointStep
-from shardwise.simulate.program import FORWARD, Program
 from shardwise.studies.fabric.series import LoadSeries, coarse
+from shardwise.tasks.program import FORWARD, Program
 
 LINE_RATE = 0.8
 """share of a link's capacity from which it counts as full: what data reaches of line rate is about 0.85 to 0.97"""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.schedules import held_pieces, schedules
-from shardwise.simulate.engine import Ints, Tasks
+from shardwise.tasks.engine import Ints, Tasks
 
 CODES = {"F": 0, "B": 1, "I": 2, "W": 3}
 FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(4)
@@ -101,3 +101,18 @@ def _needs(kind: Ints, stage: Ints, batch: Ints, micro_batches: int, stages: int
     fed = back & (stage < stages - 1)
     needs[fed] = backwards[key[fed] + micro_batches]
     return needs
+
+
+def finishes_gradient(program: Program) -> NDArray[np.bool_]:
+    """Tasks after which a micro-batch's weight gradients of a chunk are there."""
+    return np.asarray((program.kind != FORWARD) & (program.kind != INPUT_GRADIENT))
+
+
+def edge_tasks(program: Program, chosen: NDArray[np.bool_], *, last: bool) -> Ints:
+    """ranks x chunks: the first or last of the chosen tasks of each chunk."""
+    shape = program.held.shape
+    index = np.flatnonzero(chosen)
+    place = program.rank[index] * shape[1] + program.chunk[index]
+    found = np.full(shape[0] * shape[1], -1 if last else len(program.rank), dtype=np.int64)
+    (np.maximum if last else np.minimum).at(found, place, index)
+    return found.reshape(shape)

@@ -1,0 +1,46 @@
+"""The pipeline of a step: how long the busiest rank waits for the others, and when each starts and ends.
+
+Where the ranks' chunks are alike and a backward is one piece, that follows from laws (`laws`). Split backwards, chunks
+that are not alike and micro-batches from both ends wait in ways no law tells: their order is followed task by task
+(`followed`), for all policies at once.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise.estimate.pipeline.followed import follow, followed_rows
+from shardwise.estimate.pipeline.laws import ends_by_law
+from shardwise.estimate.pipeline.micro_batch import MicroBatch
+from shardwise.tasks.engine import Ints
+from shardwise.work.layout import Numbers
+from shardwise.work.stages import Grid
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    end: Numbers
+    """of the last backward, from the first forward's start on"""
+    starts: Grid
+    """each evaluated stage: its first forward after the pipeline's"""
+    ends: Grid
+    """and its last backward before the pipeline's"""
+    busiest: Numbers
+    """seconds the busiest rank is at work: compute, what it stands still for, reductions of every micro-batch"""
+    reduced: Numbers
+    """where the order was followed: from the pipeline's end until all gradients are reduced; else not a number"""
+
+
+def pipeline_of(given: MicroBatch, slowest: Ints) -> Pipeline:
+    """`slowest`: the busiest of the evaluated stages."""
+    stages, micro = given.work.stages, given.work.layout.micro_batches
+    busiest = micro * given.stage.load[np.arange(len(slowest)), slowest]
+    found = Pipeline(*ends_by_law(given, slowest), busiest, np.full_like(micro, np.nan))
+    index = stages.index.astype(np.int64)
+    for rows, its, reduced in follow(given, followed_rows(given.work)):
+        last, at = its.last.max(axis=0), (index[rows].T, np.arange(len(rows)))
+        found.end[rows], found.busiest[rows] = last, its.busy.max(axis=0)
+        found.starts[rows] = its.first[at].T
+        found.ends[rows] = (last - its.last)[at].T
+        found.reduced[rows] = reduced
+    return found

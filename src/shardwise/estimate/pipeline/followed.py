@@ -1,0 +1,103 @@
+"""Pipelines whose schedule's order is followed task by task, because no law tells how they wait."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.estimate.pipeline.micro_batch import MicroBatch, Reductions, splits_backward
+from shardwise.schedules import held_pieces, schedules
+from shardwise.spec.model import Model
+from shardwise.spec.policy import SCHEDULES
+from shardwise.tasks.engine import Ints
+from shardwise.tasks.longest import Ends, Lengths, pipeline_ends
+from shardwise.work import Work
+from shardwise.work.layout import Numbers
+from shardwise.work.pieces import piece_kinds
+from shardwise.work.stages import Grid, rank_layers
+
+Cube = NDArray[np.float64]
+"""the last axis are policies"""
+
+
+def followed_rows(work: Work) -> Ints:
+    """Where the backward is split, and where chunks are not alike."""
+    policies, model, split = work.layout.policies, work.model, work.stack.abilities.stage_split
+    chunked = policies.vpp > 1
+    if len(model.kinds) == 1 and split == "even" and not model.mtp_layers:
+        chunked &= model.layers % (policies.pp * policies.vpp) != 0
+    maybe = (policies.pp > 1) & (chunked | splits_backward(work))
+    rows = np.flatnonzero(maybe)
+    keys = np.stack([policies.schedule[rows], policies.pp[rows], policies.vpp[rows]], axis=1)
+    distinct, place = np.unique(keys, axis=0, return_inverse=True)
+    no_law = [_no_law(model, split, SCHEDULES[code], pp, vpp) for code, pp, vpp in distinct.tolist()]
+    return rows[np.array(no_law, dtype=np.bool_)[place.reshape(-1)]] if no_law else rows
+
+
+@lru_cache(maxsize=4096)
+def _no_law(model: Model, split: str, name: str, pp: int, vpp: int) -> bool:
+    if schedules()[name].splits_backward:
+        return True
+    return len({tuple(row) for row in _pieces(model, split, name, pp, vpp)[:, :-2].tolist()}) > 1
+
+
+@lru_cache(maxsize=4096)
+def _pieces(model: Model, split: str, name: str, pp: int, vpp: int) -> Grid:
+    """Pieces of the model x units: layers of each kind, the embedding, the head."""
+    layers = np.array(rank_layers(model, split, pp, vpp), dtype=np.int64)
+    kinds = piece_kinds(model, held_pieces(name, pp, vpp), layers)
+    ends = np.zeros((len(kinds), 2))
+    ends[0, 0] = ends[-1, 1] = 1.0
+    return np.hstack([kinds, ends])
+
+
+def follow(given: MicroBatch, rows: Ints) -> Iterator[tuple[Ints, Ends, Numbers]]:
+    """For policies that share an order: the ends of every rank, and how long reductions go on behind the pipeline."""
+    work, layout, policies = given.work, given.work.layout, given.work.layout.policies
+    keys = np.stack([policies.schedule, policies.pp, policies.vpp, layout.micro_batches.astype(np.int64)], axis=1)[rows]
+    distinct, place = np.unique(keys, axis=0, return_inverse=True)
+    for number, (code, pp, vpp, micro) in enumerate(distinct.tolist()):
+        mine, name = rows[place.reshape(-1) == number], SCHEDULES[code]
+        if schedules()[name].legal(pp, vpp, micro):
+            continue  # there is no such order: measured runs that round their micro-batches keep the law
+        held = held_pieces(name, pp, vpp)
+        pieces, reductions = (
+            _pieces(work.model, work.stack.abilities.stage_split, name, pp, vpp),
+            given.reductions.take(mine),
+        )
+        together = {0, len(pieces) - 1} <= set(held[0].tolist())
+        needed = pieces @ np.stack(reductions.of_parts(work, mine, together=together))
+        table = _lengths(given, mine, pieces, reductions, needed)
+        stopped, under_way = given.transfers.stopped[mine], given.transfers.under_way[mine]
+        ends = pipeline_ends(name, pp, vpp, micro, Lengths(table, stopped, under_way))
+        yield mine, ends, _reduced_behind(ends, needed[held], reductions)
+
+
+def _lengths(given: MicroBatch, rows: Ints, pieces: Grid, reductions: Reductions, needed: Cube) -> Cube:
+    """Kinds of task x pieces x policies."""
+    forward, total, weight = (
+        pieces @ np.stack([getattr(unit, name)[rows] for unit in given.units])
+        for name in ("forward", "total", "weight")
+    )
+    if given.copy_s:
+        copied = pieces[:, : len(given.copy_s)] @ np.stack([seconds[rows] for seconds in given.copy_s])
+        total = np.maximum(total, copied)
+    whole, apart = (back + reductions.beside(needed.T, back.T).T for back in (total - forward, weight))
+    return np.stack([forward, whole, total - forward - weight, apart])
+
+
+def _reduced_behind(ends: Ends, needed: Cube, reductions: Reductions) -> Numbers:
+    """Seconds from the pipeline's end until the last rank has reduced its gradients, chunk by chunk, each from the task
+    on that finishes it. Beside compute a reduction runs at the pace at which it may hide; while its rank is idle at its
+    own, and so does what cannot hide."""
+    turn = np.argsort(-ends.ready, axis=1)
+    before, busy, seconds = (np.take_along_axis(x, turn, axis=1) for x in (ends.ready, ends.still_busy, needed))
+    left = np.cumsum(seconds[:, ::-1], axis=1)[:, ::-1]
+    room, hiding = reductions.hidden * busy + (before - busy), reductions.hidden * left
+    spare = np.clip(room[:, 0] - hiding[:, 0], 0.0, before[:, 0] - busy[:, 0])
+    beside = np.maximum(hiding - room, 0.0).max(axis=1) + np.maximum(left[:, 0] - hiding[:, 0] - spare, 0.0)
+    late = np.where(reductions.hidden > 0, beside, left[:, 0])
+    late = late + reductions.slowdown * (left[:, 0] - late)
+    behind = (late + ends.last - ends.last.max(axis=0)).max(axis=0)
+    return np.where(reductions.each, 0.0, np.maximum(behind, 0.0))

@@ -1,0 +1,180 @@
+"""What one micro-batch takes on each stage: compute, copies, reductions, and what the stage stands still for."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.estimate.exposure import Unit
+from shardwise.schedules import used
+from shardwise.schedules._contract import Schedule, folded
+from shardwise.tasks.engine import Ints
+from shardwise.work import Work, copies_held
+from shardwise.work.layout import Numbers
+from shardwise.work.stages import Grid
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """One activation or gradient from a stage to the next."""
+
+    seconds: Numbers
+    exposed: Numbers
+    """share of it that its sender waits for"""
+
+    @property
+    def stopped(self) -> Numbers:
+        return self.seconds * self.exposed
+
+    @property
+    def under_way(self) -> Numbers:
+        """What is left of it when the sender goes on."""
+        return self.seconds * (1.0 - self.exposed)
+
+
+@dataclass(frozen=True)
+class Reductions:
+    """What gradients cost: beside compute at most a part of each reduction hides."""
+
+    rates: tuple[Numbers, Numbers]
+    """seconds per parameter, of one micro-batch where each reduces its own (ZeRO-2): dense, expert"""
+    each: NDArray[np.bool_]
+    """where that is"""
+    hidden: Numbers
+    """share that may hide"""
+    slowdown: float
+    """of what hides, compute takes that much longer"""
+
+    def beside(self, needed: Grid, window: Grid) -> Grid:
+        """What each micro-batch takes longer, where each reduces: of so many seconds beside so much backward."""
+        under = self.hidden[:, None] * np.minimum(needed, window)
+        return np.where(self.each[:, None], needed - (1.0 - self.slowdown) * under, 0.0)
+
+    def take(self, rows: Ints | slice) -> "Reductions":
+        dense, expert = self.rates
+        return Reductions((dense[rows], expert[rows]), self.each[rows], self.hidden[rows], self.slowdown)
+
+    def of_parts(self, work: Work, rows: Ints | slice, *, together: bool = False) -> list[Numbers]:
+        """Seconds, before any overlap, for a layer of each kind, the embedding and the head. `together`: of ranks that
+        hold both, so tied weights once."""
+        head = work.counts.head_alone if together else work.counts.head
+        parts = (*work.counts.kinds, work.counts.embedding, head)
+        held = [(part.dense_per_rank(work.layout)[rows], part.expert_per_rank(work.layout)[rows]) for part in parts]
+        return [self.rates[0] * dense + self.rates[1] * expert for dense, expert in held]
+
+
+@dataclass(frozen=True)
+class StageSeconds:
+    """One micro-batch on each evaluated stage."""
+
+    total: Grid
+    copies: Grid
+    """to and from the host, as far as they are slower than compute"""
+    reduced: Grid
+    """gradients that every micro-batch reduces (ZeRO-2), as far as that does not hide"""
+    sends: Grid
+    """the stage stands still for what it sends"""
+
+    @cached_property
+    def load(self) -> Grid:
+        return np.asarray(self.total + self.copies + self.reduced + self.sends)
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    work: Work
+    units: list[Unit]
+    """one layer of each kind, the embedding, the head"""
+    transfers: Transfers
+    reductions: Reductions
+    copy_s: list[Numbers]
+    """a layer's activations to the host and back, by kind; empty where none go there"""
+    stage: StageSeconds
+
+    def forward(self, rows: Ints) -> Grid:
+        """The part of `stage.total` that is forward, of these policies."""
+        return weighted(self.units, stage_counts(self.work), "forward", rows)
+
+    def forward_at(self, rows: Ints, column: Ints) -> Numbers:
+        """The same on one evaluated stage of each of them."""
+        return self._at("forward", rows, column)
+
+    def last_back_at(self, rows: Ints, column: Ints) -> Numbers:
+        """The task under which the last gradients are reduced: a backward, or where it is split the weight gradient."""
+        whole = self.stage.total[rows, column] - self.forward_at(rows, column)
+        split = splits_backward(self.work)[rows]
+        return np.where(split, self._at("weight", rows, column), whole) if split.any() else whole
+
+    def _at(self, name: str, rows: Ints, column: Ints) -> Numbers:
+        counts = stage_counts(self.work)
+        return _sum(n[rows, column] * getattr(unit, name)[rows] for unit, n in zip(self.units, counts, strict=True))
+
+
+def micro_batch_of(
+    work: Work, units: list[Unit], transfers: Transfers, reductions: Reductions, reduce: Grid, copy_s: list[Numbers]
+) -> MicroBatch:
+    """`reduce`: seconds of a step's reduction on each evaluated stage, before any overlap."""
+    counts = stage_counts(work)
+    total = weighted(units, counts, "total", slice(None))
+    copies, reduced = (np.zeros_like(total) for _ in range(2))
+    if copy_s:
+        kept = _sum(n * s[:, None] for s, n in zip(copy_s, counts, strict=False))
+        copies = np.maximum(kept - total, 0.0)
+    rows = np.flatnonzero(reductions.each)
+    if len(rows):
+        # of a model that is there twice a micro-batch reduces the copy it went through
+        copied = copies_held(work.layout.policies)[rows]
+        needed = reduce[rows] / (work.layout.micro_batches[rows, None] * copied)
+        whole, weight = total[rows] - weighted(units, counts, "forward", rows), weighted(units, counts, "weight", rows)
+        window = np.where(splits_backward(work)[rows, None], weight, whole)
+        reduced[rows] = reductions.take(rows).beside(needed, window)
+    stage = StageSeconds(total, copies, reduced, _sends(work, transfers))
+    return MicroBatch(work, units, transfers, reductions, copy_s, stage)
+
+
+def stage_counts(work: Work) -> list[Grid]:
+    """How often each unit is on each evaluated stage."""
+    return [*work.stages.kinds, work.stages.first, work.stages.last]
+
+
+def weighted(units: list[Unit], counts: list[Grid], name: str, rows: Ints | slice) -> Grid:
+    """Seconds of so many units."""
+    return _sum(n[rows] * getattr(unit, name)[rows][:, None] for unit, n in zip(units, counts, strict=True))
+
+
+def _sum(terms: Iterator[NDArray[np.float64]]) -> NDArray[np.float64]:
+    total = next(terms)
+    for term in terms:
+        total = total + term
+    return total
+
+
+def _sends(work: Work, transfers: Transfers) -> Grid:
+    """Output and gradient of each chunk. The model's first piece has nowhere to send a gradient, the last no output;
+    where a V turns, two pieces are on one rank."""
+    layout, stages = work.layout, work.stages
+    messages = 2.0 * layout.vpp[:, None] - stages.first - stages.last
+    for code, schedule in used(layout.policies.schedule):
+        if schedule.stage is folded:
+            turns = (stages.index == layout.pp[:, None] - 1.0) & (layout.policies.schedule == code)[:, None]
+            messages = messages - 2.0 * turns
+    return np.asarray(transfers.stopped[:, None] * messages)
+
+
+def splits_backward(work: Work) -> NDArray[np.bool_]:
+    return _where(work, lambda schedule: schedule.splits_backward)
+
+
+def piles_up(work: Work) -> NDArray[np.bool_]:
+    return _where(work, lambda schedule: schedule.piles_up)
+
+
+def _where(work: Work, has: Callable[[Schedule], bool]) -> NDArray[np.bool_]:
+    codes = work.layout.policies.schedule
+    found = np.zeros(len(codes), dtype=np.bool_)
+    for code, schedule in used(codes):
+        if has(schedule):
+            found |= codes == code
+    return found
