@@ -26,6 +26,8 @@ class Fabric(Struct, frozen=True, kw_only=True):
     date: str
     tray: int | None = None
     """GPUs per host where one NVLink domain spans many hosts"""
+    assumed: str = ""
+    """what was taken for granted, where no file describes the fabric"""
 
 
 class Price(Struct, frozen=True, kw_only=True):
@@ -42,9 +44,11 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 def gpu_from(data: Mapping[str, Any], where: str) -> Gpu:
-    """A GPU from a mapping in the form of the catalog files."""
-    fields = Fields(data, where)
-    fields.has("default_fabric")  # a fact about the catalog, not about the chip
+    """A GPU from a mapping in the form of the catalog files, without what only the catalog states."""
+    return _gpu(Fields(data, where))
+
+
+def _gpu(fields: Fields) -> Gpu:
     gpu = Gpu(
         name=fields.text("name", "my-gpu"),
         vendor=fields.text("vendor", "NVIDIA"),
@@ -128,13 +132,10 @@ def levels_from(data: object, where: str, most: int = 8) -> tuple[Level, ...]:
 def gpu_of(name: str) -> Gpu:
     """A GPU of the catalog, by name or alias."""
     stem = catalog.resolve("gpus", name)
-    return gpu_from(catalog.entry("gpus", stem), f"gpu {stem}")
-
-
-def default_fabric_of(gpu: str) -> str | None:
-    """The fabric a catalog GPU is put on when the user names none."""
-    found = catalog.entry("gpus", gpu).get("default_fabric")
-    return None if found is None else str(found)
+    fields = Fields(catalog.entry("gpus", stem), f"gpu {stem}")
+    for elsewhere in ("default_fabric", "driver_name", "kernels"):
+        fields.has(elsewhere)
+    return _gpu(fields)
 
 
 @cache

@@ -120,6 +120,7 @@ def _assumptions(
     lines = [
         f"stack {stack.name}: {stack.summary}" + (f"; in bf16 as {in_bf16}" if in_bf16 else ""),
         measured,
+        *([f"fabric: {cluster.assumed}"] if cluster.assumed else []),
         "network: latency and bandwidth constants fitted on published collectives"
         + (
             f"; {stack.network.fabric_efficiency:.0%} of that between nodes"
