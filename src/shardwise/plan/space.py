@@ -23,8 +23,8 @@ from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.pipeline import NEEDS
-from shardwise.spec.policy import CHOICES, FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, SCHEDULES, ZERO, Ints, Policies
+from shardwise.spec.pipeline import needs, schedule_names, schedules_named
+from shardwise.spec.policy import FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, ZERO, Ints, Policies, choices
 from shardwise.spec.rules import divisors, legal
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
@@ -130,8 +130,8 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     settings = _settings(stack, bounds, asked)
     degrees = _degrees(model, cluster, job, bounds)
     named = {c.field for c in asked}
-    known = SCHEDULES if "schedule" in named else stack.abilities.schedules
-    codes = [SCHEDULES.index(name) for name in bounds.schedules or known]
+    known = schedule_names() if "schedule" in named else schedules_named(stack.abilities.schedules)
+    codes = [schedule_names().index(name) for name in bounds.schedules or known]
     # examples are single rows of a product: all of a rank's may go at once
     largest_micro = bounds.micro_batch if model.inputs == "tokens" or limits is not None else job.global_batch
     per_degree = _product(
@@ -161,7 +161,7 @@ def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Sett
         tried = tuple(values)
         found = tuple(v for v in tried if all(c.accepts(v) for c in mine))
         if not found:
-            names = ", ".join(CHOICES[field][v] if field in CHOICES else str(v) for v in tried)
+            names = ", ".join(choices()[field][v] if field in choices() else str(v) for v in tried)
             raise ValueError(
                 f"policy: nothing in the space has {', '.join(c.text for c in mine)}; write one of {names}"
             )
@@ -216,7 +216,7 @@ def _first(stated: int | None, otherwise: int) -> int:
 
 def _plain(codes: Sequence[int]) -> int:
     """The schedule that stands for a run without stages, where all are the same."""
-    return next((code for code in codes if NEEDS[SCHEDULES[code]].met(1, 1, 1)), codes[0])
+    return next((code for code in codes if needs()[schedule_names()[code]].met(1, 1, 1)), codes[0])
 
 
 def _once_each(p: Policies, first_schedule: int) -> NDArray[np.bool_]:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
-from shardwise.spec.pipeline import NEEDS, refusal
-from shardwise.spec.policy import ORDERS, SCHEDULES, Policies, Policy
+from shardwise.spec.pipeline import needs, refusal, schedule_names, usual_schedule
+from shardwise.spec.policy import ORDERS, Policies, Policy
 
 Flags = NDArray[np.bool_]
 STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))
@@ -101,9 +101,9 @@ def _micro_batches(job: Job, dp: Any, micro_batch: Any) -> Any:
 def _chunks(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
     micro_batches = _micro_batches(job, p.dp, p.micro_batch)
     ok = np.ones(len(p), dtype=bool)
-    for code in np.flatnonzero(np.bincount(p.schedule, minlength=len(SCHEDULES))):
-        needs = NEEDS[SCHEDULES[code]]
-        ok &= (p.schedule != code) | needs.met(p.pp, p.vpp, micro_batches)
+    for code in np.flatnonzero(np.bincount(p.schedule)):
+        met = needs()[schedule_names()[code]].met
+        ok &= (p.schedule != code) | met(p.pp, p.vpp, micro_batches)
     return ok
 
 
@@ -292,11 +292,12 @@ def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> P
         return None
     table = np.array(rows, dtype=np.int64)
     tp, pp, cp, dp, vpp, ep, micro = table.T
-    usual = np.where(vpp > 1, SCHEDULES.index("interleaved"), SCHEDULES.index("1f1b"))
-    kept = NEEDS[policy.schedule].met(pp, vpp, _micro_batches(job, dp, micro))
+    code = schedule_names().index
+    usual = np.where(vpp > 1, code(usual_schedule(2)), code(usual_schedule(1)))
+    kept = needs()[policy.schedule].met(pp, vpp, _micro_batches(job, dp, micro))
     columns = Policies.columns(
         len(table), tp=tp, pp=pp, cp=cp, dp=dp, vpp=vpp, ep=ep, micro_batch=micro,
-        schedule=np.where(kept, SCHEDULES.index(policy.schedule), usual),
+        schedule=np.where(kept, code(policy.schedule), usual),
         sp=np.full(len(table), int(policy.sp)), zero=np.full(len(table), policy.zero),
     )  # fmt: skip
     ok = np.flatnonzero(legal(model, cluster, job, columns))

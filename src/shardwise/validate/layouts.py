@@ -16,6 +16,7 @@ from shardwise.software import Stack, known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_of
+from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 
 Value = bool | int | str
@@ -157,7 +158,7 @@ def _candidates(stated: dict[str, Value | list[Value]], gpus: int, stack: Stack)
         split = policy.get("tp", 1) * policy.get("pp", 1) * policy.get("cp", 1)
         implied = {
             "dp": max(gpus // split, 1), "sp": policy.get("tp", 1) > 1,
-            "schedule": "interleaved" if policy.get("vpp", 1) > 1 else "1f1b",
+            "schedule": usual_schedule(policy.get("vpp", 1)),
             **stack.overlaps,
         }  # fmt: skip
         found.append(msgspec.convert(implied | policy, Policy))
