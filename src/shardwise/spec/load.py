@@ -13,9 +13,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from shardwise import catalog
+from shardwise.fields import Fields, mapping_of
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.dump import to_yaml
-from shardwise.spec.fields import Fields, mapping_of
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.hardware import Fabric, Price, fabric_of, gpu_from, gpu_of, levels_from, price_of
 from shardwise.spec.plain_yaml import parse_yaml, read_yaml
@@ -142,12 +142,12 @@ def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
     example = "'gpu: h100', 'gpus: 64' and 'levels:'"
     fields = Fields(mapping_of(parse_yaml(text, where), where, example), where)
     cluster = Cluster(
-        name=fields.text("name", "my-cluster", default=where),
-        gpu=_gpu(fields.value("gpu", "h100"), fields.at("gpu")),
-        gpus=fields.integer("gpus", "64"),
-        levels=levels_from(fields.value("levels", "[...]"), fields.at("levels")),
-        source=fields.text("source", "...", default=""),
-        assumed=fields.text("assumed", "...", default=""),
+        name=fields.text("name", example="my-cluster", default=where),
+        gpu=_gpu(fields.value("gpu", "for example 'gpu: h100'"), fields.at("gpu")),
+        gpus=fields.whole("gpus", example="64"),
+        levels=levels_from(fields),
+        source=fields.text("source", default=""),
+        assumed=fields.text("assumed", default=""),
     )
     fields.done()
     return cluster

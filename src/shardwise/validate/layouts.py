@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from shardwise import catalog
+from shardwise.fields import converted
 from shardwise.registry import closest
 from shardwise.software import Stack, known_stack
 from shardwise.spec.cluster import Cluster
@@ -130,10 +131,7 @@ def published_runs(name: str | None = None) -> list[PublishedLayout]:
 
 def publication_from(data: dict[str, Any], where: str) -> Publication:
     """The mapping of a file, checked; what is wrong is a ValueError that names it."""
-    try:
-        return msgspec.convert(data, Publication)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+    return converted(data, Publication, where, "what docs/catalog.md shows")
 
 
 def _published(stem: str, found: Publication, run: PublishedRun) -> PublishedLayout:
