@@ -15,7 +15,7 @@ from shardwise.cli import main
 from shardwise.cost.network import network_of
 from shardwise.engines import Setup, engine_of, run
 from shardwise.spec.load import cluster_of, price_of
-from shardwise.spec.published import published_runs
+from shardwise.validate.layouts import published_runs
 
 TINY = {
     "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 1024, "vocab_size": 1000,
