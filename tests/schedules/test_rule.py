@@ -22,7 +22,7 @@ def test_columns_of_mixed_schedules(global_batch: int) -> None:
     job = Job(seq=8192, global_batch=global_batch)
     policies = Policies.of(Policy(schedule=name, pp=pp, vpp=vpp, dp=dp) for name, pp, vpp, dp in cases)
     expected = [not schedules()[name].legal(pp, vpp, global_batch // dp) for name, pp, vpp, dp in cases]
-    assert RULE.check(MODEL, CLUSTER, job, policies).tolist() == expected
+    assert RULE.check(MODEL, CLUSTER.gpus, job, policies).tolist() == expected
     assert 0 < sum(expected) < len(expected)
 
 

@@ -25,7 +25,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import needs, schedule_names, schedules_named
 from shardwise.spec.policy import FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, ZERO, Ints, Policies, choices
-from shardwise.spec.rules import divisors, legal
+from shardwise.spec.rules import context_divides, divisors, legal
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
 ALL_LAYERS = -1
@@ -231,7 +231,7 @@ def _degrees(model: Model, cluster: Cluster, job: Job, bounds: Limits) -> Ints:
     """Rows of (tp, pp, cp, vpp, ep, etp) that use every GPU and give each chunk a layer."""
     gpus = divisors(cluster.gpus)
     most_tp = min(bounds.nodes_of_tp * cluster.node_size, bounds.tp)
-    cps = [d for d in gpus if d == 1 or (job.seq % (2 * d) == 0 and job.seq // d >= bounds.least_local_seq)]
+    cps = [d for d in gpus if context_divides(job.seq, d) and (d == 1 or job.seq // d >= bounds.least_local_seq)]
     rows = _product(
         [d for d in gpus if d <= most_tp], [d for d in gpus if d <= max(model.layers, 1)], cps,
         list(range(1, bounds.vpp + 1)), _expert_degrees(model, cluster), [0, 1],

@@ -158,6 +158,11 @@ class Policies:
         return Policy(**values)  # type: ignore[arg-type]
 
 
+def expert_tp(policies: Policies) -> Ints:
+    """Tensor parallelism inside an expert, where `etp` leaves it open too."""
+    return np.where(policies.etp > 0, policies.etp, np.where(policies.ep > 1, 1, policies.tp))
+
+
 def encoded(policy: Policy, field: str) -> int:
     value = getattr(policy, field)
     return choices()[field].index(value) if field in choices() else int(value)
