@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardwise.topologies._contract import Matrix, Topology, metropolis
+from shardwise.topologies._contract import GossipTopology, Matrix, metropolis
 
 
 @dataclass(frozen=True)
-class SampleTopology(Topology):
+class SampleTopology(GossipTopology):
     name: ClassVar[str] = "sample_topology"
     symmetric: ClassVar[bool] = True
     static: ClassVar[bool] = True
