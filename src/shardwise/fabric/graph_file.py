@@ -30,7 +30,7 @@ MOST_LINKS = 65_536
 
 
 def graph_of(path: Path, wiring: Wiring | None = None) -> Graph:
-    return graph_from_yaml(read_yaml(path), path.name, wiring)
+    return graph_from_yaml(read_yaml(path, "graph"), path.name, wiring)
 
 
 def graph_from_yaml(text: str, where: str = "fabric", wiring: Wiring | None = None) -> Graph:
