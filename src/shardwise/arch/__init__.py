@@ -61,7 +61,7 @@ def model_from_config(config: Mapping[str, object], name: str) -> Model:
     )
 
 
-def _context(fields: Fields) -> int:
+def _context(fields: ConfigFields) -> int:
     """The longest sequence under the names files give it; models of several parts have it in their text part."""
     names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
     text = fields.section("text_config") if fields.has("text_config") else fields
