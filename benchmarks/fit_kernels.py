@@ -1,6 +1,6 @@
-"""Fit the kernel curves of src/shardwise/cost/curves and report their error on shapes held out.
+"""Fit the [kernels] of src/shardwise/catalog/gpus and report their error on shapes held out.
 
-`python benchmarks/fit_kernels.py` prints the table, `--write` also rewrites the fitted files, `--json` ends
+`python benchmarks/fit_kernels.py` prints the table, `--write` also rewrites that table of the files, `--json` ends
 with one line of JSON. The measurements are read from ../shared/truth; without them there is nothing to fit.
 Held out: the (n, k) pairs are dealt into five folds, each judged by constants fitted on the other four.
 """
@@ -24,7 +24,7 @@ from shardwise.spec.hardware import gpu_of
 
 ROOT = Path(__file__).resolve().parents[1]
 TRUTH = ROOT.parent / "shared" / "truth"
-CURVES = ROOT / "src" / "shardwise" / "cost" / "curves"
+GPUS = ROOT / "src" / "shardwise" / "catalog" / "gpus"
 FOLDS = 5
 DTYPES = {"bf16": "bf16", "fp8": "fp8", "fp8-block": "fp8_block128"}
 Floats = NDArray[np.float64]
@@ -211,21 +211,25 @@ def toml(value: Any) -> str:
 
 
 def write(chip: Chip, sections: dict[str, dict[str, Any]], attention: dict[str, Any], floor: float) -> None:
+    """The table stands last in the GPU's file; what the data sheet says, before it, stays as it is."""
     lines = [
+        "[kernels]",
         "# Written by benchmarks/fit_kernels.py; cost/gpu.py states the laws. SI units.",
         f"source = {toml(chip.source)}",
         f"date = {toml(datetime.date.today().isoformat())}",
         f"kernel_floor_s = {toml(round(floor, 8))}",
     ]
     for dtype, constants in sections.items():
-        lines += ["", f"[gemm.{dtype}]", *(f"{key} = {toml(value)}" for key, value in constants.items())]
+        lines += ["", f"[kernels.gemm.{dtype}]", *(f"{key} = {toml(value)}" for key, value in constants.items())]
     for kernel, (source, passes) in attention.items():
         for side, law in passes.items():
-            lines += ["", f"[attention.{kernel}.{side}]", f"# {source}"]
+            lines += ["", f"[kernels.attention.{kernel}.{side}]", f"# {source}"]
             lines += [f"{key} = {toml(float(value))}" for key, value in msgspec.structs.asdict(law).items()]
     source, shares = MEMORY[chip.name]
-    lines += ["", "[memory]", f"# {source}", *(f"{kind} = {toml(share)}" for kind, share in shares.items())]
-    (CURVES / f"{chip.name}.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines += ["", "[kernels.memory]", f"# {source}", *(f"{kind} = {toml(share)}" for kind, share in shares.items())]
+    path = GPUS / f"{chip.name}.toml"
+    sheet, _, _ = path.read_text(encoding="utf-8").partition("[kernels]\n")
+    path.write_text(sheet + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Fits cost/curves/network.toml to measured collectives and reports errors on fabrics left out of the fit.
+"""Fits cost/links.toml to measured collectives and reports errors on fabrics left out of the fit.
 
     python benchmarks/fit_network.py collectives.csv [--refit [--write]] [--held-out] [--json]
 
@@ -22,7 +22,7 @@ from scipy.optimize import least_squares  # type: ignore[import-untyped]
 from _collective_rows import MIB, Floats, Row, batches, errors, read
 from shardwise.cost._links import Links, default_links
 
-CURVES = Path(__file__).resolve().parents[1] / "src" / "shardwise" / "cost" / "curves" / "network.toml"
+LINKS = Path(__file__).resolve().parents[1] / "src" / "shardwise" / "cost" / "links.toml"
 START = Path(__file__).resolve().with_name("network_start.toml")
 EFA_LATENCY = 50e-6
 """where its fit starts"""
@@ -206,7 +206,7 @@ def main() -> None:
         links, efa = fit_all(rows)
         print(f"EFA latency {(efa or 0.0) * 1e6:.1f} us", file=sys.stderr)
     if args.write:
-        CURVES.write_text(header(CURVES.read_text(encoding="utf-8")) + toml(links), encoding="utf-8")
+        LINKS.write_text(header(LINKS.read_text(encoding="utf-8")) + toml(links), encoding="utf-8")
     scored = errors(links, efa, rows)
     found = {"all": summary(scored, bucket), "by_fabric": summary(scored, lambda row: row.fabric)}
     found["by_source"] = summary(scored, lambda row: f"{row.source} {row.gpu} {row.gpus}")

@@ -1,14 +1,21 @@
 """Finds plug-ins: one file in a plug-in folder is one plug-in.
 
 A plug-in module exports one object under a name its kind prescribes (`FAMILY`, `COLLECTIVE`, `SCHEDULE`).
-Adding a thing is adding a file: nothing else lists it.
+Adding a thing is adding a file: nothing else lists it. The file lies in shardwise's own folder of that kind, or in a
+folder of the same name below one that the environment variable SHARDWISE_PLUGINS names: MINE/schedules/my_schedule.py,
+MINE/catalog/gpus/my-gpu.toml.
 """
 
 import difflib
 import importlib
+import os
 import pkgutil
+from collections.abc import Container
 from functools import cache
+from pathlib import Path
 from types import ModuleType
+
+SEARCH_PATH = "SHARDWISE_PLUGINS"
 
 
 def closest(name: str, known: list[str]) -> str:
@@ -20,11 +27,35 @@ def closest(name: str, known: list[str]) -> str:
 
 
 @cache
+def folders(kind: str) -> tuple[Path, ...]:
+    """The user's own folders with plug-ins of a kind: 'schedules', 'catalog/gpus'."""
+    roots = [Path(root) for root in os.environ.get(SEARCH_PATH, "").split(os.pathsep) if root]
+    for root in roots:
+        if not root.is_dir():
+            raise ValueError(f"{SEARCH_PATH}: {str(root)!r} is no folder; write one that holds {kind}/ with your files")
+    return tuple(root / kind for root in roots if (root / kind).is_dir())
+
+
+def only_once(kind: str, name: str, found: Container[str]) -> None:
+    """Which of two files of one name is meant, nobody can tell."""
+    if name in found:
+        raise ValueError(f"{SEARCH_PATH}: {kind} has {name!r} twice; give your file another name")
+
+
+@cache
 def modules(package: str) -> dict[str, ModuleType]:
     """Every plug-in module of a package, by file name; names that start with '_' are helpers."""
     root = importlib.import_module(package)
-    names = sorted(m.name for m in pkgutil.iter_modules(root.__path__) if not m.name.startswith("_"))
-    return {name: importlib.import_module(f"{package}.{name}") for name in names}
+    kind = package.removeprefix("shardwise.").replace(".", "/")
+    own = [str(folder) for folder in folders(kind)]
+    root.__path__.extend(folder for folder in own if folder not in root.__path__)
+    names: list[str] = []
+    for folder in root.__path__:
+        for found in pkgutil.iter_modules([folder]):
+            if not found.name.startswith("_"):
+                only_once(kind, found.name, names)
+                names.append(found.name)
+    return {name: importlib.import_module(f"{package}.{name}") for name in sorted(names)}
 
 
 def plugins(package: str, export: str) -> dict[str, object]:

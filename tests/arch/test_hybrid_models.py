@@ -91,7 +91,7 @@ def test_prediction_layers_that_share_their_weights() -> None:
     [
         ("hybrid_override_pattern", "M*X", "a letter for each layer out of M * - E"),
         ("hybrid_override_pattern", "", "a letter for each layer out of M * - E"),
-        ("layers_block_type", ["mamba", "conv"], "a list of words out of mamba, attention, mlp, moe"),
+        ("layers_block_type", ["mamba", "conv"], "a list of 1 to 4096 words out of mamba, attention, mlp, moe"),
         ("num_hidden_layers", 5, "4, as many as hybrid_override_pattern has"),
         ("mamba_num_heads", 6, "heads 6 must be a multiple of groups 4"),
         ("moe_latent_size", -1, "a whole number from 1"),

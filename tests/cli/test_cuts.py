@@ -21,7 +21,7 @@ BAD = [
     (["cuts", "--chain", "4096", "--on", "8xh100"], "chain"),
     (["cuts", "--chain", "4096,x", "--on", "8xh100"], "chain"),
     (["cuts", "--chain", "1,2,99999999", "--on", "8xh100"], "chain"),
-    (["cuts", "--graph", "no-such.yaml", "--on", "8xh100"], "graph file 'no-such.yaml' does not exist"),
+    (["cuts", "--graph", "no-such.yaml", "--on", "8xh100"], "graph: there is no file 'no-such.yaml'"),
     ([*CHAIN, "--tp", "1"], "tp: 1"),
     ([*CHAIN, "--tp", "2048"], "fewer"),
     ([*CHAIN, "--top", "-1"], "top"),

@@ -41,7 +41,7 @@ BAD = [
     ([*STEP, "--cross-rail", "leaf"], "cross_rail"),
     ([*STEP, "--html", "page.pdf"], ".html"),
     ([*STEP, "--within", "200"], "percentage"),
-    ([*STEP, "--graph", "nowhere.yaml"], "does not exist"),
+    ([*STEP, "--graph", "nowhere.yaml"], "graph: there is no file 'nowhere.yaml'"),
     ([*STEP, "--tp", "0"], "tp"),
     (["fabric", "llama-3-8b", "--on", "aws-p4d:64", "--rails", "only", "--tp", "2"], "one rail"),
     (["fabric", "llama-3-8b", "--on", "8xh100", "--tp", "2", "--within", "2"], "no network"),
@@ -54,7 +54,7 @@ BAD = [
     ([*STEP, "--fail", "spine 9"], "no link of this fabric"),
     ([*STEP, "--slow", "leaf 0.0"], "LINK=0.25"),
     ([*STEP, "--slow", "node 0 gpu 0 > leaf 0.0=2"], "share of its speed"),
-    ([*STEP, "--within", "2", "--prices", "nowhere.toml"], "does not exist"),
+    ([*STEP, "--within", "2", "--prices", "nowhere.toml"], "prices: there is no file 'nowhere.toml'"),
 ]
 
 pytestmark = pytest.mark.usefixtures("narrow_terminal")

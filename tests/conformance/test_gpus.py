@@ -8,13 +8,21 @@ from pathlib import Path
 import pytest
 
 from shardwise import catalog
-from shardwise.spec.hardware import default_fabric_of, fabric_of
 from shardwise.spec.load import gpu_of, price_of
+from shardwise.spec.reported import catalog_gpu
+from shardwise.spec.usual import UNKNOWN, assumed_fabric, usual_fabric
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from truth import truth
 
 GPUS = catalog.names("gpus")
+REPORTED = (
+    "NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 96GB HBM3", "NVIDIA A100-SXM4-80GB",
+    "NVIDIA A100-SXM4-40GB", "NVIDIA A100 80GB PCIe", "NVIDIA B100", "NVIDIA B200", "NVIDIA GB200",
+    "NVIDIA B300 SXM6 AC", "NVIDIA GB300", "NVIDIA GH200 480GB",
+    "NVIDIA H20", "NVIDIA H800", "Tesla V100-SXM2-32GB", "AMD Instinct MI300X",
+    "NVIDIA GeForce RTX 4090",
+)  # fmt: skip
 PRICED = [name for name in catalog.names("prices") if name != "electricity"]
 
 
@@ -50,12 +58,33 @@ def test_figures_are_of_the_right_size(name):
     )
 
 
-@pytest.mark.parametrize("name", [n for n in GPUS if n != "tpu-v5p"])
+@pytest.mark.parametrize("name", [n for n in GPUS if catalog.entry("gpus", n).get("default_fabric") != UNKNOWN])
 def test_the_usual_fabric_has_the_links_of_the_gpu(name):
-    fabric, gpu = fabric_of(default_fabric_of(name)), gpu_of(name)
+    gpu = gpu_of(name)
+    fabric = usual_fabric(gpu)
     expected = gpu.nvlink.bandwidth if gpu.nvlink else gpu.pcie_bandwidth
     assert fabric.levels[0].bandwidth == expected
     assert fabric.levels[0].kind == ("nvlink" if gpu.nvlink else "pcie")
+
+
+@pytest.mark.parametrize("name", ["a100-80", "h100", "h200", "b200", "b300", "h100-pcie", "a100-80-pcie"])
+def test_the_fabric_assumed_of_a_gpu_is_that_of_the_boxes_it_is_sold_in(name):
+    """Every level the two have in common, but for switches that add numbers: those are not assumed."""
+    gpu = gpu_of(name)
+    usual, assumed = usual_fabric(gpu), assumed_fabric(gpu)
+    rates = [level.bandwidth for level in usual.levels]
+    assert rates == [level.bandwidth for level in assumed.levels][: len(rates)]
+    for known, guess in zip(usual.levels, assumed.levels, strict=False):
+        assert (known.kind, known.latency_s) == (guess.kind, guess.latency_s)
+    assert assumed.levels[0] == usual.levels[0]
+    assert name in assumed.assumed
+
+
+def test_a_drivers_name_is_of_one_gpu():
+    forms = {name: form for name in GPUS if (form := catalog.entry("gpus", name).get("driver_name"))}
+    assert forms.keys() == set(GPUS) - {"tpu-v5p"}
+    for reported in REPORTED:
+        assert [name for name, form in forms.items() if re.search(form, reported.lower())] == [catalog_gpu(reported)]
 
 
 def test_no_two_gpus_share_a_name():

@@ -1,7 +1,6 @@
 """Kernel cost: the laws hold for every shape, and the curves fit the measurements they claim to fit."""
 
 import csv
-from importlib.resources import files
 
 import msgspec
 import numpy as np
@@ -9,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.cost.curve import DTYPES
+from shardwise import catalog
+from shardwise.cost.curve import DTYPES, _constants
 from shardwise.cost.gpu import (
     attention_seconds,
     curve_of,
@@ -116,18 +116,23 @@ def test_a_what_if_chip_of_the_same_name_gets_its_own_curve():
     assert curve_of(gpu("h100")) is curve_of(gpu("h100"))
 
 
-def test_every_gpu_of_the_catalog_has_a_file_that_says_its_source():
-    curves = {path.name for path in files("shardwise.cost").joinpath("curves").iterdir()}
-    gpus = [path.name for path in files("shardwise.catalog").joinpath("gpus").iterdir()]
-    catalog = {name for name in gpus if name.endswith(".toml")}
-    assert catalog <= curves
-    for name in sorted(catalog):
-        curve = curve_of(gpu(name.removesuffix(".toml")))
+def test_every_gpu_of_the_catalog_says_where_its_constants_come_from():
+    for name in catalog.names("gpus"):
+        assert catalog.entry("gpus", name)["kernels"]["source"]
+        curve = curve_of(gpu(name))
         assert curve.source
         assert "flash" in curve.attention
         assert all(0 < law.e_max * law.sustained <= 1 for law in curve.gemm.values())
         seconds = [gemm_seconds(curve, 8192, 8192, 8192, dtype) for dtype in ("fp4", "fp8", "bf16", "fp32")]
         assert seconds == sorted(seconds)
+
+
+def test_a_constant_that_nobody_reads_is_refused(monkeypatch):
+    entry = catalog.entry
+    wrong = {"kernels": {"fallback": "h100", "gemm": {"bf16": {"sustaned": 0.9}}}}
+    monkeypatch.setattr(catalog, "entry", lambda kind, name: wrong if name == "h800" else entry(kind, name))
+    with pytest.raises(ValueError, match=r"h800: kernels\.gemm\.bf16\.sustaned is unknown; .* 'sustained'"):
+        _constants.__wrapped__("h800")
 
 
 @pytest.mark.parametrize(

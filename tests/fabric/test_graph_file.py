@@ -107,14 +107,14 @@ BAD = [
     ("gpus: []\nlinks: []", "gpus"),
     (TWO_LEAVES.replace("s0, s1]\n", "s0, h1]\n"), "named twice"),
     (TWO_LEAVES.replace("to: nv0", "to: nv9"), "did you mean"),
-    (TWO_LEAVES.replace("to: nv0", "to: h0"), "itself"),
+    (TWO_LEAVES.replace("to: nv0", "to: h0"), "write another name: a link joins two"),
     (TWO_LEAVES.replace("450 GB/s", "450"), "no unit"),
     (TWO_LEAVES.replace("450 GB/s", "0 GB/s"), "leave the link out"),
     (TWO_LEAVES.replace("[h2, h3]]", "[h1, h3]]"), "two nodes"),
-    (TWO_LEAVES + "speed: 3\n", "unknown key"),
-    (TWO_LEAVES.replace("latency: 1 us", "lateness: 1 us"), "unknown key"),
+    (TWO_LEAVES + "speed: 3\n", "speed is unknown"),
+    (TWO_LEAVES.replace("latency: 1 us", "lateness: 1 us"), "did you mean 'latency'"),
     ("gpus: [a, b]\nlinks: 3", "not a list"),
-    ("gpus: [a, b]\nlinks: []", "at least one"),
+    ("gpus: [a, b]\nlinks: []", "write 1 to"),
     ("gpus: [a, b, c]\nlinks: [{from: a, to: b, bandwidth: 1 GB/s, ports: 0}]", "ports"),
 ]
 

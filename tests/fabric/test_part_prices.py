@@ -65,7 +65,7 @@ def test_speeds_between_and_beyond():
 
 
 @pytest.mark.parametrize(("old", "new", "said"), [
-    ("usd = 1000", "usd = 'x'", r"card\[0\]: usd"), ("usd = 1000", "usd = -1", "write a number"),
+    ("usd = 1000", "usd = 'x'", r"card\[0\]\.usd is"), ("usd = 1000", "usd = -1", "write a number"),
     ("usd = 1000", "usd = true", "write a number"), ("[fibre]\nusd = 1\n", "", "fibre is missing"),
     ("gbps = 400", "gbsp = 400", "gbps is missing"), ("[[card]]", "[[card]", "no TOML"),
 ])  # fmt: skip
@@ -75,5 +75,5 @@ def test_mistakes_are_named(tmp_path, old, new, said):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(ValueError, match="does not exist"):
+    with pytest.raises(ValueError, match="there is no file"):
         part_prices(tmp_path / "nowhere.toml")

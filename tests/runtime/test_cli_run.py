@@ -220,7 +220,7 @@ def test_a_broken_plan_is_refused(tmp_path, capsys) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"policy": {"tp": "two"}}')
     assert main(["verify", str(plan)]) == 2
-    assert "plan:" in capsys.readouterr().err
+    assert "policy: tp is 'two'" in capsys.readouterr().err
 
 
 def start(tiny: str, *words: str) -> subprocess.Popen:

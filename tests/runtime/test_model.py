@@ -137,9 +137,9 @@ def test_capacity_drops_copies() -> None:
     ("model", "policy", "word"),
     [
         (shaped("three", heads=12, hidden=48, kv_heads=3), Policy(tp=2), "key/value heads"),
-        (LLAMA, Policy(tp=16), "16 does not divide 8 heads"),
+        (LLAMA, Policy(tp=16), "tp 16 must divide 8 heads"),
         (LLAMA, Policy(offload="activations"), "offload"),
-        (MOE, Policy(dp=6, zero=3, shard_group=4), "shard-group"),
+        (LLAMA, Policy(dp=3), "global batch 4 is not a multiple of dp 3"),
         (MOE, Policy(tp=2, sp=False), "sp"),
         (model_of("deepseek-v3"), Policy(), "model"),
     ],
@@ -147,6 +147,12 @@ def test_capacity_drops_copies() -> None:
 def test_refuses_with_the_field(model: Model, policy: Policy, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         checked(task_of(model, policy))
+
+
+def test_refuses_shards_over_ranks_that_hold_other_experts() -> None:
+    task = task_of(MOE, Policy(dp=12, ep=4, zero=3, shard_group=2))
+    with pytest.raises(ValueError, match="shard-group: 2 does not divide the 3 ranks that hold an expert"):
+        checked(replace(task, job=replace(task.job, global_batch=12)))
 
 
 def test_batches_are_the_models() -> None:
@@ -157,7 +163,7 @@ def test_batches_are_the_models() -> None:
 @pytest.mark.parametrize(
     ("model", "policy", "cuts", "word"),
     [
-        (LLAMA, Policy(cp=3), {"across": "ulysses"}, "across"),
+        (LLAMA, Policy(cp=8), {"across": "ulysses"}, "across"),
         (GPT, Policy(tp=2), {"embedding": "broadcast"}, "embedding"),
         (MODELS["mqa"], Policy(tp=2), {"attention_split": "gather-qk"}, "attention-split"),
         (MODELS["mla"], Policy(tp=2), {"attention_split": "gather-qk"}, "latent"),

@@ -7,7 +7,7 @@ from schedules.unit_clock import most_held, run
 from shardwise.schedules import schedules
 from shardwise.schedules._activity import active_shares
 from shardwise.schedules._contract import Action, Orders
-from shardwise.spec.pipeline import NEEDS, refusal
+from shardwise.spec.pipeline import needs, refusal
 
 
 def text(order: list[Action]) -> str:
@@ -118,8 +118,8 @@ def test_splitting_the_backward_never_costs_time() -> None:
 
 def test_needs_of_columns_are_those_of_single_sizes() -> None:
     sizes = np.array([(pp, vpp, m) for pp in range(1, 9) for vpp in (1, 2, 3) for m in range(1, 20)])
-    for name, needs in NEEDS.items():
-        columns = needs.met(*sizes.T)
+    for name, own in needs().items():
+        columns = own.met(*sizes.T)
         assert columns.tolist() == [not refusal(name, *map(int, size)) for size in sizes]
         assert 0 < columns.sum() < len(sizes)
 

@@ -8,7 +8,8 @@ from shardwise.arch import model_of
 from shardwise.schedules import schedules
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.spec.policy import SCHEDULES, Policies, Policy
+from shardwise.spec.pipeline import schedule_names
+from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import RULES, verdict_of
 
 MODEL, CLUSTER = model_of("llama-3-8b"), cluster_of("8xh100")
@@ -17,11 +18,11 @@ RULE = next(rule for rule in RULES if rule.name == "interleaving")
 
 @pytest.mark.parametrize("global_batch", [6, 8, 16])
 def test_columns_of_mixed_schedules(global_batch: int) -> None:
-    cases = list(product(SCHEDULES, (1, 2, 3, 4), (1, 2, 3), (1, 2)))
+    cases = list(product(schedule_names(), (1, 2, 3, 4), (1, 2, 3), (1, 2)))
     job = Job(seq=8192, global_batch=global_batch)
     policies = Policies.of(Policy(schedule=name, pp=pp, vpp=vpp, dp=dp) for name, pp, vpp, dp in cases)
     expected = [not schedules()[name].legal(pp, vpp, global_batch // dp) for name, pp, vpp, dp in cases]
-    assert RULE.check(MODEL, CLUSTER, job, policies).tolist() == expected
+    assert RULE.check(MODEL, CLUSTER.gpus, job, policies).tolist() == expected
     assert 0 < sum(expected) < len(expected)
 
 

@@ -62,7 +62,7 @@ def test_what_a_user_writes(text, gpu, gpus, degrees):
         ("0xh100", "write 1 or more"),
         ("2x9xh100", "nodes hold 1 to 8 GPUs, not 9"),
         ("8xtpu-v5p", "no fabric is known for gpu 'tpu-v5p'"),
-        ("nowhere/site.yaml", "does not exist"),
+        ("nowhere/site.yaml", "there is no file 'nowhere/site.yaml'; write the path of a YAML file"),
         ("a\0b.yaml", ""),
     ],
 )
@@ -88,31 +88,31 @@ def test_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("gpus: 64", "gpsu: 64", "gpus is missing; write for example 'gpus: 64'"),
-        ("gpus: 64", "gpus: 64\ngpu_count: 3", "unknown key 'gpu_count'; did you mean"),
-        ("gpus: 64", "gpus: -1", "gpus: '-1' is not a whole number"),
-        ("gpus: 64", "gpus: 6.5", "gpus: '6.5' is not a whole number"),
+        ("gpus: 64", "gpsu: 64", "gpus is missing; write a whole number from 1 to 100000000, such as 'gpus: 64'"),
+        ("gpus: 64", "gpus: 64\ngpu_count: 3", "gpu_count is unknown; did you mean"),
+        ("gpus: 64", "gpus: -1", "gpus is '-1'; write a whole number"),
+        ("gpus: 64", "gpus: 6.5", "gpus is '6.5'; write a whole number"),
         ("gpus: 64", "gpus: 640", "write at most 128"),
         ("gpus: 64", "gpus: 64\ngpus: 32", "line 5: 'gpus' is given twice"),
         ("gpu: h100", "gpu: h10", "did you mean 'h100'"),
         ("gpu: h100", "gpu: [h100]", "is not a mapping"),
         ("gpu: h100", "gpu: {name: mine}", "gpu: vendor is missing"),
         ("gpu: h100", "gpu:", "gpu: is empty"),
-        ("400 Gbps", "400", "levels[1]: bandwidth: '400' has no unit; write '400 Gbps'"),
-        ("400 Gbps", "400 GiB", "levels[1]: bandwidth: unknown unit"),
+        ("400 Gbps", "400", "levels[1].bandwidth: '400' has no unit; write '400 Gbps'"),
+        ("400 Gbps", "400 GiB", "levels[1].bandwidth: unknown unit"),
         ("400 Gbps", "-4 Gbps", "is negative"),
         ("400 Gbps", "0 Gbps", "bandwidth > 0"),
-        ("2 us", "2", "levels[1]: latency: '2' has no unit"),
-        ("rails", "rail", "levels[1]: unknown key 'rail'; did you mean 'rails'?"),
-        ("reduces: yes", "reduces: maybe", "reduces: 'maybe' is neither yes nor no"),
-        ("oversubscription: 2", "oversubscription: .nan", "is not a number"),
-        ("oversubscription: 2", "oversubscription: nan", "is not a number"),
+        ("2 us", "2", "levels[1].latency: '2' has no unit"),
+        ("rails", "rail", "levels[1].rail is unknown; did you mean 'rails'?"),
+        ("reduces: yes", "reduces: maybe", "levels[0].reduces is 'maybe'; write true or false"),
+        ("oversubscription: 2", "oversubscription: .nan", "oversubscription is '.nan'; write a number from 0"),
+        ("oversubscription: 2", "oversubscription: nan", "oversubscription is 'nan'; write a number from 0"),
         ("oversubscription: 2", "oversubscription: 0.5", "oversubscription >= 1"),
         ("kind: nvlink", "kind: warp", "write nvlink, pcie or network"),
-        ("name: site", 'name: "a\\eb"', "not printable"),
+        ("name: site", 'name: "a\\eb"', "write at most 1000 printable characters"),
         ("name: site", 'name: "\\UFFFFFFFF"', "not readable as YAML"),
         ("name: site", "name: &a site\nsource: *a", "line 3: not readable as YAML: aliases"),
-        ("levels:", "levels: []\nmore:", "0 levels; write 1 to 8"),
+        ("levels:", "levels: []\nmore:", "levels has 0 entries; write 1 to 8"),
         ("gpus: 64", "gpus: [", "not readable as YAML"),
         (SITE, "", "is not a mapping"),
         (SITE, "[]", "is not a mapping"),
@@ -132,7 +132,7 @@ def test_a_folder_a_large_file_and_bytes_are_refused(tmp_path):
     folder.mkdir()
     large.write_text("name: x\n" * 200_000)
     noise.write_bytes(b"\xff\xfe\x00gpu")
-    for path, message in ((folder, "not a file"), (large, "larger than 1 MiB"), (noise, "not UTF-8")):
+    for path, message in ((folder, "there is no file"), (large, "larger than 1 MiB"), (noise, "not UTF-8")):
         with pytest.raises(ValueError, match=message):
             cluster_of(str(path))
 

@@ -11,7 +11,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Layer
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.rules import RULES, divisors, legal, nearest_legal, verdict_of
+from shardwise.spec.rules import RULES, divisors, legal, nearest_legal, split_refusal, verdict_of
 
 LLAMA = model_of("llama-3-8b")
 MIXTRAL = model_of("mixtral-8x7b")
@@ -138,3 +138,13 @@ def test_divisors() -> None:
 def test_bad_fields_say_what_to_write(field: str, value: int | str) -> None:
     with pytest.raises(ValueError, match=field):
         Policy(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "policy", [Policy(tp=64), Policy(tp=3), Policy(dp=3), Policy(pp=2, schedule="zb_v"), Policy(tp=2)]
+)
+def test_a_split_without_a_cluster_has_the_verdict_of_one_that_is_as_large(policy):
+    cluster = msgspec.structs.replace(CLUSTER, gpus=policy.gpus)
+    verdict = verdict_of(LLAMA, cluster, JOB, policy, cure=False)
+    assert split_refusal(LLAMA, JOB, policy) == verdict.why
+    assert bool(verdict.why) != verdict.legal

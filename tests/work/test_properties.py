@@ -22,7 +22,8 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import PRECISIONS, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
-from shardwise.spec.policy import ATTENTION, RECOMPUTE, SCHEDULES, Policies, Policy
+from shardwise.spec.pipeline import schedule_names
+from shardwise.spec.policy import ATTENTION, RECOMPUTE, Policies, Policy
 from shardwise.spec.rules import divisors, legal
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
@@ -45,11 +46,11 @@ def grid(cluster: str) -> Policies:
     some = [d for d in divisors(gpus) if d <= 16]
     rows = np.array(list(product(some, some, (1, 2, 4), (1, 2, 8), (1, 2), (0, 1), (1, 2))), dtype=np.int64)
     tp, pp, cp, ep, vpp, sp, micro = rows.T
-    numbers = np.arange(len(rows))
+    numbers, code = np.arange(len(rows)), schedule_names().index
     return Policies.columns(
         len(rows), tp=tp, pp=pp, cp=cp, ep=ep, vpp=vpp, sp=sp, micro_batch=micro,
         dp=np.maximum(gpus // (tp * pp * cp), 1),
-        schedule=np.where(vpp > 1, SCHEDULES.index("interleaved"), np.where(numbers % 3, 0, SCHEDULES.index("gpipe"))),
+        schedule=np.where(vpp > 1, code("interleaved"), np.where(numbers % 3, 0, code("gpipe"))),
         zero=numbers % 4, recompute=numbers % len(RECOMPUTE), attention=numbers // 5 % len(ATTENTION),
     )  # fmt: skip
 

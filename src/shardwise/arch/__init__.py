@@ -7,7 +7,7 @@ import msgspec
 
 from shardwise import catalog
 from shardwise.arch._family import Family, families
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.arch._file import looks_like_path, read_config
 from shardwise.arch._shape import model_from_shape
 from shardwise.registry import closest
@@ -38,8 +38,8 @@ def _from_catalog(name: str) -> Model:
 
 def model_from_config(config: Mapping[str, object], name: str) -> Model:
     """A Model from Hugging Face configuration fields. Code that they name (`auto_map`) is never run."""
-    fields = Fields(config, name)
-    model_type = fields.word("model_type", "")
+    fields = ConfigFields.of(config, name)
+    model_type = fields.text("model_type", default="")
     by_type = {known: family for family in families().values() for known in family.model_types}
     if model_type not in by_type:
         raise ValueError(
@@ -57,11 +57,11 @@ def model_from_config(config: Mapping[str, object], name: str) -> Model:
         model,
         context=_context(fields) or model.positions,
         published_params=fields.number("_shardwise_params", 0.0),
-        source=fields.word("_shardwise_source", ""),
+        source=fields.text("_shardwise_source", default=""),
     )
 
 
-def _context(fields: Fields) -> int:
+def _context(fields: ConfigFields) -> int:
     """The longest sequence under the names files give it; models of several parts have it in their text part."""
     names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
     text = fields.section("text_config") if fields.has("text_config") else fields

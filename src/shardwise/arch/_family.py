@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.registry import plugins
 from shardwise.spec.model import Attention, Experts, Layer, Model
 
@@ -31,7 +31,7 @@ def families() -> dict[str, Family]:
     return found
 
 
-def attention(fields: Fields, **more: Any) -> Attention:
+def attention(fields: ConfigFields, **more: Any) -> Attention:
     """Multi-head or grouped-query attention under the field names nearly every family uses."""
     hidden, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     width = fields.whole("head_dim", default=0)
@@ -43,7 +43,7 @@ def attention(fields: Fields, **more: Any) -> Attention:
     )
 
 
-def experts(fields: Fields, count: str, width: str, **more: Any) -> Experts:
+def experts(fields: ConfigFields, count: str, width: str, **more: Any) -> Experts:
     return Experts(
         count=fields.whole(count, most=10**5),
         top_k=fields.whole("num_experts_per_tok", most=10**5),
@@ -52,11 +52,11 @@ def experts(fields: Fields, count: str, width: str, **more: Any) -> Experts:
     )
 
 
-def rotation_scaled(fields: Fields, usual: str = "default", usual_factor: float = 1.0) -> bool:
+def rotation_scaled(fields: ConfigFields, usual: str = "default", usual_factor: float = 1.0) -> bool:
     """Whether YaRN multiplies the rotation: by 0.1 ln(factor) + 1 if the file names no other number. Two scales for
     the logits that are equal undo each other (DeepSeek)."""
     turned = fields.section("rope_scaling" if fields.has("rope_scaling") else "rope_parameters")
-    kind = turned.word("rope_type", turned.word("type", usual))
+    kind = turned.text("rope_type", default=turned.text("type", default=usual))
     if kind != "yarn":
         return False
     if turned.has("attention_factor"):
@@ -66,7 +66,7 @@ def rotation_scaled(fields: Fields, usual: str = "default", usual_factor: float 
     return turned.number("factor", usual_factor) > 1.0
 
 
-def assemble(fields: Fields, name: str, family: str, layers: Sequence[Layer], **more: Any) -> Model:
+def assemble(fields: ConfigFields, name: str, family: str, layers: Sequence[Layer], **more: Any) -> Model:
     """A Model from its layers, first to last; equal layers become one kind."""
     kinds = list(dict.fromkeys(layers))
     epsilons = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps")

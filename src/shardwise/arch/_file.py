@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from shardwise.fields import read_file
+
 MOST_BYTES = 4 * 2**20
 
 
@@ -17,21 +19,16 @@ def looks_like_path(text: str) -> bool:
 
 def read_config(text: str) -> tuple[dict[str, object], str]:
     """(fields, a name for the model) of a config.json or of the folder that holds one."""
-    path = Path(text)
-    try:
-        file = path / "config.json" if path.is_dir() else path
-        # is_file keeps devices and pipes out, which could never end
-        if not file.is_file():
-            raise ValueError(
-                f"model {text}: there is no file {file}; write a catalog name or the path of a config.json"
-            )
-        with file.open("rb") as stream:
-            raw = stream.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"model {text}: cannot be read ({error.strerror}); write the path of a config.json") from error
-    if len(raw) > MOST_BYTES:
-        raise ValueError(f"model {text}: larger than 4 MiB: no model configuration; write the path of a config.json")
+    file = _in_folder(Path(text))
+    raw = read_file(file, f"model {text}", MOST_BYTES, "a catalog name or the path of a config.json")
     return _parsed(raw, text), file.resolve().parent.name if file.name == "config.json" else file.stem
+
+
+def _in_folder(path: Path) -> Path:
+    try:
+        return path / "config.json" if path.is_dir() else path
+    except OSError:
+        return path
 
 
 def _parsed(raw: bytes, text: str) -> dict[str, object]:

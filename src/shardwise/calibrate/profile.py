@@ -6,11 +6,11 @@ optional except what names it: what was not measured keeps the shipped value.
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
+from shardwise.fields import converted, read_file
 from shardwise.spec.gpu import Gpu
 
 VERSION = 1
@@ -144,15 +144,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def profile_of(path: Path) -> Profile:
     """The profile in a file; what is wrong in it is a ValueError that names the field."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise ValueError(f"profile: {str(path)!r} cannot be read ({reason}); write a file `calibrate` made") from None
-    if len(raw) > MOST_BYTES:
-        raise ValueError(f"profile: {path.name} is larger than {MOST_BYTES // 2**20} MiB; is this a profile?")
-    return profile_from(raw, path.name)
+    return profile_from(read_file(path, "profile", MOST_BYTES, "a file `calibrate` made", pipes=True), path.name)
 
 
 def profile_from(raw: bytes, where: str) -> Profile:
@@ -163,20 +155,4 @@ def profile_from(raw: bytes, where: str) -> Profile:
     if data.get("version", VERSION) != VERSION:
         stated = repr(data["version"])[:20]
         raise ValueError(f"profile {where}: version is {stated}, this shardwise reads {VERSION}; calibrate again")
-    try:
-        return msgspec.convert(data, Profile)
-    except msgspec.ValidationError as error:
-        what, _, at = str(error).partition(" - at `$")
-        field = at.rstrip("`").lstrip(".") or "the file"
-        raise ValueError(
-            f"profile {where}: {field}{_value(data, at)}: {what}; correct it, or calibrate again"
-        ) from None
-
-
-def _value(data: Any, at: str) -> str:
-    """' is ...' for a field found by its dotted path."""
-    for key in at.rstrip("`").lstrip(".").split("."):
-        if not isinstance(data, dict) or key not in data:
-            return ""
-        data = data[key]
-    return "" if isinstance(data, dict | list) else f" is {repr(data)[:40]}"
+    return converted(data, Profile, f"profile {where}", "what fits there, or calibrate again")

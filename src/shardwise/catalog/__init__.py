@@ -1,4 +1,5 @@
-"""Data that ships with shardwise: GPUs, fabrics, prices, models, stacks, layouts. One file is one entry.
+"""Data that ships with shardwise: GPUs, fabrics, prices, models, stacks, layouts. One file is one entry; a user
+may keep more in folders of their own (see the registry).
 
 This module only finds and parses files; what a field means is known by the package that uses the entry.
 An entry is found by its file name or by one of the `aliases` inside the file, in any case.
@@ -11,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shardwise.registry import closest
+from shardwise.registry import closest, folders, only_once
 
 KINDS = ("gpus", "fabrics", "prices", "models", "stacks", "layouts")
 _ROOT = Path(__file__).parent
@@ -21,8 +22,13 @@ _ROOT = Path(__file__).parent
 def _files(kind: str) -> dict[str, Path]:
     if kind not in KINDS:
         raise ValueError(f"catalog kind {kind!r} is unknown; {closest(kind, list(KINDS))}")
-    found = (p for p in (_ROOT / kind).iterdir() if p.suffix in (".toml", ".json"))
-    return {path.stem: path for path in sorted(found)}
+    found: dict[str, Path] = {}
+    for folder in (_ROOT / kind, *folders(f"catalog/{kind}")):
+        for path in folder.iterdir():
+            if path.suffix in (".toml", ".json"):
+                only_once(f"catalog/{kind}", path.stem, found)
+                found[path.stem] = path
+    return dict(sorted(found.items()))
 
 
 @cache

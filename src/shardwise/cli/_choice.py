@@ -8,7 +8,8 @@ from shardwise.plan.constraints import Constraint, constraints_of
 from shardwise.registry import closest
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.policy import CHOICES, Policy
+from shardwise.spec.pipeline import usual_schedule
+from shardwise.spec.policy import Policy, choices
 
 NAMES = {"ddp": "zero=0", "fsdp": "zero=3", "hsdp": "zero=3", "best": "", "3d": "tp>1,pp>1"}
 SEARCHED = ("best", "3d")
@@ -53,7 +54,7 @@ def _values(constraints: tuple[Constraint, ...]) -> dict[str, Any]:
         if item.compare != "=":
             raise ValueError(f"policy: {item.text!r} names no single policy; write '=' here, or 'best,{item.text}'")
         kind = bool if isinstance(getattr(default, item.field), bool) else int
-        values[item.field] = CHOICES[item.field][item.value] if item.field in CHOICES else kind(item.value)
+        values[item.field] = choices()[item.field][item.value] if item.field in choices() else kind(item.value)
     return values
 
 
@@ -64,7 +65,7 @@ def stated_policy(constraints: tuple[Constraint, ...], cluster: Cluster, stack: 
     implied: dict[str, Any] = {
         "dp": max(cluster.gpus // model_gpus, 1),
         "sp": values.get("tp", 1) > 1,
-        "schedule": "interleaved" if values.get("vpp", 1) > 1 else "1f1b",
+        "schedule": usual_schedule(values.get("vpp", 1)),
         **stack.overlaps,
     }
     return Policy(**{**implied, **values})

@@ -27,6 +27,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
+from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import ORDERS, Policy
 from shardwise.spec.rules import verdict_of
 
@@ -116,7 +117,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
         etp=flags.etp, zero=flags.zero, sp=flags.sp and flags.tp > 1 and shape.inputs == "tokens",
         micro_batch=whole if flags.micro is None else flags.micro,
         recompute=flags.recompute, recompute_layers=flags.recompute_layers,
-        schedule=flags.schedule or ("interleaved" if flags.vpp > 1 else "1f1b"), shard_group=flags.shard_group,
+        schedule=flags.schedule or usual_schedule(flags.vpp), shard_group=flags.shard_group,
         offload=flags.offload, attention=flags.attention, order=flags.order,
         **{name: stack.setting(name) if value is None else value for name, value in stated.items()},
     )  # fmt: skip

@@ -15,6 +15,7 @@ from shardwise.calibrate.profile import Profile
 from shardwise.case import case_of
 from shardwise.cli._flags import Flags, PolicyRequest, asked, refused
 from shardwise.cli._synced import SyncName, with_sync
+from shardwise.fields import Fields, converted
 from shardwise.registry import closest
 from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of, precision_of
@@ -108,16 +109,15 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Poli
         if not isinstance(choices, list) or not 1 <= flags.choice <= len(choices):
             raise ValueError(f"choice: {flags.choice} of the plans in {name!r}; write 1 to {len(choices or [])}")
         stated = {**document, **choices[flags.choice - 1]}
-    try:
-        policy = msgspec.convert(stated["policy"], Policy)
-        job = Job(
-            seq=int(stated["seq_tokens"]), global_batch=int(stated["global_sequences"]),
-            precision=precision_of(flags.precision), optimizer=optimizer_of(stated.get("optimizer", flags.optimizer)),
-        )  # fmt: skip
-        model, cluster = _model(flags.model or stated["model"]), cluster_of(flags.on or stated["cluster"])
-    except (KeyError, TypeError, msgspec.ValidationError) as error:
-        raise ValueError(f"plan: {name!r} lacks or garbles {error}; write what `estimate --json` prints") from None
-    planned = stated.get("precision", "")
+    fields, wanted = Fields(stated, f"plan {name!r}"), "what `estimate --json` prints"
+    policy = converted(fields.value("policy", wanted), Policy, fields.at("policy"), wanted)
+    optimizer = optimizer_of(fields.text("optimizer", default=flags.optimizer))
+    job = Job(
+        seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
+        precision=precision_of(flags.precision), optimizer=optimizer,
+    )  # fmt: skip
+    model, cluster = _model(flags.model or fields.text("model")), cluster_of(flags.on or fields.text("cluster"))
+    planned = fields.text("precision", default="")
     notes = [f"planned for {planned}, run in {job.precision.name}"] if planned not in ("", job.precision.name) else []
     profile: Profile | None = None
     return PolicyRequest(case_of(model, cluster, job, stack_of(STACK), profile), policy, notes)

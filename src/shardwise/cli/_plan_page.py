@@ -116,6 +116,7 @@ def notes_of(planned: PlanResult) -> list[str]:
         "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the causal half of attention",
         f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
         price_line(cluster),
+        *([f"fabric: {cluster.assumed}"] if cluster.assumed else []),
     ]
     if planned.winner is not None:
         report = planned.winner

@@ -4,6 +4,7 @@ import shlex
 
 from shardwise.cli._job import DEFAULT_STACK, job_words
 from shardwise.spec.job import Job
+from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 
 WORDS = (
@@ -23,7 +24,7 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
         words += ["--stack", stack]
     for field, flag in WORDS:
         value = getattr(policy, field)
-        implied = field == "schedule" and value == ("interleaved" if policy.vpp > 1 else "1f1b")
+        implied = field == "schedule" and value == usual_schedule(policy.vpp)
         if field in ALWAYS or (value != getattr(default, field) and not implied):
             words += [flag, str(value)]
     if not policy.sp and policy.tp > 1:

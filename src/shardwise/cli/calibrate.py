@@ -23,6 +23,7 @@ from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.load import cluster_of, gpu_of
+from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.spec.rules import verdict_of
@@ -74,7 +75,7 @@ def calibrate(
         software = known_stack(stack)
         policy = Policy(
             tp=tp, pp=pp, cp=cp, dp=max(cluster.gpus // max(tp * pp * cp, 1), 1), ep=ep, vpp=vpp, zero=zero, sp=tp > 1,
-            micro_batch=micro, recompute=recompute, schedule="interleaved" if vpp > 1 else "1f1b",
+            micro_batch=micro, recompute=recompute, schedule=usual_schedule(vpp),
             **software.overlaps,
         )  # fmt: skip
         verdict = verdict_of(shape, cluster, job, policy, cure=False)

@@ -101,7 +101,8 @@ def _cells(level: Level, gpus: int) -> list[Cell]:
 
 def _lines(cluster: Cluster) -> list[str]:
     spine = [_notes.SPINE] if cluster.name.startswith("dgx-h100") and len(cluster.levels) > 2 else []
-    return [*([f"source: {cluster.source}"] if cluster.source else []), *spine]
+    stated = {"source": cluster.source, "fabric": cluster.assumed}
+    return [*(f"{head}: {text}" for head, text in stated.items() if text), *spine]
 
 
 def _data(cluster: Cluster) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Constants of the links, as data: cost/curves/network.toml, fitted by benchmarks/fit_network.py."""
+"""Constants of the links, as data: cost/links.toml, fitted by benchmarks/fit_network.py."""
 
 import tomllib
 from functools import cache
@@ -85,5 +85,5 @@ class Links(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def default_links() -> Links:
-    text = files("shardwise.cost").joinpath("curves/network.toml").read_text(encoding="utf-8")
+    text = files("shardwise.cost").joinpath("links.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), Links)

@@ -1,17 +1,16 @@
 """What one GPU's kernels reach of its datasheet: fitted constants joined with that GPU's peaks.
 
-The constants live in curves/<gpu>.toml and say there from what they were fitted. A file may name a
-`fallback`: the constants of the nearest measured GPU, applied to this GPU's own peaks and bandwidth.
+The constants are the `[kernels]` of the GPU's catalog file and say there from what they were fitted. A file may name
+a `fallback`: the constants of the nearest measured GPU, applied to this GPU's own peaks and bandwidth.
 """
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from shardwise import catalog
 from shardwise.registry import closest
 from shardwise.spec.gpu import Gpu
 
@@ -31,6 +30,10 @@ _ELEMENT_BYTES = {
 _WIDER = {"fp4": "fp8", "fp8-block": "bf16", "fp8": "bf16", "bf16": "fp16"}
 # A format without a fitted section uses the constants of a near one, at its own peak.
 _NEAR = {"fp16": "bf16", "tf32": "bf16", "fp32": "bf16", "fp8-block": "fp8", "fp4": "fp8", "fp8": "bf16"}
+
+# Whose constants a GPU takes whose file states none: the chip with the most measurements behind them.
+_DEFAULT = {"fallback": "h100", "source": "as h100: stated default for a GPU without constants of its own"}
+_ORIGIN = ("rows", "bench_floor_s", "fitted_from", "sustained_from", "wgrad_from", "held_out_all", "held_out_large")
 
 
 class GemmLaw(Struct, frozen=True, kw_only=True):
@@ -98,7 +101,7 @@ def _pick(table: dict[str, _T], name: str, what: str) -> _T:
 
 
 def curve_of(gpu: Gpu) -> Curve:
-    """The curve of a GPU; one without a file of its own uses curves/default.toml."""
+    """The curve of a GPU; one whose file states no kernels, or that has no file, takes the stated default."""
     # A Gpu holds a dict and cannot be hashed; its bytes can, and two what-if chips of one name stay apart.
     return _curve(msgspec.json.encode(gpu))
 
@@ -122,16 +125,26 @@ def _curve(encoded: bytes) -> Curve:
 
 @cache
 def _constants(name: str) -> tuple[dict[str, Any], str]:
-    """The file of a GPU laid over the file it falls back to, and the name of the GPU that was measured."""
-    folder = files("shardwise.cost").joinpath("curves")
-    path = folder.joinpath(f"{name}.toml")
-    if not path.is_file():
-        return _constants("default")
-    own = tomllib.loads(path.read_text(encoding="utf-8"))
+    """The constants of a GPU laid over those it falls back to, and the name of the GPU that was measured."""
+    stated = catalog.entry("gpus", name).get("kernels") if name in catalog.names("gpus") else None
+    own = stated or _DEFAULT
+    _check(own, name)
     if "fallback" not in own:
         return own, name
-    base, measured = _constants(own["fallback"])
+    base, measured = _constants(catalog.resolve("gpus", own["fallback"]))
     return _overlay(base, own), measured
+
+
+def _check(own: dict[str, Any], name: str) -> None:
+    """A constant under a name nobody reads would be a default in disguise."""
+    known = ("fallback", "source", "date", "kernel_floor_s", "gemm", "attention", "memory")
+    gemm = (*GemmLaw.__struct_fields__, *_ORIGIN)
+    tables: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {"": (own, known)}
+    tables |= {f"gemm.{dtype}.": (table, gemm) for dtype, table in own.get("gemm", {}).items()}
+    for where, (table, fields) in tables.items():
+        for key in table:
+            if key not in fields:
+                raise ValueError(f"gpu {name}: kernels.{where}{key} is unknown; {closest(key, list(fields))}")
 
 
 def _overlay(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

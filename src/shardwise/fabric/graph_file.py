@@ -19,8 +19,8 @@ import numpy as np
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.links import Ints, Links
 from shardwise.fabric.wiring import Wiring
+from shardwise.fields import Fields, list_of, mapping_of
 from shardwise.registry import closest
-from shardwise.spec.fields import Fields, list_of, mapping_of
 from shardwise.spec.plain_yaml import parse_yaml, read_yaml
 from shardwise.units import rate_of, seconds_of
 
@@ -30,13 +30,13 @@ MOST_LINKS = 65_536
 
 
 def graph_of(path: Path, wiring: Wiring | None = None) -> Graph:
-    return graph_from_yaml(read_yaml(path), path.name, wiring)
+    return graph_from_yaml(read_yaml(path, "graph"), path.name, wiring)
 
 
 def graph_from_yaml(text: str, where: str = "fabric", wiring: Wiring | None = None) -> Graph:
     example = "'gpus: [h0, h1]', 'switches: [leaf]' and 'links:'"
     fields = Fields(mapping_of(parse_yaml(text, where), where, example), where)
-    name = fields.text("name", "two-leaves", default=where)
+    name = fields.text("name", default=where)
     gpus = _names(fields, "gpus", MOST_GPUS)
     switches = _names(fields, "switches", MOST_SWITCHES) if fields.has("switches") else ()
     names = (*gpus, *switches)
@@ -57,16 +57,16 @@ def graph_from_yaml(text: str, where: str = "fabric", wiring: Wiring | None = No
 
 
 def _names(fields: Fields, key: str, most: int) -> tuple[str, ...]:
-    found = tuple(fields.texts(key))
-    if not 1 <= len(found) <= most or not all(n.strip() and n.isprintable() and len(n) <= 60 for n in found):
-        raise ValueError(f"{fields.at(key)}: {len(found)} names; write a list of 1 to {most:,} short names")
+    found = fields.texts(key, default=None, least=1, most=most)
+    if not all(n.strip() and n.isprintable() and len(n) <= 60 for n in found):
+        raise fields.refuse(key, f"a list of 1 to {most:,} short names")
     return found
 
 
 def _nodes(fields: Fields, place: Mapping[str, int], gpus: int) -> Ints:
     node = np.full(gpus, -1, dtype=np.int64)
     if fields.has("nodes"):
-        groups = list_of(fields.value("nodes", "[[h0, h1]]"), fields.at("nodes"), "[[h0, h1], [h2, h3]]")
+        groups = list_of(fields.value("nodes", "[[h0, h1], [h2, h3]]"), fields.at("nodes"), "[[h0, h1], [h2, h3]]")
         for number, group in enumerate(groups):
             for name in list_of(group, fields.at("nodes"), "a list of GPU names"):
                 gpu = _vertex(name, place, fields.at("nodes"))
@@ -79,33 +79,28 @@ def _nodes(fields: Fields, place: Mapping[str, int], gpus: int) -> Ints:
 
 
 def _rows(fields: Fields, place: Mapping[str, int]) -> list[tuple[int, int, float, float]]:
-    example = "- {from: h0, to: leaf0, bandwidth: 400 Gbps}"
     rows: list[tuple[int, int, float, float]] = []
-    for number, entry in enumerate(list_of(fields.value("links", "[...]"), fields.at("links"), example)):
-        at = f"{fields.at('links')}[{number}]"
-        link = Fields(mapping_of(entry, at, example), at)
+    for link in fields.sections("links", "a link as '- {from: h0, to: leaf0, bandwidth: 400 Gbps}'", most=MOST_LINKS):
         ends = [_ends(link, key, place) for key in ("from", "to")]
-        capacity = link.quantity("bandwidth", rate_of, "400 Gbps") * link.integer("ports", "1", default=1)
+        capacity = link.quantity("bandwidth", rate_of, "400 Gbps") * link.whole("ports", default=1)
         latency = link.quantity("latency", seconds_of, "1 us") if link.has("latency") else 0.0
         one_way = link.flag("one_way")
         link.done()
         if capacity <= 0:
-            raise ValueError(f"{at}: bandwidth is 0; leave the link out instead")
+            raise link.refuse("bandwidth", "a rate above 0, or leave the link out")
         for a, b in product(*ends):
             if a == b:
-                raise ValueError(f"{at}: a link from a vertex to itself; write two different names")
+                raise link.refuse("to", "another name: a link joins two vertices")
             rows.append((a, b, capacity, latency))
             if not one_way:
                 rows.append((b, a, capacity, latency))
         if len(rows) > MOST_LINKS:
             raise ValueError(f"{fields.at('links')}: more than {MOST_LINKS:,} directed links; write a smaller fabric")
-    if not rows:
-        raise ValueError(f"{fields.at('links')}: none; write at least one, such as {example}")
     return rows
 
 
 def _ends(link: Fields, key: str, place: Mapping[str, int]) -> list[int]:
-    value = link.value(key, "h0")
+    value = link.value(key, f"for example '{key}: h0'")
     names: list[Any] = value if isinstance(value, list) else [value]
     return [_vertex(name, place, link.at(key)) for name in names]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from shardwise.fabric.tree import Tree
-from shardwise.spec.fields import Fields, list_of, mapping_of
+from shardwise.fields import Fields, read_file
 
 GIGABIT = 1e9 / 8
 LARGEST_FILE = 1_000_000
@@ -46,11 +46,8 @@ def part_prices(path: Path | None = None) -> PartPrices:
     if path is None:
         text, where = files("shardwise.catalog").joinpath("network_prices.toml").read_text(encoding="utf-8"), "prices"
     else:
-        if not path.is_file():
-            raise ValueError(f"prices: {path.name} does not exist; write the path of a TOML file")
-        if path.stat().st_size > LARGEST_FILE:
-            raise ValueError(f"prices: {path.name} is larger than {LARGEST_FILE:,} bytes; write a price list")
-        text, where = path.read_text(encoding="utf-8"), path.name
+        raw = read_file(path, "prices", LARGEST_FILE, "the path of a TOML file")
+        text, where = raw.decode("utf-8", errors="replace"), path.name
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -60,10 +57,8 @@ def part_prices(path: Path | None = None) -> PartPrices:
     sources: list[str] = []
     found = {name: _points(fields, name, "gbps", "usd", sources) for name in ("card", "switch_port", "module")}
     nvlink = _points(fields, "nvlink", "gpus", "usd_per_gpu", sources)
-    fibre = Fields(
-        mapping_of(fields.value("fibre", "{usd = 100}"), fields.at("fibre"), "usd = 100"), fields.at("fibre")
-    )
-    price = _number(fibre, "usd", least=0.0)
+    fibre = fields.section("fibre", "[fibre] with usd = 100")
+    price = fibre.number("usd")
     sources.append(_source(fibre, "fibre"))
     fibre.done()
     fields.done()
@@ -72,29 +67,16 @@ def part_prices(path: Path | None = None) -> PartPrices:
 
 def _points(fields: Fields, key: str, size: str, usd: str, sources: list[str]) -> Points:
     example = f"[[{key}]] with {size} = 400 and {usd} = 1000"
-    rows = list_of(fields.value(key, example), fields.at(key), example)
     found = []
-    for number, row in enumerate(rows):
-        at = f"{fields.at(key)}[{number}]"
-        each = Fields(mapping_of(row, at, example), at)
-        found.append((_number(each, size, least=1e-9), _number(each, usd, least=0.0)))
+    for each in fields.sections(key, example):
+        found.append((each.number(size, least=1e-9), each.number(usd)))
         sources.append(_source(each, f"{key} {found[-1][0]:g}"))
         each.done()
-    if not found:
-        raise ValueError(f"{fields.at(key)}: no price; write {example}")
     return tuple(sorted(found))
 
 
-def _number(fields: Fields, key: str, *, least: float) -> float:
-    value = fields.value(key, "100")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
-        raise ValueError(f"{fields.at(key)}: {value!r} is no price or size; write a number, as in '{key} = 100'")
-    return float(value)
-
-
 def _source(fields: Fields, what: str) -> str:
-    source, date = (fields.text(key, example, default="not stated") for key, example in
-                    (("source", "list price of a shop"), ("date", "2026-01")))  # fmt: skip
+    source, date = (fields.text(key, default="not stated") for key in ("source", "date"))
     return f"{what}: {source}, {date}"
 
 

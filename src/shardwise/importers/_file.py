@@ -5,17 +5,14 @@ import io
 import zlib
 from pathlib import Path
 
+from shardwise.fields import read_file
+
 MOST_BYTES = 256 * 2**20
 
 
 def read_bytes(path: Path, field: str = "from") -> bytes:
     """The content, unpacked where it is gzip. `field`: what the user named the file by."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise ValueError(f"{field}: {str(path)!r} cannot be read ({reason}); write the path of a file") from None
+    raw = read_file(path, field, MOST_BYTES, "the path of a file", pipes=True)
     if raw[:2] == b"\x1f\x8b":
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(raw)) as packed:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.gpu import Gpu
-from shardwise.spec.hardware import default_fabric_of, fabric_of
 from shardwise.spec.load import gpu_of
+from shardwise.spec.usual import usual_fabric
 
 MOST_DEVICES = 4096
 
@@ -57,7 +57,7 @@ def cluster_from_topology(
     if chosen is None:
         raise ValueError(f"gpu: {topology.form} does not say which GPU it is of; write for example '--gpu h100'")
     chip = gpu_of(chosen)
-    usual = fabric_of(default_fabric_of(chip.name) or "dgx-h100")
+    usual = usual_fabric(chip)
     notes = [topology.guessed] if topology.guessed and gpu is None else []
     node, links = _node(topology, chip, usual.levels[0])
     if usual.tray is not None and node.kind == "nvlink":

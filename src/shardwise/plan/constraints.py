@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.registry import closest
-from shardwise.spec.policy import CHOICES, Policies, Policy
+from shardwise.spec.policy import Policies, Policy, choices
 
 Flags = NDArray[np.bool_]
 
@@ -63,16 +63,16 @@ def _constraint(item: str) -> Constraint:
     if field not in known:
         raise ValueError(f"policy: {name!r} is no field; {closest(name, [*SHORT, *known])}")
     value = _value(field, word)
-    if (field in CHOICES or isinstance(getattr(Policy(), field), bool)) and compare not in ("=", "!="):
+    if (field in choices() or isinstance(getattr(Policy(), field), bool)) and compare not in ("=", "!="):
         raise ValueError(f"policy: {item.strip()!r} has no order; write '{name}={word}' or '{name}!={word}'")
     return Constraint(field, compare, value, f"{name}{compare}{word}")
 
 
 def _value(field: str, word: str) -> int:
-    if field in CHOICES:
-        if word not in CHOICES[field]:
-            raise ValueError(f"policy: {field} is {word!r}; {closest(word, list(CHOICES[field]))}")
-        return CHOICES[field].index(word)
+    if field in choices():
+        if word not in choices()[field]:
+            raise ValueError(f"policy: {field} is {word!r}; {closest(word, list(choices()[field]))}")
+        return choices()[field].index(word)
     if isinstance(getattr(Policy(), field), bool):
         if word not in SWITCH:
             raise ValueError(f"policy: {field} is {word!r}; write on or off")

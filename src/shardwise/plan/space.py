@@ -23,9 +23,9 @@ from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.pipeline import NEEDS
-from shardwise.spec.policy import CHOICES, FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, SCHEDULES, ZERO, Ints, Policies
-from shardwise.spec.rules import divisors, legal
+from shardwise.spec.pipeline import needs, schedule_names, schedules_named
+from shardwise.spec.policy import FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, ZERO, Ints, Policies, choices
+from shardwise.spec.rules import context_divides, divisors, legal
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
 ALL_LAYERS = -1
@@ -130,8 +130,8 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     settings = _settings(stack, bounds, asked)
     degrees = _degrees(model, cluster, job, bounds)
     named = {c.field for c in asked}
-    known = SCHEDULES if "schedule" in named else stack.abilities.schedules
-    codes = [SCHEDULES.index(name) for name in bounds.schedules or known]
+    known = schedule_names() if "schedule" in named else schedules_named(stack.abilities.schedules)
+    codes = [schedule_names().index(name) for name in bounds.schedules or known]
     # examples are single rows of a product: all of a rank's may go at once
     largest_micro = bounds.micro_batch if model.inputs == "tokens" or limits is not None else job.global_batch
     per_degree = _product(
@@ -161,7 +161,7 @@ def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Sett
         tried = tuple(values)
         found = tuple(v for v in tried if all(c.accepts(v) for c in mine))
         if not found:
-            names = ", ".join(CHOICES[field][v] if field in CHOICES else str(v) for v in tried)
+            names = ", ".join(choices()[field][v] if field in choices() else str(v) for v in tried)
             raise ValueError(
                 f"policy: nothing in the space has {', '.join(c.text for c in mine)}; write one of {names}"
             )
@@ -216,7 +216,7 @@ def _first(stated: int | None, otherwise: int) -> int:
 
 def _plain(codes: Sequence[int]) -> int:
     """The schedule that stands for a run without stages, where all are the same."""
-    return next((code for code in codes if NEEDS[SCHEDULES[code]].met(1, 1, 1)), codes[0])
+    return next((code for code in codes if needs()[schedule_names()[code]].met(1, 1, 1)), codes[0])
 
 
 def _once_each(p: Policies, first_schedule: int) -> NDArray[np.bool_]:
@@ -231,7 +231,7 @@ def _degrees(model: Model, cluster: Cluster, job: Job, bounds: Limits) -> Ints:
     """Rows of (tp, pp, cp, vpp, ep, etp) that use every GPU and give each chunk a layer."""
     gpus = divisors(cluster.gpus)
     most_tp = min(bounds.nodes_of_tp * cluster.node_size, bounds.tp)
-    cps = [d for d in gpus if d == 1 or (job.seq % (2 * d) == 0 and job.seq // d >= bounds.least_local_seq)]
+    cps = [d for d in gpus if context_divides(job.seq, d) and (d == 1 or job.seq // d >= bounds.least_local_seq)]
     rows = _product(
         [d for d in gpus if d <= most_tp], [d for d in gpus if d <= max(model.layers, 1)], cps,
         list(range(1, bounds.vpp + 1)), _expert_degrees(model, cluster), [0, 1],

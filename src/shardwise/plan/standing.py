@@ -13,7 +13,7 @@ import numpy as np
 from shardwise.case import Case
 from shardwise.plan.scanning import Pricing
 from shardwise.plan.space import Limits, space
-from shardwise.spec.policy import CHOICES, ORDERS, RECOMPUTE, ZERO, Ints, Policies, Policy, encoded
+from shardwise.spec.policy import ORDERS, RECOMPUTE, ZERO, Ints, Policies, Policy, choices, encoded
 from shardwise.spec.rules import legal
 
 SAME = 1e-9
@@ -103,4 +103,4 @@ def _open(case: Case, allowed: Allowed) -> Policies:
 
 
 def _code(field: str, value: bool | int | str) -> int:
-    return CHOICES[field].index(str(value)) if field in CHOICES else int(value)
+    return choices()[field].index(str(value)) if field in choices() else int(value)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from shardwise.report.report import Money, Report, Stage
 from shardwise.report.sync_report import SyncReport
+from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 from shardwise.units import gib, share_text, size_unit, time_text
 
@@ -104,7 +105,7 @@ def policy_code(policy: Policy) -> str:
 
 
 def _unusual_schedule(policy: Policy) -> bool:
-    return policy.pp > 1 and policy.schedule != ("interleaved" if policy.vpp > 1 else "1f1b")
+    return policy.pp > 1 and policy.schedule != usual_schedule(policy.vpp)
 
 
 def _plain() -> Table:

@@ -6,12 +6,13 @@ import numpy as np
 
 from shardwise.registry import plugins
 from shardwise.schedules._contract import Schedule
-from shardwise.spec.policy import SCHEDULES, Ints
+from shardwise.spec.pipeline import schedule_names
+from shardwise.spec.policy import Ints
 
 
 def used(codes: Ints) -> list[tuple[int, Schedule]]:
     """The schedules that occur in a column of policies, with their codes: most batches have one or two."""
-    return [(int(code), schedules()[SCHEDULES[code]]) for code in np.flatnonzero(np.bincount(codes))]
+    return [(int(code), schedules()[schedule_names()[code]]) for code in np.flatnonzero(np.bincount(codes))]
 
 
 @cache

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from shardwise.spec.pipeline import NEEDS, Chunks, refusal
+from shardwise.spec.pipeline import Chunks, Needs, refusal
 
 Numbers = NDArray[np.float64]
 Kind = Literal["F", "B", "I", "W"]
@@ -42,6 +42,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """(pp, vpp, micro_batches) -> what each rank computes, in order; sends follow from what each piece needs"""
     stage: Callable[[int, int, int, int], int]
     """(rank, chunk, pp, vpp) -> which of the model's pp x vpp stages that chunk is"""
+    needs: Needs = Needs()
+    """of stages, chunks and micro-batches; without any: one chunk per stage"""
     splits_backward: bool = False
     """some or all backwards are two pieces, I and W"""
     corners: Callable[[Any, Any, Any, Any], Corners] | None = None
@@ -57,7 +59,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def chunks(self) -> Chunks:
-        return NEEDS[self.name].chunks
+        return self.needs.chunks
 
     def legal(self, pp: int, vpp: int, micro_batches: int) -> str:
         """Nothing, or why the schedule cannot run."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise.schedules._contract import Action, Orders, Schedule
 from shardwise.schedules.dualpipe_v import corners, rank_order
+from shardwise.spec.pipeline import Needs
 
 
 def _order(pp: int, _vpp: int, micro_batches: int) -> Orders:
@@ -30,6 +31,7 @@ def _directed(piece: Action, up: int, half: int) -> Action:
 
 SCHEDULE = Schedule(
     name="dualpipe",
+    needs=Needs(stages="even", even=True, least=2),
     summary="micro-batches enter at both ends of a model held twice; forwards paired with backwards",
     in_flight=lambda stage, pp, _vpp, _micro_batches: pp + 1.0 + 0 * stage,
     idle=lambda pp, _vpp, _micro_batches: np.maximum(pp - 2.0, 0.0) / 3.0,

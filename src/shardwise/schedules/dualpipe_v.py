@@ -11,6 +11,7 @@ from typing import Any
 
 from shardwise.schedules._contract import Action, Corners, Orders, Schedule, folded
 from shardwise.schedules._orders import B1, F0, F1, I0, I1, Tape
+from shardwise.spec.pipeline import Needs
 
 
 def _order(pp: int, _vpp: int, micro_batches: int) -> Orders:
@@ -60,6 +61,7 @@ def corners(rank: Any, pp: Any, chunks: Any) -> Corners:
 
 SCHEDULE = Schedule(
     name="dualpipe_v",
+    needs=Needs(chunks="two", least=2),
     summary="two chunks in a V, forwards paired with backwards; a third of 1F1B's idle time",
     in_flight=lambda stage, pp, _vpp, _micro_batches: pp + 0.5 + 0 * stage,
     idle=lambda pp, _vpp, _micro_batches: (pp - 1.0) / 3.0,

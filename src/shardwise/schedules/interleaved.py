@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.schedules._contract import Orders, Schedule, looped
 from shardwise.schedules._orders import alternate, rounds
+from shardwise.spec.pipeline import Needs
 
 
 def _order(pp: int, vpp: int, micro_batches: int) -> Orders:
@@ -19,6 +20,7 @@ def _order(pp: int, vpp: int, micro_batches: int) -> Orders:
 
 SCHEDULE = Schedule(
     name="interleaved",
+    needs=Needs(chunks="many", multiple_of_pp=True),
     summary="vpp chunks per stage; idle time divided by vpp, more transfers and more in flight",
     in_flight=lambda stage, pp, vpp, micro_batches: (
         np.minimum(micro_batches * vpp, 2 * (pp - stage - 1) + (vpp - 1) * pp + 1) / vpp

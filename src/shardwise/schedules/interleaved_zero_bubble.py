@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise.schedules._contract import Corners, Orders, Schedule, looped
 from shardwise.schedules._orders import alternate, rounds, with_weights
+from shardwise.spec.pipeline import Needs
 
 
 def _order(pp: int, vpp: int, micro_batches: int) -> Orders:
@@ -26,6 +27,7 @@ def _corners(stage: Any, pp: Any, vpp: Any, micro_batches: Any) -> Corners:
 
 SCHEDULE = Schedule(
     name="interleaved_zero_bubble",
+    needs=Needs(chunks="many", multiple_of_pp=True),
     summary="interleaved 1F1B whose weight gradients fill idle time: a third of its idle time",
     in_flight=lambda stage, pp, vpp, micro_batches: np.minimum(micro_batches * vpp, vpp * pp) / vpp + 0 * stage,
     idle=lambda pp, vpp, _micro_batches: (pp - 1.0) / (3.0 * vpp),

@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.schedules._contract import Action, Orders, Schedule, looped
 from shardwise.schedules._orders import pieces
+from shardwise.spec.pipeline import Needs
 
 
 def _order(pp: int, vpp: int, micro_batches: int) -> Orders:
@@ -19,6 +20,7 @@ def _order(pp: int, vpp: int, micro_batches: int) -> Orders:
 
 SCHEDULE = Schedule(
     name="looped_bfs",
+    needs=Needs(chunks="many"),
     piles_up=True,
     summary="all micro-batches through one chunk after another; idle time divided by vpp, holds every micro-batch",
     in_flight=lambda stage, _pp, _vpp, micro_batches: micro_batches + 0 * stage,

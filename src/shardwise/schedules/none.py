@@ -2,6 +2,7 @@
 
 from shardwise.schedules._contract import Orders, Schedule, looped
 from shardwise.schedules._orders import alternate, pieces
+from shardwise.spec.pipeline import Needs
 
 
 def _order(_pp: int, _vpp: int, micro_batches: int) -> Orders:
@@ -10,6 +11,7 @@ def _order(_pp: int, _vpp: int, micro_batches: int) -> Orders:
 
 SCHEDULE = Schedule(
     name="none",
+    needs=Needs(stages="single"),
     summary="one stage: forward and backward of one micro-batch after another",
     in_flight=lambda stage, _pp, _vpp, _micro_batches: 1.0 + 0 * stage,
     idle=lambda pp, _vpp, _micro_batches: 0.0 * pp,

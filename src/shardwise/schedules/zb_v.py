@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise.schedules._contract import Action, Corners, Orders, Schedule, folded
 from shardwise.schedules._orders import F0, F1, I0, I1, W0, W1, Tape
+from shardwise.spec.pipeline import Needs
 
 
 def _order(pp: int, _vpp: int, micro_batches: int) -> Orders:
@@ -54,6 +55,7 @@ def _corners(stage: Any, pp: Any, vpp: Any, micro_batches: Any) -> Corners:
 
 SCHEDULE = Schedule(
     name="zb_v",
+    needs=Needs(chunks="two"),
     summary="two chunks in a V; no idle time but the staggered start, memory of 1F1B",
     in_flight=_in_flight,
     idle=lambda pp, _vpp, micro_batches: np.maximum(pp - 1.0, 4 * (pp - 1) - 2 * (micro_batches - 1)) / 6.0,

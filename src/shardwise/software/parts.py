@@ -220,7 +220,7 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the program can do; a plan looks at nothing else unless it is asked for by name."""
 
     schedules: tuple[str, ...] = ("1f1b", "interleaved")
-    """pipeline schedules; 'none' alone means it has no pipeline"""
+    """pipeline schedules; 'none' alone means it has no pipeline, 'all' every one there is"""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     """ZeRO stages"""
     zero_with_stages: int = 1

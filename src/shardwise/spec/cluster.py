@@ -68,6 +68,8 @@ class Cluster(Struct, frozen=True, kw_only=True):
     gpus: int
     levels: tuple[Level, ...]
     source: str = ""
+    assumed: str = ""
+    """what nobody stated of the fabric and was taken for granted"""
 
     def __post_init__(self) -> None:
         if self.gpus < 1:

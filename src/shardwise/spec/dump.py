@@ -84,7 +84,7 @@ def to_yaml(cluster: Cluster) -> str:
     """The cluster as an editable file: bandwidths are per GPU, each way; the fastest level comes first."""
     data: dict[str, Any] = {"name": cluster.name, "gpu": _gpu(cluster.gpu), "gpus": cluster.gpus}
     data["levels"] = [_level(level) for level in cluster.levels]
-    if cluster.source:
-        data["source"] = cluster.source
+    stated = {"source": cluster.source, "assumed": cluster.assumed}
+    data |= {key: value for key, value in stated.items() if value}
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
     return text

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from shardwise import catalog
+from shardwise.fields import Fields
 from shardwise.spec.cluster import Level
-from shardwise.spec.fields import Fields, list_of, mapping_of
 from shardwise.spec.gpu import Gpu, Link
 from shardwise.units import bytes_of, flops_of, hertz_of, rate_of, seconds_of, watts_of
 
@@ -26,6 +26,8 @@ class Fabric(Struct, frozen=True, kw_only=True):
     date: str
     tray: int | None = None
     """GPUs per host where one NVLink domain spans many hosts"""
+    assumed: str = ""
+    """what was taken for granted, where no file describes the fabric"""
 
 
 class Price(Struct, frozen=True, kw_only=True):
@@ -42,99 +44,87 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 def gpu_from(data: Mapping[str, Any], where: str) -> Gpu:
-    """A GPU from a mapping in the form of the catalog files."""
-    fields = Fields(data, where)
-    fields.has("default_fabric")  # a fact about the catalog, not about the chip
+    """A GPU from a mapping in the form of the catalog files, without what only the catalog states."""
+    return _gpu(Fields(data, where))
+
+
+def _gpu(fields: Fields) -> Gpu:
     gpu = Gpu(
-        name=fields.text("name", "my-gpu"),
-        vendor=fields.text("vendor", "NVIDIA"),
-        architecture=fields.text("architecture", "Hopper"),
+        name=fields.text("name", example="my-gpu"),
+        vendor=fields.text("vendor", example="NVIDIA"),
+        architecture=fields.text("architecture", example="Hopper"),
         memory_bytes=fields.quantity("memory", bytes_of, "80 GiB"),
         memory_bandwidth=fields.quantity("memory_bandwidth", rate_of, "3.35 TB/s"),
         peak_flops=_peaks(fields),
-        sms=fields.integer("sms", "132"),
+        sms=fields.whole("sms", example="132"),
         l2_bytes=fields.quantity("l2", bytes_of, "50 MiB"),
         shared_bytes_per_sm=fields.quantity("shared_per_sm", bytes_of, "256 KiB"),
-        fp32_cores=fields.integer("fp32_cores", "16896"),
+        fp32_cores=fields.whole("fp32_cores", example="16896"),
         base_clock_hz=fields.quantity("base_clock", hertz_of, "1.59 GHz"),
         boost_clock_hz=fields.quantity("boost_clock", hertz_of, "1.98 GHz"),
         power_watts=fields.quantity("power", watts_of, "700 W"),
         pcie_bandwidth=fields.quantity("pcie_bandwidth", rate_of, "64 GB/s"),
         nvlink=_link(fields),
         aliases=fields.texts("aliases"),
-        source=fields.text("source", "data sheet", default=""),
-        date=fields.text("date", "2026-01", default=""),
+        source=fields.text("source", example="data sheet", default=""),
+        date=fields.text("date", example="2026-01", default=""),
     )
     fields.done()
     return gpu
 
 
 def _peaks(fields: Fields) -> dict[str, float]:
-    where = fields.at("peak")
-    rates = Fields(
-        mapping_of(fields.value("peak", "{bf16: 989 TFLOP/s}"), where, "'bf16: 989 TFLOP/s' under it"), where
-    )
+    rates = fields.section("peak", "'bf16: 989 TFLOP/s' under it")
     found = {d: rates.quantity(d, flops_of, "989 TFLOP/s") for d in DTYPES if rates.has(d)}
     rates.done()
     for dtype, rate in found.items():
         if rate <= 0:
-            raise ValueError(f"{where}: {dtype} is {rate:g}; write a positive rate or leave it out")
+            raise rates.refuse(dtype, "a positive rate, or leave it out")
     return found
 
 
 def _link(fields: Fields) -> Link | None:
     if not fields.has("nvlink"):
         return None
-    where = fields.at("nvlink")
-    example = "'generation: 4', 'links: 18', 'link_bandwidth: 25 GB/s' under it"
-    link = Fields(mapping_of(fields.value("nvlink", ""), where, example), where)
+    link = fields.section("nvlink", "'generation: 4', 'links: 18', 'link_bandwidth: 25 GB/s' under it")
     found = Link(
-        generation=link.integer("generation", "4"),
-        links=link.integer("links", "18"),
+        generation=link.whole("generation", example="4"),
+        links=link.whole("links", example="18"),
         link_bandwidth=link.quantity("link_bandwidth", rate_of, "25 GB/s"),
     )
     link.done()
     return found
 
 
-def level_from(data: Mapping[str, Any], where: str) -> Level:
-    """A network level from a mapping in the form of the catalog files."""
-    fields = Fields(data, where)
+def levels_from(fields: Fields, most: int = 8) -> tuple[Level, ...]:
+    """The network levels of a cluster or a fabric, in the form of the catalog files."""
+    return tuple(map(_level, fields.sections("levels", "a level as '- name: ...', the fastest first", most=most)))
+
+
+def _level(fields: Fields) -> Level:
     level = Level(
-        name=fields.text("name", "leaf"),
-        kind=fields.text("kind", "network"),
-        degree=fields.integer("degree", "8"),
+        name=fields.text("name", example="leaf"),
+        kind=fields.text("kind", example="network"),
+        degree=fields.whole("degree", example="8"),
         bandwidth=fields.quantity("bandwidth", rate_of, "400 Gbps"),
         latency_s=fields.quantity("latency", seconds_of, "1 us"),
         reduces=fields.flag("reduces"),
         oversubscription=fields.number("oversubscription", 1.0),
-        rails=fields.integer("rails", "8", default=1),
-        mesh=fields.integers("mesh"),
+        rails=fields.whole("rails", example="8", default=1),
+        mesh=fields.wholes("mesh", default=()),
     )
     fields.done()
     return level
-
-
-def levels_from(data: object, where: str, most: int = 8) -> tuple[Level, ...]:
-    example = "one '- name: ...' entry per network level, the fastest first"
-    levels = list_of(data, where, example)
-    if not 0 < len(levels) <= most:
-        raise ValueError(f"{where}: {len(levels)} levels; write 1 to {most}")
-    entries = [(f"{where}[{i}]", level) for i, level in enumerate(levels)]
-    return tuple(level_from(mapping_of(level, at, example), at) for at, level in entries)
 
 
 @cache
 def gpu_of(name: str) -> Gpu:
     """A GPU of the catalog, by name or alias."""
     stem = catalog.resolve("gpus", name)
-    return gpu_from(catalog.entry("gpus", stem), f"gpu {stem}")
-
-
-def default_fabric_of(gpu: str) -> str | None:
-    """The fabric a catalog GPU is put on when the user names none."""
-    found = catalog.entry("gpus", gpu).get("default_fabric")
-    return None if found is None else str(found)
+    fields = Fields(catalog.entry("gpus", stem), f"gpu {stem}")
+    for elsewhere in ("default_fabric", "driver_name", "kernels"):
+        fields.has(elsewhere)
+    return _gpu(fields)
 
 
 @cache
@@ -145,13 +135,13 @@ def fabric_of(name: str) -> Fabric:
     fields = Fields(catalog.entry("fabrics", stem), where)
     fields.texts("aliases")
     fabric = Fabric(
-        name=fields.text("name", stem),
-        gpu=fields.text("gpu", "h100"),
-        description=fields.text("description", "..."),
-        levels=levels_from(fields.value("levels", "[]"), fields.at("levels")),
-        source=fields.text("source", "..."),
-        date=fields.text("date", "2026-01"),
-        tray=fields.integer("tray", "4") if fields.has("tray") else None,
+        name=fields.text("name", example=stem),
+        gpu=fields.text("gpu", example="h100"),
+        description=fields.text("description", example="..."),
+        levels=levels_from(fields),
+        source=fields.text("source", example="..."),
+        date=fields.text("date", example="2026-01"),
+        tray=fields.whole("tray", example="4") if fields.has("tray") else None,
     )
     fields.done()
     return fabric

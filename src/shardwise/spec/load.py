@@ -13,21 +13,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from shardwise import catalog
+from shardwise.fields import Fields, mapping_of
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.dump import to_yaml
-from shardwise.spec.fields import Fields, mapping_of
 from shardwise.spec.gpu import Gpu
-from shardwise.spec.hardware import (
-    Fabric,
-    Price,
-    default_fabric_of,
-    fabric_of,
-    gpu_from,
-    gpu_of,
-    levels_from,
-    price_of,
-)
+from shardwise.spec.hardware import Fabric, Price, fabric_of, gpu_from, gpu_of, levels_from, price_of
 from shardwise.spec.plain_yaml import parse_yaml, read_yaml
+from shardwise.spec.usual import usual_fabric
 from shardwise.units import count_of
 
 __all__ = ["Price", "cluster_from", "cluster_from_yaml", "cluster_of", "gpu_of", "price_of", "to_yaml"]
@@ -74,7 +66,8 @@ def _fabric(name: str) -> Fabric:
 
 def _sized(name: str, fabric: Fabric, gpus: int, gpu: Gpu | None = None) -> Cluster:
     levels = _needed(fabric.levels, gpus)
-    return Cluster(name=name, gpu=gpu or gpu_of(fabric.gpu), gpus=gpus, levels=levels, source=fabric.source)
+    chip = gpu or gpu_of(fabric.gpu)
+    return Cluster(name=name, gpu=chip, gpus=gpus, levels=levels, source=fabric.source, assumed=fabric.assumed)
 
 
 def _needed(levels: tuple[Level, ...], gpus: int) -> tuple[Level, ...]:
@@ -88,7 +81,7 @@ def _needed(levels: tuple[Level, ...], gpus: int) -> tuple[Level, ...]:
 
 
 def _of_gpus(text: str, first: int, per_node: int | None, gpu: Gpu) -> Cluster:
-    fabric = _usual_fabric(gpu)
+    fabric = usual_fabric(gpu)
     if per_node is None:
         return _sized(text, fabric, first, gpu)
     gpus, node = first * per_node, fabric.levels[0]
@@ -97,13 +90,6 @@ def _of_gpus(text: str, first: int, per_node: int | None, gpu: Gpu) -> Cluster:
             raise ValueError(f"cluster {text}: {fabric.name} nodes hold 1 to {node.degree} GPUs, not {per_node}")
         fabric = replace(fabric, levels=(replace(node, degree=per_node), *fabric.levels[1:]))
     return _sized(text, fabric, gpus, gpu)
-
-
-def _usual_fabric(gpu: Gpu) -> Fabric:
-    name = default_fabric_of(gpu.name)
-    if name is None:
-        raise ValueError(f"cluster: no fabric is known for gpu {gpu.name!r}; describe it in a .yaml file")
-    return fabric_of(name)
 
 
 def cluster_from(
@@ -124,7 +110,7 @@ def cluster_from(
     NVL72) `node_size` is the host's, and the domain keeps its own size.
     """
     chip = gpu_of(gpu) if isinstance(gpu, str) else gpu
-    usual = _usual_fabric(chip)
+    usual = usual_fabric(chip)
     inner = usual.levels[0]
     if node_size < 1 or gpus < 1:
         raise ValueError(f"cluster: {gpus} GPUs in nodes of {node_size}; write 1 or more of each")
@@ -147,7 +133,8 @@ def cluster_from(
         oversubscription=oversubscription,
     )
     label = name or f"{math.ceil(gpus / node_size)}x{min(node_size, gpus)}x{chip.name}"
-    return Cluster(name=label, gpu=chip, gpus=gpus, levels=_needed((inner, outer), gpus), source=usual.source)
+    levels = _needed((inner, outer), gpus)
+    return Cluster(name=label, gpu=chip, gpus=gpus, levels=levels, source=usual.source, assumed=usual.assumed)
 
 
 def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
@@ -155,11 +142,12 @@ def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
     example = "'gpu: h100', 'gpus: 64' and 'levels:'"
     fields = Fields(mapping_of(parse_yaml(text, where), where, example), where)
     cluster = Cluster(
-        name=fields.text("name", "my-cluster", default=where),
-        gpu=_gpu(fields.value("gpu", "h100"), fields.at("gpu")),
-        gpus=fields.integer("gpus", "64"),
-        levels=levels_from(fields.value("levels", "[...]"), fields.at("levels")),
-        source=fields.text("source", "...", default=""),
+        name=fields.text("name", example="my-cluster", default=where),
+        gpu=_gpu(fields.value("gpu", "for example 'gpu: h100'"), fields.at("gpu")),
+        gpus=fields.whole("gpus", example="64"),
+        levels=levels_from(fields),
+        source=fields.text("source", default=""),
+        assumed=fields.text("assumed", default=""),
     )
     fields.done()
     return cluster

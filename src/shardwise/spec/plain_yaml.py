@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from shardwise.fields import read_file
+
 LARGEST_FILE = 1 << 20
 DEEPEST = 12
 MOST_NODES = 20_000
@@ -38,19 +40,13 @@ class _BoundedLoader(yaml.SafeLoader):
 
 def read_yaml(path: Path, what: str = "cluster") -> str:
     """The text of a YAML file of reasonable size."""
-    try:
-        if not path.is_file():
-            raise ValueError(f"{what} file {str(path)!r} does not exist or is not a file; check the path")
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise ValueError(f"{what} file {str(path)!r} cannot be read: {error.strerror}") from error
-    if len(data) > LARGEST_FILE:
-        raise ValueError(f"{what} file {str(path)!r} is larger than {LARGEST_FILE >> 20} MiB; a {what} needs far less")
+    data = read_file(path, what, LARGEST_FILE, "the path of a YAML file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{what} file {str(path)!r} is not UTF-8 text (byte {error.start})") from error
+        raise ValueError(
+            f"{what}: {str(path)!r} is not UTF-8 text (byte {error.start}); write the path of a YAML file"
+        ) from error
 
 
 def parse_yaml(text: str, where: str) -> Any:

@@ -6,19 +6,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import cache
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from shardwise.registry import closest
-from shardwise.spec.pipeline import NEEDS
+from shardwise.spec.pipeline import schedule_names
 
 Ints = NDArray[np.int64]
 
 RECOMPUTE = ("none", "selective", "full")
-SCHEDULES = tuple(NEEDS)
-"""the position of a name is what columns of policies store"""
 ATTENTION = ("flash", "plain")
 OFFLOAD = ("none", "optimizer", "activations", "both")
 ORDERS = ("tp-cp-dp-pp", "tp-dp-cp-pp", "tp-pp-cp-dp", "tp-pp-dp-cp")
@@ -27,10 +26,15 @@ ZERO = (0, 1, 2, 3)
 FRAME = ("dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "attention", "order")
 """fields that decide what a layer computes and where it runs; all others are settings of such a frame"""
 OVERLAPS = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
-CHOICES: dict[str, tuple[str, ...]] = {
-    "recompute": RECOMPUTE, "schedule": SCHEDULES, "attention": ATTENTION, "offload": OFFLOAD,
-    "order": ORDERS,
-}  # fmt: skip
+
+
+@cache
+def choices() -> dict[str, tuple[str, ...]]:
+    """Fields that are one of several words; the position of a word is what columns of policies store."""
+    return {
+        "recompute": RECOMPUTE, "schedule": schedule_names(), "attention": ATTENTION, "offload": OFFLOAD,
+        "order": ORDERS,
+    }  # fmt: skip
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -82,7 +86,7 @@ class Policy(Struct, frozen=True, kw_only=True):
             raise ValueError(f"policy: zero is {self.zero}; write 0, 1, 2 or 3")
         if self.etp < 0 or self.shard_group < 0 or self.recompute_layers < -1:
             raise ValueError("policy: etp and shard_group are 0 or more, recompute_layers -1 or more")
-        for field, known in CHOICES.items():
+        for field, known in choices().items():
             value = getattr(self, field)
             if value not in known:
                 raise ValueError(f"policy: {field} is {value!r}; {closest(str(value), list(known))}")
@@ -94,7 +98,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Policies:
-    """Many policies: one column per field of Policy but `sync`, choices as their index in CHOICES. A batch has one
+    """Many policies: one column per field of Policy but `sync`, choices as their index in `choices`. A batch has one
     strategy, which whoever prices it states."""
 
     dp: Ints
@@ -147,13 +151,18 @@ class Policies:
         values: dict[str, int | bool | str] = {}
         for f in fields(self):
             value = int(getattr(self, f.name)[index])
-            if f.name in CHOICES:
-                values[f.name] = CHOICES[f.name][value]
+            if f.name in choices():
+                values[f.name] = choices()[f.name][value]
             else:
                 values[f.name] = bool(value) if isinstance(getattr(Policy(), f.name), bool) else value
         return Policy(**values)  # type: ignore[arg-type]
 
 
+def expert_tp(policies: Policies) -> Ints:
+    """Tensor parallelism inside an expert, where `etp` leaves it open too."""
+    return np.where(policies.etp > 0, policies.etp, np.where(policies.ep > 1, 1, policies.tp))
+
+
 def encoded(policy: Policy, field: str) -> int:
     value = getattr(policy, field)
-    return CHOICES[field].index(value) if field in CHOICES else int(value)
+    return choices()[field].index(value) if field in choices() else int(value)

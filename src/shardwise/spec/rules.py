@@ -1,6 +1,7 @@
 """Which policies can run at all. A policy that cannot is a Verdict: rule, numbers, nearest one that can.
 
-Each rule checks columns of policies at once, so one policy and a million go through the same code.
+Each rule checks columns of policies at once, so one policy and a million go through the same code. The planner, the
+searches and the runtime all ask here; what one program cannot do besides is said where that program is.
 """
 
 from collections.abc import Callable
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
-from shardwise.spec.pipeline import NEEDS, refusal
-from shardwise.spec.policy import ORDERS, SCHEDULES, Policies, Policy
+from shardwise.spec.pipeline import needs, refusal, schedule_names, usual_schedule
+from shardwise.spec.policy import ORDERS, Policies, Policy, expert_tp
 
 Flags = NDArray[np.bool_]
 STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))
-Check = Callable[[Model, Cluster, Job, Policies], Flags]
-Explain = Callable[[Model, Cluster, Job, Policy], str]
+Check = Callable[[Model, int, Job, Policies], Flags]
+"""(model, GPUs, job, policies)"""
+Explain = Callable[[Model, int, Job, Policy], str]
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -44,15 +46,11 @@ def _experts(model: Model) -> Experts | None:
     return next((kind.experts for kind in model.kinds if kind.experts), None)
 
 
-def _etp(policies: Policies) -> NDArray[np.int64]:
-    return np.where(policies.etp > 0, policies.etp, np.where(policies.ep > 1, 1, policies.tp))
+def _world(_: Model, gpus: int, __: Job, p: Policies) -> Flags:
+    return np.asarray(p.dp * p.tp * p.pp * p.cp == gpus)
 
 
-def _world(_: Model, cluster: Cluster, __: Job, p: Policies) -> Flags:
-    return np.asarray(p.dp * p.tp * p.pp * p.cp == cluster.gpus)
-
-
-def _tp_heads(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+def _tp_heads(model: Model, _: int, __: Job, p: Policies) -> Flags:
     ok = np.ones(len(p), dtype=bool)
     for kind in model.kinds:
         if kind.attention is not None:
@@ -63,7 +61,7 @@ def _tp_heads(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     return ok
 
 
-def _tp_width(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+def _tp_width(model: Model, _: int, __: Job, p: Policies) -> Flags:
     ok = np.ones(len(p), dtype=bool)
     if model.inputs == "features":
         ok &= (model.hidden % p.tp == 0) & (model.vocab % p.tp == 0)
@@ -71,11 +69,11 @@ def _tp_width(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
         if kind.feed_forward is not None:
             ok &= kind.feed_forward.width % p.tp == 0
         if kind.experts is not None:
-            ok &= kind.experts.width % _etp(p) == 0
+            ok &= kind.experts.width % expert_tp(p) == 0
     return ok
 
 
-def _tp_mixer(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+def _tp_mixer(model: Model, _: int, __: Job, p: Policies) -> Flags:
     ok = np.ones(len(p), dtype=bool)
     for kind in model.kinds:
         if kind.mamba is not None:
@@ -85,12 +83,12 @@ def _tp_mixer(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
     return ok
 
 
-def _stages(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+def _stages(model: Model, _: int, __: Job, p: Policies) -> Flags:
     # embedding and head may have a stage of their own
     return np.asarray(p.pp * p.vpp <= model.layers + 2)
 
 
-def _batch(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
+def _batch(_: Model, __: int, job: Job, p: Policies) -> Flags:
     return np.asarray(job.global_batch % (p.dp * p.micro_batch) == 0)
 
 
@@ -98,52 +96,56 @@ def _micro_batches(job: Job, dp: Any, micro_batch: Any) -> Any:
     return job.global_batch // np.maximum(dp * micro_batch, 1)
 
 
-def _chunks(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
+def _chunks(_: Model, __: int, job: Job, p: Policies) -> Flags:
     micro_batches = _micro_batches(job, p.dp, p.micro_batch)
     ok = np.ones(len(p), dtype=bool)
-    for code in np.flatnonzero(np.bincount(p.schedule, minlength=len(SCHEDULES))):
-        needs = NEEDS[SCHEDULES[code]]
-        ok &= (p.schedule != code) | needs.met(p.pp, p.vpp, micro_batches)
+    for code in np.flatnonzero(np.bincount(p.schedule)):
+        met = needs()[schedule_names()[code]].met
+        ok &= (p.schedule != code) | met(p.pp, p.vpp, micro_batches)
     return ok
 
 
-def _context(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
-    # a causal sequence is dealt out in 2 x cp pieces so that every rank has as much to do
-    return np.asarray((p.cp == 1) | (job.seq % (2 * p.cp) == 0))
+def context_divides(seq: int, cp: Any) -> Any:
+    """A causal sequence is dealt out in 2 x cp pieces so that every rank has as much to do."""
+    return np.equal(cp, 1) | np.equal(seq % (2 * cp), 0)
 
 
-def _sequence(_: Model, __: Cluster, job: Job, p: Policies) -> Flags:
+def _context(_: Model, __: int, job: Job, p: Policies) -> Flags:
+    return np.asarray(context_divides(job.seq, p.cp))
+
+
+def _sequence(_: Model, __: int, job: Job, p: Policies) -> Flags:
     return np.asarray((p.sp == 0) | (p.tp == 1) | ((job.seq // np.maximum(p.cp, 1)) % p.tp == 0))
 
 
-def _expert(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+def _expert(model: Model, _: int, __: Job, p: Policies) -> Flags:
     experts = _experts(model)
     if experts is None:
         return np.asarray((p.ep == 1) & (p.etp <= 1))
-    return np.asarray((experts.count % p.ep == 0) & (p.dp * p.cp * p.tp % (p.ep * _etp(p)) == 0))
+    return np.asarray((experts.count % p.ep == 0) & (p.dp * p.cp * p.tp % (p.ep * expert_tp(p)) == 0))
 
 
-def _order(_: Model, __: Cluster, ___: Job, p: Policies) -> Flags:
+def _order(_: Model, __: int, ___: Job, p: Policies) -> Flags:
     # expert groups run over the ranks of one stage, which must then be neighbours
     return np.asarray((p.ep == 1) | (p.pp == 1) | np.isin(p.order, STAGES_OUTERMOST))
 
 
-def _shards(_: Model, __: Cluster, ___: Job, p: Policies) -> Flags:
+def _shards(_: Model, __: int, ___: Job, p: Policies) -> Flags:
     return np.asarray((p.shard_group == 0) | (p.dp * p.cp % np.maximum(p.shard_group, 1) == 0))
 
 
-def _repeat(model: Model, _: Cluster, __: Job, p: Policies) -> Flags:
+def _repeat(model: Model, _: int, __: Job, p: Policies) -> Flags:
     return np.asarray(p.recompute_layers <= -(-model.layers // p.pp))
 
 
-def _explain_heads(model: Model, _: Cluster, __: Job, p: Policy) -> str:
+def _explain_heads(model: Model, _: int, __: Job, p: Policy) -> str:
     attention = next(kind.attention for kind in model.kinds if kind.attention)
     if (parts := attention.compressed) is not None:
         return f"tp {p.tp} must divide {attention.heads} heads and the {parts.out_groups} groups of their output"
     return f"tp {p.tp} must divide {attention.heads} heads, and tp and {attention.kv_heads} key/value heads one another"
 
 
-def _explain_mixer(model: Model, _: Cluster, __: Job, p: Policy) -> str:
+def _explain_mixer(model: Model, _: int, __: Job, p: Policy) -> str:
     delta = next((kind.delta for kind in model.kinds if kind.delta), None)
     if delta is not None:
         return (
@@ -157,13 +159,13 @@ def _explain_mixer(model: Model, _: Cluster, __: Job, p: Policy) -> str:
     )
 
 
-def _explain_width(model: Model, _: Cluster, __: Job, p: Policy) -> str:
+def _explain_width(model: Model, _: int, __: Job, p: Policy) -> str:
     if model.inputs == "features":
         return f"tp {p.tp} must divide the widths, the first of {model.hidden} and the outputs, {model.vocab}, too"
     return f"tp {p.tp} (etp {p.etp}) does not divide the feed-forward width"
 
 
-def _explain_chunks(_: Model, __: Cluster, job: Job, p: Policy) -> str:
+def _explain_chunks(_: Model, __: int, job: Job, p: Policy) -> str:
     return refusal(p.schedule, p.pp, p.vpp, int(_micro_batches(job, p.dp, p.micro_batch)))
 
 
@@ -171,8 +173,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="world",
         check=_world,
-        explain=lambda _, c, __, p: (
-            f"dp {p.dp} x tp {p.tp} x pp {p.pp} x cp {p.cp} = {p.gpus} ranks, the cluster has {c.gpus} GPUs"
+        explain=lambda _, gpus, __, p: (
+            f"dp {p.dp} x tp {p.tp} x pp {p.pp} x cp {p.cp} = {p.gpus} ranks, the cluster has {gpus} GPUs"
         ),
     ),
     Rule(
@@ -256,18 +258,28 @@ def legal(model: Model, cluster: Cluster, job: Job, policies: Policies, *, skip:
     ok = np.ones(len(policies), dtype=bool)
     for rule in RULES:
         if rule.name not in skip:
-            ok &= rule.check(model, cluster, job, policies)
+            ok &= rule.check(model, cluster.gpus, job, policies)
     return ok
 
 
 def verdict_of(model: Model, cluster: Cluster, job: Job, policy: Policy, *, cure: bool = True) -> Verdict:
     """The first rule a policy breaks, with its numbers and the nearest legal policy."""
+    broken = _broken(model, cluster.gpus, job, policy)
+    if broken is None:
+        return Verdict(legal=True)
+    near = nearest_legal(model, cluster, job, policy) if cure else None
+    return Verdict(legal=False, rule=broken.name, why=broken.explain(model, cluster.gpus, job, policy), cure=near)
+
+
+def split_refusal(model: Model, job: Job, policy: Policy) -> str:
+    """Why a model cannot be split so, on however many GPUs that takes; empty: it can."""
+    broken = _broken(model, policy.gpus, job, policy)
+    return "" if broken is None else broken.explain(model, policy.gpus, job, policy)
+
+
+def _broken(model: Model, gpus: int, job: Job, policy: Policy) -> Rule | None:
     columns = Policies.of([policy])
-    for rule in RULES:
-        if not rule.check(model, cluster, job, columns)[0]:
-            near = nearest_legal(model, cluster, job, policy) if cure else None
-            return Verdict(legal=False, rule=rule.name, why=rule.explain(model, cluster, job, policy), cure=near)
-    return Verdict(legal=True)
+    return next((rule for rule in RULES if not rule.check(model, gpus, job, columns)[0]), None)
 
 
 def divisors(number: int) -> list[int]:
@@ -292,11 +304,12 @@ def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> P
         return None
     table = np.array(rows, dtype=np.int64)
     tp, pp, cp, dp, vpp, ep, micro = table.T
-    usual = np.where(vpp > 1, SCHEDULES.index("interleaved"), SCHEDULES.index("1f1b"))
-    kept = NEEDS[policy.schedule].met(pp, vpp, _micro_batches(job, dp, micro))
+    code = schedule_names().index
+    usual = np.where(vpp > 1, code(usual_schedule(2)), code(usual_schedule(1)))
+    kept = needs()[policy.schedule].met(pp, vpp, _micro_batches(job, dp, micro))
     columns = Policies.columns(
         len(table), tp=tp, pp=pp, cp=cp, dp=dp, vpp=vpp, ep=ep, micro_batch=micro,
-        schedule=np.where(kept, SCHEDULES.index(policy.schedule), usual),
+        schedule=np.where(kept, code(policy.schedule), usual),
         sp=np.full(len(table), int(policy.sp)), zero=np.full(len(table), policy.zero),
     )  # fmt: skip
     ok = np.flatnonzero(legal(model, cluster, job, columns))

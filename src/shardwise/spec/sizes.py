@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.hardware import default_fabric_of, fabric_of
+from shardwise.spec.hardware import fabric_of
 from shardwise.spec.load import cluster_of, gpu_of
+from shardwise.spec.usual import usual_fabric
 
 _COUNTED = re.compile(r"^\d+x(?:(\d+)x)?(.+)$", re.IGNORECASE)
 
@@ -62,7 +63,7 @@ def sizes_of(text: str) -> Sizes:
         gpu = gpu_of(counted[2]).name
         if counted[1]:
             node = int(counted[1])
-            one_domain_many_hosts = fabric_of(default_fabric_of(gpu) or "").tray is not None
+            one_domain_many_hosts = usual_fabric(gpu_of(gpu)).tray is not None
             most = _most(gpu) if one_domain_many_hosts else _most(gpu) // _domain(gpu) * node
             return Sizes(text, named, "{nodes}x" + f"{node}x{gpu}", node, most)
         return Sizes(text, named, "{gpus}x" + gpu, _domain(gpu), _most(gpu))
@@ -86,8 +87,8 @@ def _known(look_up: Callable[[str], object], text: str) -> bool:
 
 
 def _domain(gpu: str) -> int:
-    return fabric_of(default_fabric_of(gpu) or "").levels[0].degree
+    return usual_fabric(gpu_of(gpu)).levels[0].degree
 
 
 def _most(gpu: str) -> int:
-    return math.prod(level.degree for level in fabric_of(default_fabric_of(gpu) or "").levels)
+    return math.prod(level.degree for level in usual_fabric(gpu_of(gpu)).levels)

@@ -112,6 +112,7 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         f"stack {stack.name}: {stack.summary}",
         *case.notes,
         measured,
+        *([f"fabric: {cluster.assumed}"] if cluster.assumed else []),
         "network: latency and bandwidth constants fitted on published collectives"
         + (f"; {reached:.0%} of that between nodes" if reached != 1 else ""),
         "placement: tp on neighbouring GPUs, then cp, dp and pp; nothing else on the fabric",

@@ -12,6 +12,7 @@ from shardwise.plan.standing import Allowed, Contest
 from shardwise.report.report import Report
 from shardwise.software import Stack
 from shardwise.spec.model import Model
+from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import Verdict, verdict_of
 from shardwise.studies.build import report_of
@@ -195,7 +196,7 @@ def _missing(case: _Case, policy: Policy, best: Policy, stack: Stack) -> tuple[M
 
 def _with(policy: Policy, field: str, value: bool | int | str) -> Policy:
     changed = replace(policy, **{field: value})
-    return replace(changed, schedule="interleaved") if field == "vpp" and changed.vpp > 1 else changed
+    return replace(changed, schedule=usual_schedule(changed.vpp)) if field == "vpp" and changed.vpp > 1 else changed
 
 
 def _degrees(case: _Case, policy: Policy, rivals: Contest) -> float | None:

@@ -20,6 +20,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
+from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
 from shardwise.validate.table import MeasuredRow
 
@@ -215,7 +216,7 @@ def _candidates(
             shard_group=group,
             micro_batch=micro_batch,
             recompute=again,
-            schedule="interleaved" if vpp > 1 else "1f1b",
+            schedule=usual_schedule(vpp),
             attention="plain" if plain else "flash",
             overlap_grad=stack.overlap.overlap_grad and (zero == 0 or stack.overlap.overlap_sharded_grad),
             overlap_param=stack.overlap.overlap_param,

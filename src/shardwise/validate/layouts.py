@@ -11,11 +11,13 @@ import msgspec
 from msgspec import Struct
 
 from shardwise import catalog
+from shardwise.fields import converted
 from shardwise.registry import closest
 from shardwise.software import Stack, known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_of
+from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 
 Value = bool | int | str
@@ -129,10 +131,7 @@ def published_runs(name: str | None = None) -> list[PublishedLayout]:
 
 def publication_from(data: dict[str, Any], where: str) -> Publication:
     """The mapping of a file, checked; what is wrong is a ValueError that names it."""
-    try:
-        return msgspec.convert(data, Publication)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+    return converted(data, Publication, where, "what docs/catalog.md shows")
 
 
 def _published(stem: str, found: Publication, run: PublishedRun) -> PublishedLayout:
@@ -157,7 +156,7 @@ def _candidates(stated: dict[str, Value | list[Value]], gpus: int, stack: Stack)
         split = policy.get("tp", 1) * policy.get("pp", 1) * policy.get("cp", 1)
         implied = {
             "dp": max(gpus // split, 1), "sp": policy.get("tp", 1) > 1,
-            "schedule": "interleaved" if policy.get("vpp", 1) > 1 else "1f1b",
+            "schedule": usual_schedule(policy.get("vpp", 1)),
             **stack.overlaps,
         }  # fmt: skip
         found.append(msgspec.convert(implied | policy, Policy))

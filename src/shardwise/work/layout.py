@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
-from shardwise.spec.policy import Ints, Policies
+from shardwise.spec.policy import Ints, Policies, expert_tp
 
 Numbers = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class Layout:
 def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
     tp, cp, dp = (getattr(policies, axis).astype(np.float64) for axis in ("tp", "cp", "dp"))
     ep = policies.ep.astype(np.float64)
-    etp = np.where(policies.etp > 0, policies.etp, np.where(policies.ep > 1, 1, policies.tp)).astype(np.float64)
+    etp = expert_tp(policies).astype(np.float64)
     grad_ranks = dp * cp
     experts = any(kind.experts for kind in model.kinds)
     expert_ranks = np.maximum(grad_ranks * tp / (ep * etp), 1.0) if experts else grad_ranks

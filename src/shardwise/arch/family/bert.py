@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, attention
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import FeedForward, Layer, Model
 
 _EMBEDDINGS = "bert.embeddings."
@@ -11,7 +11,7 @@ _BLOCK = "bert.encoder.layer.{i}."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     layer = Layer(
         attention=attention(fields, bias_qkv=True, bias_out=True, causal=False),
         feed_forward=FeedForward(width=fields.whole("intermediate_size"), glu=False, bias=True),

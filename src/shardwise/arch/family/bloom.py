@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
 
 _BLOCK = "transformer.h.{i}."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     hidden, heads = fields.whole("hidden_size", "n_embed"), fields.whole("n_head", "num_attention_heads")
     width = fields.divided("hidden_size", hidden, "n_head", heads)
     layer = Layer(

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import Attention, Experts, Layer, Model
 
 _BLOCK = "transformer.blocks.{i}."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     hidden, heads = fields.whole("d_model"), fields.whole("n_heads")
     heads_config, experts_config = fields.section("attn_config"), fields.section("ffn_config")
     attention = Attention(

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, experts
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     heads = _latent_attention(fields)
     dense = Layer(attention=heads, feed_forward=FeedForward(width=fields.whole("intermediate_size"), glu=True))
     count = fields.layers()
@@ -22,7 +22,7 @@ def read(config: Mapping[str, object], name: str) -> Model:
     return assemble(fields, name, "deepseek", layers, mtp_layers=extra)
 
 
-def _latent_attention(fields: Fields) -> Attention:
+def _latent_attention(fields: ConfigFields) -> Attention:
     rope, heads = fields.whole("qk_rope_head_dim"), fields.whole("num_attention_heads")
     bias = fields.flag("attention_bias", False)
     return Attention(
@@ -38,7 +38,7 @@ def _latent_attention(fields: Fields) -> Attention:
     )
 
 
-def _routed(fields: Fields) -> Experts:
+def _routed(fields: ConfigFields) -> Experts:
     width = fields.whole("moe_intermediate_size")
     return experts(
         fields,
@@ -46,7 +46,7 @@ def _routed(fields: Fields) -> Experts:
         "moe_intermediate_size",
         shared_width=width * fields.whole("n_shared_experts", default=0, least=0, most=4096),
         # "noaux_tc" balances the experts by a learned offset on their scores
-        router_bias=fields.word("topk_method", "greedy") == "noaux_tc",
+        router_bias=fields.text("topk_method", default="greedy") == "noaux_tc",
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from shardwise.arch._family import Family, assemble, experts
-from shardwise.arch._fields import MOST_LAYERS, Fields
+from shardwise.arch._fields import MOST_LAYERS, ConfigFields
 from shardwise.spec.model import Attention, Compressed, Experts, Layer, Model
 
 RATIOS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
@@ -15,7 +15,7 @@ ROUTERS = ("hash_moe", "moe")
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     count = fields.layers()
     hashed = _hashed(fields, count)
     # a hashed layer looks its experts up: it has no offsets that balance them
@@ -38,10 +38,10 @@ def _predicting(model: Model, last: Layer) -> Model:
     return replace(model, kinds=kinds, mtp_pattern=(kinds.index(last),))
 
 
-def _mixers(fields: Fields, count: int) -> Sequence[str]:
+def _mixers(fields: ConfigFields, count: int) -> Sequence[str]:
     """A word for each layer, from a list of words, from one of ratios, or as transformers has it by default."""
     if fields.has("layer_types"):
-        return fields.words("layer_types", count, tuple(RATIOS), ())
+        return fields.texts("layer_types", choices=tuple(RATIOS), least=count, most=count)
     if fields.has("compress_ratios"):
         words = {ratio: word for word, ratio in RATIOS.items()}
         # what follows belongs to the extra prediction layers
@@ -52,18 +52,18 @@ def _mixers(fields: Fields, count: int) -> Sequence[str]:
     return [SPARSE if index > 1 and index % 2 else HEAVY for index in range(count)]
 
 
-def _hashed(fields: Fields, count: int) -> int:
+def _hashed(fields: ConfigFields, count: int) -> int:
     """How many layers, from the first on, look their experts up."""
     if not fields.has("mlp_layer_types"):
         return fields.whole("num_hash_layers", default=3, least=0, most=MOST_LAYERS)
-    words = fields.words("mlp_layer_types", count, ROUTERS, ())
+    words = fields.texts("mlp_layer_types", choices=ROUTERS, least=count, most=count)
     number = words.count("hash_moe")
     if any(word == "hash_moe" for word in words[number:]):
         raise fields.refuse("mlp_layer_types", "every hash_moe before the first moe")
     return number
 
 
-def _attention(fields: Fields, word: str) -> Attention:
+def _attention(fields: ConfigFields, word: str) -> Attention:
     rates = fields.section("compress_rates")
     ratio = rates.whole(word, default=RATIOS[word], most=10**6) if RATIOS[word] else 0
     ranked = word == SPARSE
@@ -87,7 +87,7 @@ def _attention(fields: Fields, word: str) -> Attention:
     )
 
 
-def _routed(fields: Fields, *, router_bias: bool) -> Experts:
+def _routed(fields: ConfigFields, *, router_bias: bool) -> Experts:
     return experts(
         fields,
         "n_routed_experts",

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
 
 _BLOCK = "transformer.h.{i}."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     if not fields.flag("new_decoder_architecture", False):
         raise fields.refuse("new_decoder_architecture", "true (the form of Falcon 40B and 180B, the one read here)")
     bias, hidden = fields.flag("bias", False), fields.whole("hidden_size")

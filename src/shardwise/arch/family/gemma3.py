@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, attention
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import FeedForward, Layer, Model
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     text = fields.section("text_config") if fields.has("text_config") else fields
     feed_forward = FeedForward(width=text.whole("intermediate_size"), glu=True)
     window = text.whole("sliding_window", default=4096)
@@ -20,7 +20,7 @@ def read(config: Mapping[str, object], name: str) -> Model:
     }
     count, period = text.layers(), text.whole("sliding_window_pattern", default=6)
     usual = ["sliding_attention" if (index + 1) % period else "full_attention" for index in range(count)]
-    words = text.words("layer_types", count, tuple(kinds), usual)
+    words = text.texts("layer_types", default=usual, choices=tuple(kinds), least=count, most=count)
     tied = text.flag("tie_word_embeddings", True)
     return assemble(text, name, "gemma3", [kinds[word] for word in words], tied=tied)
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
 
 _BLOCK = "transformer.h.{i}."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     hidden, heads = fields.whole("n_embd"), fields.whole("n_head")
     width = fields.divided("n_embd", hidden, "n_head", heads)
     layer = Layer(

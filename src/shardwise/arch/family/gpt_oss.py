@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, attention, experts, rotation_scaled
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import Layer, Model
 
 _MLP = "model.layers.{i}.mlp."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     bias = fields.flag("attention_bias", True)
     clamped = fields.number("swiglu_limit", 7.0) > 0.0
     routed = experts(fields, "num_local_experts", "intermediate_size", bias=True, router_bias=True, clamped=clamped)
@@ -26,7 +26,7 @@ def read(config: Mapping[str, object], name: str) -> Model:
     }
     count = fields.layers()
     usual = ["full_attention" if index % 2 else "sliding_attention" for index in range(count)]
-    words = fields.words("layer_types", count, tuple(kinds), usual)
+    words = fields.texts("layer_types", default=usual, choices=tuple(kinds), least=count, most=count)
     # what the files name, and transformers takes where one does not: YaRN by 32
     scaled = rotation_scaled(fields, usual="yarn", usual_factor=32.0)
     return assemble(fields, name, "gpt_oss", [kinds[word] for word in words], rotation_scaled=scaled)

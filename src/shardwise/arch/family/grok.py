@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, attention, experts
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import Layer, Model
 
 _BLOCK = "model.layers.{i}."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     routed = experts(fields, "num_experts", "intermediate_size")
     layer = Layer(attention=attention(fields), experts=routed, norms=4)
     tied = fields.flag("tie_word_embeddings", True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, attention, experts
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import FeedForward, Layer, Model
 
 _FULL_EVERY = 4
@@ -12,7 +12,7 @@ _MLP = "model.layers.{i}.feed_forward."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     text = fields.section("text_config") if fields.has("text_config") else fields
     bias, chunk = (
         text.flag("attention_bias", False),

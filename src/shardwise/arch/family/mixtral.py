@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, attention, experts
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import Layer, Model
 
 _MOE = "model.layers.{i}.block_sparse_moe."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     layer = Layer(
         attention=attention(fields, window=fields.whole("sliding_window", default=0)),
         experts=experts(fields, "num_local_experts", "intermediate_size"),

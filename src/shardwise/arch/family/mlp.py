@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import FeedForward, Layer, Model
 
 _BLOCK = "layers.{i}."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     sizes = fields.wholes("layer_sizes", least=1, most=10**6)
     hidden = sizes[1:-1]
     # a layer maps the model width to some width and back, so every second size is the model width

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
 
 _BLOCK = "transformer.blocks.{i}."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     bias, heads_config = not fields.flag("no_bias", False), fields.section("attn_config")
     hidden, heads = fields.whole("d_model"), fields.whole("n_heads")
     alibi, rope = heads_config.flag("alibi", False), heads_config.flag("rope", False)

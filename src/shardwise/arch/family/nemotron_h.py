@@ -4,7 +4,7 @@ feed-forward of squared ReLU, or experts (from Super on in a latent space)."""
 from collections.abc import Mapping, Sequence
 
 from shardwise.arch._family import Family, assemble, experts
-from shardwise.arch._fields import MOST_LAYERS, Fields
+from shardwise.arch._fields import MOST_LAYERS, ConfigFields
 from shardwise.spec.model import Attention, FeedForward, Layer, Mamba, Model
 
 WORDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
@@ -13,7 +13,7 @@ _MIXER = _LAYER + "mixer."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     blocks = _blocks(fields, "hybrid_override_pattern", "layers_block_type")
     if fields.has("num_hidden_layers") and fields.layers() != len(blocks):
         raise fields.refuse("num_hidden_layers", f"{len(blocks)}, as many as hybrid_override_pattern has")
@@ -35,17 +35,17 @@ def read(config: Mapping[str, object], name: str) -> Model:
     )
 
 
-def _blocks(fields: Fields, letters: str, words: str) -> Sequence[str]:
+def _blocks(fields: ConfigFields, letters: str, words: str) -> Sequence[str]:
     """A word for each layer, from one letter each or from a list."""
     if fields.has(words):
-        return fields.listed(words, tuple(WORDS.values()), MOST_LAYERS)
-    pattern = fields.word(letters, "")
+        return fields.texts(words, default=None, choices=tuple(WORDS.values()), least=1, most=MOST_LAYERS)
+    pattern = fields.text(letters, default="", longest=MOST_LAYERS)
     if not 1 <= len(pattern) <= MOST_LAYERS or set(pattern) - set(WORDS):
         raise fields.refuse(letters, f"a letter for each layer out of {' '.join(WORDS)} ({', '.join(WORDS.values())})")
     return [WORDS[letter] for letter in pattern]
 
 
-def _layer(fields: Fields, word: str) -> Layer:
+def _layer(fields: ConfigFields, word: str) -> Layer:
     if word == "mamba":
         return Layer(mamba=_mamba(fields), norms=1)
     if word == "attention":
@@ -68,7 +68,7 @@ def _layer(fields: Fields, word: str) -> Layer:
     return Layer(experts=routed, norms=1)
 
 
-def _mamba(fields: Fields) -> Mamba:
+def _mamba(fields: ConfigFields) -> Mamba:
     return Mamba(
         heads=fields.whole("mamba_num_heads"),
         head_dim=fields.whole("mamba_head_dim"),
@@ -81,7 +81,7 @@ def _mamba(fields: Fields) -> Mamba:
     )
 
 
-def _attention(fields: Fields) -> Attention:
+def _attention(fields: ConfigFields) -> Attention:
     hidden, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     width = fields.whole("head_dim", "attention_head_dim", default=0)
     bias = fields.flag("attention_bias", False)

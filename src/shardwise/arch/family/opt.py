@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, attention
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import FeedForward, Layer, Model
 
 _OFFSET = 2
@@ -12,7 +12,7 @@ _BLOCK = _DECODER + "layers.{i}."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     bias, hidden = fields.flag("enable_bias", True), fields.whole("hidden_size")
     layer = Layer(
         attention=attention(fields, bias_qkv=bias, bias_out=bias),

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, attention, experts
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import FeedForward, Layer, Model
 
 _MLP = "model.layers.{i}.mlp."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     heads = attention(fields, bias_qkv=True)
     shared = fields.whole("shared_expert_intermediate_size")
     routed = experts(fields, "num_experts", "moe_intermediate_size", shared_width=shared, shared_gate=True)

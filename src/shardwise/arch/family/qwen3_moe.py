@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from shardwise.arch._family import Family, assemble, attention, experts
-from shardwise.arch._fields import Fields
+from shardwise.arch._fields import ConfigFields
 from shardwise.spec.model import FeedForward, Layer, Model
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     bias = fields.flag("attention_bias", False)
     heads = attention(fields, qk_norm="head", bias_qkv=bias, bias_out=bias)
     sparse = Layer(attention=heads, experts=experts(fields, "num_experts", "moe_intermediate_size"))

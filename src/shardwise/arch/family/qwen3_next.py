@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from shardwise.arch._family import Family, assemble, attention, experts
-from shardwise.arch._fields import MOST_LAYERS, Fields
+from shardwise.arch._fields import MOST_LAYERS, ConfigFields
 from shardwise.spec.model import Delta, FeedForward, Layer, Model
 
 LINEAR, FULL = "linear_attention", "full_attention"
@@ -13,7 +13,7 @@ _MLP = "model.layers.{i}.mlp."
 
 
 def read(config: Mapping[str, object], name: str) -> Model:
-    fields = Fields(config, name)
+    fields = ConfigFields.of(config, name)
     bias = fields.flag("attention_bias", False)
     heads = attention(fields, qk_norm="head", gated=True, bias_qkv=bias, bias_out=bias)
     delta = _delta(fields)
@@ -31,11 +31,11 @@ def read(config: Mapping[str, object], name: str) -> Model:
     return assemble(fields, name, "qwen3_next", layers)
 
 
-def _mixers(fields: Fields) -> Sequence[str]:
+def _mixers(fields: ConfigFields) -> Sequence[str]:
     """A word for each layer, from a list or from how often attention comes."""
     count = fields.layers()
     if fields.has("layer_types"):
-        words = fields.listed("layer_types", (LINEAR, FULL), MOST_LAYERS)
+        words = fields.texts("layer_types", default=None, choices=(LINEAR, FULL), least=1, most=MOST_LAYERS)
         if len(words) != count:
             raise fields.refuse("layer_types", f"{count} words, as many as num_hidden_layers says")
         return words
@@ -43,7 +43,7 @@ def _mixers(fields: Fields) -> Sequence[str]:
     return [LINEAR if (index + 1) % every else FULL for index in range(count)]
 
 
-def _delta(fields: Fields) -> Delta:
+def _delta(fields: ConfigFields) -> Delta:
     return Delta(
         key_heads=fields.whole("linear_num_key_heads"),
         value_heads=fields.whole("linear_num_value_heads"),

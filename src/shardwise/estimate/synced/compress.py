@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from shardwise import catalog
-from shardwise.compressors import compressors
 from shardwise.sync import Strategy
 from shardwise.sync.power_sgd import PowerSGD
 
@@ -52,7 +51,8 @@ def source_of(strategy: Strategy) -> str:
         return str(table["source"])
     if not name:
         return ""
-    stand = table["stands_for"].get(name, "" if name in compressors() else _STANDS_IN)
+    timed = (*table["encode_ms"], "low_rank")
+    stand = table["stands_for"].get(name, "" if name in timed else _STANDS_IN)
     return f"{table['source']}{f'; {name}: as measured for {stand}' if stand else ''}"
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardwise.runtime.parallel.comm import CONTROL, RankComm, RankGroup
 from shardwise.schedules import schedules
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import Policies, Policy, expert_tp
 
 Table = NDArray[np.int64]
 WAIT = timedelta(minutes=10)
@@ -63,7 +63,7 @@ class RankWorld:
 
 
 def etp_of(policy: Policy) -> int:
-    return policy.etp or (1 if policy.ep > 1 else policy.tp)
+    return int(expert_tp(Policies.of([policy]))[0])
 
 
 def world_of(

@@ -16,6 +16,7 @@ from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.rules import split_refusal
 from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
 
@@ -165,8 +166,10 @@ def read_order(path: Path) -> TrainingOrder:
 
 
 def checked(task: Task) -> Task:
-    """Refuses what the planner can price but no part of the runtime executes."""
+    """Refuses what breaks a rule, and what the planner can price but no part of the runtime executes."""
     policy, precision = task.policy, task.job.precision
+    if why := split_refusal(task.model, task.job, policy):
+        raise ValueError(f"policy: {why}; write other degrees")
     if precision.name not in PRECISIONS:
         raise ValueError(f"precision: {precision.name} cannot be run; write {', '.join(PRECISIONS)}")
     sharded = policy.zero == 3 and policy.dp * policy.cp > 1
@@ -186,7 +189,7 @@ def checked(task: Task) -> Task:
     if experts and policy.shard_group:
         _expert_shards(policy)
     if task.model.inputs == "features":
-        return _perceptron(task)
+        return task
     _decoder(task)
     if any(layer.attention and 0 < layer.attention.window < task.job.seq for layer in task.model.kinds):
         raise ValueError(f"seq: {task.job.seq} is past {task.model.name}'s attention window; write a shorter --seq")
@@ -221,14 +224,6 @@ def _expert_shards(policy: Policy) -> None:
         )
 
 
-def _perceptron(task: Task) -> Task:
-    model, tp = task.model, task.policy.tp
-    for name, width in (("outputs", model.vocab), ("first width", model.hidden)):
-        if width % tp:
-            raise ValueError(f"tp: {tp} does not divide {model.name}'s {width:,} {name}; write a divisor")
-    return task
-
-
 def _strategy(task: Task, experts: bool) -> None:
     policy = task.policy
     choice = choice_of(policy.sync)
@@ -258,14 +253,8 @@ def _decoder(task: Task) -> None:
             )
         if layer.norms not in (2, 4):
             raise ValueError(f"model: {model.name} has {layer.norms} norms a layer; this runtime runs 2 or 4")
-        if a.kv_heads % policy.tp and policy.tp % a.kv_heads:
-            raise ValueError(
-                f"tp: {policy.tp} neither divides {a.kv_heads} key/value heads nor is a multiple of them; write either"
-            )
         if policy.tp // min(policy.tp, a.kv_heads) != task.kv_copies:
             raise ValueError(f"tp: {policy.tp} copies key/value heads in some layers only; write a smaller tp")
-        if a.heads % policy.tp:
-            raise ValueError(f"tp: {policy.tp} does not divide {a.heads} heads; write a divisor")
         if layer.experts is not None and (layer.experts.bias or layer.experts.router_bias):
             raise ValueError(f"model: {model.name} has experts with biases, which this runtime lacks")
         if layer.experts is not None and policy.tp > 1 and not policy.sp:

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from shardwise.fields import Fields, list_of, mapping_of
 from shardwise.registry import closest
 from shardwise.search.cuts._build import AttentionSizes, Builder, Heads
 from shardwise.search.cuts._graph import Graph
-from shardwise.spec.fields import Fields, list_of, mapping_of
 from shardwise.spec.job import Precision
 from shardwise.spec.plain_yaml import parse_yaml, read_yaml
 
@@ -22,20 +22,17 @@ def graph_from_file(path: Path, ranks: int, sequences: int, seq: int, precision:
 
 def graph_from_yaml(text: str, where: str, ranks: int, sequences: int, seq: int, precision: Precision) -> Graph:
     fields = Fields(mapping_of(parse_yaml(text, where), where, "'inputs:' and 'ops:'"), where)
-    name = fields.text("name", "two towers", where)
+    name = fields.text("name", default=where)
     made = Builder(name, ranks, sequences * seq, precision)
-    inputs = mapping_of(fields.value("inputs", "{x: 4096}"), fields.at("inputs"), "a name and a width, as {x: 4096}")
-    widths = Fields(inputs, fields.at("inputs"))
+    wanted = "a name and a width, as {x: 4096}"
+    inputs = mapping_of(fields.value("inputs", wanted), fields.at("inputs"), wanted)
+    if not inputs:
+        raise fields.refuse("inputs", wanted)
+    widths = Fields(inputs, where, "inputs.")
     for each in inputs:
-        made.input(_new_name(made, each, fields.at("inputs")), _width(widths, each))
-    ops = list_of(fields.value("ops", f"[{EXAMPLE}]"), fields.at("ops"), f"a list such as [{EXAMPLE}]")
-    if not inputs or not 0 < len(ops) <= MOST_OPS:
-        raise ValueError(
-            f"{where}: {len(inputs)} inputs and {len(ops)} ops; write 1 or more inputs, 1 to {MOST_OPS} ops"
-        )
-    for place, item in enumerate(ops, 1):
-        at = f"{where}: op {place}"
-        _op(made, Fields(mapping_of(item, at, EXAMPLE), at), at, sequences, seq)
+        made.input(_new_name(made, each, fields.at("inputs")), widths.whole(each, most=WIDEST))
+    for place, op in enumerate(fields.sections("ops", f"one such as {EXAMPLE}", most=MOST_OPS), 1):
+        _op(made, op, f"{where}: op {place}", sequences, seq)
     outputs = fields.texts("outputs") or (made.ops[-1].name,)
     fields.done()
     _check_ends(made, outputs, where)
@@ -43,10 +40,8 @@ def graph_from_yaml(text: str, where: str, ranks: int, sequences: int, seq: int,
 
 
 def _op(made: Builder, fields: Fields, where: str, sequences: int, seq: int) -> None:
-    kind = fields.text("op", "matrix")
-    if kind not in KINDS:
-        raise ValueError(f"{where}: op {kind[:40]!r} is unknown; {closest(kind[:40], list(KINDS))}")
-    name = _new_name(made, fields.text("name", "w1"), where)
+    kind = fields.text("op", choices=KINDS)
+    name = _new_name(made, fields.text("name", example="w1"), where)
     reads = _reads(made, fields, where)
     several = {"activation": (1, 2), "add": (2, 8), "attention": (3, 3)}.get(kind, (1, 1))
     if not several[0] <= len(reads) <= several[1]:
@@ -58,7 +53,7 @@ def _op(made: Builder, fields: Fields, where: str, sequences: int, seq: int) -> 
         if len(widths) > 1:
             raise ValueError(f"{where}: {kind} of widths {sorted(widths)}; write tensors of one width in 'from'")
         if kind == "matrix":
-            made.matrix(name, reads[0], _width(fields, "out"))
+            made.matrix(name, reads[0], fields.whole("out", most=WIDEST, example="16384"))
         elif kind == "norm":
             made.norm(name, reads[0], widths.pop())
         else:
@@ -69,15 +64,15 @@ def _op(made: Builder, fields: Fields, where: str, sequences: int, seq: int) -> 
 def _attention(
     made: Builder, fields: Fields, where: str, name: str, reads: tuple[str, ...], sequences: int, seq: int
 ) -> None:
-    heads = fields.integer("heads", "32")
-    groups = fields.integer("kv_heads", "8", default=heads)
+    heads = fields.whole("heads", example="32")
+    groups = fields.whole("kv_heads", default=heads)
     query, key, value = (made.tensors[read].width for read in reads)
     if query % heads or key % groups or value % groups or heads % groups or query // heads != key // groups:
         raise ValueError(
             f"{where}: widths {query}, {key}, {value} do not make {heads} query and {groups} key heads of one width; "
             "write q, k and v in 'from' with widths heads x d, kv_heads x d and kv_heads x dv"
         )
-    causal = fields.flag("causal") if fields.has("causal") else True
+    causal = fields.flag("causal", True)
     sizes = AttentionSizes(sequences, seq, seq, heads, query // heads, value // groups, 0.5 if causal else 1.0, causal)
     made.attention(name, reads[0], (Heads(reads[1], groups), Heads(reads[2], groups)), sizes, values_last=True)
 
@@ -91,7 +86,7 @@ def _new_name(made: Builder, name: Any, where: str) -> str:
 
 
 def _reads(made: Builder, fields: Fields, where: str) -> tuple[str, ...]:
-    value = fields.value("from", "x")
+    value = fields.value("from", "the name of a tensor made above")
     names = [value] if isinstance(value, str) else list_of(value, fields.at("from"), "a name or a list of names")
     for name in names:
         if not isinstance(name, str) or name not in made.tensors:
@@ -100,13 +95,6 @@ def _reads(made: Builder, fields: Fields, where: str) -> tuple[str, ...]:
                 f"{where}: from {str(name)[:40]!r} is no tensor made above; {closest(str(name)[:40], known)}"
             )
     return tuple(names)
-
-
-def _width(fields: Fields, key: str) -> int:
-    width = fields.integer(key, "16384")
-    if width > WIDEST:
-        raise ValueError(f"{fields.at(key)}: {width:,} is too wide; write at most {WIDEST:,}")
-    return width
 
 
 def _check_ends(made: Builder, outputs: tuple[str, ...], where: str) -> None:

@@ -17,7 +17,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.spec.rules import RULES
+from shardwise.spec.rules import split_refusal
 
 MOST_ENTRIES = 20_000_000
 """options x stages x layers squared: each takes 32 bytes"""
@@ -106,7 +106,7 @@ def _policies(model: Model, group: Group, job: Job, policy: Policy, degrees: Seq
                           f"{at_once} sequences of a micro-batch")  # fmt: skip
             continue
         own = replace(policy, tp=tp, dp=dp, micro_batch=at_once // dp, sp=policy.sp and tp > 1)
-        broken = _broken(model, group.cluster, job, own)
+        broken = split_refusal(model, job, own)
         why = why or broken
         if not broken:
             found.append(own)
@@ -114,15 +114,6 @@ def _policies(model: Model, group: Group, job: Job, policy: Policy, degrees: Seq
         raise ValueError(f"tp: no degree of {', '.join(map(str, degrees))} works on {group.cluster.name}: {why}; "
                          "write others")  # fmt: skip
     return found
-
-
-def _broken(model: Model, cluster: Cluster, job: Job, policy: Policy) -> str:
-    """The first rule the policy breaks, or nothing; the number of GPUs is checked by stages."""
-    columns, whole = Policies.of([policy]), replace(cluster, gpus=1)
-    for rule in RULES:
-        if rule.name != "world" and not rule.check(model, whole, job, columns)[0]:
-            return rule.explain(model, whole, job, policy)
-    return ""
 
 
 def _once(found: Estimate) -> float:

@@ -1,0 +1,101 @@
+"""Whether the house keeps its promises: how many files a plug-in takes, names that mean two things, what report runs.
+
+`python benchmarks/house.py` prints them, `--json` ends with one line of JSON:
+- files_per_plugin: for each kind, the files that were added until a sample (tests/plugins) was found and used; null:
+  it was not
+- duplicate_class_names: public classes of src that share their name with another
+- report_runs_model: whether a function of report/ leads to the estimate, the simulation, the scan or the flow solver
+- stack_fields_max: most fields of one struct of those that describe training programs
+"""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from _call_graph import calls_of, modules_of, way
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "shardwise"
+SAMPLES = ROOT / "tests" / "plugins"
+MODEL = ("estimate", "simulate", "joint_step", "scan", "step_load", "max_min")
+"""functions that run the model, by name: each must be defined somewhere below report"""
+ABOVE = ("shardwise.report.", "shardwise.cli.", "shardwise.sync.")
+"""rooms whose functions of these names are others: verbs, and the simulation of workers"""
+
+
+def files_per_plugin() -> dict[str, int | None]:
+    kinds = {path.name: path for path in sorted(SAMPLES.iterdir()) if path.is_dir() and path.name[0] != "_"}
+    environment = os.environ | {
+        "SHARDWISE_PLUGINS": os.pathsep.join(map(str, kinds.values())), "PYTHONPATH": str(SOURCE.parent),
+    }  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, str(SAMPLES / "checks.py")], env=environment, capture_output=True, text=True, check=True
+    )
+    wrong = json.loads(ended.stdout.splitlines()[-1])
+    for kind, why in wrong.items():
+        if why:
+            print(f"{kind}: {why}")
+    files = {
+        kind: sum(path.is_file() and path.suffix != ".pyc" for path in folder.rglob("*"))
+        for kind, folder in kinds.items()
+    }
+    return {kind: None if wrong.get(kind, "no check") else count for kind, count in files.items()}
+
+
+def duplicate_class_names(trees: dict[str, ast.Module]) -> dict[str, int]:
+    names = Counter(
+        node.name
+        for tree in trees.values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    return {name: count for name, count in sorted(names.items()) if count > 1}
+
+
+def report_runs_model(trees: dict[str, ast.Module]) -> list[str]:
+    """The shortest chain of calls from a function of report/ to the model; empty where there is none."""
+    graph = calls_of(trees)
+    inside = {name for name in graph if name.startswith("shardwise.report.")}
+    ends = {name for name in graph if name.rpartition(".")[2] in MODEL and not name.startswith(ABOVE)}
+    missing = set(MODEL) - {name.rpartition(".")[2] for name in ends}
+    if missing:
+        raise LookupError(f"no function of src is called {', '.join(sorted(missing))}: name here what runs the model")
+    return way(graph, inside, ends)
+
+
+def stack_fields_max() -> int:
+    room = SOURCE / "software"
+    files = sorted(room.rglob("*.py")) if room.is_dir() else [SOURCE / "spec" / "stack.py"]
+    return max(
+        sum(isinstance(field, ast.AnnAssign) for field in node.body)
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+
+
+def main(arguments: list[str]) -> int:
+    trees = modules_of(SOURCE)
+    twice, chain = duplicate_class_names(trees), report_runs_model(trees)
+    found: dict[str, Any] = {
+        "stack_fields_max": stack_fields_max(),
+        "duplicate_class_names": len(twice),
+        "report_runs_model": bool(chain),
+        "files_per_plugin": files_per_plugin(),
+    }
+    for key, value in found.items():
+        print(f"{key:24} {value}")
+    print(f"{'classes of one name':24} {', '.join(twice) or 'none'}")
+    print(f"{'report to the model':24} {' > '.join(chain) or 'no way'}")
+    if "--json" in arguments:
+        print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,34 @@
+"""The readers behind benchmarks/house.py find what they look for, past re-exports and other names."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+from _call_graph import calls_of, modules_of, way
+from house import duplicate_class_names
+
+FILES = {
+    "room/__init__.py": "from pack.room.inner import run as start\n",
+    "room/inner.py": "class Case: ...\nclass _Case: ...\ndef run(): ...\n",
+    "show.py": "from pack import room\nfrom pack.room import start as go\n"
+    "class Case: ...\nclass _Case: ...\ndef page(): return part()\ndef part(): return go()\n"
+    "def other(): return room.start()\ndef alone(): return 1\n",
+}
+
+
+def package(folder: Path) -> dict:
+    for name, text in {"__init__.py": "", **FILES}.items():
+        (folder / "pack" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "pack" / name).write_text(text)
+    return modules_of(folder / "pack")
+
+
+def test_a_call_is_followed_to_where_it_is_defined(tmp_path):
+    graph, end = calls_of(package(tmp_path)), {"pack.room.inner.run"}
+    assert way(graph, {"pack.show.page"}, end) == ["pack.show.page", "pack.show.part", "pack.room.inner.run"]
+    assert way(graph, {"pack.show.other"}, end) == ["pack.show.other", "pack.room.inner.run"]
+    assert way(graph, {"pack.show.alone"}, end) == []
+
+
+def test_public_classes_of_one_name_are_counted(tmp_path):
+    assert duplicate_class_names(package(tmp_path)) == {"Case": 2}
