@@ -85,9 +85,7 @@ def test_tight_memory_recomputes():
 
 def mixed(stage_tp=(), first=H100, second=A100):
     policy = Policy(pp=4, dp=2, tp=2)
-    return stage_problem(
-        LLAMA, [GpuGroup(first, 2), GpuGroup(second, 2)], JOB, policy, CORE, stage_tp=stage_tp, headroom=1.0
-    )
+    return stage_problem([GpuGroup(first, 2), GpuGroup(second, 2)], policy, stage_tp=stage_tp)
 
 
 def test_slower_gpus_get_fewer_layers():
