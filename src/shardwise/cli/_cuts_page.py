@@ -40,7 +40,7 @@ def show(ask: CutsRequest, found: CutStudy) -> None:
         f"{found.graph.name} on {ask.cluster.name}, tp {ask.tp}",
         [
             ("work", f"{ask.sequences:,} x {ask.seq:,} tokens, forward and backward, {ask.precision.name}"),
-            ("optimum", proof if found.found else f"none: {_nothing(ask, found)}"),
+            ("optimum" if found.proven else "best", proof if found.found else f"none: {_nothing(ask, found)}"),
         ],
     )
     print_gap()

@@ -8,12 +8,12 @@ import numpy as np
 from shardwise.estimate.layers import Machine
 from shardwise.registry import closest
 from shardwise.search.methods import BUDGET, Method, method_for, method_of, methods
-from shardwise.search.problems.cuts import ENDS, CutGraph, CutPrice, CutProblem, NamedCut, named_cuts
+from shardwise.search.problems.cuts import ENDS, PROBLEM, CutGraph, CutPrice, CutProblem, NamedCut, named_cuts
 
-METHODS = ("dp", "ip", "exhaustive")
-"""the first that works is taken"""
 MOST_POINTS = 4_000_000
 """assignments that exact methods may look at"""
+BEST = ("optimum ", "best ")
+"""how the best point of a place is named: proven, or not"""
 SAME = 1e-9
 FEW = 20_000
 """assignments that are enumerated faster than a program is set up for them"""
@@ -51,10 +51,6 @@ class CutStudy:
         return any(name.startswith(BEST) for point in self.points for name in point.names)
 
 
-BEST = ("optimum ", "best ")
-"""how the best point of a place is named: proven, or not"""
-
-
 def study(
     graph: CutGraph,
     places: Mapping[str, Machine],
@@ -76,7 +72,7 @@ def study(
         for end in ends
         for place, machine in places.items()
     }
-    chosen = method_for(next(iter(problems.values())), method, METHODS, _budget(method))
+    chosen = method_for(next(iter(problems.values())), method, PROBLEM.methods, _budget(method))
     found = CutStudy(graph, chosen, [], problems, list(graph.notes))
     look = _Look(found, places, progress)
     ranked = {place: look.ranked(place, 1 if n else top + 1) for n, place in enumerate(places)}
