@@ -17,8 +17,9 @@ from typing import Any
 
 from shardwise.arch import model_of
 from shardwise.estimate.layers import Machine
-from shardwise.search.cuts import METHODS, Graph, Problem, block_of, chain, machine_at, study
-from shardwise.search.cuts.exhaustive import MOST_POINTS
+from shardwise.search.cut_study import MOST_POINTS, study
+from shardwise.search.methods import methods
+from shardwise.search.problems.cuts import CutGraph, CutProblem, block_of, chain, machine_at
 from shardwise.software import stack_of
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
@@ -27,7 +28,7 @@ RANKS, TOKENS, BEST, SAME = 8, 8192, 4, 1e-9
 PRECISION = precision_of("bf16")
 
 
-def graphs() -> dict[str, Graph]:
+def graphs() -> dict[str, CutGraph]:
     blocks = [("llama-3-8b", "attention"), ("llama-3-8b", "mlp"), ("mixtral-8x7b", "moe"), ("llama-3-70b", "layer"),
               ("deepseek-v3", "layer")]  # fmt: skip
     found = {"talk": chain([4096, 16384, 4096, 4096], RANKS, TOKENS, PRECISION),
@@ -37,16 +38,19 @@ def graphs() -> dict[str, Graph]:
     }
 
 
-def timed(graph: Graph, machine: Machine) -> dict[str, Any]:
-    problem = Problem(graph.with_ends("replicated"), machine)
+def timed(graph: CutGraph, machine: Machine) -> dict[str, Any]:
+    problem = CutProblem(graph.with_ends("replicated"), machine)
     rows: dict[str, Any] = {}
     truth: list[float] | None = None
-    for name in ("exhaustive", "dp", "ip"):
-        if (name == "exhaustive" and problem.graph.points > MOST_POINTS) or (name == "dp" and not graph.is_chain):
+    for name, method in methods().items():
+        if not method.exact or method.why_not(problem, MOST_POINTS):
             continue
         start = time.process_time()
-        found = [problem.price(each).seconds for each in METHODS[name](problem, BEST, float("inf"))]
+        solved = method.solve(problem, budget_evaluations=MOST_POINTS, count=BEST)
         rows[name] = time.process_time() - start
+        if not solved.proven:
+            raise SystemExit(f"{graph.name}: {name} proved nothing")
+        found = [float(problem.price(each[None]).seconds[0]) for each in solved.ranked]
         truth = truth or found
         if any(abs(a - b) > SAME * b for a, b in zip(found, truth, strict=True)):
             raise SystemExit(f"{graph.name}: {name} found {found}, another method {truth}")

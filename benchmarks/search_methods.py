@@ -24,9 +24,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.search.methods import Method, Solution, methods
 from shardwise.search.methods import reinforcement as learner
-from shardwise.search.problems import Drawn, Group, Problem, expert_problem, rank_problem, stage_problem
+from shardwise.search.problems import GpuGroup, Problem, RandomRouting, expert_problem, rank_problem, stage_problem
 from shardwise.software import stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
@@ -41,9 +42,9 @@ CORE = stack_of("megatron-core")
 def stages(
     model: str, on: Sequence[tuple[str, int]], policy: Policy, batch: int, tp: Sequence[int], headroom: float = 1.0
 ) -> Problem:
-    placed = [Group(cluster_of(cluster), count) for cluster, count in on]
-    job = Job(seq=4096, global_batch=batch)
-    return stage_problem(model_of(model), placed, job, policy, CORE, stage_tp=tp, headroom=headroom)
+    shape, job = model_of(model), Job(seq=4096, global_batch=batch)
+    placed = [GpuGroup(case_of(shape, cluster_of(cluster), job, CORE), count) for cluster, count in on]
+    return stage_problem(placed, policy, stage_tp=tp, headroom=headroom)
 
 
 def leaves(nodes: int, under: int) -> Cluster:
@@ -56,13 +57,13 @@ def leaves(nodes: int, under: int) -> Cluster:
 
 def ranks(policy: Policy, fabric: Cluster, free: Sequence[int] = (), slow: Sequence[int] = ()) -> Problem:
     job = Job(seq=4096, global_batch=512)
-    return rank_problem(model_of("llama-3-70b"), fabric, job, policy, CORE, free=free, slow=slow)
+    return rank_problem(case_of(model_of("llama-3-70b"), fabric, job, CORE), policy, free=free, slow=slow)
 
 
-def experts(drawn: Drawn, replicas: int = 0) -> Problem:
+def experts(drawn: RandomRouting, replicas: int = 0) -> Problem:
     job, policy = Job(seq=4096, global_batch=2048), Policy(pp=8, dp=128, ep=64)
-    model, cluster = model_of("deepseek-v3"), cluster_of("h800:1024")
-    return expert_problem(model, cluster, job, policy, CORE, sample=drawn, replicas=replicas)
+    case = case_of(model_of("deepseek-v3"), cluster_of("h800:1024"), job, CORE)
+    return expert_problem(case, policy, sample=drawn, replicas=replicas)
 
 
 def scattered() -> list[int]:
@@ -84,8 +85,8 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "ranks_64_scattered": lambda: ranks(
         Policy(tp=8, pp=8, dp=8), leaves(256, 16), scattered(), slow=scattered()[::5]
     ),
-    "experts_256": lambda: experts(Drawn(skew=0.3)),
-    "experts_256_hot": lambda: experts(Drawn(skew=1.0), replicas=64),
+    "experts_256": lambda: experts(RandomRouting(skew=0.3)),
+    "experts_256_hot": lambda: experts(RandomRouting(skew=1.0), replicas=64),
 }  # fmt: skip
 
 
@@ -105,7 +106,7 @@ def timed(method: Method, problem: Problem, budget: int, seed: int) -> Run:
 def solved(problem: Problem, budget: int, seeds: Sequence[int]) -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = {}
     for method in methods().values():
-        if method.why_not(problem) or (method.name == "exhaustive" and problem.points > budget):
+        if method.why_not(problem, budget):
             continue
         found[method.name] = [timed(method, problem, budget, seed) for seed in ([0] if method.exact else seeds)]
     rate, learner.RATE = learner.RATE, 0.0

@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
-from shardwise.search.problems import Drawn, expert_problem, rank_problem
+from shardwise.case import case_of
+from shardwise.search.problems import RandomRouting, expert_problem, rank_problem
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -24,13 +25,13 @@ def fabric(gpus, leaf=4, oversubscription=4.0, spine=64, core=0):
 
 
 def ranks(policy, cluster, model=LLAMA, batch=64, **more):
-    return rank_problem(model, cluster, Job(seq=4096, global_batch=batch), policy, CORE, **more)
+    return rank_problem(case_of(model, cluster, Job(seq=4096, global_batch=batch), CORE), policy, **more)
 
 
 def experts(seed=0, tokens=60, ep=4, on="4x2xh100", model=MIXTRAL, **more):
     job, policy = Job(seq=4096, global_batch=64), Policy(dp=cluster_of(on).gpus, ep=ep)
-    sample = more.pop("sample", Drawn(seed=seed, tokens=tokens))
-    return expert_problem(model, cluster_of(on), job, policy, CORE, sample=sample, **more)
+    sample = more.pop("sample", RandomRouting(seed=seed, tokens=tokens))
+    return expert_problem(case_of(model, cluster_of(on), job, CORE), policy, sample=sample, **more)
 
 
 SMALL = {

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
-from shardwise.search.cuts import Move, Point, Priced, Study
+from shardwise.search.cut_study import BEST, CutPoint, CutStudy
+from shardwise.search.problems.cuts import CutCollective, CutPrice
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
 
@@ -32,14 +33,14 @@ class CutsRequest:
     notes: list[str]
 
 
-def show(ask: CutsRequest, found: Study) -> None:
+def show(ask: CutsRequest, found: CutStudy) -> None:
     places = list(dict.fromkeys(place for _, place in found.problems))
-    proof = {"dp": "dynamic programming", "ip": "integer programming", "exhaustive": "enumeration"}[found.method]
+    proof = f"by {found.method.title}: {'exact' if found.proven else 'not proven'}"
     print_facts(
         f"{found.graph.name} on {ask.cluster.name}, tp {ask.tp}",
         [
             ("work", f"{ask.sequences:,} x {ask.seq:,} tokens, forward and backward, {ask.precision.name}"),
-            ("optimum", f"by {proof}: exact" if found.found else f"none: {_nothing(ask, found)}"),
+            ("optimum" if found.proven else "best", proof if found.found else f"none: {_nothing(ask, found)}"),
         ],
     )
     print_gap()
@@ -54,32 +55,32 @@ def show(ask: CutsRequest, found: Study) -> None:
     print_notes([*_legend(found), *ask.notes, *_assumed(ask, found)])
 
 
-def _nothing(ask: CutsRequest, found: Study) -> str:
+def _nothing(ask: CutsRequest, found: CutStudy) -> str:
     least = sum(min(sizes) for sizes in next(iter(found.problems.values())).bytes)
     return f"no cut holds the weights in {ask.most_bytes / 1e6:,.4g} MB a rank; the least is {least / 1e6:,.4g} MB"
 
 
-def _names(point: Point) -> str:
+def _names(point: CutPoint) -> str:
     """'optimum NVLink' and 'optimum nodes' of one point are one 'optimum'."""
-    best = [name for name in point.names if name.startswith("optimum ")]
-    others = [name for name in point.names if not name.startswith("optimum ")]
-    return ", ".join([*(["optimum"] if len(best) == len(point.at) else best), *others])
+    best = [name for name in point.names if name.startswith(BEST)]
+    others = [name for name in point.names if not name.startswith(BEST)]
+    return ", ".join([*([best[0].split()[0]] if best and len(best) == len(point.at) else best), *others])
 
 
-def _cells(point: Point, places: list[str]) -> list[Cell]:
+def _cells(point: CutPoint, places: list[str]) -> list[Cell]:
     first = point.at[places[0]]
     times = [f"{point.at[place].seconds * 1e3:,.4g}" for place in places]
     forward, backward = _counted(first.moves, ("forward",)), _counted(first.moves, ("backward", "again", "weights"))
     return [forward, backward, first.sent_bytes / 1e6, *times, first.weight_bytes / 1e6]
 
 
-def _counted(moves: Iterable[Move], phases: tuple[str, ...]) -> str:
+def _counted(moves: Iterable[CutCollective], phases: tuple[str, ...]) -> str:
     """'AG RS', '2 AG', '3 AR(w)'."""
     words = [SHORT[m.op] + ("(w)" if m.phase == "weights" else "") for m in moves if m.phase in phases]
     return " ".join(word if times == 1 else f"{times} {word}" for word, times in Counter(words).items()) or "-"
 
 
-def _show_cuts(found: Study) -> None:
+def _show_cuts(found: CutStudy) -> None:
     ops = [op for op in found.graph.ops if op.shown]
     for first in range(0, len(found.points), PER_TABLE):
         points = found.points[first : first + PER_TABLE]
@@ -93,7 +94,7 @@ def _short(word: str) -> str:
     return CUT.get(word, word)
 
 
-def _show_moves(found: Study, point: Point, places: list[str]) -> None:
+def _show_moves(found: CutStudy, point: CutPoint, places: list[str]) -> None:
     rows: list[list[Cell]] = []
     for move in point.at[places[0]].moves:
         times = [found.problems[point.ends, place].seconds_of(move) * 1e6 for place in places]
@@ -104,7 +105,7 @@ def _show_moves(found: Study, point: Point, places: list[str]) -> None:
         print_table(f"collectives of #1, {_names(point)}", heads, rows, words=4)
 
 
-def _legend(found: Study) -> list[str]:
+def _legend(found: CutStudy) -> list[str]:
     lines = [
         "col: every rank has a slice of the outputs (Megatron's column of X·W, the talk's row of W·x); row: of the "
         "inputs; whole: all of it; tok: all of it, on a slice of the tokens",
@@ -121,7 +122,7 @@ def _legend(found: Study) -> list[str]:
     return lines
 
 
-def _assumed(ask: CutsRequest, found: Study) -> list[str]:
+def _assumed(ask: CutsRequest, found: CutStudy) -> list[str]:
     lines = [
         f"closed form with {ask.stack}'s kernels, one micro-batch, nothing overlapped, activations' memory not counted"
     ]
@@ -137,12 +138,13 @@ def _assumed(ask: CutsRequest, found: Study) -> list[str]:
     return lines
 
 
-def as_json(ask: CutsRequest, found: Study) -> dict[str, Any]:
+def as_json(ask: CutsRequest, found: CutStudy) -> dict[str, Any]:
     strides = {place: int(problem.machine.strides["tp"]) for (_, place), problem in found.problems.items()}
     return {
         "graph": found.graph.name, "cluster": ask.cluster.name, "gpu": ask.cluster.gpu.name, "tp": ask.tp,
         "tokens": ask.sequences * ask.seq, "seq_tokens": ask.seq, "precision": ask.precision.name, "stack": ask.stack,
-        "accumulate": ask.accumulate, "most_weight_bytes": ask.most_bytes, "method": found.method,
+        "accumulate": ask.accumulate, "most_weight_bytes": ask.most_bytes, "method": found.method.name,
+        "proven": found.proven,
         "fits": found.found, "assignments": float(found.assignments),
         "places": {place: {"stride": stride} for place, stride in strides.items()},
         "points": [_point(point) for point in found.points],
@@ -150,7 +152,7 @@ def as_json(ask: CutsRequest, found: Study) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: CutPoint) -> dict[str, Any]:
     first = next(iter(point.at.values()))
     return {
         "names": point.names, "ends": point.ends, "cuts": point.cuts, "weight_bytes": first.weight_bytes,
@@ -158,7 +160,7 @@ def _point(point: Point) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _priced(priced: Priced) -> dict[str, Any]:
+def _priced(priced: CutPrice) -> dict[str, Any]:
     spent = {phase: sum(m.seconds for m in priced.moves if m.phase in phases)
              for phase, phases in (("forward", ("forward",)), ("backward", ("backward", "again")),
                                    ("weights", ("weights",)))}  # fmt: skip

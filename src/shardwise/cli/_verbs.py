@@ -13,7 +13,7 @@ VERBS: dict[str, str] = {
     "simulate": "A step in time: schedules compared, bubble, stragglers, jitter, a trace.",
     "fabric": "What a policy does to the network, link by link, and what it asks of it.",
     "stages": "The best layers for each pipeline stage, and which of them recompute.",
-    "search": "Stages, ranks on a fabric, experts on ranks: five methods, one interface.",
+    "search": "Stages, ranks on a fabric, experts on ranks, cuts: five methods, one interface.",
     "layouts": "Layouts that others published: predicted against reported, and their rank.",
     "cuts": "The tensor-parallel cut of every matrix: collectives, time near and far, memory.",
     "sync": "Data parallelism that communicates less: list, cost, simulate, reproduce.",

@@ -13,7 +13,8 @@ from shardwise.cli._output import print_json
 from shardwise.cli._progress import bar
 from shardwise.estimate.layers import Machine
 from shardwise.registry import closest
-from shardwise.search.cuts import BLOCKS, Graph, block_of, chain, graph_from_file, machine_at, study
+from shardwise.search.cut_study import study
+from shardwise.search.problems.cuts import BLOCKS, CutGraph, block_of, chain, graph_from_file, machine_at
 from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision, precision_of, usual_sequence
@@ -54,7 +55,7 @@ def cuts(
     accumulate: Annotated[int, Parameter(help="Micro-batches per sum of weight gradients.")] = 1,
     memory: Annotated[str | None, Parameter(help="Most weights a rank may hold, as '200 MiB'.")] = None,
     top: Annotated[int, Parameter(help="Next best cuts to show.")] = 3,
-    method: Annotated[str, Parameter(help="auto, dp (chains), ip (graphs) or exhaustive.")] = "auto",
+    method: Annotated[str, Parameter(help="As of search; default: dp for chains, else ip.")] = "auto",
     precision: PrecisionName = "bf16",
     stack: StackName = DEFAULT_STACK,
     profile: ProfileFile = None,
@@ -71,8 +72,8 @@ def cuts(
     limit = float("inf") if memory is None else bytes_of(memory, "memory")
     held = _ends(ends, graph, tp, sizes is not None or file is not None)
     with bar("cuts") as progress:
-        found = study(graph, places, ends=held, top=top, most_bytes=limit, accumulate=accumulate, method=method,
-                      progress=progress)  # fmt: skip
+        found = study(graph, places, ends=held, top=top, most_bytes=limit, accumulate=accumulate,
+                      method=None if method == "auto" else method, progress=progress)  # fmt: skip
     ask = CutsRequest(cluster, tp, sequences, length, recipe, stack, accumulate, limit, [*notes, *found.notes])
     if json:
         print_json(as_json(ask, found))
@@ -107,7 +108,7 @@ def _tokens(tokens: str | None, seq: str | None, model: Model | None, notes: lis
 def _graph(
     model: Model | None, block: str | None, sizes: str | None, file: Path | None, tp: int, sequences: int, seq: int,
     precision: Precision,
-) -> Graph:  # fmt: skip
+) -> CutGraph:  # fmt: skip
     if sum(given is not None for given in (model, sizes, file)) != 1:
         raise ValueError("what to cut: write one of a model, --chain 4096,16384,4096 and --graph FILE.yaml")
     if block is not None and model is None:
@@ -134,7 +135,7 @@ def _sizes(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _ends(text: str | None, graph: Graph, tp: int, bare: bool) -> tuple[str, ...]:
+def _ends(text: str | None, graph: CutGraph, tp: int, bare: bool) -> tuple[str, ...]:
     dealt = ("replicated", "tokens") if graph.tokens % tp == 0 else ("replicated",)
     if text is None:
         return ("replicated",) if bare else dealt

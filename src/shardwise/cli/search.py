@@ -1,27 +1,37 @@
-"""`shardwise search`: the best stages, rank placement or expert placement, by any of several methods."""
+"""`shardwise search`: the best point of any problem, by any of several methods."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from shardwise.charts import Chart, chart_svg
-from shardwise.cli._flags import Flags
+from shardwise.cli._flags import Flags, PolicyRequest
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._search_spaces import SearchSpace, SpaceFlags, space_of
+from shardwise.cli._search_spaces import SpaceFlags, space_of
 from shardwise.report.search_figure import SearchCourse, search_chart
-from shardwise.search.methods import BUDGET, Comparison, Method, Solution, compare, method_of, methods
-from shardwise.search.problems import Problem
+from shardwise.search.methods import (
+    BUDGET,
+    Comparison,
+    Method,
+    Solution,
+    compare,
+    method_for,
+    methods,
+    points_text,
+    unusable,
+)
+from shardwise.search.problems import Problem, ProblemKind, SearchSpace
 from shardwise.units import time_text
 from shardwise.whole_file import write_whole
 
 DOES_NOT_FIT = 1
 PLAIN_SPACE = SpaceFlags()
+_METHODS = ", ".join(f"{method.name} ({method.title})" for method in methods().values())
 
 
 def search(
@@ -30,34 +40,33 @@ def search(
     flags: Flags,
     space: SpaceFlags = PLAIN_SPACE,
     *,
-    method: Annotated[
-        str | None, Parameter(help="dp, ip, exhaustive (exact), zeroth or rl (seeded); default: dp where it works.")
-    ] = None,
+    method: Annotated[str | None, Parameter(help=f"{_METHODS}; default: the first that works here.")] = None,
     compare_all: Annotated[bool, Parameter(name="--compare", negative=(), help="All methods side by side.")] = False,
     seed: Annotated[int, Parameter(help="Of the methods that draw.")] = 0,
     budget: Annotated[int, Parameter(help="Points a method may price.")] = BUDGET,
     figure: Annotated[Path | None, Parameter(help="Quality against evaluations and time, as an .svg file.")] = None,
     json: Json = False,
 ) -> int:
-    """Best stages, rank placement or expert placement; --compare: quality against time and evaluations."""
+    """The best stages, rank placement, expert placement or cuts; --compare: quality against time and evaluations."""
     if figure is not None and figure.suffix != ".svg":
         raise ValueError(f"figure: {str(figure)!r} is no .svg file; write a name that ends in .svg")
-    chosen = [] if method is None else [method_of(method)]
-    asked = space_of(model, flags, space)
-    notes = [f"{_count(asked.problem.points)} points", *asked.notes]
+    ask, kind, asked = space_of(model, flags, space)
+    problem = asked.problem
+    notes = [f"{points_text(problem.points)} points", *ask.notes, *asked.notes]
     if compare_all:
-        left_out = _left_out(asked.problem, budget)
+        left_out = unusable(problem, budget)
         chosen = [m for m in methods().values() if m.name not in left_out]
         notes += [f"{name} is left out: {why}" for name, why in left_out.items()]
-    chosen = chosen or [_default_method(asked.problem)]
+    else:
+        chosen = [method_for(problem, method, kind.methods, budget)]
     with _bar(budget, len(chosen)) as progress:
-        found = compare(asked.problem, chosen, budget_evaluations=budget, seed=seed, progress=progress)
+        found = compare(problem, chosen, budget_evaluations=budget, seed=seed, progress=progress)
     best = min(found.solutions.values(), key=lambda solution: solution.objective_s)
     if figure is not None:
         write_whole(figure, chart_svg(_chart(found, asked.title)).encode(), "figure")
         notes.append(f"figure: {figure}")
     if json:
-        print_json(_data(asked, found, best) | {"notes": notes})
+        print_json(_data(ask, kind, asked, found, best) | {"notes": notes})
     else:
         _show(asked, chosen, found, best, notes)
     return 0 if best.point is not None else DOES_NOT_FIT
@@ -69,25 +78,6 @@ def _chart(found: Comparison, title: str) -> Chart:
         for name, s in found.solutions.items()
     ]
     return search_chart(courses, title, base_s=found.bound_s, proven=found.optimum_s is not None)
-
-
-def _default_method(problem: Problem) -> Method:
-    exact = method_of("dp")
-    return method_of("rl") if exact.why_not(problem) else exact
-
-
-def _left_out(problem: Problem, budget: int) -> dict[str, str]:
-    """Methods a comparison cannot run here, and why."""
-    found = {name: why for name, m in methods().items() if (why := m.why_not(problem))}
-    if problem.points > budget:
-        found["exhaustive"] = f"{_count(problem.points)} points, the budget is {budget:,}"
-    if find_spec("scipy") is None:
-        found["ip"] = "it needs scipy; install shardwise[fit]"
-    return found
-
-
-def _count(points: int) -> str:
-    return f"{points:,}" if points < 10**7 else f"{points:.1e}" if points < 10**300 else "more than 1e300"
 
 
 @contextmanager
@@ -135,16 +125,16 @@ def _default(problem: Problem) -> tuple[float, bool]:
     return float(priced.seconds[0]), bool(priced.over[0] == 0)
 
 
-def _data(space: SearchSpace, found: Comparison, best: Solution) -> dict[str, Any]:
+def _data(
+    ask: PolicyRequest, kind: ProblemKind, space: SearchSpace, found: Comparison, best: Solution
+) -> dict[str, Any]:
     problem = space.problem
     default, fits = _default(problem)
-    objective = "step_s" if space.kind == "stages" else "objective_s"
     return {
-        "model": space.ask.model.name, "clusters": space.clusters, "problem": space.kind, "objective": space.objective,
+        "model": ask.model.name, "clusters": space.clusters, "problem": kind.name, "objective": space.objective,
         "fits": best.point is not None, **space.facts,
         "points": problem.points if problem.points < 2**63 else float(min(problem.points, 10**300)),
         "default": {"objective_s": default, "fits": fits},
-        **({"even": {"step_s": default, "fits": fits}} if space.kind == "stages" else {}),
         "optimum_s": found.optimum_s, "bound_s": found.bound_s,
         "methods": {
             name: {
@@ -155,5 +145,5 @@ def _data(space: SearchSpace, found: Comparison, best: Solution) -> dict[str, An
                 "trace_s": [seconds for _, seconds, _ in s.trace],
             } for name, s in found.solutions.items()
         },
-        "best": None if best.point is None else {objective: best.objective_s, **space.best(best.point)},
+        "best": None if best.point is None else {space.price_key: best.objective_s, **space.best(best.point)},
     }  # fmt: skip

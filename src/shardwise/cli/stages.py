@@ -4,12 +4,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.case import Case, case_of
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.report.terminal import policy_text
-from shardwise.simulate.split import Split, Splits, best_split, simulate_split
+from shardwise.search.methods import method_of
+from shardwise.search.problems import GpuGroup, Ints, StageProblem, stage_problem
+from shardwise.simulate.split import simulate_split
+from shardwise.spec.policy import Policy
 from shardwise.units import gib, time_text
+
+MOST_PATHS = 10**6
 
 
 def stages(
@@ -22,28 +28,34 @@ def stages(
 ) -> int:
     """The best layers for each stage, against the even split; each stage recomputes as many layers as it must."""
     ask = asked(model, flags)
-    if refused(model, flags, ask, json):
+    if refused(model, flags, ask, json, "stages"):
         return DOES_NOT_FIT
-    found = best_split(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, headroom=headroom, profile=ask.profile)
-    told = {name: _told(ask, split) for name, split in (("even", found.even), ("best", found.best)) if split}
+    case = case_of(ask.model, ask.cluster, ask.job, ask.stack, ask.profile)
+    problem = stage_problem([GpuGroup(case, ask.policy.pp)], ask.policy, headroom=headroom)
+    found = method_of("dp").solve(problem, budget_evaluations=MOST_PATHS)
+    both = {"even": problem.default, "best": found.point}
+    told = {name: _told(case, ask.policy, problem, point) for name, point in both.items() if point is not None}
+    limit = problem.options[0].limit_bytes
     if json:
-        print_json({"legal": True, "fits": found.best is not None, "model": ask.model.name, "policy": ask.policy,
-                    "limit_bytes": found.limit_bytes, "even": told["even"], "best": told.get("best"),
+        print_json({"legal": True, "fits": found.point is not None, "proven": found.proven, "model": ask.model.name,
+                    "policy": ask.policy, "limit_bytes": limit, "even": told["even"], "best": told.get("best"),
                     "notes": ask.notes})  # fmt: skip
     else:
-        _show(ask, found, told)
-    return 0 if found.best is not None else DOES_NOT_FIT
+        _show(ask, limit, told, found.proven)
+    return 0 if found.point is not None else DOES_NOT_FIT
 
 
-def _told(ask: PolicyRequest, split: Split) -> dict[str, Any]:
-    step = simulate_split(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, split, ask.profile)
+def _told(case: Case, policy: Policy, problem: StageProblem, point: Ints) -> dict[str, Any]:
+    held, priced = problem.assignment(point), problem.price(point[None])
+    step = simulate_split(case, policy, held.layers, held.recomputed)
     return {
-        "fits": split.fits, "layers": split.layers, "recomputed_layers": split.recomputed, "stage_s": split.stage_s,
-        "peak_bytes": split.peak_bytes, "slowest_s": max(split.stage_s), "step_s": step.step_s,
+        "fits": bool(priced.over[0] == 0), "layers": held.layers, "recomputed_layers": held.recomputed,
+        "stage_s": held.stage_s, "peak_bytes": held.peak_bytes, "slowest_s": max(held.stage_s), "step_s": step.step_s,
+        "closed_form_step_s": float(priced.seconds[0]),
     }  # fmt: skip
 
 
-def _show(ask: PolicyRequest, found: Splits, told: dict[str, dict[str, Any]]) -> None:
+def _show(ask: PolicyRequest, limit: float, told: dict[str, dict[str, Any]], proven: bool) -> None:
     facts: list[tuple[str, str | int | float | None]] = [("policy", policy_text(ask.policy))]
     for name, split in told.items():
         fits = "" if split["fits"] else ", does not fit"
@@ -52,19 +64,20 @@ def _show(ask: PolicyRequest, found: Splits, told: dict[str, dict[str, Any]]) ->
         gain = told["even"]["step_s"] / told["best"]["step_s"] - 1.0
         facts.append(("gain", f"{gain:+.1%} throughput over the even split"))
     else:
-        facts.append(("best", f"no split fits in {gib(found.limit_bytes)} GiB, even with every layer recomputed"))
+        facts.append(("best", f"no split fits in {gib(limit)} GiB, even with every layer recomputed"))
     print_facts(f"{ask.model.name} on {ask.cluster.name}: layers of {ask.policy.pp} stages", facts)
     print_gap()
-    best = found.best or found.even
+    even, best = told["even"], told.get("best", told["even"])
     heads = ["stage", "even", "best", "recomputed", "even ms", "best ms", "even GiB", "best GiB"]
     rows = [
-        (str(i), found.even.layers[i], best.layers[i], best.recomputed[i], f"{found.even.stage_s[i] * 1e3:,.1f}",
-         f"{best.stage_s[i] * 1e3:,.1f}", gib(found.even.peak_bytes[i]), gib(best.peak_bytes[i]))
+        (str(i), even["layers"][i], best["layers"][i], best["recomputed_layers"][i], f"{even['stage_s'][i] * 1e3:,.1f}",
+         f"{best['stage_s'][i] * 1e3:,.1f}", gib(even["peak_bytes"][i]), gib(best["peak_bytes"][i]))
         for i in range(ask.policy.pp)
     ]  # fmt: skip
     print_table("layers, one micro-batch and peak memory of each stage", heads, rows)
     print_notes([
         *ask.notes,
         "--recompute is not used here: each stage recomputes as many whole layers as it must to fit, no more",
-        f"limit {gib(found.limit_bytes)} GiB; the split is exact for (m - k) x slowest + k x all, steps are simulated",
+        f"limit {gib(limit)} GiB; the split is {'exact' if proven else 'the best found'} for "
+        "(m - k) x slowest + k x all, steps are simulated",
     ])  # fmt: skip

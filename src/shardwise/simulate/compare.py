@@ -3,10 +3,9 @@
 from msgspec.structs import replace
 
 from shardwise.case import Case
-from shardwise.schedules import schedules
 from shardwise.simulate.outcome import ScheduleOutcome
 from shardwise.simulate.step import simulate
-from shardwise.spec.pipeline import NEEDS
+from shardwise.spec.pipeline import Needs, needs
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
 
@@ -15,10 +14,10 @@ def compare(case: Case, policy: Policy) -> list[ScheduleOutcome]:
     """Fastest first; a schedule that cannot run says why. One that needs chunks gets the policy's, or two. Without
     stages those that are made of stages are left out, with stages the one that has none."""
     rows = []
-    for name in schedules():
-        if _needs_stages(name) if policy.pp == 1 else NEEDS[name].stages == "single":
+    for name, own in needs().items():
+        if _needs_stages(own) if policy.pp == 1 else own.stages == "single":
             continue
-        other = replace(policy, schedule=name, vpp=_chunks(name, policy))
+        other = replace(policy, schedule=name, vpp=_chunks(own, policy))
         verdict = verdict_of(case.model, case.cluster, case.job, other, cure=False)
         if not verdict.legal:
             rows.append(ScheduleOutcome(schedule=name, vpp=other.vpp, step_s=None, bubble_share=None, idle_share=None,
@@ -34,12 +33,11 @@ def compare(case: Case, policy: Policy) -> list[ScheduleOutcome]:
     return sorted(rows, key=lambda row: (row.step_s is None, row.step_s or 0.0, row.schedule))
 
 
-def _needs_stages(name: str) -> bool:
-    return NEEDS[name].chunks != "one" or NEEDS[name].stages == "even"
+def _needs_stages(own: Needs) -> bool:
+    return own.chunks != "one" or own.stages == "even"
 
 
-def _chunks(name: str, policy: Policy) -> int:
-    needs = schedules()[name].chunks
-    if needs == "many":
+def _chunks(own: Needs, policy: Policy) -> int:
+    if own.chunks == "many":
         return max(policy.vpp, 2)
-    return 2 if needs == "two" else 1
+    return 2 if own.chunks == "two" else 1

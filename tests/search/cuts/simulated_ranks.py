@@ -10,7 +10,7 @@ import local_ops
 import numpy as np
 
 from shardwise.collectives import collective
-from shardwise.search.cuts._layouts import collective_of
+from shardwise.search.problems.cuts._layouts import collective_of
 
 
 @dataclass

@@ -5,8 +5,9 @@ from local_ops import Routing
 from msgspec.structs import replace
 from simulated_ranks import Ranks
 
-from shardwise.search.cuts import Problem, block_of, chain, machine_at
-from shardwise.search.cuts._build import AttentionSizes, Builder, Heads
+from shardwise.search.methods import method_of
+from shardwise.search.problems.cuts import CutProblem, block_of, chain, machine_at
+from shardwise.search.problems.cuts._build import AttentionSizes, Builder, Heads
 from shardwise.software import stack_of
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
@@ -41,7 +42,14 @@ def straight(sizes, ranks, tokens=8):
 
 
 def problem(graph, *, stride=1, keeps_gathered=False, accumulate=1):
-    return Problem(graph, machine_at(CLUSTER, stack(keeps_gathered), DOUBLE, graph.ranks, stride), accumulate)
+    return CutProblem(graph, machine_at(CLUSTER, stack(keeps_gathered), DOUBLE, graph.ranks, stride), accumulate)
+
+
+def best(task, count=1, method="ip"):
+    """The best assignments of different cuts, proven."""
+    found = method_of(method).solve(task, budget_evaluations=10**8, count=count)
+    assert found.proven
+    return [tuple(point.tolist()) for point in found.ranked]
 
 
 def data_of(graph, seed=0):

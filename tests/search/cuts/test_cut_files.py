@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_graphs import DOUBLE, GATED, block, problem
+from small_graphs import DOUBLE, GATED, best, block, problem
 
-from shardwise.search.cuts import exhaustive, graph_from_yaml, integer_programming
+from shardwise.search.problems.cuts import graph_from_yaml
 
 MLP = """
 name: gated
@@ -36,7 +36,7 @@ def read(text, ranks=4, sequences=2, seq=8):
 
 def test_the_same_graph_costs_the_same_from_a_file():
     mine, built = (problem(g.with_ends("tokens")) for g in (read(MLP), block("mlp", 4, feed_forward=GATED)))
-    found, truth = (t.price(integer_programming.best(t)[0]) for t in (mine, built))
+    found, truth = (t.detail(best(t)[0]) for t in (mine, built))
     assert found.seconds == truth.seconds
     assert [(m.phase, m.op, m.bytes) for m in found.moves] == [(m.phase, m.op, m.bytes) for m in truth.moves]
 
@@ -48,7 +48,7 @@ def test_attention_sums_and_several_ends():
     scores = next(op for op in graph.ops if op.kind == "attention")
     assert [choice.name for choice in scores.choices] == ["heads", "gathered", "whole", "tokens"]
     assert scores.choices[2].attended.scores == 2 * 8 * 8 * 8
-    assert integer_programming.best(problem(graph.with_ends("replicated")))
+    assert best(problem(graph.with_ends("replicated")))
 
 
 def test_values_are_cut_inside_heads_only_where_their_order_is_free():
@@ -64,7 +64,7 @@ def test_two_chains_side_by_side_are_no_chain():
     assert not graph.is_chain
     assert read("inputs: {x: 16}\nops: [{name: a, op: matrix, from: x, out: 8}]").is_chain
     task = problem(graph.with_ends("replicated"))
-    assert task.price(integer_programming.best(task)[0]).seconds == task.price(exhaustive.best(task)[0]).seconds
+    assert task.detail(best(task)[0]).seconds == task.detail(best(task, method="exhaustive")[0]).seconds
 
 
 BAD = {

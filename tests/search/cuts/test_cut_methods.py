@@ -1,24 +1,15 @@
-"""Dynamic and integer programming against enumeration, on drawn chains and graphs."""
-
-import sys
+"""Every exact method against enumeration, on drawn chains and graphs: the best, the next best, limits of memory."""
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from small_graphs import CLUSTER, ROUTED, block, problem, stack
+from small_graphs import CLUSTER, ROUTED, best, block, problem, stack
 
 from shardwise.arch import model_of
-from shardwise.search.cuts import (
-    Problem,
-    block_of,
-    chain,
-    dynamic_programming,
-    exhaustive,
-    integer_programming,
-    machine_at,
-)
-from shardwise.search.cuts._build import Builder
+from shardwise.search.methods import BUDGET, method_of, methods
+from shardwise.search.problems.cuts import CutProblem, block_of, chain, machine_at
+from shardwise.search.problems.cuts._build import Builder
 from shardwise.spec.job import precision_of
 
 BF16 = precision_of("bf16")
@@ -41,11 +32,11 @@ def task_of(graph, how):
     except ValueError:
         graph = graph.with_ends("replicated")
     machine = machine_at(CLUSTER, stack(how["keeps"]), BF16, graph.ranks, how["stride"])
-    return Problem(graph, machine, how["accumulate"])
+    return CutProblem(graph, machine, how["accumulate"])
 
 
 def seconds(task, found):
-    return [task.price(assignment).seconds for assignment in found]
+    return [task.detail(assignment).seconds for assignment in found]
 
 
 def cuts(task, found):
@@ -56,6 +47,16 @@ def same(task, found, truth):
     """The same times in the same order, different cuts; what ties may stand in any order."""
     assert seconds(task, found) == pytest.approx(seconds(task, truth), rel=1e-9)
     assert len(set(cuts(task, found))) == len(found) == len(truth)
+
+
+def agree(task, count, limit=np.inf):
+    """Enumeration's answers, once every exact method that works here has given the same."""
+    task = CutProblem(task.graph, task.machine, task.accumulate, limit)
+    truth = best(task, count, "exhaustive")
+    for method in methods().values():
+        if method.exact and not method.why_not(task, BUDGET):
+            same(task, best(task, count, method.name), truth)
+    return truth
 
 
 def limit_of(task, share):
@@ -69,10 +70,9 @@ def limit_of(task, share):
 def test_chains(sizes, how, share):
     task = task_of(chain(sizes, how["ranks"], how["tokens"], BF16), how)
     limit = limit_of(task, share)
-    truth = exhaustive.best(task, how["count"], limit)
+    truth = agree(task, how["count"], limit)
     assert bool(truth) == (share >= 0 or len({limit_of(task, 0), limit_of(task, 1)}) == 1)
-    same(task, dynamic_programming.best(task, how["count"], limit), truth)
-    same(task, integer_programming.best(task, how["count"], limit), truth)
+    assert not method_of("dp").why_not(task, BUDGET)
 
 
 @st.composite
@@ -102,11 +102,7 @@ def graphs(draw):
 def test_graphs(drawn, share):
     graph, how = drawn
     task = task_of(graph, how)
-    limit = limit_of(task, share)
-    truth = exhaustive.best(task, how["count"], limit)
-    same(task, integer_programming.best(task, how["count"], limit), truth)
-    if graph.is_chain:
-        same(task, dynamic_programming.best(task, how["count"], limit), truth)
+    agree(task, how["count"], limit_of(task, share))
 
 
 @pytest.mark.parametrize("stride", [1, 8])
@@ -116,36 +112,43 @@ def test_blocks_of_models(name, stride):
     model, part = name.split()
     for ends in ("replicated", "tokens"):
         graph = block_of(model_of(model), part, 8, 1, 8192, BF16).with_ends(ends)
-        task = Problem(graph, machine_at(CLUSTER, stack(), BF16, 8, stride))
-        same(task, integer_programming.best(task, 4), exhaustive.best(task, 4))
+        task = CutProblem(graph, machine_at(CLUSTER, stack(), BF16, 8, stride))
+        agree(task, 4)
 
 
 @pytest.mark.slow
 def test_a_whole_layer():
     graph = block_of(model_of("llama-3-8b"), "layer", 8, 1, 8192, BF16).with_ends("tokens")
-    task = Problem(graph, machine_at(CLUSTER, stack(), BF16, 8, 1))
-    same(task, integer_programming.best(task, 4), exhaustive.best(task, 4, most_points=20_000_000))
+    task = CutProblem(graph, machine_at(CLUSTER, stack(), BF16, 8, 1))
+    agree(task, 4)
 
 
 def test_no_assignment_is_below_the_best():
     task = problem(block("moe", 4, feed_forward=None, experts=ROUTED).with_ends("tokens"))
-    best = task.price(integer_programming.best(task)[0]).seconds
+    least = task.detail(best(task)[0]).seconds
     draw = np.random.default_rng(1)
     for _ in range(500):
         assignment = tuple(int(draw.integers(len(op.choices))) for op in task.graph.ops)
-        assert task.price(assignment).seconds >= best * (1 - 1e-9)
+        assert task.detail(assignment).seconds >= least * (1 - 1e-9)
+
+
+def test_many_points_at_once_cost_what_each_costs_alone():
+    """Against the collectives listed one by one; limits and layouts that cannot be included."""
+    for task in (problem(block("moe", 4, feed_forward=None, experts=ROUTED).with_ends("tokens")),
+                 problem(block("layer", 8, sequences=1, seq=12).with_ends("replicated"))):  # fmt: skip
+        task = CutProblem(task.graph, task.machine, most_bytes=limit_of(task, 0.5))
+        points = task.starts(300, np.random.default_rng(2))
+        priced = task.price(points)
+        for point, whole, over in zip(points, priced.seconds, priced.over, strict=True):
+            told = task.detail(tuple(point.tolist()))
+            assert whole == pytest.approx(told.seconds, rel=1e-12)
+            assert (over > 0) == (told.weight_bytes > task.most_bytes)
+        assert 0 < (priced.over > 0).mean() < 1
 
 
 def test_what_a_method_cannot_do_is_said():
     task = problem(block("attention", 4).with_ends("tokens"))
-    with pytest.raises(ValueError, match="write --method ip"):
-        dynamic_programming.best(task)
-    with pytest.raises(ValueError, match="write --method ip"):
-        exhaustive.best(task, most_points=10)
-
-
-def test_without_scipy_integer_programming_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    task = problem(block("mlp", 4).with_ends("tokens"))
-    with pytest.raises(ValueError, match=r"install shardwise\[fit\]"):
-        integer_programming.best(task)
+    assert "no chain" in method_of("dp").why_not(task, BUDGET)
+    with pytest.raises(ValueError, match="no chain"):
+        method_of("dp").solve(task)
+    assert "the budget is 10" in method_of("exhaustive").why_not(task, 10)

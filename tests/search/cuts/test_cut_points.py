@@ -6,7 +6,8 @@ from small_graphs import CLUSTER, stack
 from shardwise.arch import model_of
 from shardwise.case import training_of
 from shardwise.cost.network import network_of
-from shardwise.search.cuts import block_of, chain, machine_at, study
+from shardwise.search.cut_study import study
+from shardwise.search.problems.cuts import block_of, chain, machine_at
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of

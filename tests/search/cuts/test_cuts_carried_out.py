@@ -5,10 +5,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from small_graphs import FEW_KEYS, LATENT, PLAIN, ROUTED, block, carried_out, drawn_graph, problem, straight
+from small_graphs import FEW_KEYS, LATENT, PLAIN, ROUTED, best, block, carried_out, drawn_graph, problem, straight
 
-from shardwise.search.cuts import exhaustive, integer_programming
-from shardwise.search.cuts._named import named_cuts
+from shardwise.search.problems.cuts._named import named_cuts
 
 ENDS = ("replicated", "tokens", "features")
 
@@ -18,7 +17,7 @@ def uncut(make):
     graph = make(1).with_ends("replicated")
     whole = graph.fixed({op.name: "whole" for op in graph.ops if op.shown})
     task = problem(whole)
-    return carried_out(task, exhaustive.best(task)[0])
+    return carried_out(task, best(task, method="exhaustive")[0])
 
 
 def agrees(task, assignment, expected):
@@ -34,7 +33,7 @@ def agrees(task, assignment, expected):
     for phase, tensor, op, sent in found.moved:
         assert len(set(sent)) == 1
         moved[phase, tensor, op, float(sent[0])] += 1
-    assert moved == Counter((m.phase, m.tensor, m.op, m.sent_bytes) for m in task.price(assignment).moves)
+    assert moved == Counter((m.phase, m.tensor, m.op, m.sent_bytes) for m in task.detail(assignment).moves)
 
 
 def drawn(graph, count, seed):
@@ -83,12 +82,12 @@ def test_named_and_best_cuts_of_blocks(name):
     for ranks, ends in ((2, "replicated"), (4, "tokens")):
         graph = block(kind, ranks, **parts).with_ends(ends)
         task = problem(graph)
-        agrees(task, integer_programming.best(task)[0], expected)
+        agrees(task, best(task)[0], expected)
         for named in named_cuts(graph):
             held = graph.fixed(named.cuts)
             if held is not None:
                 fixed = problem(held)
-                agrees(fixed, integer_programming.best(fixed)[0], expected)
+                agrees(fixed, best(fixed)[0], expected)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -97,5 +96,5 @@ def test_drawn_cuts_of_drawn_graphs(seed):
     for ranks, ends, keeps in ((2, "features", True), (4, "replicated", False), (4, "tokens", False)):
         graph = drawn_graph(seed, ranks).with_ends(ends)
         task = problem(graph, keeps_gathered=keeps)
-        for assignment in (*drawn(graph, 3, seed), integer_programming.best(task)[0]):
+        for assignment in (*drawn(graph, 3, seed), best(task)[0]):
             agrees(task, assignment, expected)

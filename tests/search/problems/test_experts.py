@@ -9,8 +9,8 @@ from placements import CORE, LLAMA, MIXTRAL, experts
 from shardwise.case import case_of, driven_network
 from shardwise.estimate.closed_form import estimate
 from shardwise.search.methods import method_of
-from shardwise.search.problems import Drawn, expert_problem, sample_of
-from shardwise.search.problems._expert_build import copied
+from shardwise.search.problems import RandomRouting, expert_problem, sample_of
+from shardwise.search.problems.experts._build import copied
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
@@ -84,7 +84,7 @@ def test_no_placement_is_below_the_bound(seed):
 
 
 def test_a_drawn_sample_is_repeatable_and_skewed():
-    flat, steep = (experts(sample=Drawn(skew=skew, tokens=2_000)).loads for skew in (0.0, 2.0))
+    flat, steep = (experts(sample=RandomRouting(skew=skew, tokens=2_000)).loads for skew in (0.0, 2.0))
     assert steep.max() / steep.mean() > flat.max() / flat.mean()
     assert (experts(seed=4).tokens == experts(seed=4).tokens).all()
     assert (experts(seed=4).tokens != experts(seed=5).tokens).any()
@@ -114,11 +114,11 @@ def test_a_bad_sample_is_refused(tmp_path, text):
         (MIXTRAL, {"ep": 1}, "ep"),
         (MIXTRAL, {"sample": np.array([[0, 8]])}, "routing"),
         (MIXTRAL, {"sample": np.array([[1, 1]])}, "routing"),
-        (MIXTRAL, {"sample": Drawn(skew=-1.0)}, "skew"),
-        (MIXTRAL, {"sample": Drawn(tokens=0)}, "sample"),
+        (MIXTRAL, {"sample": RandomRouting(skew=-1.0)}, "skew"),
+        (MIXTRAL, {"sample": RandomRouting(tokens=0)}, "sample"),
     ],
 )
 def test_what_cannot_be_is_refused(model, more, words):
     policy, job = Policy(dp=8, ep=more.pop("ep", 4)), Job(seq=4096, global_batch=64)
     with pytest.raises(ValueError, match=words):
-        expert_problem(model, cluster_of("4x2xh100"), job, policy, CORE, **more)
+        expert_problem(case_of(model, cluster_of("4x2xh100"), job, CORE), policy, **more)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from shardwise.estimate.pipeline.micro_batch import MicroBatch, Reductions, splits_backward
 from shardwise.schedules import held_pieces, schedules
 from shardwise.spec.model import Model
-from shardwise.spec.policy import SCHEDULES
+from shardwise.spec.pipeline import schedule_names
 from shardwise.tasks.engine import Ints
 from shardwise.tasks.longest import Ends, Lengths, pipeline_ends
 from shardwise.work import Work
@@ -31,7 +31,7 @@ def followed_rows(work: Work) -> Ints:
     rows = np.flatnonzero(maybe)
     keys = np.stack([policies.schedule[rows], policies.pp[rows], policies.vpp[rows]], axis=1)
     distinct, place = np.unique(keys, axis=0, return_inverse=True)
-    no_law = [_no_law(model, split, SCHEDULES[code], pp, vpp) for code, pp, vpp in distinct.tolist()]
+    no_law = [_no_law(model, split, schedule_names()[code], pp, vpp) for code, pp, vpp in distinct.tolist()]
     return rows[np.array(no_law, dtype=np.bool_)[place.reshape(-1)]] if no_law else rows
 
 
@@ -58,7 +58,7 @@ def follow(given: MicroBatch, rows: Ints) -> Iterator[tuple[Ints, Ends, Numbers]
     keys = np.stack([policies.schedule, policies.pp, policies.vpp, layout.micro_batches.astype(np.int64)], axis=1)[rows]
     distinct, place = np.unique(keys, axis=0, return_inverse=True)
     for number, (code, pp, vpp, micro) in enumerate(distinct.tolist()):
-        mine, name = rows[place.reshape(-1) == number], SCHEDULES[code]
+        mine, name = rows[place.reshape(-1) == number], schedule_names()[code]
         if schedules()[name].legal(pp, vpp, micro):
             continue  # there is no such order: measured runs that round their micro-batches keep the law
         held = held_pieces(name, pp, vpp)

@@ -2,19 +2,24 @@
 
 For a bound on the slowest stage, and one on what happens once a step, the least sum of stages is a shortest path over
 (stage, stages taken from the first group, layers so far). Bounds are tried from the smallest that works upwards until
-the bound alone costs more than the best found. One evaluation is one path, priced whole.
+the bound alone costs more than the best found. Of many that are as good, the one whose stages are most alike is taken.
+One evaluation is one path, priced whole.
 """
 
 import numpy as np
 
 from shardwise.search.methods._meter import Meter
-from shardwise.search.problems import Chain, Floats, Ints
+from shardwise.search.problems._contract import Floats, Ints, StageChain
 
 DIGITS = 12
 """significant digits to which two bounds are the same bound"""
+TIE = 1e-9
+"""weight of a stage's square beside its time: decides between equals only"""
+EQUAL = 1.0 + 1e-12
+"""sums that differ by less are equal: they were added up in another order"""
 
 
-def look_along(meter: Meter, chain: Chain) -> None:
+def look_along(meter: Meter, chain: StageChain) -> None:
     loosest = _Paths(chain, np.inf)
     free = loosest.shortest(np.inf)
     if free is None:
@@ -36,13 +41,25 @@ def look_along(meter: Meter, chain: Chain) -> None:
             found = paths.shortest(float(bound))
             if found is not None:
                 meter.price(np.concatenate(found)[None])
+    _level(meter, chain)
     meter.proven = True
+
+
+def _level(meter: Meter, chain: StageChain) -> None:
+    """Of the points that are as good as the best, the one with the least squares of stages."""
+    if meter.point is None:
+        return
+    layers, options = np.split(meter.point, 2)
+    paths = _Paths(chain, float(chain.once_s[options].max()))
+    found = paths.shortest(float(paths.stage_s(layers, options).max()), tie=TIE)
+    if found is not None:
+        meter.prefer(np.concatenate(found))
 
 
 class _Paths:
     """Shortest paths over the options whose once-a-step part is within a limit."""
 
-    def __init__(self, chain: Chain, once: float) -> None:
+    def __init__(self, chain: StageChain, once: float) -> None:
         self.chain = chain
         allowed = np.flatnonzero(chain.once_s <= once)
         groups = range(len(chain.group_stages))
@@ -68,8 +85,9 @@ class _Paths:
         end = np.cumsum(layers)
         return np.asarray(self.chain.seconds[options, np.arange(len(layers)), end - layers, end])
 
-    def shortest(self, bound: float) -> tuple[Ints, Ints] | None:
-        """Layers and options with the least sum of stages, none of them above the bound."""
+    def shortest(self, bound: float, tie: float = 0.0) -> tuple[Ints, Ints] | None:
+        """Layers and options with the least sum of stages, none of them above the bound; `tie`: weight of a stage's
+        square, as a share of the bound."""
         chain, ends = self.chain, self.chain.seconds.shape[-1]
         most = chain.group_stages[0]
         reached = np.full((most + 1, ends), np.inf)
@@ -80,9 +98,11 @@ class _Paths:
             ways = np.full((2, most + 1, ends), np.inf)
             for group, table in enumerate(self.seconds):
                 edge = np.where(table[stage] <= bound, table[stage], np.inf)
+                edge = edge * (1.0 + tie * edge / bound) if tie else edge
                 through = reached[:, :, None] + edge
-                low = through.argmin(axis=1)
-                least = np.take_along_axis(through, low[:, None], axis=1)[:, 0]
+                least = through.min(axis=1)
+                # of equals the first: then later stages, which hold fewer micro-batches, have the longer runs of layers
+                low = (through <= least[:, None] * EQUAL).argmax(axis=1) if tie else through.argmin(axis=1)
                 # a stage of the first group moves on to the next row
                 rows, source = (slice(1, None), slice(None, -1)) if group == 0 else (slice(None), slice(None))
                 ways[group, rows], came[stage, group, rows] = least[source], low[source]

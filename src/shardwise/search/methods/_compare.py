@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shardwise.search.methods._contract import Method, Solution
 from shardwise.search.methods._meter import Progress
-from shardwise.search.problems import Problem
+from shardwise.search.problems._contract import Problem
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from shardwise.search.methods._meter import Meter, Progress
-from shardwise.search.problems import Ints, Problem
+from shardwise.search.problems._contract import Ints, Problem
 
 BUDGET = 20_000
 """points a method may price unless told otherwise"""
@@ -24,9 +24,11 @@ class Solution:
     bound_s: float | None
     """no point costs less than this, where the method knows"""
     proven: bool
-    """the point is the best there is, or there is none"""
+    """the point is the best there is, and the further answers the next best; or there is none"""
     trace: tuple[tuple[int, float, float], ...]
     """(evaluations, seconds, objective) at each improvement"""
+    ranked: tuple[Ints, ...]
+    """the best different answers, as many as were asked for, best first"""
 
     @property
     def gap(self) -> float | None:
@@ -34,7 +36,7 @@ class Solution:
         return None if self.bound_s is None or self.point is None else max(self.objective_s / self.bound_s - 1.0, 0.0)
 
 
-def applies(_problem: Problem) -> str:
+def applies(_problem: Problem, _budget: int) -> str:
     return ""
 
 
@@ -42,26 +44,40 @@ def refusal(name: str, why: str) -> ValueError:
     return ValueError(f"method: {name} does not work on this problem: {why}; write another method")
 
 
+def points_text(points: int) -> str:
+    return f"{points:,}" if points < 10**7 else f"{points:.1e}" if points < 10**300 else "more than 1e300"
+
+
 class Method(Struct, frozen=True, kw_only=True):
     name: str
+    title: str
     summary: str
     exact: bool
     """given time, it ends with a proof"""
     look: Callable[[Meter, int], None]
     """(meter, seed): prices points through the meter until done or nothing is left of its budget; sets the meter's
     bound and `proven` where it can"""
-    why_not: Callable[[Problem], str] = applies
-    """why the method cannot work on a problem; empty where it can. `solve` then raises a ValueError that says so"""
+    why_not: Callable[[Problem, int], str] = applies
+    """(problem, budget): why the method cannot work, or prove anything, there; empty where it can. Where the problem
+    lacks the form it needs, `solve` raises a ValueError that says so"""
 
     def solve(
-        self, problem: Problem, *, budget_evaluations: int = BUDGET, seed: int = 0, progress: Progress | None = None
+        self,
+        problem: Problem,
+        *,
+        budget_evaluations: int = BUDGET,
+        seed: int = 0,
+        progress: Progress | None = None,
+        count: int = 1,
     ) -> Solution:
-        """Ctrl-C ends the search with the best so far."""
+        """`count`: different answers asked for, the best first. Ctrl-C ends the search with the best so far."""
         if budget_evaluations < 1:
             raise ValueError(f"budget: {budget_evaluations} is out of range; write a whole number of 1 or more")
         if seed < 0:
             raise ValueError(f"seed: {seed} is out of range; write a whole number of 0 or more")
-        meter = Meter(problem, budget_evaluations, progress)
+        if count < 1:
+            raise ValueError(f"count: {count} is out of range; write a whole number of 1 or more")
+        meter = Meter(problem, budget_evaluations, progress, count)
         try:
             self.look(meter, seed)
         except KeyboardInterrupt:
@@ -69,5 +85,5 @@ class Method(Struct, frozen=True, kw_only=True):
         return Solution(
             point=meter.point, objective_s=meter.best, evaluations=meter.evaluations, seconds=meter.seconds,
             bound_s=meter.best if meter.proven and meter.point is not None else meter.bound, proven=meter.proven,
-            trace=tuple(meter.trace),
+            trace=tuple(meter.trace), ranked=tuple(point for _, point in meter.ranked),
         )  # fmt: skip

@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from shardwise.search.methods._meter import Meter
-from shardwise.search.problems import Subsets
+from shardwise.search.problems._contract import Subsets
 
 Worst = tuple[float, ...]
 Boxes = tuple[tuple[int, ...], ...]

@@ -1,32 +1,39 @@
 """Dynamic programming: exact, where the problem falls apart.
 
-A chain of stages does once its slowest stage is bounded: shortest paths (`_chain.py`). Equal boxes whose worst one
-counts do over sets of what is still to be packed (`_subsets.py`), as long as there are few sets.
+A row of choices does as it stands (`_path.py`); a chain of stages once its slowest stage is bounded: shortest paths
+(`_chain.py`). Equal boxes whose worst one counts do over sets of what is still to be packed (`_subsets.py`), as long as
+there are few sets.
 """
 
 from shardwise.search.methods._chain import look_along
 from shardwise.search.methods._contract import Method, refusal
 from shardwise.search.methods._meter import Meter
+from shardwise.search.methods._path import look_down
 from shardwise.search.methods._subsets import look_into
-from shardwise.search.problems import Chain, Problem
+from shardwise.search.problems._contract import ChoicePath, Problem, StageChain
 
 
 def _look(meter: Meter, _seed: int) -> None:
     found = meter.problem.decomposition()
     if isinstance(found, str):
         raise refusal("dp", found)
-    if isinstance(found, Chain):
+    if isinstance(found, ChoicePath):
+        look_down(meter, found)
+        return
+    if meter.count > 1:
+        raise refusal("dp", "it finds the best here, not the next best")
+    if isinstance(found, StageChain):
         look_along(meter, found)
     else:
         look_into(meter, found)
 
 
-def _why_not(problem: Problem) -> str:
+def _why_not(problem: Problem, _budget: int) -> str:
     found = problem.decomposition()
     return found if isinstance(found, str) else ""
 
 
 METHOD = Method(
-    name="dp", summary="shortest paths along stages, or over sets of what is packed", exact=True, look=_look,
-    why_not=_why_not,
+    name="dp", title="dynamic programming", summary="shortest paths along choices or stages, or over sets of items",
+    exact=True, look=_look, why_not=_why_not,
 )  # fmt: skip

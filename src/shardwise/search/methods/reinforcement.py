@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.search.methods._contract import Method
 from shardwise.search.methods._meter import Meter
-from shardwise.search.problems import Floats, Ints, Problem
+from shardwise.search.problems._contract import Floats, Ints, Problem
 
 WALKERS = 8
 RATE = 0.05
@@ -116,4 +116,10 @@ def _look(meter: Meter, seed: int) -> None:
             points[order[-half:]], prices[:, order[-half:]] = points[order[:half]], prices[:, order[:half]]
 
 
-METHOD = Method(name="rl", summary="policy gradient on improving moves, seeded", exact=False, look=_look)
+METHOD = Method(
+    name="rl",
+    title="reinforcement learning",
+    summary="policy gradient on improving moves, seeded",
+    exact=False,
+    look=_look,
+)

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise.search.methods._contract import Method
 from shardwise.search.methods._meter import Meter
-from shardwise.search.problems import Floats, Ints, Problem
+from shardwise.search.problems._contract import Floats, Ints, Problem
 
 PARENTS = 4
 CHILDREN = 16
@@ -65,4 +65,4 @@ def _fittest(cost: Floats, points: Ints) -> Ints:
     return np.asarray(alone[np.argsort(cost[alone], kind="stable")][:PARENTS])
 
 
-METHOD = Method(name="zeroth", summary="evolution, seeded", exact=False, look=_look)
+METHOD = Method(name="zeroth", title="evolution", summary="only prices are used, seeded", exact=False, look=_look)

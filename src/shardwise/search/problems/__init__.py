@@ -1,23 +1,39 @@
-"""What there is to look for: the stages of a pipeline, nodes on a fabric, experts on ranks. See `docs/search.md`."""
+"""What there is to look for, one folder or file each: stages, ranks on a fabric, experts, cuts: docs/search.md."""
 
+from functools import cache
+
+from shardwise.registry import closest, plugins
 from shardwise.search.problems._contract import (
     NOTHING_FITS,
-    Chain,
+    ChoicePath,
     Floats,
+    IntegerProgram,
     Ints,
-    Priced,
+    PointPrices,
     Problem,
-    Program,
     Signals,
+    StageChain,
     Subsets,
 )
-from shardwise.search.problems._expert_build import Drawn, expert_problem, sample_of
-from shardwise.search.problems._rank_build import rank_problem
-from shardwise.search.problems._stage_build import Group, stage_problem
-from shardwise.search.problems.experts import ExpertProblem
-from shardwise.search.problems.ranks import RankProblem
-from shardwise.search.problems.stages import Assignment, Option, StageProblem
+from shardwise.search.problems._kind import PointTable, ProblemKind, SearchInput, SearchSpace
+from shardwise.search.problems.experts import ExpertProblem, RandomRouting, expert_problem, sample_of
+from shardwise.search.problems.ranks import RankProblem, rank_problem
+from shardwise.search.problems.stages import GpuGroup, StageAssignment, StageOption, StageProblem, stage_problem
 
-__all__ = ["NOTHING_FITS", "Assignment", "Chain", "Drawn", "ExpertProblem", "Floats", "Group", "Ints", "Option",
-           "Priced", "Problem", "Program", "RankProblem", "Signals", "StageProblem", "Subsets", "expert_problem", 
-           "rank_problem", "sample_of", "stage_problem"]  # fmt: skip
+__all__ = ["NOTHING_FITS", "ChoicePath", "ExpertProblem", "Floats", "GpuGroup", "IntegerProgram", "Ints", "PointPrices",
+           "PointTable", "Problem", "ProblemKind", "RandomRouting", "RankProblem", "SearchInput", "SearchSpace",
+           "Signals", "StageAssignment", "StageChain", "StageOption", "StageProblem", "Subsets", "expert_problem",
+           "problem_kind", "problem_kinds", "rank_problem", "sample_of", "stage_problem"]  # fmt: skip
+
+
+@cache
+def problem_kinds() -> dict[str, ProblemKind]:
+    """Every kind of problem by its name."""
+    found = plugins("shardwise.search.problems", "PROBLEM").values()
+    return {kind.name: kind for kind in found if isinstance(kind, ProblemKind)}
+
+
+def problem_kind(name: str) -> ProblemKind:
+    if name not in problem_kinds():
+        raise ValueError(f"problem: {name!r} is unknown; {closest(name, list(problem_kinds()))}")
+    return problem_kinds()[name]

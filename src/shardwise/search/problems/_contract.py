@@ -4,8 +4,9 @@ A point is one row of whole numbers; what they mean is the problem's own busines
 where a form is missing the problem says why, in words.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -18,12 +19,15 @@ SHARPNESS = 8.0
 """how sharp a softened maximum is: of n equal values it is within 1/8 of the true one, whatever n"""
 
 
+BLOCK = 16_384
+"""points that are enumerated, and priced, at once"""
+
 NOTHING_FITS = "no point fits"
 """the answer of a program that has no solution, which is a proof"""
 
 
 @dataclass(frozen=True)
-class Priced:
+class PointPrices:
     seconds: Floats
     """the objective"""
     over: Floats
@@ -33,7 +37,7 @@ class Priced:
 
 
 @dataclass(frozen=True)
-class Program:
+class IntegerProgram:
     """An integer program: least cost . x with low <= rows . x <= high."""
 
     cost: Floats
@@ -50,10 +54,12 @@ class Program:
     """variables -> point"""
     seconds: Callable[[float], float]
     """a bound on the program's cost -> a bound on the objective"""
+    answer: Callable[[Ints], Ints] | None = None
+    """point -> the variables that are 1 wherever the answer is the same; none: the next best cannot be asked for"""
 
 
 @dataclass(frozen=True)
-class Chain:
+class StageChain:
     """A problem that falls apart into stages in a row once its slowest stage is bounded."""
 
     seconds: Floats
@@ -64,6 +70,22 @@ class Chain:
     """by option"""
     step_s: Callable[[float, float, float], float]
     """(slowest stage, sum of stages, once a step) -> objective; grows with each"""
+
+
+@dataclass(frozen=True)
+class ChoicePath:
+    """A problem that is a row of choices: its price is a sum, of each choice and of each choice with the one before."""
+
+    own: tuple[Floats, ...]
+    """by place: seconds of each choice"""
+    between: tuple[Floats, ...]
+    """by place after the first: choices before x choices here"""
+    held: tuple[Floats, ...]
+    """by place: what each choice takes of something limited"""
+    most: float
+    """of it; infinite: no limit"""
+    shown: tuple[bool, ...]
+    """places that make an answer another one"""
 
 
 @dataclass(frozen=True)
@@ -112,7 +134,7 @@ class Problem(Protocol):
     def moves(self) -> tuple[str, ...]:
         """Kinds of moves by name."""
 
-    def price(self, points: Ints) -> Priced: ...
+    def price(self, points: Ints) -> PointPrices: ...
 
     def starts(self, size: int, rng: np.random.Generator) -> Ints:
         """Random points."""
@@ -123,13 +145,24 @@ class Problem(Protocol):
     def signals(self, points: Ints) -> "Signals":
         """How each position of each point stands: what a learner may look at."""
 
-    def every(self) -> Iterator[Ints]: ...
+    def every(self) -> Iterator[Ints]:
+        """All points, once each, in blocks of rows."""
 
-    def decomposition(self) -> Chain | Subsets | str:
+    def answer(self, points: Ints) -> Ints:
+        """What of each point makes it another answer than the next: all of it, or the part a user is told."""
+
+    def decomposition(self) -> StageChain | ChoicePath | Subsets | str:
         """What dynamic programming uses, or why there is nothing."""
 
-    def program(self, best_s: float) -> Program | str:
+    def program(self, best_s: float) -> IntegerProgram | str:
         """What integer programming solves, or why there is none; points dearer than `best_s` may be left out."""
+
+
+def in_blocks(points: Iterable[Ints]) -> Iterator[Ints]:
+    """Points one by one as blocks of rows."""
+    left = iter(points)
+    while block := list(islice(left, BLOCK)):
+        yield np.array(block)
 
 
 def soft_max(values: Floats) -> Floats:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shardwise.search.problems._contract import Floats, Ints, Program
+from shardwise.search.problems._contract import Floats, IntegerProgram, Ints
 
 
-class Rows:
+class ProgramRows:
     def __init__(self) -> None:
         self._rows: list[Ints] = []
         self._columns: list[Ints] = []
@@ -32,9 +32,10 @@ class Rows:
         most: Floats,
         point: Callable[[Floats], Ints],
         seconds: Callable[[float], float],
-    ) -> Program:
-        return Program(
+        answer: Callable[[Ints], Ints] | None = None,
+    ) -> IntegerProgram:
+        return IntegerProgram(
             cost=cost, whole=whole, least=least, most=most, rows=np.concatenate(self._rows),
             columns=np.concatenate(self._columns), values=np.concatenate(self._values), low=np.array(self._low),
-            high=np.array(self._high), point=point, seconds=seconds,
+            high=np.array(self._high), point=point, seconds=seconds, answer=answer,
         )  # fmt: skip

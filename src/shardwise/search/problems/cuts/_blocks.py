@@ -1,14 +1,14 @@
 """Graphs to cut: a chain by its sizes, and the blocks of a model's layer."""
 
-from shardwise.search.cuts._build import AttentionSizes, Builder, Heads
-from shardwise.search.cuts._graph import Graph
+from shardwise.search.problems.cuts._build import AttentionSizes, Builder, Heads
+from shardwise.search.problems.cuts._graph import CutGraph
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
 
 BLOCKS = ("attention", "mlp", "moe", "layer")
 
 
-def chain(sizes: list[int], ranks: int, tokens: int, precision: Precision) -> Graph:
+def chain(sizes: list[int], ranks: int, tokens: int, precision: Precision) -> CutGraph:
     """y = Wn · … · W2 · W1 · x with nothing between the products."""
     made = Builder(f"chain {'-'.join(map(str, sizes))}", ranks, tokens, precision)
     last = made.input("x", sizes[0])
@@ -17,7 +17,7 @@ def chain(sizes: list[int], ranks: int, tokens: int, precision: Precision) -> Gr
     return made.graph((last,))
 
 
-def block_of(model: Model, block: str, ranks: int, sequences: int, seq: int, precision: Precision) -> Graph:
+def block_of(model: Model, block: str, ranks: int, sequences: int, seq: int, precision: Precision) -> CutGraph:
     """One block of the kind of layer that most of the model's layers with such a block are."""
     layer = _layer_with(model, block)
     made = Builder(f"{model.name} {block}", ranks, sequences * seq, precision)

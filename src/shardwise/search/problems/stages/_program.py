@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.search.problems._contract import NOTHING_FITS, Floats, Ints, Program
-from shardwise.search.problems._rows import Rows
-from shardwise.search.problems.stages import StageProblem
+from shardwise.search.problems._contract import NOTHING_FITS, Floats, IntegerProgram, Ints
+from shardwise.search.problems._rows import ProgramRows
+from shardwise.search.problems.stages._problem import StageProblem
 
 ROUNDING = 1e-9
 
@@ -31,7 +31,7 @@ class _Picks:
         return _Picks(self.stage[kept], self.option[kept], self.counts[kept], self.seconds[kept])
 
 
-def stage_program(problem: StageProblem, best_s: float) -> Program | str:
+def stage_program(problem: StageProblem, best_s: float) -> IntegerProgram | str:
     prefix = _prefix(problem)
     picks = _picks(problem, prefix)
     if np.isfinite(best_s):
@@ -106,7 +106,7 @@ def _slowest_at_least(problem: StageProblem, picks: _Picks) -> float:
     return float(bounds[low])
 
 
-class _StageRows(Rows):
+class _StageRows(ProgramRows):
     """Columns: picks, ends of stages (with several kinds), slowest stage, once a step."""
 
     def __init__(self, problem: StageProblem, picks: _Picks, prefix: Ints) -> None:

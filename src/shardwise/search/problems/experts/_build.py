@@ -6,17 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from shardwise.calibrate.profile import Profile
-from shardwise.case import case_of
+from shardwise.case import Case
 from shardwise.collectives import collective
 from shardwise.cost.placement import level_members
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import expert_seconds
 from shardwise.search.problems._contract import Ints
-from shardwise.search.problems.experts import ExpertProblem
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
+from shardwise.search.problems.experts._problem import ExpertProblem
 from shardwise.spec.model import Experts, Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
@@ -30,7 +26,7 @@ LIKING = 2.0
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RandomRouting:
     """How to draw a sample: popularity of the k-th expert falls as 1 / k^skew; experts of one topic fire together."""
 
     skew: float = 0.5
@@ -39,24 +35,16 @@ class Drawn:
 
 
 def expert_problem(
-    model: Model,
-    cluster: Cluster,
-    job: Job,
-    policy: Policy,
-    stack: Stack,
-    *,
-    sample: Ints | Drawn | None = None,
-    replicas: int = 0,
-    profile: Profile | None = None,
+    case: Case, policy: Policy, *, sample: Ints | RandomRouting | None = None, replicas: int = 0
 ) -> ExpertProblem:
     """`sample`: tokens x top_k expert numbers as measured, or how to draw one; `replicas`: further copies, of the
     experts that have most tokens per copy; their tokens take the copies in turn."""
-    columns = Policies.of([policy])
-    case = case_of(model, cluster, job, stack, profile)
-    work = work_of(case, columns, every_stage=True)
-    experts, layer = _expert_layer(model, work.kinds)
-    tokens = routed(experts, sample or Drawn()) if not isinstance(sample, np.ndarray) else _checked(sample, experts)
-    machine = machine_for(case, columns)
+    columns, cluster = Policies.of([policy]), case.cluster
+    work, machine = work_of(case, columns, every_stage=True), machine_for(case, columns)
+    experts, layer = _expert_layer(case.model, work.kinds)
+    tokens = (
+        routed(experts, sample or RandomRouting()) if not isinstance(sample, np.ndarray) else _checked(sample, experts)
+    )
     size, stride, node = policy.ep, int(machine.strides["ep"][0]), cluster.levels[0].degree
     _check(experts, policy, replicas, stride, node)
     here = min(max(node // stride, 1), size)
@@ -91,7 +79,7 @@ def _check(experts: Experts, policy: Policy, replicas: int, stride: int, node: i
         raise ValueError(f"ep: {policy.ep} ranks do not fill whole nodes of {here}; write a multiple")
 
 
-def routed(experts: Experts, drawn: Drawn) -> Ints:
+def routed(experts: Experts, drawn: RandomRouting) -> Ints:
     """A drawn sample: each token has a topic, and takes the experts with the highest scores."""
     if not 0 <= drawn.skew <= 4:
         raise ValueError(f"skew: {drawn.skew:g} is out of range; write 0 (all alike) to 4")

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardwise.search.problems._contract import Floats, Ints, Program
-from shardwise.search.problems._rows import Rows
-from shardwise.search.problems.experts import EXCHANGES, ExpertProblem
+from shardwise.search.problems._contract import Floats, IntegerProgram, Ints
+from shardwise.search.problems._rows import ProgramRows
+from shardwise.search.problems.experts._problem import EXCHANGES, ExpertProblem
 
 MOST_VISITS = 3_000
 """variables for visits up to which the program is whole"""
 MOST_PIECES = 400
 
 
-def expert_program(problem: ExpertProblem) -> Program:
+def expert_program(problem: ExpertProblem) -> IntegerProgram:
     kinds, weights = np.unique(problem.tokens, axis=0, return_counts=True)
     nodes = problem.ranks // problem.node_ranks
     pieces = _pieces(problem)
@@ -57,7 +57,7 @@ def _pieces(problem: ExpertProblem) -> Floats:
     return np.arange(np.floor(problem.least[0]), most + 1.0)
 
 
-class _ExpertRows(Rows):
+class _ExpertRows(ProgramRows):
     """Columns: x, visits of ranks, visits of nodes, fullest rank, busiest rank, busiest node, busiest blocks above it,
     products, exchange, and which protocol that takes."""
 

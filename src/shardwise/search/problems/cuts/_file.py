@@ -5,8 +5,8 @@ from typing import Any
 
 from shardwise.fields import Fields, list_of, mapping_of
 from shardwise.registry import closest
-from shardwise.search.cuts._build import AttentionSizes, Builder, Heads
-from shardwise.search.cuts._graph import Graph
+from shardwise.search.problems.cuts._build import AttentionSizes, Builder, Heads
+from shardwise.search.problems.cuts._graph import CutGraph
 from shardwise.spec.job import Precision
 from shardwise.spec.plain_yaml import parse_yaml, read_yaml
 
@@ -16,11 +16,11 @@ EXAMPLE = "{name: w1, op: matrix, from: x, out: 16384}"
 KINDS = ("matrix", "activation", "norm", "add", "attention")
 
 
-def graph_from_file(path: Path, ranks: int, sequences: int, seq: int, precision: Precision) -> Graph:
+def graph_from_file(path: Path, ranks: int, sequences: int, seq: int, precision: Precision) -> CutGraph:
     return graph_from_yaml(read_yaml(path, "graph"), path.name, ranks, sequences, seq, precision)
 
 
-def graph_from_yaml(text: str, where: str, ranks: int, sequences: int, seq: int, precision: Precision) -> Graph:
+def graph_from_yaml(text: str, where: str, ranks: int, sequences: int, seq: int, precision: Precision) -> CutGraph:
     fields = Fields(mapping_of(parse_yaml(text, where), where, "'inputs:' and 'ops:'"), where)
     name = fields.text("name", default=where)
     made = Builder(name, ranks, sequences * seq, precision)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.network import Protocol
-from shardwise.search.problems._contract import Floats, Ints, Priced, Program, Signals, Subsets, soft_max
-from shardwise.search.problems.boxes import Boxes
+from shardwise.search.problems._boxes import Boxes
+from shardwise.search.problems._contract import Floats, IntegerProgram, Ints, PointPrices, Signals, Subsets, soft_max
 
 EXCHANGES = 4.0
 """dispatch and combine, forward and backward"""
@@ -67,13 +67,13 @@ class ExpertProblem(Boxes):
         total = np.bincount(index.ravel(), weights, len(points) * self.ranks)
         return np.asarray(total, dtype=np.float64).reshape(len(points), self.ranks)
 
-    def price(self, points: Ints) -> Priced:
+    def price(self, points: Ints) -> PointPrices:
         loads = self.rank_loads(points) / self._mean
         by_rank, by_node = self.reached(points)
         volumes = self.volumes(by_rank, by_node)
         seconds = self.products_s(loads.max(axis=1)) + self.exchange_s([v.max(axis=1) for v in volumes])
         guide = self.products_s(soft_max(loads)) + self.exchange_s([soft_max(v) for v in volumes])
-        return Priced(seconds, np.zeros(len(points)), guide)
+        return PointPrices(seconds, np.zeros(len(points)), guide)
 
     def told(self, point: Ints) -> dict[str, float]:
         """What there is to say about a placement."""
@@ -205,8 +205,8 @@ class ExpertProblem(Boxes):
         exchange = self.exchange_s([v.max(axis=1) for v in volumes])
         return float(self.products_s(np.array([box[0] / self._mean]))[0] + exchange[0])
 
-    def program(self, best_s: float) -> Program | str:  # noqa: ARG002
-        from shardwise.search.problems._expert_program import expert_program
+    def program(self, best_s: float) -> IntegerProgram | str:  # noqa: ARG002
+        from shardwise.search.problems.experts._program import expert_program
 
         return expert_program(self)
 

@@ -15,14 +15,23 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.search.problems._contract import Chain, Floats, Ints, Priced, Program, Signals, soft_max
+from shardwise.search.problems._contract import (
+    Floats,
+    IntegerProgram,
+    Ints,
+    PointPrices,
+    Signals,
+    StageChain,
+    in_blocks,
+    soft_max,
+)
 from shardwise.spec.policy import Policy
 
 MOVES = ("layer", "swap GPUs", "swap places", "option")
 
 
 @dataclass(frozen=True)
-class Option:
+class StageOption:
     """One way to run a stage."""
 
     group: int
@@ -36,7 +45,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Assignment:
+class StageAssignment:
     layers: tuple[int, ...]
     recomputed: tuple[int, ...]
     """layers of each stage that are computed again in the backward"""
@@ -49,7 +58,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class StageProblem:
-    options: tuple[Option, ...]
+    options: tuple[StageOption, ...]
     group_stages: tuple[int, ...]
     """how many stages each group of GPUs has to take; one or two groups"""
     pattern: tuple[int, ...]
@@ -130,7 +139,7 @@ class StageProblem:
         total = pace * self.layers if np.isfinite(pace) else 0.0
         return self.step_s(total / self.stages, total, float(self.once_s.min()))
 
-    def price(self, points: Ints) -> Priced:
+    def price(self, points: Ints) -> PointPrices:
         """A stage over memory adds what it needs beyond its limit, as a share of it; one without a layer adds 1."""
         layers, options = points[:, : self.stages], points[:, self.stages :]
         at = self._at(layers, options)
@@ -143,16 +152,16 @@ class StageProblem:
         # what a rounding hides must not count as fitting
         broken = np.where(short, np.maximum(over, 1e-9), 0.0) + empty
         seconds = self._steps(stage.max(axis=1), total, once)
-        return Priced(seconds, broken.sum(axis=1), self._steps(soft_max(stage), total, once))
+        return PointPrices(seconds, broken.sum(axis=1), self._steps(soft_max(stage), total, once))
 
     def _steps(self, slowest: Floats, total: Floats, once: Floats) -> Floats:
         busy = (self.micro_batches - self.share) * slowest + self.share * total + once
         return self.stretch * busy + self.overhead_s
 
-    def assignment(self, point: Ints) -> Assignment:
+    def assignment(self, point: Ints) -> StageAssignment:
         layers, options = point[: self.stages], point[self.stages :]
         at = self._at(layers[None], options[None])
-        return Assignment(
+        return StageAssignment(
             layers=tuple(layers.tolist()),
             recomputed=tuple(self.recomputed[at][0].astype(int).tolist()),
             options=tuple(options.tolist()),
@@ -216,6 +225,12 @@ class StageProblem:
         return Signals(own, second)
 
     def every(self) -> Iterator[Ints]:
+        return in_blocks(self._each())
+
+    def answer(self, points: Ints) -> Ints:
+        return points
+
+    def _each(self) -> Iterator[Ints]:
         free = self.layers - int(self.fewest.sum())
         for options in self._choices():
             for inner in combinations_with_replacement(range(free + 1), self.stages - 1):
@@ -229,11 +244,11 @@ class StageProblem:
             for choice in product(*(self._own[0] if stage in taken else self._own[-1] for stage in stages)):
                 yield np.array(choice, dtype=np.int64)
 
-    def decomposition(self) -> Chain:
-        return Chain(self.seconds, self.option_group, self.group_stages, self.once_s, self.step_s)
+    def decomposition(self) -> StageChain:
+        return StageChain(self.seconds, self.option_group, self.group_stages, self.once_s, self.step_s)
 
-    def program(self, best_s: float) -> Program | str:
-        from shardwise.search.problems._stage_program import stage_program
+    def program(self, best_s: float) -> IntegerProgram | str:
+        from shardwise.search.problems.stages._program import stage_program
 
         return stage_program(self, best_s)
 

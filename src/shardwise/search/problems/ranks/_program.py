@@ -11,9 +11,9 @@ import numpy as np
 
 from shardwise.collectives._exchange import exchange_steps
 from shardwise.cost.network import Protocol
-from shardwise.search.problems._contract import Floats, Ints, Program
-from shardwise.search.problems._rows import Rows
-from shardwise.search.problems.ranks import RankProblem, Traffic
+from shardwise.search.problems._contract import Floats, IntegerProgram, Ints
+from shardwise.search.problems._rows import ProgramRows
+from shardwise.search.problems.ranks._problem import GroupTraffic, RankProblem
 
 MOST_VARIABLES = 60_000
 MICRO = 1e6
@@ -32,7 +32,7 @@ class _Leaving:
         return self.starts[level] + edge * self.counts[level] + np.arange(self.counts[level])
 
 
-def rank_program(problem: RankProblem) -> Program | str:
+def rank_program(problem: RankProblem) -> IntegerProgram | str:
     if any(np.diff(way.step_s[1:]).min(initial=0.0) < 0 for item in problem.traffic for way in item.protocols):
         return "a message across a higher level is faster than across a lower one, which the program cannot say"
     model = _RankRows(problem)
@@ -57,7 +57,7 @@ def rank_program(problem: RankProblem) -> Program | str:
     return model.program(cost, whole, least, most, point, lambda bound: bound)
 
 
-class _RankRows(Rows):
+class _RankRows(ProgramRows):
     """Columns: x, y of each set of edges, then per collective its total, and per protocol its load and its wait; then
     which protocol it takes."""
 
@@ -81,7 +81,7 @@ class _RankRows(Rows):
         self.width += count
         return np.arange(self.width - count, self.width)
 
-    def _leaving(self, item: Traffic) -> _Leaving:
+    def _leaving(self, item: GroupTraffic) -> _Leaving:
         key = item.edges.tobytes()
         if key not in self.known:
             counts = tuple(int(row.max()) + 1 for row in self.problem.blocks)
@@ -99,7 +99,7 @@ class _RankRows(Rows):
         for box, room in enumerate(self.problem.room):
             self.row([(np.arange(self.problem.nodes) * boxes + box, np.ones(self.problem.nodes))], 0, room)
 
-    def leaves_blocks(self, item: Traffic, leaving: _Leaving) -> None:
+    def leaves_blocks(self, item: GroupTraffic, leaving: _Leaving) -> None:
         """y >= x of the source in the block - x of the target in it; once for each set of edges."""
         if leaving.starts[0] in self.written:
             return
@@ -112,7 +112,7 @@ class _RankRows(Rows):
                     ones = np.ones(len(inside))
                     self.row([(np.array([column]), np.ones(1)), (here, -ones), (there, ones)], 0, np.inf)
 
-    def costs(self, item: Traffic, leaving: _Leaving) -> None:
+    def costs(self, item: GroupTraffic, leaving: _Leaving) -> None:
         number = self.problem.traffic.index(item)
         choices = self.choices[number]
         self.row([(choices, np.ones(len(choices)))], 1, 1)
@@ -126,7 +126,7 @@ class _RankRows(Rows):
             parts = np.array([self.totals[number], load, wait, choices[place]])
             self.row([(parts, np.array([1.0, -1.0, -1.0, -most]))], start - most, np.inf)
 
-    def _worst(self, item: Traffic, way: Protocol) -> float:
+    def _worst(self, item: GroupTraffic, way: Protocol) -> float:
         """Seconds of a call whose every edge leaves every block, on the slowest cards."""
         out = np.bincount(item.edges[0], minlength=self.problem.nodes) * item.weight * item.crowding
         shares = [item.inside_volume, float(out.max() / self.problem.node_gpus / self.problem.speed.min())]
@@ -135,7 +135,7 @@ class _RankRows(Rows):
         hops = float(item.groups.shape[1]) * max(item.node_members, 1.0)
         return item.bytes * slowest + max(way.step_s) * item.step_factor * hops
 
-    def _loads(self, item: Traffic, leaving: _Leaving, byte_s: Floats, load: int) -> None:
+    def _loads(self, item: GroupTraffic, leaving: _Leaving, byte_s: Floats, load: int) -> None:
         problem = self.problem
         self.row([(np.array([load]), np.ones(1))], item.bytes * item.inside_volume * byte_s[0], np.inf)
         out = np.bincount(item.edges[0], minlength=problem.nodes) * item.weight * item.crowding / problem.node_gpus
@@ -149,7 +149,7 @@ class _RankRows(Rows):
                 paid = np.full(len(edges), -item.bytes * byte_s[level + 2] * item.weight / own)
                 self.row([(np.array([load]), np.ones(1)), (columns, paid)], 0, np.inf)
 
-    def _waits(self, item: Traffic, leaving: _Leaving, step_s: Floats, wait: int) -> None:
+    def _waits(self, item: GroupTraffic, leaving: _Leaving, step_s: Floats, wait: int) -> None:
         """A hop costs a step of the lowest level, and more for each level it crosses besides."""
         more = np.diff(step_s[1:])
         groups, length = item.groups.shape
@@ -161,7 +161,7 @@ class _RankRows(Rows):
                     entries.append((columns, np.full(len(columns), -factor * extra)))
                 self.row(entries, factor * len(hops) * float(step_s[1]) + fixed, np.inf)
 
-    def _chains(self, item: Traffic, group: int, length: int, step: float) -> list[tuple[list[int], float, float]]:
+    def _chains(self, item: GroupTraffic, group: int, length: int, step: float) -> list[tuple[list[int], float, float]]:
         """(edges whose waits add up, factor, what comes on top), for everything of a group that may be the slowest."""
         if item.pattern == "pairs":
             each = length - 1

@@ -6,16 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.calibrate.profile import Profile
-from shardwise.case import case_of
+from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.schedules import schedules
-from shardwise.search.problems.stages import Option, StageProblem
+from shardwise.search.problems.stages._problem import StageOption, StageProblem
 from shardwise.simulate.segments import Segments, segments_of
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import split_refusal
 
@@ -24,23 +19,20 @@ MOST_ENTRIES = 20_000_000
 
 
 @dataclass(frozen=True)
-class Group:
+class GpuGroup:
     """GPUs of one kind, and how many of the pipeline's stages run on them."""
 
-    cluster: Cluster
+    case: Case
+    """the same training as of the other groups, on these GPUs"""
     stages: int
+
+    @property
+    def gpus(self) -> int:
+        return self.case.cluster.gpus
 
 
 def stage_problem(
-    model: Model,
-    groups: Sequence[Group],
-    job: Job,
-    policy: Policy,
-    stack: Stack,
-    *,
-    stage_tp: Sequence[int] = (),
-    headroom: float = 1.0,
-    profile: Profile | None = None,
+    groups: Sequence[GpuGroup], policy: Policy, *, stage_tp: Sequence[int] = (), headroom: float = 1.0
 ) -> StageProblem:
     """`stage_tp`: the tensor-parallel degrees a stage may choose from (default: the policy's). A stage keeps its GPUs
     and the pipeline its number of micro-batches, so with another tp come another dp and another micro-batch.
@@ -48,20 +40,21 @@ def stage_problem(
     The policy's recompute is not used: each stage recomputes as many layers as it must.
     """
     _check(groups, policy, headroom)
+    model = groups[0].case.model
     degrees = tuple(dict.fromkeys(stage_tp)) or (policy.tp,)
     plain = replace(policy, recompute="none", recompute_layers=-1)
-    chosen = [(place, p) for place, group in enumerate(groups) for p in _policies(model, group, job, plain, degrees)]
+    chosen = [(place, p) for place, group in enumerate(groups) for p in stage_policies(group, plain, degrees)]
     if len(chosen) * policy.pp * model.layers**2 > MOST_ENTRIES:
         raise ValueError(f"pp: {policy.pp} stages of {model.layers:,} layers with {len(chosen)} options are too many; "
                          "write a smaller pp or fewer degrees in stage-tp")  # fmt: skip
     options, tables, found = [], [], []
     for place, own in chosen:
-        cluster = groups[place].cluster
-        case = case_of(model, cluster, job, stack, profile)
+        case = groups[place].case
         whole = estimate(case, Policies.of([own]), every_stage=True)
-        limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
+        memory = case.cluster.gpu.memory_bytes
+        limit = min(headroom * memory, memory - case.stack.memory.reserve_bytes)
         tables.append(segments_of(case, own, limit))
-        options.append(Option(place, cluster.name, own, limit, _once(whole)))
+        options.append(StageOption(place, case.cluster.name, own, limit, _once(whole)))
         found.append(whole)
     micro = float(found[0].work.layout.micro_batches[0])
     idle = float(schedules()[policy.schedule].idle(policy.pp, policy.vpp, micro))
@@ -82,23 +75,26 @@ def _joined(tables: Sequence[Segments]) -> dict[str, np.ndarray]:
             for name in ("seconds", "any_seconds", "recomputed", "bytes")}  # fmt: skip
 
 
-def _check(groups: Sequence[Group], policy: Policy, headroom: float) -> None:
+def _check(groups: Sequence[GpuGroup], policy: Policy, headroom: float) -> None:
     if not 0 < headroom <= 1:
         raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
     if not 1 <= len(groups) <= 2:
         raise ValueError(f"groups: {len(groups)} groups of GPUs; write one or two")
+    model = groups[0].case.model
+    if not model.layers:
+        raise ValueError(f"model: {model.name} has no layers to deal out; write a model with some")
     if any(group.stages < 1 for group in groups) or sum(group.stages for group in groups) != policy.pp:
         stages = " + ".join(str(group.stages) for group in groups)
         raise ValueError(f"groups: {stages} stages do not make pp {policy.pp}; write 1 or more for each")
     for group in groups:
-        if group.cluster.gpus % group.stages:
-            raise ValueError(f"groups: {group.cluster.gpus} GPUs of {group.cluster.name} do not divide by its "
+        if group.gpus % group.stages:
+            raise ValueError(f"groups: {group.gpus} GPUs of {group.case.cluster.name} do not divide by its "
                              f"{group.stages} stages; write another pp or number of GPUs")  # fmt: skip
 
 
-def _policies(model: Model, group: Group, job: Job, policy: Policy, degrees: Sequence[int]) -> list[Policy]:
+def stage_policies(group: GpuGroup, policy: Policy, degrees: Sequence[int]) -> list[Policy]:
     """The policy on this group with each degree that is possible; none is an error that says why."""
-    gpus = group.cluster.gpus // group.stages
+    gpus = group.gpus // group.stages
     at_once, found, why = policy.dp * policy.micro_batch, [], ""
     for tp in degrees:
         if tp < 1 or gpus % (tp * policy.cp) or at_once % (dp := gpus // (tp * policy.cp)):
@@ -106,12 +102,12 @@ def _policies(model: Model, group: Group, job: Job, policy: Policy, degrees: Seq
                           f"{at_once} sequences of a micro-batch")  # fmt: skip
             continue
         own = replace(policy, tp=tp, dp=dp, micro_batch=at_once // dp, sp=policy.sp and tp > 1)
-        broken = split_refusal(model, job, own)
+        broken = split_refusal(group.case.model, group.case.job, own)
         why = why or broken
         if not broken:
             found.append(own)
     if not found:
-        raise ValueError(f"tp: no degree of {', '.join(map(str, degrees))} works on {group.cluster.name}: {why}; "
+        raise ValueError(f"tp: no degree of {', '.join(map(str, degrees))} works on {group.case.cluster.name}: {why}; "
                          "write others")  # fmt: skip
     return found
 

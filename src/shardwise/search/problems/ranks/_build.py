@@ -6,19 +6,15 @@ from math import prod
 
 import numpy as np
 
-from shardwise.calibrate.profile import Profile
-from shardwise.case import case_of
+from shardwise.case import Case
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import Machine, received_bytes
 from shardwise.search.problems._contract import Floats, Ints
-from shardwise.search.problems.ranks import RankProblem, Traffic
-from shardwise.software import Stack
+from shardwise.search.problems.ranks._problem import GroupTraffic, RankProblem
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
 from shardwise.work.messages import bucket_bytes
@@ -31,7 +27,7 @@ PATTERN = {"ring": "ring", "pairwise": "pairs", "send": "pass"}
 
 
 @dataclass(frozen=True)
-class Call:
+class StepCollective:
     name: str
     op: str
     size: int
@@ -41,19 +37,11 @@ class Call:
 
 
 def rank_problem(
-    model: Model,
-    cluster: Cluster,
-    job: Job,
-    policy: Policy,
-    stack: Stack,
-    *,
-    free: Sequence[int] = (),
-    slow: Sequence[int] = (),
-    slow_speed: float = 0.5,
-    profile: Profile | None = None,
+    case: Case, policy: Policy, *, free: Sequence[int] = (), slow: Sequence[int] = (), slow_speed: float = 0.5
 ) -> RankProblem:
     """`free`: numbers of the nodes the job may use (default: the first ones, as many as it needs); `slow`: those whose
     cards reach only `slow_speed` of what the cluster states."""
+    cluster, columns = case.cluster, Policies.of([policy])
     _check(cluster, policy, slow_speed)
     size = cluster.levels[0].degree
     nodes = policy.gpus // size
@@ -62,10 +50,10 @@ def rank_problem(
     if len(held) < nodes or len(set(held)) < len(held) or not all(0 <= node < most for node in [*held, *slow]):
         raise ValueError(f"nodes: {len(set(held))} different ones for a policy of {nodes} nodes; write at least that "
                          f"many, each from 0 to {most - 1}")  # fmt: skip
-    network_machine, work = _machine(model, cluster, job, policy, stack, profile)
+    machine, work = machine_for(case, columns), work_of(case, columns, every_stage=True)
     traffic = [
-        found for call in _merged(_calls(work, network_machine))
-        if (found := _traffic(call, network_machine.network, policy.gpus, size)) is not None
+        found for call in _merged(_calls(work, machine))
+        if (found := _traffic(call, machine.network, policy.gpus, size)) is not None
     ]  # fmt: skip
     if not traffic:
         raise ValueError("policy: nothing it sends leaves a node; write larger dp, pp or ep")
@@ -87,15 +75,7 @@ def _check(cluster: Cluster, policy: Policy, slow_speed: float) -> None:
         raise ValueError(f"slow-speed: {slow_speed:g} is out of range; write a share above 0 and at most 1")
 
 
-def _machine(
-    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None
-) -> tuple[Machine, Work]:
-    columns = Policies.of([policy])
-    case = case_of(model, cluster, job, stack, profile)
-    return machine_for(case, columns), work_of(case, columns, every_stage=True)
-
-
-def _calls(work: Work, machine: Machine) -> Iterator[Call]:
+def _calls(work: Work, machine: Machine) -> Iterator[StepCollective]:
     """Everything a rank of the fullest stage sends in a step, before any overlap."""
     layout, sizes, strides = work.layout, machine.sizes, machine.strides
     micro = float(layout.micro_batches[0])
@@ -103,16 +83,16 @@ def _calls(work: Work, machine: Machine) -> Iterator[Call]:
         layers = float(work.stages.kinds[kind].max())
         for item in layer.collectives:
             bytes_, count = (float(np.asarray(v).reshape(-1)[0]) for v in (received_bytes(item, machine), item.count))
-            yield Call(f"{item.axis} {item.op}", item.op, int(sizes[item.axis][0]), int(strides[item.axis][0]), bytes_,
-                       count * layers * micro)  # fmt: skip
-    yield Call(PIPELINE, "send", int(layout.pp[0]), int(strides["pp"][0]), float(transfer_bytes(work)[0]),
-               2.0 * micro * float(layout.vpp[0]))  # fmt: skip
+            size, stride = int(sizes[item.axis][0]), int(strides[item.axis][0])
+            yield StepCollective(f"{item.axis} {item.op}", item.op, size, stride, bytes_, count * layers * micro)
+    yield StepCollective(PIPELINE, "send", int(layout.pp[0]), int(strides["pp"][0]), float(transfer_bytes(work)[0]),
+                         2.0 * micro * float(layout.vpp[0]))  # fmt: skip
     dense, expert = (grid.max(axis=1) for grid in work.parameters)
     for parameters, ranks, axis in ((dense, layout.shard, "dp_cp"), (expert, layout.expert_shard, "edp")):
         yield from _sync_calls(work, machine, parameters, ranks, axis)
 
 
-def _sync_calls(work: Work, machine: Machine, parameters: Floats, ranks: Floats, axis: str) -> Iterator[Call]:
+def _sync_calls(work: Work, machine: Machine, parameters: Floats, ranks: Floats, axis: str) -> Iterator[StepCollective]:
     precision, zero = machine.precision, int(work.layout.policies.zero[0])
     grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
     each = float(work.layout.micro_batches[0]) if zero == 2 else 1.0
@@ -121,20 +101,24 @@ def _sync_calls(work: Work, machine: Machine, parameters: Floats, ranks: Floats,
     )
     for op, bytes_, times in asked:
         message = bucket_bytes(machine.stack, op, bytes_, ranks)
-        yield Call(f"{axis} {op}", op, int(ranks[0]), int(machine.strides[axis][0]), float(message[0]),
-                   times * float(bytes_[0] / max(message[0], 1.0)))  # fmt: skip
+        yield StepCollective(f"{axis} {op}", op, int(ranks[0]), int(machine.strides[axis][0]), float(message[0]),
+                             times * float(bytes_[0] / max(message[0], 1.0)))  # fmt: skip
 
 
-def _merged(calls: Iterator[Call]) -> list[Call]:
+def _merged(calls: Iterator[StepCollective]) -> list[StepCollective]:
     """Equal calls of different layers as one."""
-    found: dict[Call, float] = {}
+    found: dict[StepCollective, float] = {}
     for call in calls:
-        key = Call(call.name, call.op, call.size, call.stride, call.bytes, 0.0)
+        key = StepCollective(call.name, call.op, call.size, call.stride, call.bytes, 0.0)
         found[key] = found.get(key, 0.0) + call.count
-    return [Call(c.name, c.op, c.size, c.stride, c.bytes, count) for c, count in found.items() if count * c.bytes > 0]
+    return [
+        StepCollective(c.name, c.op, c.size, c.stride, c.bytes, count)
+        for c, count in found.items()
+        if count * c.bytes > 0
+    ]
 
 
-def _traffic(call: Call, network: Network, gpus: int, node: int) -> Traffic | None:
+def _traffic(call: StepCollective, network: Network, gpus: int, node: int) -> GroupTraffic | None:
     """The call on nodes; nothing where its groups stay on theirs."""
     if call.size * call.stride <= node or call.size < 2:
         return None
@@ -150,7 +134,7 @@ def _traffic(call: Call, network: Network, gpus: int, node: int) -> Traffic | No
     rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
     crowding = max(members / network.links.cards_per_group, 1.0) if found.pooled else 1.0
     steps = {"ring": float(load.steps.sum()) / (call.size - 1.0), "pairs": 1.0, "pass": 1.0}
-    return Traffic(
+    return GroupTraffic(
         name=call.name, pattern=pattern, groups=groups, edges=_edges(groups, pattern, call),
         weight=weights[pattern] * alike,
         bytes=call.bytes, count=call.count, node_members=members, step_factor=steps[pattern],
@@ -161,7 +145,7 @@ def _traffic(call: Call, network: Network, gpus: int, node: int) -> Traffic | No
     )  # fmt: skip
 
 
-def _groups(call: Call, gpus: int, node: int) -> tuple[Ints, float, float]:
+def _groups(call: StepCollective, gpus: int, node: int) -> tuple[Ints, float, float]:
     """(groups x nodes, groups of ranks that are one group of nodes, ranks of a group on one node)."""
     block = call.size * call.stride
     if gpus % block or (node % call.stride and call.stride % node):
@@ -175,7 +159,7 @@ def _groups(call: Call, gpus: int, node: int) -> tuple[Ints, float, float]:
     return groups, float(alike[0]), float(members)
 
 
-def _edges(groups: Ints, pattern: str, call: Call) -> Ints:
+def _edges(groups: Ints, pattern: str, call: StepCollective) -> Ints:
     if pattern == "pairs":
         length = groups.shape[1]
         one, other = np.nonzero(~np.eye(length, dtype=np.bool_))
@@ -189,7 +173,7 @@ def _edges(groups: Ints, pattern: str, call: Call) -> Ints:
 
 
 def _placed(
-    cluster: Cluster, traffic: Sequence[Traffic], held: Sequence[int], speeds: Floats, nodes: int
+    cluster: Cluster, traffic: Sequence[GroupTraffic], held: Sequence[int], speeds: Floats, nodes: int
 ) -> RankProblem:
     """Free nodes under one leaf with one speed are one box."""
     degrees = [level.degree for level in cluster.levels[1:]]

@@ -17,8 +17,8 @@ import numpy as np
 
 from shardwise.collectives._exchange import exchange_steps
 from shardwise.cost.network import Protocol
-from shardwise.search.problems._contract import Floats, Ints, Priced, Program, Signals, soft_max
-from shardwise.search.problems.boxes import Boxes
+from shardwise.search.problems._boxes import Boxes
+from shardwise.search.problems._contract import Floats, IntegerProgram, Ints, PointPrices, Signals, soft_max
 
 RUNS = (2, 4)
 """nodes that move together, beside one alone"""
@@ -27,7 +27,7 @@ SCALE = 2.0
 
 
 @dataclass(frozen=True)
-class Traffic:
+class GroupTraffic:
     """One collective of a step, over all groups of its axis."""
 
     name: str
@@ -68,7 +68,7 @@ class RankProblem(Boxes):
     speed: Floats
     """by box: speed of a node's cards, 1 as the cluster states it"""
     box_names: tuple[str, ...]
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[GroupTraffic, ...]
 
     @cached_property
     def far(self) -> Ints:
@@ -82,19 +82,19 @@ class RankProblem(Boxes):
         held = np.array(self.room, dtype=np.float64) * self.node_gpus
         return [np.asarray(np.bincount(row, weights=held), dtype=np.float64) for row in self.blocks]
 
-    def price(self, points: Ints) -> Priced:
+    def price(self, points: Ints) -> PointPrices:
         seconds, guide = np.zeros(len(points)), np.zeros(len(points))
         for item in self.traffic:
             true, soft = self.call_s(item, points)
             seconds += item.count * true
             guide += item.count * soft
-        return Priced(seconds, np.zeros(len(points)), guide)
+        return PointPrices(seconds, np.zeros(len(points)), guide)
 
     def parts_s(self, point: Ints) -> dict[str, float]:
         """Seconds of a step by collective."""
         return {item.name: float(item.count * self.call_s(item, point[None])[0][0]) for item in self.traffic}
 
-    def call_s(self, item: Traffic, points: Ints) -> tuple[Floats, Floats]:
+    def call_s(self, item: GroupTraffic, points: Ints) -> tuple[Floats, Floats]:
         """One call: its seconds, and the same with softened maxima."""
         volumes, hops = self._volumes(item, points), self._hops(item, points)
         inside = item.inside_volume
@@ -110,7 +110,7 @@ class RankProblem(Boxes):
             soft = np.minimum(soft, start + steps.mean(axis=1) + item.bytes * smooth)
         return best, soft
 
-    def _volumes(self, item: Traffic, points: Ints) -> list[Floats]:
+    def _volumes(self, item: GroupTraffic, points: Ints) -> list[Floats]:
         """By level: what leaves each node, then each block, as a share of `bytes` per GPU that may carry it."""
         source, target = item.edges
         out = np.bincount(source, minlength=self.nodes) * (item.weight * item.crowding / self.node_gpus)
@@ -123,7 +123,7 @@ class RankProblem(Boxes):
             volumes.append(count * (item.weight / gpus))
         return volumes
 
-    def _hops(self, item: Traffic, points: Ints) -> Floats:
+    def _hops(self, item: GroupTraffic, points: Ints) -> Floats:
         """Points x (groups, hops or members) x levels: messages that wait for each other across each level."""
         levels = np.arange(1, len(self.blocks) + 2)
         at = points[:, item.groups]
@@ -143,7 +143,7 @@ class RankProblem(Boxes):
         """Every collective placed as if it were alone, its groups in as few blocks as can hold them."""
         return float(sum(item.count * self._call_bound(item) for item in self.traffic))
 
-    def _call_bound(self, item: Traffic) -> float:
+    def _call_bound(self, item: GroupTraffic) -> float:
         length = item.groups.shape[1]
         out = np.bincount(item.edges[0], minlength=self.nodes) * (item.weight * item.crowding / self.node_gpus)
         # at best the nodes that send most have the fastest cards
@@ -160,7 +160,7 @@ class RankProblem(Boxes):
             volumes.append(max(spread, self._tightest(item, room)))
         return min(self._line_bound(item, way, volumes, fewest) for way in item.protocols)
 
-    def _tightest(self, item: Traffic, room: Floats) -> float:
+    def _tightest(self, item: GroupTraffic, room: Floats) -> float:
         """Spare nodes can empty the smallest blocks; the smallest one left is used, and one edge at least leaves it."""
         ascending = room[::-1]
         emptied = int((np.cumsum(ascending) <= self.positions - self.nodes).sum())
@@ -169,7 +169,7 @@ class RankProblem(Boxes):
         edges = 0.0 if smallest >= length else float(length - 1) if item.pattern == "pairs" else 1.0
         return edges * item.weight / (smallest * self.node_gpus)
 
-    def _line_bound(self, item: Traffic, way: Protocol, volumes: Sequence[float], fewest: Sequence[int]) -> float:
+    def _line_bound(self, item: GroupTraffic, way: Protocol, volumes: Sequence[float], fewest: Sequence[int]) -> float:
         top = max(v * byte for v, byte in zip([item.inside_volume, *volumes], way.byte_s, strict=True))
         near = min(way.step_s[1:])
         hops = float(item.groups.shape[1] - 1)
@@ -193,14 +193,20 @@ class RankProblem(Boxes):
             row[groups] = np.roll(groups, -1, axis=1)
         return table
 
+    @cached_property
+    def _runs(self) -> list[tuple[int, int]]:
+        """(axis, nodes that move together): no more than a group has, which would only swap them back."""
+        sizes = [groups.shape[1] for groups in self.axes]
+        return [(axis, length) for axis, length in product(range(len(sizes)), RUNS) if length <= sizes[axis]]
+
     @property
     def moves(self) -> tuple[str, ...]:
         """Two nodes swap, alone or each with the ones that follow it in its group: who talks moves together."""
-        return ("swap", *(f"swap {length} along axis {axis}" for axis in range(len(self.axes)) for length in RUNS))
+        return ("swap", *(f"swap {length} along axis {axis}" for axis, length in self._runs))
 
     def moved(self, points: Ints, move: Ints, one: Ints, other: Ints) -> Ints:
         points = super().moved(points, move, one, other)
-        for number, (axis, length) in enumerate(product(range(len(self.axes)), RUNS), start=1):
+        for number, (axis, length) in enumerate(self._runs, start=1):
             rows = np.flatnonzero(move == number)
             here, there = one[rows], other[rows]
             for _ in range(length - 1):
@@ -270,13 +276,13 @@ class RankProblem(Boxes):
     def decomposition(self) -> str:
         return "what a node costs depends on where the nodes it sends to lie, and no order of placing them settles that"
 
-    def program(self, best_s: float) -> Program | str:  # noqa: ARG002
-        from shardwise.search.problems._rank_program import rank_program
+    def program(self, best_s: float) -> IntegerProgram | str:  # noqa: ARG002
+        from shardwise.search.problems.ranks._program import rank_program
 
         return rank_program(self)
 
 
-def _least_crossing(item: Traffic, held: Floats, touched: int) -> float:
+def _least_crossing(item: GroupTraffic, held: Floats, touched: int) -> float:
     """Edges of one group that must leave a block when it lies in as few blocks as can be."""
     length, groups = item.groups.shape[1], len(item.groups)
     if touched < 2:

@@ -7,7 +7,7 @@ Engineers', chapter 8.
 
 from dataclasses import dataclass
 
-from shardwise.search.cuts._graph import Graph
+from shardwise.search.problems.cuts._graph import CutGraph
 
 NARROW = ("q down", "kv down", "k rotary", "router")
 """products Megatron leaves whole: down projections of latent attention, and the router"""
@@ -16,14 +16,14 @@ SECOND = ("o", "down", "expert down", "shared down")
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedCut:
     name: str
     cuts: dict[str, str]
     ends: str | None = None
     """None: whichever of those asked for is best"""
 
 
-def named_cuts(graph: Graph) -> list[Named]:
+def named_cuts(graph: CutGraph) -> list[NamedCut]:
     matrices = [op.name for op in graph.ops if op.kind == "matrix"]
     found = _of_block(graph) if graph.block else _of_chain(matrices) if graph.is_chain else []
     dealt = {op.name: "tokens" for op in graph.ops if op.shown}
@@ -31,39 +31,39 @@ def named_cuts(graph: Graph) -> list[Named]:
     apart = {op.name: "sequences" for op in scores if any(c.name == "sequences" for c in op.choices)}
     name = "data parallel" if len(apart) == len(scores) else "tokens dealt, K V gathered"
     whole = {op.name: "whole" for op in graph.ops if op.shown}
-    return [*found, Named(name, dealt | apart), Named("no cut", whole)]
+    return [*found, NamedCut(name, dealt | apart), NamedCut("no cut", whole)]
 
 
-def _of_chain(matrices: list[str]) -> list[Named]:
+def _of_chain(matrices: list[str]) -> list[NamedCut]:
     found = []
     if len(matrices) == 3:
         found = [
-            Named("talk's Partition 1", dict(zip(matrices, ("column", "row", "row"), strict=True))),
-            Named("talk's Partition 2", dict(zip(matrices, ("column", "column", "row"), strict=True))),
+            NamedCut("talk's Partition 1", dict(zip(matrices, ("column", "row", "row"), strict=True))),
+            NamedCut("talk's Partition 2", dict(zip(matrices, ("column", "column", "row"), strict=True))),
         ]
     if len(matrices) > 1:
         pairs = {name: "row" if place % 2 else "column" for place, name in enumerate(matrices)}
-        found.append(Named("Megatron column-row", pairs))
+        found.append(NamedCut("Megatron column-row", pairs))
     return found
 
 
-def _of_block(graph: Graph) -> list[Named]:
+def _of_block(graph: CutGraph) -> list[NamedCut]:
     found = [
-        Named("Megatron", _megatron(graph, "replicated"), "replicated"),
-        Named("Megatron + SP", _megatron(graph, "tokens"), "tokens"),
+        NamedCut("Megatron", _megatron(graph, "replicated"), "replicated"),
+        NamedCut("Megatron + SP", _megatron(graph, "tokens"), "tokens"),
     ]
     if any(op.kind == "attention" for op in graph.ops):
         gathered = {op.name: "gathered" for op in graph.ops if op.kind == "attention"}
-        found.append(Named("book: Q, K gathered", _megatron(graph, "replicated") | gathered, "replicated"))
+        found.append(NamedCut("book: Q, K gathered", _megatron(graph, "replicated") | gathered, "replicated"))
         heads = {op.name: "heads" if op.kind == "attention" else "tokens" for op in graph.ops if op.shown}
-        found.append(Named("Ulysses", heads, "tokens"))
+        found.append(NamedCut("Ulysses", heads, "tokens"))
     experts = {op.name: "experts" for op in graph.ops if op.name.startswith("expert ")}
     if experts:
-        found.append(Named("expert parallel", _megatron(graph, "tokens") | experts | _exchanged(graph), "tokens"))
+        found.append(NamedCut("expert parallel", _megatron(graph, "tokens") | experts | _exchanged(graph), "tokens"))
     return found
 
 
-def _megatron(graph: Graph, between: str) -> dict[str, str]:
+def _megatron(graph: CutGraph, between: str) -> dict[str, str]:
     """Heads and widths split; what lies between the split products is replicated, or dealt out by tokens."""
     cuts = {}
     for op in graph.ops:
@@ -77,6 +77,6 @@ def _megatron(graph: Graph, between: str) -> dict[str, str]:
     return cuts
 
 
-def _exchanged(graph: Graph) -> dict[str, str]:
+def _exchanged(graph: CutGraph) -> dict[str, str]:
     """Tokens travel to their experts and back."""
     return {op.name: "tokens" for op in graph.ops if op.kind in ("dispatch", "combine")}

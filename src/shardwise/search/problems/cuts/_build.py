@@ -6,8 +6,17 @@ all of it on all tokens, `tokens` all of it on a slice of the tokens, `experts` 
 
 from dataclasses import dataclass, replace
 
-from shardwise.search.cuts._graph import ENDS, Attended, Choice, Graph, Input, Op, Output, Tensor
-from shardwise.search.cuts._layouts import Layout
+from shardwise.search.problems.cuts._graph import (
+    ENDS,
+    AttentionKernel,
+    CutChoice,
+    CutGraph,
+    CutOperation,
+    CutTensor,
+    Input,
+    Output,
+)
+from shardwise.search.problems.cuts._layouts import Layout
 from shardwise.spec.job import Precision
 from shardwise.work.ops import Gemm, Pointwise, element_bytes
 
@@ -53,21 +62,21 @@ class Builder:
     def __init__(self, name: str, ranks: int, tokens: int, precision: Precision) -> None:
         self.name, self.ranks, self.tokens = name, ranks, tokens
         self.element, self.stream = element_bytes(precision), precision.residual_bytes
-        self.tensors: dict[str, Tensor] = {}
-        self.ops: list[Op] = []
+        self.tensors: dict[str, CutTensor] = {}
+        self.ops: list[CutOperation] = []
         self.notes: list[str] = []
 
-    def graph(self, outputs: tuple[str, ...], block: str = "") -> Graph:
+    def graph(self, outputs: tuple[str, ...], block: str = "") -> CutGraph:
         for name in outputs:
             tensor = self.tensors[name]
-            choices = [Choice(held, (Input(held, held, kept=False),)) for held in self._ends(tensor)]
-            self.ops.append(Op(f"out of {name}", "output", (name,), None, tuple(choices)))
+            choices = [CutChoice(held, (Input(held, held, kept=False),)) for held in self._ends(tensor)]
+            self.ops.append(CutOperation(f"out of {name}", "output", (name,), None, tuple(choices)))
         self.ops = [self._without_misfits(op) for op in self.ops]
         if self.tokens % self.ranks:
             self.notes.append(f"{self.tokens:,} tokens do not divide by {self.ranks} ranks: no cut splits tokens")
-        return Graph(self.name, self.ranks, self.tokens, self.tensors, tuple(self.ops), block, tuple(self.notes))
+        return CutGraph(self.name, self.ranks, self.tokens, self.tensors, tuple(self.ops), block, tuple(self.notes))
 
-    def _without_misfits(self, op: Op) -> Op:
+    def _without_misfits(self, op: CutOperation) -> CutOperation:
         """Values and context cut inside every head have their features in another order than other tensors do: only
         matrices, whose rows and columns may stand in any order, may make and read them."""
         if op.kind != "attention":
@@ -79,18 +88,18 @@ class Builder:
             return op
         return replace(op, choices=tuple(choice for choice in op.choices if choice.name != "gathered"))
 
-    def _ends(self, tensor: Tensor) -> list[Layout]:
+    def _ends(self, tensor: CutTensor) -> list[Layout]:
         return [held for held in tensor.layouts(self.ranks) if held in ENDS.values()]
 
-    def _add(self, op: Op, width: int, rows: int, experts: int = 0) -> str:
-        self.tensors[op.name] = Tensor(op.name, rows, width, experts)
+    def _add(self, op: CutOperation, width: int, rows: int, experts: int = 0) -> str:
+        self.tensors[op.name] = CutTensor(op.name, rows, width, experts)
         self.ops.append(op)
         return op.name
 
     def input(self, name: str, width: int) -> str:
-        made = Tensor(name, self.tokens, width)
-        choices = [Choice(held, output=Output(held, held)) for held in self._ends(made)]
-        return self._add(Op(name, "input", (), name, tuple(choices)), width, self.tokens)
+        made = CutTensor(name, self.tokens, width)
+        choices = [CutChoice(held, output=Output(held, held)) for held in self._ends(made)]
+        return self._add(CutOperation(name, "input", (), name, tuple(choices)), width, self.tokens)
 
     def matrix(self, name: str, read: str, out: int, *, low_precision: bool = True) -> str:
         """One product; of copies of tokens: one for each expert."""
@@ -107,20 +116,22 @@ class Builder:
         choices = []
         if out % ranks == 0:
             features = Output("features", "features")
-            choices.append(Choice("column", (SHARED,), features, gemm(share_out=ranks), weights=cut))
+            choices.append(CutChoice("column", (SHARED,), features, gemm(share_out=ranks), weights=cut))
         if "features" in layouts:
             partial = Output("partial", "replicated")
-            choices.append(Choice("row", (SLICE_OF_WIDTH,), partial, gemm(share_in=ranks), weights=cut))
-        choices.append(Choice("whole", (WHOLE,), Output("replicated", "replicated"), gemm(), weights=size))
+            choices.append(CutChoice("row", (SLICE_OF_WIDTH,), partial, gemm(share_in=ranks), weights=cut))
+        choices.append(CutChoice("whole", (WHOLE,), Output("replicated", "replicated"), gemm(), weights=size))
         if "tokens" in layouts:
             own = Output("tokens", "tokens")
-            choices.append(Choice("tokens", (SLICE_OF_ROWS,), own, gemm(ranks), weights=size, summed=size))
+            choices.append(CutChoice("tokens", (SLICE_OF_ROWS,), own, gemm(ranks), weights=size, summed=size))
         if "experts" in layouts:
             own = Output("experts", "experts")
             taken = (Input("experts", "experts"),)
-            choices.append(Choice("experts", taken, own, gemm(share_experts=ranks), weights=cut))
+            choices.append(CutChoice("experts", taken, own, gemm(share_experts=ranks), weights=cut))
         about = {"in": inner, "out": out, "experts": experts}
-        return self._add(Op(name, "matrix", (read,), name, tuple(choices), about), out, given.rows, given.experts)
+        return self._add(
+            CutOperation(name, "matrix", (read,), name, tuple(choices), about), out, given.rows, given.experts
+        )
 
     def activation(self, name: str, *reads: str) -> str:
         """An element-wise function; of two inputs: the gated one."""
@@ -128,10 +139,10 @@ class Builder:
         forward = self.element * given.rows * given.width * (len(reads) + 1)
         backward = self.element * given.rows * given.width * (2 * len(reads) + 1)
         choices = [
-            Choice(h, (Input(h, h),) * len(reads), Output(h, h), pointwise=self._passes(name, forward, backward, h))
+            CutChoice(h, (Input(h, h),) * len(reads), Output(h, h), pointwise=self._passes(name, forward, backward, h))
             for h in given.layouts(self.ranks)
         ]
-        op = Op(name, "activation", reads, name, tuple(choices))
+        op = CutOperation(name, "activation", reads, name, tuple(choices))
         return self._add(op, given.width, given.rows, given.experts)
 
     def norm(self, name: str, read: str, weights: int) -> str:
@@ -142,9 +153,9 @@ class Builder:
         for held in self._ends(given):
             if held != "features":
                 passes = self._passes(name, 2 * moved, 4 * moved, held)
-                choices.append(Choice(held, (Input(held, held),), Output(held, held), pointwise=passes,
+                choices.append(CutChoice(held, (Input(held, held),), Output(held, held), pointwise=passes,
                                       weights=weights, summed=weights if held == "tokens" else 0.0))  # fmt: skip
-        return self._add(Op(name, "norm", (read,), name, tuple(choices)), given.width, given.rows)
+        return self._add(CutOperation(name, "norm", (read,), name, tuple(choices)), given.width, given.rows)
 
     def add(self, name: str, *reads: str) -> str:
         """A sum; linear, so it may also be taken of partial sums."""
@@ -156,8 +167,8 @@ class Builder:
             back: Layout = "replicated" if held == "partial" else held
             passes = self._passes(name, 3.0 * moved, 2.0 * moved, held)
             taken = (Input(held, back, kept=False),) * len(reads)
-            choices.append(Choice(held, taken, Output(held, back), pointwise=passes))
-        return self._add(Op(name, "add", reads, name, tuple(choices)), given.width, given.rows)
+            choices.append(CutChoice(held, taken, Output(held, back), pointwise=passes))
+        return self._add(CutOperation(name, "add", reads, name, tuple(choices)), given.width, given.rows)
 
     def _passes(self, name: str, forward: float, backward: float, held: Layout) -> Pointwise:
         share = 1.0 if held in ("replicated", "partial") else self.ranks
@@ -174,33 +185,33 @@ class Builder:
         out = sizes.heads * sizes.value_width
         own = Output("features", "features")
 
-        def attended(share: int = 1, value_width: float = sizes.value_width) -> Attended:
+        def attended(share: int = 1, value_width: float = sizes.value_width) -> AttentionKernel:
             rows = sizes.sequences * sizes.heads * sizes.seq / sizes.block
-            return Attended(sizes.scores / share, sizes.score_width, value_width, sizes.block, rows / share)
+            return AttentionKernel(sizes.scores / share, sizes.score_width, value_width, sizes.block, rows / share)
 
         choices = []
         if sizes.heads % ranks == 0:
             # fewer key heads than ranks: every rank takes, and keeps, the ones its queries look at
             picked = Input("replicated", "partial", kept=False)
             taken = [SLICE_OF_WIDTH if part.heads % ranks == 0 else picked for part in keys]
-            choices.append(Choice("heads", (SLICE_OF_WIDTH, *taken), own, attended=attended(ranks)))
+            choices.append(CutChoice("heads", (SLICE_OF_WIDTH, *taken), own, attended=attended(ranks)))
         if values_last and sizes.value_width % ranks == 0:
             taken = [*[SHARED] * (len(keys) - 1), SLICE_OF_WIDTH]
             thin = attended(value_width=sizes.value_width / ranks)
-            choices.append(Choice("gathered", (SHARED, *taken), own, attended=thin))
+            choices.append(CutChoice("gathered", (SHARED, *taken), own, attended=thin))
         both = Output("replicated", "replicated")
-        choices.append(Choice("whole", (WHOLE,) * (1 + len(keys)), both, attended=attended()))
+        choices.append(CutChoice("whole", (WHOLE,) * (1 + len(keys)), both, attended=attended()))
         mine = Output("tokens", "tokens")
         if self.tokens % ranks == 0:
-            choices.append(Choice("tokens", (SLICE_OF_ROWS, *[SHARED] * len(keys)), mine, attended=attended(ranks)))
+            choices.append(CutChoice("tokens", (SLICE_OF_ROWS, *[SHARED] * len(keys)), mine, attended=attended(ranks)))
         if sizes.sequences % ranks == 0:
             every = (SLICE_OF_ROWS,) * (1 + len(keys))
-            choices.append(Choice("sequences", every, mine, attended=attended(ranks)))
+            choices.append(CutChoice("sequences", every, mine, attended=attended(ranks)))
         reads = (query, *(part.tensor for part in keys))
         about = {"heads": sizes.heads, "seq": sizes.seq, "score_width": sizes.score_width,
                  "value_width": sizes.value_width, "causal": int(sizes.causal),
                  **{f"heads of {part.tensor}": part.heads for part in keys}}  # fmt: skip
-        return self._add(Op(name, "attention", reads, name, tuple(choices), about), out, self.tokens)
+        return self._add(CutOperation(name, "attention", reads, name, tuple(choices), about), out, self.tokens)
 
     def dispatch(self, name: str, read: str, copies: int, experts: int) -> str:
         """Copies of every token, one for each expert it goes to. Linear, so gradients may stay partial sums."""
@@ -210,12 +221,14 @@ class Builder:
         choices = []
         for held in self._ends(given):
             passes = self._passes(name, moved, moved, held)
-            choices.append(Choice(held, (Input(held, held, kept=False),), Output(held, held), pointwise=passes))
+            choices.append(CutChoice(held, (Input(held, held, kept=False),), Output(held, held), pointwise=passes))
         passes = self._passes(name, moved, moved, "partial")
         shared = Input("replicated", "partial", kept=False)
-        choices.append(Choice("partial", (shared,), Output("replicated", "partial"), pointwise=passes))
+        choices.append(CutChoice("partial", (shared,), Output("replicated", "partial"), pointwise=passes))
         about = {"copies": copies}
-        return self._add(Op(name, "dispatch", (read,), name, tuple(choices), about), given.width, rows, experts)
+        return self._add(
+            CutOperation(name, "dispatch", (read,), name, tuple(choices), about), given.width, rows, experts
+        )
 
     def combine(self, name: str, read: str, scores: str, copies: int) -> str:
         """The copies of a token, each times its score, added up."""
@@ -233,8 +246,8 @@ class Builder:
         if given.width % self.ranks == 0:
             ways.append(("features", SLICE_OF_WIDTH, SHARED, Output("features", "features")))
         choices = [
-            Choice(held, (copied, score), out, pointwise=self._passes(name, moved, moved, copied.value))
+            CutChoice(held, (copied, score), out, pointwise=self._passes(name, moved, moved, copied.value))
             for held, copied, score, out in ways
         ]
         about = {"copies": copies}
-        return self._add(Op(name, "combine", (read, scores), name, tuple(choices), about), given.width, rows)
+        return self._add(CutOperation(name, "combine", (read, scores), name, tuple(choices), about), given.width, rows)

@@ -9,7 +9,7 @@ from math import factorial, prod
 
 import numpy as np
 
-from shardwise.search.problems._contract import Ints
+from shardwise.search.problems._contract import Ints, in_blocks
 
 
 class Boxes:
@@ -56,4 +56,7 @@ class Boxes:
                     yield from fill(item + 1)
                     left[box] += 1
 
-        return fill(0)
+        return in_blocks(fill(0))
+
+    def answer(self, points: Ints) -> Ints:
+        return points

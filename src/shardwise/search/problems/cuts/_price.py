@@ -1,6 +1,6 @@
 """Seconds and bytes of a cut: kernels by the project's curves, collectives by its network, nothing overlapped."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,8 +12,8 @@ from shardwise.case import driven_network
 from shardwise.collectives import collective
 from shardwise.cost.gpu import attention_seconds, memory_seconds
 from shardwise.estimate.layers import Machine, gemm_passes
-from shardwise.search.cuts._graph import Attended, Choice, Graph, Input
-from shardwise.search.cuts._layouts import Arc, Layout, buffer_share, collective_of, trees
+from shardwise.search.problems.cuts._graph import AttentionKernel, CutChoice, CutGraph, Input
+from shardwise.search.problems.cuts._layouts import Arc, Layout, buffer_share, collective_of, trees
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision
@@ -24,12 +24,9 @@ Assignment = tuple[int, ...]
 Wanted = tuple[frozenset[Layout], bool]
 """layouts in which a value is read, and whether the replicated one is read again in the backward pass"""
 
-SLACK = 1.0 + 1e-6
-"""on a limit of bytes: sums of floats, and what a solver takes as equal"""
-
 
 @dataclass(frozen=True)
-class Move:
+class CutCollective:
     """One collective of a plan."""
 
     phase: str
@@ -52,10 +49,10 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Priced:
+class CutPrice:
     assignment: Assignment
     compute_s: float
-    moves: tuple[Move, ...]
+    moves: tuple[CutCollective, ...]
     weight_bytes: float
     """of the block's weights on one rank"""
 
@@ -71,7 +68,7 @@ class Priced:
 def machine_at(
     cluster: Cluster, stack: Stack, precision: Precision, ranks: int, stride: int, profile: Profile | None = None
 ) -> Machine:
-    """What prices a group of `ranks` GPUs, neighbours `stride` apart."""
+    """What prices a group of `ranks` GPUs, neighbours `stride` apart, for products of no model."""
     stack = stack_with(stack, profile)
     return Machine(
         curve=curve_with(cluster.gpu, profile), network=driven_network(cluster, stack, profile), stack=stack,
@@ -79,10 +76,10 @@ def machine_at(
     )  # fmt: skip
 
 
-class Problem:
+class CutCosts:
     """A graph on a machine: what every choice costs by itself, and what every tensor costs between choices."""
 
-    def __init__(self, graph: Graph, machine: Machine, accumulate: int = 1) -> None:
+    def __init__(self, graph: CutGraph, machine: Machine, accumulate: int = 1) -> None:
         """accumulate: micro-batches whose weight gradients are added up before they are all-reduced."""
         self.graph, self.machine, self.accumulate = graph, machine, accumulate
         self.regather = not machine.stack.memory.gathered_inputs_saved
@@ -96,16 +93,11 @@ class Problem:
         ]
         self.bytes = [[choice.weights * machine.precision.param_bytes for choice in op.choices] for op in graph.ops]
 
-    def fixed(self, cuts: Mapping[str, str]) -> "Problem | None":
-        """The same with some operations held to one choice; None where one does not have it."""
-        graph = self.graph.fixed(cuts)
-        if graph is None:
-            return None
-        held = Problem(graph, self.machine, self.accumulate)
-        held._spread, held._gathered = self._spread, self._gathered  # of the same tensors
-        return held
+    def share_layout_changes(self, other: "CutCosts") -> None:
+        """Takes over, and goes on filling, what another graph of the same tensors has looked up."""
+        self._spread, self._gathered = other._spread, other._gathered
 
-    def choice(self, place: int, index: int) -> Choice:
+    def choice(self, place: int, index: int) -> CutChoice:
         return self.graph.ops[place].choices[index]
 
     def wanted(self, tensor: str, chosen: Sequence[int]) -> tuple[Wanted, frozenset[Layout]]:
@@ -139,11 +131,12 @@ class Problem:
             self._gathered[key] = self._cheapest(tensor, end, given, True, 1.0)
         return self._gathered[key]
 
-    def price(self, assignment: Assignment) -> Priced:
+    def detail(self, assignment: Assignment) -> CutPrice:
+        """One assignment with its collectives, in the order in which they run."""
         graph = self.graph
         compute = sum(self.compute[place][index] for place, index in enumerate(assignment))
-        forward: list[Move] = []
-        backward: list[Move] = []
+        forward: list[CutCollective] = []
+        backward: list[CutCollective] = []
         for name in graph.tensors:
             given = self.choice(graph.producer[name], assignment[graph.producer[name]]).output
             assert given is not None
@@ -158,15 +151,12 @@ class Problem:
         sums = [self._sum(graph.ops[place].name, self.choice(place, index)) for place, index in enumerate(assignment)]
         moves = [*forward, *backward, *(move for move in sums if move is not None)]
         held = sum(self.bytes[place][index] for place, index in enumerate(assignment))
-        return Priced(assignment, compute, tuple(moves), held)
+        return CutPrice(assignment, compute, tuple(moves), held)
 
-    def seconds_of(self, move: Move) -> float:
+    def seconds_of(self, move: CutCollective) -> float:
         """The time a collective of another place would take here."""
         times = self.accumulate if move.phase == "weights" else 1
         return self._seconds(move.op, move.bytes * times) / times
-
-    def names(self, assignment: Assignment) -> dict[str, str]:
-        return {op.name: op.choices[index].name for op, index in zip(self.graph.ops, assignment, strict=True)}
 
     def _cheapest(
         self, tensor: str, root: Layout, others: frozenset[Layout], toward_root: bool, again: float
@@ -194,26 +184,26 @@ class Problem:
     def _seconds(self, op: str, size: float) -> float:
         return float(self.machine.collective(op, "tp", size))
 
-    def _move(self, phase: str, tensor: str, arc: Arc) -> Move:
+    def _move(self, phase: str, tensor: str, arc: Arc) -> CutCollective:
         op = collective_of(arc)
         assert op is not None
         size = self._buffer(tensor, op)
-        return Move(phase, tensor, op, *arc, size, self._seconds(op, size), self.graph.ranks)
+        return CutCollective(phase, tensor, op, *arc, size, self._seconds(op, size), self.graph.ranks)
 
-    def _sum(self, matrix: str, choice: Choice) -> Move | None:
+    def _sum(self, matrix: str, choice: CutChoice) -> CutCollective | None:
         size, seconds = self._summing(choice)
         if not size:
             return None
-        return Move("weights", matrix, "all_reduce", "partial", "replicated", size, seconds, self.graph.ranks)
+        return CutCollective("weights", matrix, "all_reduce", "partial", "replicated", size, seconds, self.graph.ranks)
 
-    def _summing(self, choice: Choice) -> tuple[float, float]:
+    def _summing(self, choice: CutChoice) -> tuple[float, float]:
         """Bytes of weight gradient to all-reduce and the seconds that takes, per micro-batch."""
         if not choice.summed:
             return 0.0, 0.0
         size = choice.summed * self.machine.precision.grad_comm_bytes
         return size / self.accumulate, self._seconds("all_reduce", size) / self.accumulate
 
-    def _kernels(self, choice: Choice) -> float:
+    def _kernels(self, choice: CutChoice) -> float:
         seconds = 0.0
         if choice.gemm is not None:
             seconds += sum(float(part) for part in gemm_passes(choice.gemm, self.machine))
@@ -225,7 +215,7 @@ class Problem:
                 seconds += float(memory_seconds(self.machine.curve, float(moved) * passes))
         return seconds
 
-    def _attention(self, work: Attended) -> float:
+    def _attention(self, work: AttentionKernel) -> float:
         """Forward two products, backward five: three of the keys' width, two of the values'."""
         stack = self.machine.stack
         seconds = 0.0

@@ -6,7 +6,7 @@ from functools import cached_property
 from math import prod
 
 from shardwise.registry import closest
-from shardwise.search.cuts._layouts import Layout
+from shardwise.search.problems.cuts._layouts import Layout
 from shardwise.work.ops import Gemm, Pointwise
 
 ENDS: dict[str, Layout] = {"replicated": "replicated", "tokens": "tokens", "features": "features"}
@@ -14,7 +14,7 @@ ENDS: dict[str, Layout] = {"replicated": "replicated", "tokens": "tokens", "feat
 
 
 @dataclass(frozen=True)
-class Tensor:
+class CutTensor:
     name: str
     rows: int
     """tokens, or copies of tokens on their way to experts"""
@@ -51,7 +51,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Attended:
+class AttentionKernel:
     """What a rank's attention kernel does."""
 
     scores: float
@@ -67,14 +67,14 @@ class Attended:
 
 
 @dataclass(frozen=True)
-class Choice:
+class CutChoice:
     """One way to cut an operation."""
 
     name: str
     inputs: tuple[Input, ...] = ()
     output: Output | None = None
     gemm: Gemm | None = None
-    attended: Attended | None = None
+    attended: AttentionKernel | None = None
     pointwise: Pointwise | None = None
     weights: float = 0.0
     """elements of weight one rank holds"""
@@ -83,14 +83,14 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Op:
+class CutOperation:
     name: str
     kind: str
     """matrix, attention, activation, norm, add, dispatch, combine, input or output"""
     reads: tuple[str, ...]
     """names of tensors"""
     writes: str | None
-    choices: tuple[Choice, ...]
+    choices: tuple[CutChoice, ...]
     about: Mapping[str, int] = field(default_factory=dict)
     """sizes that name it for people and that an execution needs"""
 
@@ -101,14 +101,14 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Graph:
+class CutGraph:
     """Operations in an order in which they can run; inputs first, outputs last."""
 
     name: str
     ranks: int
     tokens: int
-    tensors: Mapping[str, Tensor]
-    ops: tuple[Op, ...]
+    tensors: Mapping[str, CutTensor]
+    ops: tuple[CutOperation, ...]
     block: str = ""
     """which block of a layer it is, if one; then its operations have the names `_blocks.py` gives them"""
     notes: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class Graph:
     def points(self) -> int:
         return prod(len(op.choices) for op in self.ops)
 
-    def with_ends(self, ends: str) -> "Graph":
+    def with_ends(self, ends: str) -> "CutGraph":
         """The same graph with its inputs and outputs held in one layout."""
         held = ENDS[ends]
         ops = [
@@ -153,7 +153,7 @@ class Graph:
             raise ValueError(f"ends: {ends!r} do not divide by {self.ranks} ranks; write --ends replicated")
         return replace(self, ops=tuple(ops))
 
-    def fixed(self, cuts: Mapping[str, str]) -> "Graph | None":
+    def fixed(self, cuts: Mapping[str, str]) -> "CutGraph | None":
         """The same graph with some operations held to one choice; None where one does not have it."""
         names = [op.name for op in self.ops]
         for name in cuts:

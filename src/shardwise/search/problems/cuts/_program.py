@@ -1,9 +1,8 @@
-"""Integer programming on any graph: HiGHS, through scipy.
+"""The cuts of a graph as an integer program.
 
 One yes-or-no says that an operation takes a choice. For every tensor one variable says from which layout its value
 spreads and to which set of layouts (with the price of the cheapest tree), another does so for its gradients; the sets
-are just what the choices read and give. With the choices whole, these are whole by themselves. The next best cut is the
-best with all cuts found so far forbidden.
+are just what the choices read and give. With the choices whole, these are whole by themselves.
 """
 
 from collections.abc import Iterator
@@ -11,61 +10,61 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.search.cuts._graph import Input
-from shardwise.search.cuts._layouts import Layout
-from shardwise.search.cuts._price import SLACK, Assignment, Problem, Wanted, together
+from shardwise.search.problems._contract import Floats, IntegerProgram, Ints
+from shardwise.search.problems._rows import ProgramRows
+from shardwise.search.problems.cuts._graph import Input
+from shardwise.search.problems.cuts._layouts import Layout
+from shardwise.search.problems.cuts._price import Wanted, together
+from shardwise.search.problems.cuts._problem import SLACK, CutProblem
 
 SCALE = 1e6
 """the objective in microseconds, so that the solver's tolerances are far below a cost"""
-INFEASIBLE = 2
-OPTIMAL = 0
-LIMIT_S = 60.0
 
 
-def best(problem: Problem, count: int = 1, most_bytes: float = np.inf) -> list[Assignment]:
-    """The `count` best assignments that differ in what is shown, best first."""
-    rows = _Rows(problem, most_bytes)
-    found: list[Assignment] = []
-    while len(found) < count:
-        assignment = rows.solved()
-        if assignment is None:
-            break
-        found.append(assignment)
-        shown = [rows.columns_of[place][assignment[place]] for place in problem.graph.shown]
-        rows.row(dict.fromkeys(shown, 1.0), -np.inf, len(shown) - 1)
-    return sorted(found, key=lambda assignment: problem.price(assignment).seconds)
+def cut_program(problem: CutProblem) -> IntegerProgram:
+    rows = _CutRows(problem)
+    size, choices = len(rows.cost), rows.columns_of
+    shown = problem.graph.shown
+
+    def point(x: Floats) -> Ints:
+        return np.array([int(np.argmax(x[columns])) for columns in choices], dtype=np.int64)
+
+    def answer(chosen: Ints) -> Ints:
+        return np.array([choices[place][chosen[place]] for place in shown], dtype=np.int64)
+
+    return rows.program(
+        np.array(rows.cost), (np.arange(size) < rows.choices).astype(np.int64), np.zeros(size), np.ones(size), point,
+        lambda bound: bound / SCALE, answer,
+    )  # fmt: skip
 
 
-class _Rows:
-    """The program, row by row."""
+class _CutRows(ProgramRows):
+    """Columns: choices of each operation, ways of each tensor's value, ways of its gradients."""
 
-    def __init__(self, problem: Problem, most_bytes: float) -> None:
+    def __init__(self, problem: CutProblem) -> None:
+        super().__init__()
         self.problem = problem
         self.cost: list[float] = []
         self.columns_of = [[self._column(seconds) for seconds in row] for row in problem.own]
         self.choices = len(self.cost)
-        self.entries: list[tuple[int, int, float]] = []
-        self.low: list[float] = []
-        self.high: list[float] = []
         for columns in self.columns_of:
-            self.row(dict.fromkeys(columns, 1.0), 1, 1)
+            self._row(dict.fromkeys(columns, 1.0), 1, 1)
         for name in problem.graph.tensors:
-            self._values(name)
-            self._gradients(name)
-        if np.isfinite(most_bytes):
+            self._value_ways(name)
+            self._gradient_ways(name)
+        if np.isfinite(problem.most_bytes):
             held = zip(self.columns_of, problem.bytes, strict=True)
-            unit = max(most_bytes, 1.0)
+            unit = max(problem.most_bytes, 1.0)
             weights = {c: b / unit for columns, row in held for c, b in zip(columns, row, strict=True)}
-            self.row(weights, -np.inf, most_bytes / unit * SLACK)
+            self._row(weights, -np.inf, problem.most_bytes / unit * SLACK)
 
     def _column(self, seconds: float) -> int:
         self.cost.append(seconds * SCALE)
         return len(self.cost) - 1
 
-    def row(self, entries: dict[int, float], low: float, high: float) -> None:
-        self.entries += [(len(self.low), column, value) for column, value in entries.items()]
-        self.low.append(low)
-        self.high.append(high)
+    def _row(self, entries: dict[int, float], low: float, high: float) -> None:
+        columns = np.array(list(entries), dtype=np.int64)
+        self.row([(columns, np.array(list(entries.values())))], low, high)
 
     def _readers(self, tensor: str) -> list[dict[Input, list[int]]]:
         """For each consumer: what it may ask, and the choices that do."""
@@ -85,7 +84,7 @@ class _Rows:
             assert output is not None
             yield output.value, output.gradient, column
 
-    def _values(self, tensor: str) -> None:
+    def _value_ways(self, tensor: str) -> None:
         readers = self._readers(tensor)
         sets: set[Wanted] = {(frozenset(), False)}
         for asked in readers:
@@ -105,7 +104,7 @@ class _Rows:
                 covering = [c for (_, (has, keeps)), c in columns.items() if layouts <= has and keeps >= kept]
                 self._cover(covering, choices)
 
-    def _gradients(self, tensor: str) -> None:
+    def _gradient_ways(self, tensor: str) -> None:
         readers = self._readers(tensor)
         sets: set[frozenset[Layout]] = {frozenset()}
         for asked in readers:
@@ -129,7 +128,7 @@ class _Rows:
         """As much spreads from a layout as is produced in it."""
         for layout in dict.fromkeys(held for held, _ in produced):
             entries = {column: 1.0 for (held, _), column in columns.items() if held == layout}
-            self.row(entries | {column: -1.0 for held, column in produced if held == layout}, 0, 0)
+            self._row(entries | {column: -1.0 for held, column in produced if held == layout}, 0, 0)
 
     def _no_more(
         self, columns: dict[tuple[Layout, frozenset[Layout]], int], readers: list[dict[Input, list[int]]]
@@ -140,28 +139,7 @@ class _Rows:
             self._cover(list(giving), [c for (_, given), c in columns.items() if layout in given])
 
     def _cover(self, covering: list[int], choices: list[int]) -> None:
-        self.row(dict.fromkeys(covering, 1.0) | dict.fromkeys(choices, -1.0), 0, np.inf)
-
-    def solved(self) -> Assignment | None:
-        try:
-            from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
-            from scipy.sparse import csr_array  # type: ignore[import-untyped]
-        except ImportError:
-            raise ValueError("method: ip needs scipy; install shardwise[fit], or write --method exhaustive") from None
-        size = len(self.cost)
-        rows, columns, values = (np.array(part) for part in zip(*self.entries, strict=True))
-        table = csr_array((values, (rows, columns)), shape=(len(self.low), size))
-        whole = (np.arange(size) < self.choices).astype(np.float64)
-        result = milp(
-            np.array(self.cost), integrality=whole, bounds=Bounds(0, 1),
-            constraints=LinearConstraint(table, np.array(self.low), np.array(self.high)),
-            options={"mip_rel_gap": 0.0, "time_limit": LIMIT_S},
-        )  # fmt: skip
-        if result.status == INFEASIBLE:
-            return None
-        if result.status != OPTIMAL:
-            raise ValueError(f"method: HiGHS found no proof in {LIMIT_S:g} s; write a smaller graph, or --method dp")
-        return tuple(int(np.argmax(result.x[columns])) for columns in self.columns_of)
+        self._row(dict.fromkeys(covering, 1.0) | dict.fromkeys(choices, -1.0), 0, np.inf)
 
 
 def _joined(one: Wanted, other: Wanted) -> Wanted:
