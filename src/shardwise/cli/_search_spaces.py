@@ -38,7 +38,7 @@ def space_of(model: str, flags: Flags, chosen: SpaceFlags) -> tuple[PolicyReques
     kind = problem_kind(chosen.problem)
     _check_flags(kind, chosen)
     ask = asked(model, flags)
-    case = case_of(ask.model, ask.cluster, ask.job, ask.stack, ask.profile)
+    case = ask.case
     given = SearchInput(
         case, ask.policy, lambda cluster: case_of(ask.model, cluster, ask.job, ask.stack), flags.dp is not None
     )

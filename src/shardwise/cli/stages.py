@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from shardwise.case import Case, case_of
+from shardwise.case import Case
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
@@ -30,7 +30,7 @@ def stages(
     ask = asked(model, flags)
     if refused(model, flags, ask, json, "stages"):
         return DOES_NOT_FIT
-    case = case_of(ask.model, ask.cluster, ask.job, ask.stack, ask.profile)
+    case = ask.case
     problem = stage_problem([GpuGroup(case, ask.policy.pp)], ask.policy, headroom=headroom)
     found = method_of("dp").solve(problem, budget_evaluations=MOST_PATHS)
     both = {"even": problem.default, "best": found.point}

@@ -54,14 +54,13 @@ def stage_problem(
         memory = case.cluster.gpu.memory_bytes
         limit = min(headroom * memory, memory - case.stack.memory.reserve_bytes)
         tables.append(segments_of(case, own, limit))
-        options.append(StageOption(place, case.cluster.name, own, limit, _once(whole)))
+        options.append(StageOption(place, case.cluster.name, own, limit, _once(whole, policy)))
         found.append(whole)
     micro = float(found[0].work.layout.micro_batches[0])
-    idle = float(schedules()[policy.schedule].idle(policy.pp, policy.vpp, micro))
     firsts = [next(i for i, option in enumerate(options) if option.group == place) for place in range(len(groups))]
     return StageProblem(
         options=tuple(options), group_stages=tuple(group.stages for group in groups), pattern=tuple(model.pattern),
-        micro_batches=micro, share=idle / max(policy.pp - 1, 1), stretch=max(map(_stretch, found)),
+        micro_batches=micro, share=_share(policy, micro), stretch=max(map(_stretch, found)),
         overhead_s=found[0].work.stack.host.step_overhead_s, **_joined(tables),
         even=(
             tuple(found[0].work.stages.layers[0].astype(int).tolist()),
@@ -112,11 +111,18 @@ def stage_policies(group: GpuGroup, policy: Policy, degrees: Sequence[int]) -> l
     return found
 
 
-def _once(found: Estimate) -> float:
-    """What of a step is neither the steady phase of the slowest stage nor the idle time around it."""
-    times = found.times
-    steady = found.work.layout.micro_batches[0] * times.stage_s[0, times.slowest[0]] + times.parts["bubble"][0]
-    return max(float(times.step_s[0] - times.parts["other"][0] - steady), 0.0)
+def _once(found: Estimate, policy: Policy) -> float:
+    """What of the even split's step is neither the slowest stage's steady phase nor the filling and draining."""
+    times, stage = found.times, found.times.stage_s[0]
+    micro = float(found.work.layout.micro_batches[0])
+    share = _share(policy, micro)
+    pipeline = (micro - share) * stage.max() + share * stage.sum()
+    return float(times.step_s[0] - times.parts["other"][0] - pipeline)
+
+
+def _share(policy: Policy, micro: float) -> float:
+    """Idle time of the schedule over pp - 1, in micro-batches."""
+    return float(schedules()[policy.schedule].idle(policy.pp, policy.vpp, micro)) / max(policy.pp - 1, 1)
 
 
 def _stretch(found: Estimate) -> float:
