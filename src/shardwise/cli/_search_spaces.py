@@ -1,13 +1,15 @@
 """The flags of `shardwise search` that say what to look through: those that each kind of problem states are its own."""
 
-from dataclasses import field, fields, make_dataclass
+from dataclasses import field, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from cyclopts import Parameter
 
-from shardwise.case import case_of
+from shardwise.case import Case, driven_network
 from shardwise.cli._flags import Flags, PolicyRequest, asked
+from shardwise.cost.curve import curve_of
 from shardwise.search.problems import ProblemKind, SearchInput, SearchSpace, problem_kind, problem_kinds
+from shardwise.spec.cluster import Cluster
 
 DEFAULT = "stages"
 
@@ -38,12 +40,14 @@ def space_of(model: str, flags: Flags, chosen: SpaceFlags) -> tuple[PolicyReques
     kind = problem_kind(chosen.problem)
     _check_flags(kind, chosen)
     ask = asked(model, flags)
-    case = ask.case
-    given = SearchInput(
-        case, ask.policy, lambda cluster: case_of(ask.model, cluster, ask.job, ask.stack), flags.dp is not None
-    )
+    given = SearchInput(ask.case, ask.policy, lambda cluster: _moved(ask.case, cluster), flags.dp is not None)
     own = kind.options(**{each.name: getattr(chosen, each.name) for each in fields(kind.options)})
     return ask, kind, kind.space(given, own)
+
+
+def _moved(case: Case, cluster: Cluster) -> Case:
+    """The same training on other GPUs, of which nothing was measured."""
+    return replace(case, cluster=cluster, curve=curve_of(cluster.gpu), network=driven_network(cluster, case.stack))
 
 
 def _check_flags(chosen_kind: ProblemKind, chosen: SpaceFlags) -> None:
