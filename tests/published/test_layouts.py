@@ -159,7 +159,7 @@ reported = { step_s = 1.0 }
         ("step_s = 1.0", "step_s = -1.0", "reported: step_s is stated; write one speed above 0"),
         ("step_s = 1.0", "", "reported: nothing is stated"),
         ("gpus = 8", 'gpus = "8"', "Expected `int`"),
-        ('seq = 4096', "seq = 4096\nsequence = 1", "unknown field `sequence`"),
+        ('seq = 4096', "seq = 4096\nsequence = 1", "sequence is unknown"),
         ("[[runs]]", '[lacks]\nzero = "ZeRO"\n[[runs]]', "lacks: 'zero' is not restricted"),
     ],
 )  # fmt: skip
