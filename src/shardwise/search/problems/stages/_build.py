@@ -54,14 +54,13 @@ def stage_problem(
         memory = case.cluster.gpu.memory_bytes
         limit = min(headroom * memory, memory - case.stack.memory.reserve_bytes)
         tables.append(segments_of(case, own, limit))
-        options.append(StageOption(place, case.cluster.name, own, limit, _once(whole)))
+        options.append(StageOption(place, case.cluster.name, own, limit, _once(whole, _share(whole, policy))))
         found.append(whole)
     micro = float(found[0].work.layout.micro_batches[0])
-    idle = float(schedules()[policy.schedule].idle(policy.pp, policy.vpp, micro))
     firsts = [next(i for i, option in enumerate(options) if option.group == place) for place in range(len(groups))]
     return StageProblem(
         options=tuple(options), group_stages=tuple(group.stages for group in groups), pattern=tuple(model.pattern),
-        micro_batches=micro, share=idle / max(policy.pp - 1, 1), stretch=max(map(_stretch, found)),
+        micro_batches=micro, share=_share(found[0], policy), stretch=max(map(_stretch, found)),
         overhead_s=found[0].work.stack.host.step_overhead_s, **_joined(tables),
         even=(
             tuple(found[0].work.stages.layers[0].astype(int).tolist()),
@@ -112,11 +111,19 @@ def stage_policies(group: GpuGroup, policy: Policy, degrees: Sequence[int]) -> l
     return found
 
 
-def _once(found: Estimate) -> float:
-    """What of a step is neither the steady phase of the slowest stage nor the idle time around it."""
-    times = found.times
-    steady = found.work.layout.micro_batches[0] * times.stage_s[0, times.slowest[0]] + times.parts["bubble"][0]
-    return max(float(times.step_s[0] - times.parts["other"][0] - steady), 0.0)
+def _share(found: Estimate, policy: Policy) -> float:
+    """Of the other stages' time for a micro-batch, what the slowest waits."""
+    micro = float(found.work.layout.micro_batches[0])
+    return float(schedules()[policy.schedule].idle(policy.pp, policy.vpp, micro)) / max(policy.pp - 1, 1)
+
+
+def _once(found: Estimate, share: float) -> float:
+    """What of a step is neither the steady phase of the slowest stage nor the compute of the others around it."""
+    times, layout = found.times, found.work.layout
+    slowest, others = float(times.stage_s[0].max()), float(times.stage_s[0].sum() - times.stage_s[0].max())
+    around = share * others
+    steady = float(layout.micro_batches[0]) * slowest + around
+    return max(float(times.step_s[0] - times.parts["other"][0]) - steady, 0.0)
 
 
 def _stretch(found: Estimate) -> float:
