@@ -17,7 +17,8 @@ from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job
 from shardwise.spec.model import Attention, Experts, FeedForward, Layer, Model
-from shardwise.spec.policy import ORDERS, RECOMPUTE, SCHEDULES, Policies, Policy
+from shardwise.spec.pipeline import schedule_names
+from shardwise.spec.policy import ORDERS, RECOMPUTE, Policies, Policy
 from shardwise.spec.rules import divisors, legal
 
 DENSE = ("llama-3-8b", "llama-3-70b", "qwen2.5-7b", "qwen2.5-72b", "gpt-3-6.7b", "gemma-2-9b", "gpt2-xl", "olmo-2-32b")
@@ -45,7 +46,7 @@ def cases(count: int, seed: int = 0) -> Iterator[Sample]:
     """The first of a longer list are the same as a shorter one."""
     for number in range(count):
         generator = Random(f"{seed}/{number}")
-        kind, schedule = KINDS[number % len(KINDS)], SCHEDULES[number // len(KINDS) % len(SCHEDULES)]
+        kind, schedule = KINDS[number % len(KINDS)], schedule_names()[number // len(KINDS) % len(schedule_names())]
         found = None
         while found is None:
             found = _case(kind, schedule, generator)
@@ -154,7 +155,7 @@ def _cluster(kind: str, generator: Random, most: int = 128) -> Cluster:
 
 
 def _policies(model: Model, cluster: Cluster, job: Job, generator: Random, tries: int,
-              names: tuple[str, ...] = SCHEDULES) -> Policies:  # fmt: skip
+              names: tuple[str, ...] = schedule_names()) -> Policies:  # fmt: skip
     """Distinct legal ones among so many that were drawn."""
     drawn = [_policy(model, cluster, generator, generator.choice(names)) for _ in range(tries)]
     table = Policies.of(dict.fromkeys(drawn))
