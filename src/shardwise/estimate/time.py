@@ -201,7 +201,7 @@ def _overlapped_sync(
         parts[f"{name}_comm"] = np.maximum(exposed, 0.0)
         hidden[name] = np.maximum(seconds - parts[f"{name}_comm"], 0.0)
     after = np.where(np.isnan(pipeline.reduced), parts["grad_comm"], pipeline.reduced)
-    parts["grad_comm"] = np.where(policies.zero == 2, 0.0, after)
+    parts["grad_comm"] = np.where(reduced_each(work), 0.0, after)
 
 
 def _strategy(
