@@ -48,10 +48,12 @@ class TestPipelineOverTwoNodes:
         assert steps[0] > 1.5 * steps[1]
         assert steps[1] > steps[2]
 
-    def test_as_the_links_have_it(self):
-        for gbps in (1.0, 10.0):
-            report = fabric_report(MODEL, two_nodes(gbps), JOB, SPLIT, STACK).report
-            assert report.closed_form_step_s == pytest.approx(report.step_s, rel=0.1)
+    @pytest.mark.parametrize(("gbps", "apart"), [(1.0, 0.16), (10.0, 0.05)])
+    def test_as_the_links_have_it(self, gbps, apart):
+        """Where a message takes longer than a stage computes, the closed form's boundaries that are all alike are
+        quicker than one slow one between two fast ones."""
+        report = fabric_report(MODEL, two_nodes(gbps), JOB, SPLIT, STACK).report
+        assert report.closed_form_step_s == pytest.approx(report.step_s, rel=apart)
 
     def test_a_third_of_what_stages_send_leaves_the_node(self):
         sent = traffic_of(found(two_nodes(10)).work, two_nodes(10))["pp"]
@@ -82,7 +84,7 @@ class TestRailsUnderAThinSpine:
         assert any(line.startswith("rails:") and ("PXN" in line) == (way == "nvlink") for line in report.assumptions)
 
     def test_an_estimate_says_which_way(self):
-        report = report_of(self.MODEL, thin_rails("nvlink"), self.JOB, self.POLICY, STACK)
+        report = report_of(case_of(self.MODEL, thin_rails("nvlink"), self.JOB, STACK), self.POLICY)
         assert any("PXN, as NCCL does" in line for line in report.assumptions)
 
 
@@ -112,5 +114,5 @@ class TestNoPeerToPeer:
 
     def test_the_estimate_says_so(self):
         for name, says in (("4xrtx4090", True), ("4xh100", False)):
-            report = report_of(model_of("llama-3-8b"), cluster_of(name), self.JOB, Policy(tp=4), STACK)
+            report = report_of(case_of(model_of("llama-3-8b"), cluster_of(name), self.JOB, STACK), Policy(tp=4))
             assert any("no peer-to-peer" in line for line in report.assumptions) == says

@@ -46,18 +46,18 @@ def sync_rates(work: Work, machine: Machine) -> SyncRates:
     return _rates(found, (dense, expert))
 
 
-def tied_seconds(work: Work, machine: Machine) -> Grid:
-    """The first and the last stage add up their gradients of a table that both use: on each evaluated stage."""
+def tied_seconds(work: Work, machine: Machine) -> Numbers:
+    """The first and the last stage add up their gradients of a table that both use, when all others are reduced."""
     layout, policies, model = work.layout, work.layout.policies, work.model
-    ends = ((work.stages.first > 0) != (work.stages.last > 0)) & (layout.pp > 1)[:, None]
-    if not model.tied or not ends.any():
-        return np.zeros_like(work.stages.first)
+    apart = (layout.pp > 1) & ((work.stages.first > 0) != (work.stages.last > 0)).any(axis=1)
+    if not model.tied or not apart.any():
+        return np.zeros_like(layout.tp)
     table = model.vocab * model.hidden / layout.tp / np.where(policies.zero > 1, layout.shard, 1.0)
     distance = np.ones_like(policies.pp)
     for block in machine.network.cluster.blocks[:-1]:
         distance = np.where(machine.strides["pp"] * policies.pp > block, block, distance)
     seconds = machine.network.seconds("all_reduce", table * machine.precision.grad_bytes, 2, distance)
-    return np.where(ends, seconds[:, None], 0.0)
+    return np.where(apart, seconds, 0.0)
 
 
 def reduced_each(work: Work) -> NDArray[np.bool_]:

@@ -74,8 +74,6 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     layout = work.layout
     rates = (sync_rates if sync is None else inner_rates)(work, machine)
     reduce, gather = rates.on(work.parameters)
-    if sync is None:
-        reduce = reduce + tied_seconds(work, machine)
     wire = transfer_hops(work, machine)
     given = micro_batch_of(work, _units(work, machine), _transfers(work, machine, wire),
                            _reductions(work, machine, rates), reduce, _copy_seconds(work, cluster))  # fmt: skip
@@ -93,6 +91,8 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     each = np.where(reduced_each(work), np.maximum(pipeline.busiest - worked, 0.0), 0.0)
     parts["grad_comm"] = parts["grad_comm"] + each
     parts["bubble"] = np.maximum(pipeline.end - worked - each, 0.0)
+    if sync is None:
+        parts["grad_comm"] = parts["grad_comm"] + tied_seconds(work, machine)
     carried = busiest_seconds(work, machine, wire, parts, hidden)
     parts["pp_comm"] = parts["pp_comm"] + np.maximum(carried - pipeline.end, 0.0)
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)

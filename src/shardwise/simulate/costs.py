@@ -88,6 +88,8 @@ class Costs:
     held: Held
     carried_s: float = 0.0
     """what the busiest card needs for all that its stage sends: no pipeline is over before"""
+    tied_s: float = 0.0
+    """the sum of a tied table's gradients on the first and the last stage, behind all other reductions"""
 
 
 def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: Program, pieces: Pieces) -> Costs:
@@ -96,13 +98,10 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     machine = machine_for(case, layout.policies)
     rates = sync_rates(work, machine)
     reduce, gather = (grid[:, 0] for grid in rates.on(work.parameters))
-    reduce = reduce + tied_seconds(work, machine)[:, 0]
     micro = float(layout.micro_batches[0])
     each = bool(reduced_each(work)[0])
     one = np.ones(program.pp)
     share = _shares(work, program, pieces, (one, one))
-    reduced = _shares(work, program, pieces, rates.reduce)
-    reduced = np.where(reduced.sum(axis=1, keepdims=True) > 0.0, reduced, share)
     parameters = (work.parameters[0] + work.parameters[1]) * share
     nodes = max(policy.gpus / cluster.node_size, 1.0)
     forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
@@ -121,7 +120,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         transfer_bytes=float(transfer_bytes(work)[0]),
         transfer_overhead_s=float(transfer_wait_s(machine)[0]),
         exposed_transfer=1.0 - stack.overlap.hidden_share if policy.overlap_pp else 1.0,
-        reduce_s=reduce[:, None] * reduced / (micro if each else 1.0),
+        reduce_s=reduce[:, None] * _shares(work, program, pieces, rates.reduce) / (micro if each else 1.0),
         reduce_bytes=parameters * precision.grad_comm_bytes,
         reduces_each=each,
         gather_s=gather[:, None] * _shares(work, program, pieces, rates.gather),
@@ -135,6 +134,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),
         carried_s=float(found.times.carried_s[0]),
+        tied_s=float(tied_seconds(found.work, machine_for(case, found.work.layout.policies))[0]),
     )
 
 
