@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardwise.cost.hops import chain_seconds, hops_of
 from shardwise.cost.network import network_of
 from shardwise.cost.placement import level_members
 from shardwise.spec.load import cluster_of
@@ -23,7 +24,8 @@ SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 64, 100, 512, 1024)
 
 def test_members_of_placed_groups():
     shape = level_members(H100, [8, 16, 16, 4, 6, 5], [1, 1, 8, 4, 2, 3])
-    assert shape.members[0].tolist() == [8, 8, 1, 2, 4, 2]
+    # six every second GPU lie as 4 and 2 in nodes of eight, five every third as 3 and 2 or 2, 3
+    assert shape.members[0].tolist() == [8, 8, 1, 2, 2, 1]
     assert shape.members[-1].tolist() == [8, 16, 16, 4, 6, 5]
 
 
@@ -92,11 +94,13 @@ def test_reducing_switches_help_by_a_third_not_by_two():
 def test_traffic_by_level():
     sent = NETWORK.traffic("all_gather", 1600.0, 16)
     assert sent.shape == (len(H100.levels),)
-    assert sent[0] == pytest.approx(1500.0)
+    # each of the eight rings leaves a node once: that hop goes over a card and not over NVLink
+    assert sent[0] == pytest.approx(1500.0 * 7 / 8)
     assert sent[1] == pytest.approx(1500.0 / 8)
     assert sent[2:].sum() == 0
     spread = NETWORK.traffic("all_to_all", 1024.0, 1024)
-    assert spread[:2].tolist() == [7.0, 1016.0]
+    # what goes to the seven other rails of far nodes passes NVLink first
+    assert spread[:2].tolist() == [7.0 + 1016.0 * 7 / 8, 1016.0]
 
 
 def test_breakdown_names_the_binding_level_and_the_latency():
@@ -114,9 +118,71 @@ def test_bus_bandwidth_on_large_messages():
     assert NETWORK.bus_bandwidth("all_reduce", 16e9, 512) == pytest.approx(375e9, rel=0.05)
 
 
-def test_non_power_of_two_sizes_lie_between_their_neighbours():
-    times = [float(NETWORK.seconds("all_reduce", 1e8, size, algorithm="ring")) for size in range(2, 65)]
+def test_sizes_that_fill_nodes_lie_between_their_neighbours():
+    sizes = [2, 4, 8, *range(16, 65, 8)]
+    times = [float(NETWORK.seconds("all_reduce", 1e8, size, algorithm="ring")) for size in sizes]
     assert all(b > 0.97 * a for a, b in pairwise(times))
+
+
+def test_a_rank_alone_on_its_node_has_one_card_for_its_group():
+    """Nine ranks are eight and one: every ring passes that one card, which sixteen ranks have eight of."""
+    nine, sixteen = (float(NETWORK.seconds("all_reduce", 1e9, size, algorithm="ring")) for size in (9, 16))
+    assert nine == pytest.approx(2 * 8 / 9 * 1e9 / (0.97 * 50e9), rel=0.05)
+    assert nine > 5 * sixteen
+
+
+def test_uneven_groups_against_ranks_counted_one_by_one():
+    cluster = cluster_of("dgx-h100:96")
+    for size, stride in ((6, 1), (3, 4), (12, 2), (4, 6), (2, 24), (5, 3)):
+        found = level_members(cluster, size, stride)
+        span = size * stride
+        groups = [[base + start + stride * k for k in range(size)] for base in range(0, 96 // span * span, span)
+                  for start in range(stride)]  # fmt: skip
+        leaves = [sum(a // 8 != b // 8 for a, b in pairwise(group)) for group in groups]
+        assert found.hops[1:].sum() == pytest.approx(np.mean(leaves))
+        runs = {sum(rank // 8 == node for rank in group) for group in groups for node in range(12)} - {0}
+        assert found.members[0] == np.gcd.reduce(list(runs))
+
+
+class TestHops:
+    def test_neighbours_that_share_a_node_and_some_that_do_not(self):
+        """Four stages of four GPUs: two in a node, so the middle boundary alone leaves it."""
+        cluster = cluster_of("dgx-h100:16")
+        network = network_of(cluster)
+        near, far = (float(network.seconds("send", 1e8, 2, apart)) for apart in (4, 8))
+        found = hops_of(network, 1e8, 4, 4)
+        assert (found.nearest, found.slowest, found.outside) == (near, far, pytest.approx(1 / 3))
+        assert found.mean == pytest.approx((2 * near + far) / 3)
+        assert chain_seconds(network, 1e8, 4, 4).tolist() == [near, far, near, far]
+
+    def test_one_rank_has_no_neighbour(self):
+        found = hops_of(NETWORK, 1e8, 1, 8)
+        assert found.slowest == found.mean == found.outside == 0.0
+
+    def test_a_few_that_leave_a_block_have_its_ways_up(self):
+        """Of 32 GPUs under leaves with a thin spine four send out, each over the four cards' worth of its rail."""
+        levels = (*H100.levels[:1], msgspec.structs.replace(H100.levels[1], degree=4),
+                  msgspec.structs.replace(H100.levels[2], oversubscription=4.0))  # fmt: skip
+        thin = network_of(msgspec.structs.replace(H100, gpus=128, levels=levels))
+        few, all_of_it = hops_of(thin, 1e9, 32, 4).slowest, hops_of(thin, 1e9, 4, 32).slowest
+        assert few == pytest.approx(float(thin.seconds("send", 1e9, 2, 8)), rel=0.01)
+        assert all_of_it == pytest.approx(4 * few, rel=0.01)
+
+
+def test_the_way_between_rails():
+    """ep 32 on nodes of 8, leaves of 4 nodes under a 4:1 spine: over NVLink the spine stays empty."""
+    levels = (*H100.levels[:1], msgspec.structs.replace(H100.levels[1], degree=4),
+              msgspec.structs.replace(H100.levels[2], oversubscription=4.0))  # fmt: skip
+    over = msgspec.structs.replace(levels[1], cross_rail="spine")
+    first, spine = (
+        network_of(msgspec.structs.replace(H100, gpus=128, levels=(levels[0], leaf, levels[2])))
+        for leaf in (levels[1], over)
+    )
+    sent = [network.traffic("all_to_all", 32.0, 32) for network in (first, spine)]
+    assert sent[0].tolist() == [7.0 + 24.0 * 7 / 8, 24.0, 0.0]
+    assert sent[1].tolist() == [7.0, 24.0, 24.0 * 7 / 8]
+    ratio = spine.seconds("all_to_all", 1e10, 32) / first.seconds("all_to_all", 1e10, 32)
+    assert ratio == pytest.approx(4.0 * 7 / 8, rel=0.03)
 
 
 def test_errors_say_what_to_write():

@@ -59,7 +59,7 @@ class TestTrees:
         }  # fmt: skip
 
     def test_a_way_that_has_gone_is_said(self):
-        tree = tree_of(cluster_of("dgx-h100:64"))
+        tree = tree_of(cluster_of("dgx-h100:64"), Wiring(cross_rail="spine"))
         less = without(tree, "spine 0")
         with pytest.raises(ValueError, match=r"no way is left from leaf 0\.0 to leaf 0\.1; leave it one spine"):
             less.routes(np.array([0]), np.array([9]))

@@ -136,7 +136,7 @@ class TestOrders:
         orders = orders_of(policy, tree_of(cluster), driven_network(cluster, STACK), calls_of(work))
         assert orders[0].deal == "packed"
         assert orders[-1].deal == "scattered"
-        assert [o.seconds for o in orders[1:]] == sorted(o.seconds for o in orders[1:])
+        assert [o.rank for o in orders[1:]] == sorted(o.rank for o in orders[1:])
         assert orders[-1].seconds > 3 * orders[0].seconds
         assert {o.axes for o in orders if o.deal == "packed"} == {("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp")}
 
@@ -166,7 +166,7 @@ class TestWhatIf:
         monkeypatch.setattr("shardwise.fabric.whatif.SEEDS", 3)
 
     def test_each_correction_only_adds(self):
-        load, _ = step_of(EXPERTS, "dgx-h100:512", Policy(dp=512, ep=64))
+        load, _ = step_of(EXPERTS, "dgx-h100:512", Policy(dp=512, ep=64), Wiring(cross_rail="spine"))
         found = priced_variants(load)
         plain = found["as planned"]
         total = {name: sum(each.values()) for name, each in found.items()}
@@ -242,7 +242,8 @@ def test_a_full_expert_rank_is_waited_for():
 
 def test_rail_only_moves_experts_over_nvlink():
     policy = Policy(dp=512, ep=64)
-    usual, only = (step_of(EXPERTS, "dgx-h100:512", policy, Wiring(rails=r))[0] for r in ("optimised", "only"))
+    wirings = (Wiring(cross_rail="spine"), Wiring(rails="only"))
+    usual, only = (step_of(EXPERTS, "dgx-h100:512", policy, wiring)[0] for wiring in wirings)
     inside = [load.total[load.prices.fabric.links.tier == 0].sum() for load in (usual, only)]
     above = [load.bytes["ep"][load.prices.fabric.links.tier == 2].sum() for load in (usual, only)]
     assert inside[1] > inside[0]

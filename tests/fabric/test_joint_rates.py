@@ -36,7 +36,7 @@ class TestClasses:
         assert finish_times(classes, room).max() == pytest.approx(ends)
 
     def test_an_exchange_of_512_ranks_is_three_flows(self):
-        tree = tree_of(cluster_of("dgx-h100:512"))
+        tree = tree_of(cluster_of("dgx-h100:512"), Wiring(cross_rail="spine"))
         flows = messages_of("pairwise", "all_to_all", np.arange(512)[None], tree, 8).flows(tree)
         classes, room, of_link = classes_of(flows, tree.links.capacity)
         assert len(flows) == 512 * 511

@@ -102,7 +102,11 @@ def test_gradient_traffic_by_zero_stage():
 def test_pipeline_sends_over_every_cut_both_ways():
     found = report(tp=8, pp=4, dp=32)
     message = 2 * 8192 * 8192 / 8
-    assert sum(found.traffic_bytes["pp"].values()) == pytest.approx(2 * 3 / 4 * message * found.micro_batches)
+    sent = found.traffic_bytes["pp"]
+    assert sent["leaf"] == pytest.approx(2 * 3 / 4 * message * found.micro_batches)
+    # every stage fills its own units, so that what leaves a node leaves its leaves too
+    assert sent["spine"] == sent["leaf"]
+    assert sent["node"] == 0
 
 
 def test_expert_traffic_only_with_experts(dense):

@@ -41,7 +41,7 @@ class WiringFlags:
     """What a cluster leaves open about its network."""
 
     rails: Annotated[str, Parameter(help="optimised, only (no spine joins rails) or none.")] = "optimised"
-    cross_rail: Annotated[str, Parameter(help="Between rails: over a spine, or nvlink first (PXN).")] = "spine"
+    cross_rail: Annotated[str, Parameter(help="Between rails: nvlink first (PXN, as NCCL does) or a spine.")] = ""
     routing: Annotated[str, Parameter(help="spray (adaptive) or ecmp (a hash for each connection).")] = "spray"
     connections: Annotated[int, Parameter(help="Connections per pair of GPUs, with ecmp.")] = 1
     seed: Annotated[int, Parameter(help="Of the hash.")] = 0

@@ -29,7 +29,19 @@ class Shape:
     """A group of ranks as it lies in the cluster: level axis first, any shape of groups behind it."""
 
     members: Floats
-    """members[i]: ranks of the group inside one block of level i; the last entry is the whole group"""
+    """members[i]: ranks of the group inside one block of level i; the last entry is the whole group. Where blocks hold
+    different numbers: of nodes the largest that all of them are made of, of what is above as many as leave the fullest
+    block by its links"""
+    out: Floats | None = None
+    """out[i]: of the size - 1 hops of a chain through all ranks, how many leave a block of level i, on average; None:
+    as regular blocks have it"""
+    same_rail: Floats | float = 1.0
+    """of the ranks in other nodes, the share whose network card is on a rank's own rail"""
+    next_on_rail: NDArray[np.bool_] | bool = True
+    """is the next rank's card on the own rail"""
+    one_rail: Floats | None = None
+    """one_rail[i]: a GPU's part of the ways into level i over what one rail of its block has, all of which goes to a
+    message that leaves the block alone; None: as much"""
 
     @cached_property
     def size(self) -> Floats:
@@ -46,6 +58,11 @@ class Shape:
         return self.members > self.below
 
     @cached_property
+    def passed(self) -> NDArray[np.bool_]:
+        """Does the group send into level i: to meet there, or on the way to a higher one."""
+        return np.concatenate([self.crossed[:1], (self.size > self.below)[1:]])
+
+    @cached_property
     def highest(self) -> NDArray[np.bool_]:
         """Is level i the highest that the group crosses."""
         above = np.concatenate([self.crossed[1:], np.zeros_like(self.crossed[:1])])
@@ -57,9 +74,16 @@ class Shape:
         return np.asarray(self.size / self.members[0])
 
     @cached_property
+    def leaving(self) -> Floats:
+        """Of the hops of a ring through all ranks: the share that leaves a block below level i."""
+        chain = self.hops[::-1].cumsum(axis=0)[::-1]
+        return np.where(self.size > self.below, (chain + 1.0) / self.size, 0.0)
+
+    @cached_property
     def hops(self) -> Floats:
-        """Of the size - 1 hops of a chain through all ranks: how many cross level i."""
-        return np.asarray(self.size / self.below - self.size / self.members)
+        """Of the size - 1 hops of a chain through all ranks: how many cross level i and no higher one."""
+        out = self.size / self.members - 1.0 if self.out is None else self.out
+        return np.asarray(np.concatenate([self.size[None] - 1.0, out[:-1]]) - out)
 
 
 @dataclass(frozen=True)
@@ -69,9 +93,11 @@ class Load:
     steps: Floats
     """dependent messages that cross level i"""
     volume: Floats
-    """fraction of B that one GPU sends into level i"""
+    """fraction of B that the busiest GPU sends into level i; above the nodes what goes higher is in it too"""
     own: Floats
     """fraction of B a rank copies to itself"""
+    across: Floats | None = None
+    """fraction of B that one GPU sends through level i, and no higher one, to a card on another rail; None: nothing"""
 
 
 @dataclass(frozen=True)
@@ -127,5 +153,7 @@ class Collective:
     levels_in_turn: bool = False
     """rounds inside nodes and rounds across them follow one another, so that their times add up"""
     load: Loads
+    average: Loads | None = None
+    """the same with the bytes of an average GPU, where the busiest sends more; None: all send as much"""
     run: Run
     """(op, arrays, ranks per node) -> the real thing on small arrays"""

@@ -14,7 +14,9 @@ def exchange_steps(peers: Floats) -> Floats:
 
 def exchange_load(shape: Shape, passes: float = 1.0) -> Load:
     peers = shape.members - shape.below
-    volume = np.where(shape.crossed, (shape.size - shape.below) / shape.size, 0.0)
+    volume = np.where(shape.passed, (shape.size - shape.below) / shape.size, 0.0)
     # Above the node, what goes to far peers passes the near levels on its way; inside it, only what stays there.
     volume[0] = peers[0] / shape.size
-    return Load(steps=passes * exchange_steps(peers), volume=passes * volume, own=1.0 / shape.size)
+    across = passes * (1.0 - shape.same_rail) * peers / shape.size
+    across[0] = 0.0
+    return Load(steps=passes * exchange_steps(peers), volume=passes * volume, own=1.0 / shape.size, across=across)

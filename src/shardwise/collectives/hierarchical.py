@@ -33,7 +33,7 @@ def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
     nodes = shape.members / shape.members[0]
     peers = nodes - np.maximum(shape.below / shape.members[0], 1.0)
     peers[0] = shape.members[0] - 1.0
-    volume = np.where(shape.crossed, (shape.size - shape.below) / shape.size, 0.0)
+    volume = np.where(shape.passed, (shape.size - shape.below) / shape.size, 0.0)
     volume[0] = peers[0] / shape.members[0]
     return Load(steps=exchange_steps(peers), volume=volume, own=1.0 / shape.size)
 

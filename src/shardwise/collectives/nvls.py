@@ -32,7 +32,7 @@ def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:  # noqa: ARG001
 
 def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
     # A node sends its sum up once, whatever its size; level 0 also carries the multicast of the rank's own part.
-    share = np.where(shape.crossed, 1.0 / shape.below, 0.0)
+    share = np.where(shape.passed, 1.0 / shape.below, 0.0)
     share[0] = np.where(shape.crossed[0], 1.0 + 1.0 / shape.members[0], 0.0)
     return Load(steps=np.where(shape.crossed, 2.0, 0.0), volume=share, own=np.zeros_like(shape.size))
 

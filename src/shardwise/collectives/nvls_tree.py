@@ -1,12 +1,13 @@
 """NVLink SHARP inside each node, a double binary tree over the nodes for each local rank's part."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from shardwise.collectives._contract import NODE_SWITCH, Collective, Floats, Load, Ran, Round, Shape
 from shardwise.collectives._flows import switch_rounds
-from shardwise.collectives._tree_load import tree_steps, tree_volume
+from shardwise.collectives._tree_load import tree_average, tree_steps, tree_volume
 from shardwise.collectives._trees import height, sent_down, sent_up, tree_broadcast, tree_reduce, tree_rounds
 from shardwise.collectives._wire import Array, Wire, node_groups, parts
 
@@ -40,6 +41,11 @@ def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
     return Load(steps=steps, volume=volume, own=np.zeros_like(shape.size))
 
 
+def _average(op: str, shape: Shape) -> Load:
+    busiest = _load(op, shape)
+    return replace(busiest, volume=np.concatenate([busiest.volume[:1], tree_average(shape, 2)[1:]]))
+
+
 def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
     ranks = len(arrays)
     wire = Wire(ranks)
@@ -66,5 +72,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="nvls_tree", ops=("all_reduce",), style="switch", pooled=True, automatic=True, reduces_at="node",
-    spans_nodes=True, sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, run=_run,
+    spans_nodes=True, sent=_sent, rounds=_rounds, flows=_flows, pipelined=True, load=_load, average=_average, run=_run,
 )  # fmt: skip

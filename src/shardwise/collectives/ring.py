@@ -52,12 +52,15 @@ def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:
 
 
 def _load(op: str, shape: Shape) -> Load:
-    volume = 1.0 if op == "broadcast" else _PASSES[op] * (shape.size - 1.0) / shape.size
-    return Load(
-        steps=_PASSES[op] * shape.hops,
-        volume=np.where(shape.crossed, volume / shape.below, 0.0),
-        own=1.0 / shape.size,
-    )
+    sent = 1.0 if op == "broadcast" else _PASSES[op] * (shape.size - 1.0) / shape.size
+    volume = np.where(shape.passed, sent / shape.below, 0.0)
+    # of a node's channels each leaves it once: that hop is not inside
+    volume[0] = np.where(shape.nodes > 1.0, volume[0] * (1.0 - 1.0 / shape.members[0]), volume[0])
+    # the hop out of a block of nodes goes over the rails of its own channels
+    alone = shape.one_rail
+    if alone is not None:
+        volume[2:] = np.maximum(volume[2:], np.where(shape.passed[2:], sent / shape.members[0] * alone[2:], 0.0))
+    return Load(steps=_PASSES[op] * shape.hops, volume=volume, own=1.0 / shape.size)
 
 
 def _run(op: str, arrays: list[Array], local: int) -> Ran:

@@ -1,6 +1,7 @@
 """Point to point: every rank hands one message to the next, as pipeline stages do."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,9 +26,25 @@ def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:  # noqa: ARG001
 
 
 def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
-    # The slowest hop sets the pace, so only the highest level that the group crosses counts.
+    # The slowest hop sets the pace. One that leaves its node has a card of its own, and above the leaves it shares the
+    # ways of its block with as many as leave it too.
     hop = np.where(shape.highest, 1.0, 0.0)
-    return Load(steps=hop, volume=hop, own=np.zeros_like(shape.size))
+    volume = np.where(shape.size > shape.below, shape.leaving, 0.0)
+    volume[0], volume[1:2] = hop[0], np.where(shape.size > shape.members[0], 1.0, 0.0)
+    if shape.one_rail is not None:
+        volume[2:] = np.where(volume[2:] > 0.0, np.maximum(volume[2:], shape.one_rail[2:]), 0.0)
+    across = hop * (1.0 - np.asarray(shape.next_on_rail, dtype=np.float64))
+    across[0] = 0.0
+    return Load(steps=hop, volume=volume, own=np.zeros_like(shape.size), across=across)
+
+
+def _average(op: str, shape: Shape) -> Load:
+    """Every rank to the next and the last to the first, as keys and values go round."""
+    share = shape.leaving
+    above = np.concatenate([share[1:], np.zeros_like(share[:1])])
+    across = (share - above) * (1.0 - np.asarray(shape.next_on_rail, dtype=np.float64))
+    across[0] = 0.0
+    return replace(_load(op, shape), volume=np.concatenate([share[:1] - above[:1], share[1:]]), across=across)
 
 
 def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
@@ -40,5 +57,5 @@ def _run(op: str, arrays: list[Array], local: int) -> Ran:  # noqa: ARG001
 
 COLLECTIVE = Collective(
     name="send", ops=("send",), style="ring", pooled=False, automatic=True, reduces_at="none", spans_nodes=False,
-    sent=_sent, rounds=_rounds, flows=_flows, load=_load, run=_run,
+    sent=_sent, rounds=_rounds, flows=_flows, load=_load, average=_average, run=_run,
 )  # fmt: skip

@@ -30,7 +30,7 @@ def _flows(op: str, ranks: int, local: int) -> Iterator[Round]:  # noqa: ARG001
 
 def _load(op: str, shape: Shape) -> Load:  # noqa: ARG001
     steps = np.where(shape.crossed, 2.0, 0.0)
-    volume = np.where(shape.crossed, 1.0 / shape.below, 0.0)
+    volume = np.where(shape.passed, 1.0 / shape.below, 0.0)
     steps[0] = 2.0 * (shape.members[0] - 1.0)
     volume[0] = 2.0 * (shape.members[0] - 1.0) / shape.members[0]
     return Load(steps=steps, volume=volume, own=np.zeros_like(shape.size))

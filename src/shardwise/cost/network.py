@@ -86,6 +86,9 @@ class Network:
         default_factory=dict, init=False, compare=False, repr=False
     )
     """lines of the groups priced so far: batches of one scan have the same groups"""
+    priced: dict[str, list["Protocol"]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """by style"""
+    shapes: dict[tuple[bytes, bytes], Shape] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def seconds(
         self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
@@ -95,7 +98,7 @@ class Network:
 
     def law(self, op: str, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None) -> Law:
         """The time as a function of bytes; build it once where several calls run over the same axis."""
-        ranks, apart, group = _distinct(size, stride)
+        ranks, apart, group = distinct(size, stride)
         key = (op, algorithm, ranks.tobytes(), apart.tobytes())
         if key not in self.known:
             if len(self.known) >= MOST_KNOWN:
@@ -108,7 +111,7 @@ class Network:
     ) -> tuple[Floats, Floats, tuple[str, ...]]:
         """Lines of which one is the lowest somewhere, and their algorithms."""
         chosen = self._algorithms(op, algorithm)
-        shape = level_members(self.cluster, ranks, apart)
+        shape = self.shape(ranks, apart)
         latencies, slopes, names = [], [], []
         for found in chosen:
             latency, slope, _ = self._lines(found, op, shape)
@@ -123,6 +126,14 @@ class Network:
         kept = _undominated(latency, slope)
         return latency[kept], slope[kept], tuple(names[k] for k in kept)
 
+    def shape(self, ranks: Ints, apart: Ints) -> Shape:
+        key = (ranks.tobytes(), apart.tobytes())
+        if key not in self.shapes:
+            if len(self.shapes) >= MOST_KNOWN:
+                self.shapes.clear()
+            self.shapes[key] = level_members(self.cluster, ranks, apart)
+        return self.shapes[key]
+
     def bus_bandwidth(
         self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
     ) -> Floats:
@@ -134,7 +145,7 @@ class Network:
     def traffic(
         self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
     ) -> Floats:
-        """Bytes one GPU sends into each level (last axis) under the algorithm that is the fastest."""
+        """Bytes an average GPU sends into each level (last axis) under the algorithm that is the fastest."""
         law = self.law(op, size, stride, algorithm=algorithm)
         sent, ranks, apart = np.broadcast_arrays(np.asarray(bytes_, dtype=np.float64), size, stride)
         shape = level_members(self.cluster, ranks, apart)
@@ -142,7 +153,8 @@ class Network:
         total = np.zeros((len(self.cluster.levels), *sent.shape))
         for name in dict.fromkeys(law.algorithm):
             mine = np.isin(line, [i for i, a in enumerate(law.algorithm) if a == name])
-            total = np.where(mine, collective(name).load(op, shape).volume * sent, total)
+            found = collective(name)
+            total = np.where(mine, self._routed((found.average or found.load)(op, shape)) * sent, total)
         return np.moveaxis(total, 0, -1)
 
     def breakdown(
@@ -189,9 +201,14 @@ class Network:
 
     def protocols(self, found: Collective) -> list["Protocol"]:
         """What steps and bytes of an algorithm cost at each level, protocol by protocol."""
+        if found.style not in self.priced:
+            self.priced[found.style] = self._protocols(found)
+        return self.priced[found.style]
+
+    def _protocols(self, found: Collective) -> list["Protocol"]:
         levels = self.cluster.levels
         styles = [self.links.of(self.cluster, level).style(found.style) for level in levels]
-        wires = [level.usable_bandwidth * reached for level, reached in zip(levels, self.efficiency, strict=True)]
+        wires = [wire * reached for wire, reached in zip(self.cluster.wires, self.efficiency, strict=True)]
         count = min(len(style.rate) for style in styles)
         base = styles[0].base_us or (0.0,) * count
         return [
@@ -204,9 +221,21 @@ class Network:
             for k in range(count)
         ]
 
+    def _routed(self, load: Load) -> Floats:
+        """What goes into each level, with the way between rails: over NVLink first, or through the level above."""
+        if load.across is None or self.cluster.rails == 1:
+            return load.volume
+        volume = load.volume.copy()
+        if self.cluster.forwards:
+            volume[0] += load.across.sum(axis=0)
+        elif len(volume) > 2:
+            volume[2] += load.across[1]
+        return volume
+
     def _lines(self, found: Collective, op: str, shape: Shape) -> tuple[Floats, Floats, Floats]:
         """(seconds, seconds per byte) with a first axis for protocols; seconds per byte by level at full rate."""
         load = found.load(op, shape)
+        volume = self._routed(load)
         copy_rate = self.links.of(self.cluster, self.cluster.levels[0]).copy_bytes_per_s
         legal = self._legal(found, shape)
         latency, slope = [], []
@@ -216,20 +245,21 @@ class Network:
             by_level = np.zeros_like(shape.members)
             for i, level in enumerate(self.cluster.levels):
                 start = start + load.steps[i] * protocol.step_s[i]
-                crowding = self._crowding(found, level.kind, shape.below[i])
+                crowding = self._crowding(found, i, shape.below[i])
                 crowding = crowding / level.mesh_share(shape.members[i] / shape.below[i])
-                by_level[i] = load.volume[i] * crowding * protocol.byte_s[i]
+                by_level[i] = volume[i] * crowding * protocol.byte_s[i]
                 if protocol.stored_s[i]:
                     fill = fill + protocol.stored_s[i] * load.steps[i] * crowding / shape.below[i]
             latency.append(start)
-            busy = _in_turn(by_level, load.volume) if found.levels_in_turn else by_level.max(axis=0)
+            busy = _in_turn(by_level, volume) if found.levels_in_turn else by_level.max(axis=0)
             full = busy + fill + _copying(load, copy_rate)
             slope.append(np.where(legal, full, _HOPELESS))
         return np.stack(latency), np.stack(slope), by_level
 
-    def _crowding(self, found: Collective, kind: str, below: Floats) -> Floats | float:
-        """How much more than its own share a card carries when a group uses only some of the node's cards."""
-        if kind != "network" or not found.pooled:
+    def _crowding(self, found: Collective, level: int, below: Floats) -> Floats | float:
+        """How much more than its own share a card carries when a group uses only some of the node's cards. Above the
+        cards a switch has the ways up of all of them."""
+        if level != 1 or self.cluster.levels[1].kind != "network" or not found.pooled:
             return 1.0
         return np.maximum(below / self.links.cards_per_group, 1.0)
 
@@ -290,7 +320,7 @@ def _copying(load: Load, rate: float) -> Floats | float:
     return load.own / rate if rate else 0.0
 
 
-def _distinct(size: ArrayLike, stride: ArrayLike) -> tuple[Ints, Ints, Ints]:
+def distinct(size: ArrayLike, stride: ArrayLike) -> tuple[Ints, Ints, Ints]:
     """All pairs of a distinct size with a distinct stride, and the pair of each element.
 
     A million policies have a few hundred distinct groups. Table look-ups find them in linear time, without a sort.

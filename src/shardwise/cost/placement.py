@@ -1,9 +1,11 @@
 """Where the ranks of each axis lie: neighbours of an axis are `stride` global ranks apart."""
 
 from collections.abc import Mapping
+from functools import lru_cache
+from math import gcd, lcm
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from shardwise.collectives import Shape
 from shardwise.spec.cluster import Cluster
@@ -47,7 +49,7 @@ def _strides(order: str, policies: Policies) -> dict[str, Ints]:
     found["etp"], found["ep"], found["edp"] = np.ones_like(etp), etp, etp * policies.ep
     if order.index("pp") < order.index("dp"):
         # stages lie between the replicas of an expert; a rule keeps the ranks of one expert group together
-        found["edp"] = np.maximum(found["edp"], policies.tp * policies.pp)
+        found["edp"] = np.where(policies.pp > 1, np.maximum(found["edp"], policies.tp * policies.pp), found["edp"])
     return found
 
 
@@ -57,8 +59,50 @@ def expert_tensor(policies: Policies) -> Ints:
 
 
 def level_members(cluster: Cluster, size: ArrayLike, stride: ArrayLike) -> Shape:
-    """How many ranks of a group lie inside one block of each level."""
+    """How many ranks of a group lie inside one block of each level, and how far along its rails."""
     ranks, apart = np.broadcast_arrays(np.asarray(size, dtype=np.float64), np.asarray(stride, dtype=np.int64))
-    blocks = np.cumprod([level.degree for level in cluster.levels])
-    rows = [np.clip((block // apart).astype(np.float64), 1.0, ranks) for block in blocks[:-1]]
-    return Shape(np.stack([*rows, ranks]))
+    blocks = np.array(cluster.blocks)
+    members = np.stack([*(np.clip((block // apart).astype(np.float64), 1.0, ranks) for block in blocks[:-1]), ranks])
+    out = None
+    for level, block in enumerate(blocks[:-1].tolist()):
+        odd = np.flatnonzero(~_regular(ranks, apart, block, cluster.gpus))
+        if len(odd):
+            out = ranks / members - 1.0 if out is None else out
+            for place in odd.tolist():
+                found = _uneven(int(ranks.flat[place]), int(apart.flat[place]), block, cluster.gpus)
+                members.reshape(len(blocks), -1)[level, place] = found[level > 0]
+                out.reshape(len(blocks), -1)[level, place] = found[2]
+    if out is not None:
+        members = np.minimum(np.maximum.accumulate(members, axis=0), ranks)
+    node, rails = cluster.node_size, cluster.rails
+    one_rail = np.array([1.0, *(rails / block for block in blocks[:-1])]).reshape(-1, *[1] * ranks.ndim)
+    if rails == 1:
+        return Shape(members, out, one_rail=one_rail)
+    step = apart % node % rails
+    # ranks of a node, every so many cards, come round to the first one's rail after as many as there are other rails
+    different = np.minimum(rails // np.gcd(step, rails), members[0])
+    return Shape(members, out, same_rail=1.0 / different, next_on_rail=step == 0, one_rail=one_rail)
+
+
+def _regular(ranks: NDArray[np.float64], apart: Ints, block: int, gpus: int) -> NDArray[np.bool_]:
+    """Does every block that a group of so many ranks touches hold as many of them; nobody asks for one that is too
+    large."""
+    span = ranks * apart
+    inside, whole = block % span == 0, (span % block == 0) & (block % apart == 0)
+    return np.asarray(inside | whole | (apart % block == 0) | (gpus <= block) | (span > gpus))
+
+
+@lru_cache(maxsize=65536)
+def _uneven(ranks: int, apart: int, block: int, gpus: int) -> tuple[float, float, float]:
+    """(the largest number that the blocks' members are made of, GPUs of a block over the most groups that leave one,
+    hops of a chain through a group that leave a block), of groups that lie one after another from the first GPU on."""
+    span = ranks * apart
+    first = np.arange(0, max(min(lcm(span, block), gpus // span * span), span), span)
+    lies = (first[:, None, None] + np.arange(apart)[:, None] + apart * np.arange(ranks)) // block
+    leaves = np.diff(lies, axis=2) != 0
+    cuts = np.flatnonzero(leaves.any(axis=(0, 1))) + 1
+    # a ring leaves every block that it touches and does not fill once
+    split = lies[leaves.any(axis=2)]
+    first_there = np.diff(split, axis=1, prepend=-1) != 0
+    fullest = np.bincount(split[first_there]).max(initial=1)
+    return float(gcd(ranks, *cuts.tolist())), block / float(fullest), float(leaves.sum(axis=2).mean())

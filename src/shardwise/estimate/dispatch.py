@@ -17,7 +17,7 @@ BOARD = 8
 
 def between_nodes(cluster: Cluster, size: Ints, stride: Ints) -> NDArray[np.bool_]:
     """Whether the ranks of a group lie beyond one NVLink domain."""
-    return np.asarray(stride * size > cluster.levels[0].degree)
+    return np.asarray(stride * size > cluster.node_size)
 
 
 def hidden_exchange(stack: Stack, cluster: Cluster, size: Ints, stride: Ints) -> Value:

@@ -92,7 +92,11 @@ class ShardGathers:
         layout = self.layout
         total = self._of(counts.dense_per_rank(layout), layout.shard, "dp_cp")
         if counts.expert:
-            total = total + self._of(counts.expert_per_rank(layout), layout.expert_shard, "edp")
+            held = counts.expert_per_rank(layout)
+            if self.machine.stack.network.fills_shards:
+                own = counts.expert_count / np.minimum(layout.ep, counts.expert_count)
+                held = held * np.ceil(own / layout.expert_shard) * layout.expert_shard / own
+            total = total + self._of(held, layout.expert_shard, "edp")
         return total
 
     def _of(self, parameters: Numbers, shard: Numbers, axis: str) -> Numbers:
@@ -139,7 +143,8 @@ def _unit(
     if gathers.any:
         needed = gathers.seconds(counts)
         share = stack.overlap.hidden_share if stack.overlap.gathers_hidden < 0 else stack.overlap.gathers_hidden
-        most = share * np.minimum(needed, total)
+        waited = parts["tp_comm"] + parts["cp_comm"] + parts["ep_comm"]
+        most = share * np.minimum(needed, total - waited)
         hidden["fsdp"] = np.where(layout.policies.overlap_param > 0, most, 0.0)
         parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap.overlap_slowdown * hidden["fsdp"]
         total = total + parts["fsdp_comm"]
@@ -167,13 +172,18 @@ def _communication(
     """Tensor-, context- and expert-parallel collectives of the layer; returns what the forward pass exposes."""
     stack = machine.stack
     needed = seconds.forward_comm["tp"] * (1.0 + full) + seconds.backward_comm["tp"]
-    pipelined = stack.overlap.hidden_share * work.layout.policies.overlap_tp
+    # products and their collectives run together only where GPUs write into each other's memory
+    peers = 0.0 if machine.network.cluster.through_host else 1.0
+    pipelined = peers * stack.overlap.hidden_share * work.layout.policies.overlap_tp
     under_weights = np.maximum(pipelined, stack.overlap.tp_backward_hidden)
-    hidden["tp"] = needed * pipelined + seconds.backward_comm["tp"] * (under_weights - pipelined)
+    # nothing hides longer than the compute it runs under
+    both = seconds.forward * (1.0 + full) + seconds.backward
+    besides = seconds.backward_comm["tp"] * (under_weights - pipelined)
+    hidden["tp"] = np.minimum(needed * pipelined, both) + np.minimum(besides, both)
     parts["tp_comm"] = needed - hidden["tp"]
     needed = seconds.forward_comm["ep"] * (1.0 + full) + seconds.backward_comm["ep"]
     under = hidden_exchange(stack, machine.network.cluster, machine.sizes["ep"], machine.strides["ep"])
-    hidden["ep"] = needed * under
+    hidden["ep"] = np.minimum(needed * under, both)
     parts["ep_comm"] = needed - hidden["ep"]
     # ring attention sends the next block while it computes this one; its backward computes about twice as long. What is
     # gathered or exchanged must be there before
@@ -181,8 +191,8 @@ def _communication(
     backward = np.minimum(seconds.backward_comm["ring"], stack.overlap.hidden_share * 2.0 * seconds.attention)
     hidden["cp"] = forward * (1.0 + full) + backward
     parts["cp_comm"] = seconds.forward_comm["cp"] * (1.0 + full) + seconds.backward_comm["cp"] - hidden["cp"]
-    tp = seconds.forward_comm["tp"] * (1.0 - stack.overlap.hidden_share * work.layout.policies.overlap_tp)
-    ep = seconds.forward_comm["ep"] * (1.0 - under)
+    tp, ep = (seconds.forward_comm[axis] - np.minimum(seconds.forward_comm[axis] * share, seconds.forward)
+              for axis, share in (("tp", pipelined), ("ep", under)))  # fmt: skip
     return tp + ep + (seconds.forward_comm["cp"] - forward)
 
 

@@ -3,18 +3,16 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.layers import Machine
-from shardwise.spec.cluster import Cluster
+from shardwise.spec.cluster import HOST_BYTES_PER_S, Cluster
 from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.messages import bucket_bytes
 from shardwise.work.stages import Grid, largest
-
-HOST_BYTES_PER_S = 25e9
-"""host memory bandwidth one GPU's share of the CPUs has (200 GB/s for a node of 8)"""
 
 
 def copy_rate(cluster: Cluster) -> float:
@@ -48,6 +46,25 @@ def sync_rates(work: Work, machine: Machine) -> SyncRates:
     return _rates(found, (dense, expert))
 
 
+def tied_seconds(work: Work, machine: Machine) -> Numbers:
+    """The first and the last stage add up their gradients of a table that both use, when all others are reduced."""
+    layout, policies, model = work.layout, work.layout.policies, work.model
+    apart = (layout.pp > 1) & ((work.stages.first > 0) != (work.stages.last > 0)).any(axis=1)
+    if not model.tied or not apart.any():
+        return np.zeros_like(layout.tp)
+    table = model.vocab * model.hidden / layout.tp / np.where(policies.zero > 1, layout.shard, 1.0)
+    distance = np.ones_like(policies.pp)
+    for block in machine.network.cluster.blocks[:-1]:
+        distance = np.where(machine.strides["pp"] * policies.pp > block, block, distance)
+    seconds = machine.network.seconds("all_reduce", table * machine.precision.grad_bytes, 2, distance)
+    return np.where(apart, seconds, 0.0)
+
+
+def reduced_each(work: Work) -> NDArray[np.bool_]:
+    """Where gradients are reduced in every micro-batch: a sharded buffer can only add up shards."""
+    return np.asarray((work.layout.policies.zero == 2) & (work.layout.shard > 1.0))
+
+
 def _rates(found: list[tuple[Numbers, Numbers]], parameters: tuple[Numbers, Numbers]) -> SyncRates:
     none = np.zeros_like(parameters[0])
     pairs = [(none, none), (none, none)]
@@ -79,19 +96,20 @@ def _sync(
     layout, precision, stride = work.layout, machine.precision, machine.strides[axis]
     zero = layout.policies.zero
     grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
-    sharded = (zero == 1) | (zero == 2)
+    # shards of one rank are whole: there is nothing to gather, and nothing that each micro-batch must have summed
+    sharded = ((zero == 1) | (zero == 2)) & (shard > 1.0)
+    whole = (zero < 3) & ~sharded
     reduce, gather = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
-    if (zero == 0).any():
-        reduce = np.where(zero == 0, _bucketed(machine, "all_reduce", grads, ranks, stride), reduce)
+    if whole.any():
+        reduce = np.where(whole, _bucketed(machine, "all_reduce", grads, ranks, stride), reduce)
     if sharded.any():
         reduce = np.where(sharded, _bucketed(machine, "reduce_scatter", grads, shard, stride), reduce)
         gather = np.where(sharded, _bucketed(machine, "all_gather", params, shard, stride), gather)
     replicas = ranks / shard
     if (replicas > 1).any():
         across = machine.over("all_reduce", grads / shard, replicas, stride * shard.astype(np.int64))
-        reduce = reduce + np.where(zero > 0, across, 0.0)
-    # a sharded gradient buffer can only add up shards, so ZeRO-2 reduces in every micro-batch
-    return reduce * np.where(zero == 2, layout.micro_batches, 1.0), gather
+        reduce = reduce + np.where(whole, 0.0, across)
+    return reduce * np.where(sharded & reduced_each(work), layout.micro_batches, 1.0), gather
 
 
 def _bucketed(machine: Machine, op: str, bytes_: Numbers, size: Numbers, stride: Ints) -> Numbers:

@@ -4,10 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwise.cost.hops import Hops
 from shardwise.estimate.exposure import Parts, ShardGathers, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.nodes import nodes_of
-from shardwise.estimate.once import SyncRates, copy_rate, inner_rates, optimizer_seconds, sync_rates
+from shardwise.estimate.once import (
+    SyncRates,
+    copy_rate,
+    inner_rates,
+    optimizer_seconds,
+    reduced_each,
+    sync_rates,
+    tied_seconds,
+)
 from shardwise.estimate.pipeline import Pipeline, pipeline_of
 from shardwise.estimate.pipeline.micro_batch import (
     MicroBatch,
@@ -19,6 +28,7 @@ from shardwise.estimate.pipeline.micro_batch import (
 )
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
+from shardwise.estimate.transfers import busiest_seconds, transfer_hops, transfer_seconds
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
 from shardwise.work import Work
@@ -26,7 +36,6 @@ from shardwise.work.layout import Numbers
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameters import NOTHING
 from shardwise.work.stages import Grid, largest
-from shardwise.work.transfer import transfer_bytes
 
 PARTS = (
     "forward", "backward", "recompute", "tp_comm", "cp_comm", "ep_comm", "pp_comm", "fsdp_comm", "host", "offload",
@@ -51,20 +60,23 @@ class Times:
     units: tuple[Unit, ...]
     """one layer of each kind, the embedding and the head, in one micro-batch: what a timeline is built from"""
     transfer_s: Numbers
-    """one activation or gradient from a stage to the next"""
+    """one activation or gradient from a stage to the next, over the slowest boundary"""
     reduce_s: Numbers
     """gradient reduction of the fullest stage, before any overlap"""
     gather_s: Numbers
     """parameter gather of the fullest stage, before any overlap"""
     bubble_share: Numbers
+    carried_s: Numbers
+    """what the busiest card needs for all that its stage sends in a step: no pipeline is over before"""
 
 
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
     layout = work.layout
     rates = (sync_rates if sync is None else inner_rates)(work, machine)
     reduce, gather = rates.on(work.parameters)
-    given = micro_batch_of(work, _units(work, machine), _transfers(work, machine), _reductions(work, machine, rates),
-                           reduce, _copy_seconds(work, cluster))  # fmt: skip
+    wire = transfer_hops(work, machine)
+    given = micro_batch_of(work, _units(work, machine), _transfers(work, machine, wire),
+                           _reductions(work, machine, rates), reduce, _copy_seconds(work, cluster))  # fmt: skip
     stage, rows, micro = given.stage, np.arange(len(reduce)), layout.micro_batches
     _, slowest = largest(stage.load)
     pipeline = pipeline_of(given, slowest)
@@ -76,9 +88,13 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     _overlapped_sync(given, machine, parts, hidden, pipeline, (reduce, gather))
     # what the busiest rank does besides is to reduce the gradients of each micro-batch; else it waits for others
     worked = micro * longest + parts["pp_comm"] + parts["offload"]
-    each = np.where(layout.policies.zero == 2, np.maximum(pipeline.busiest - worked, 0.0), 0.0)
+    each = np.where(reduced_each(work), np.maximum(pipeline.busiest - worked, 0.0), 0.0)
     parts["grad_comm"] = parts["grad_comm"] + each
     parts["bubble"] = np.maximum(pipeline.end - worked - each, 0.0)
+    if sync is None:
+        parts["grad_comm"] = parts["grad_comm"] + tied_seconds(work, machine)
+    carried = busiest_seconds(work, machine, wire, parts, hidden)
+    parts["pp_comm"] = parts["pp_comm"] + np.maximum(carried - pipeline.end, 0.0)
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
     parts["other"], together = 0.0 * longest, nodes_of(layout, cluster)
     if sync is not None:
@@ -93,19 +109,20 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     return Times(
         step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, units=tuple(given.units),
         transfer_s=given.transfers.seconds, reduce_s=largest(reduce)[0], gather_s=largest(gather)[0],
-        bubble_share=parts["bubble"] / step,
+        bubble_share=parts["bubble"] / step, carried_s=carried,
     )  # fmt: skip
 
 
-def _transfers(work: Work, machine: Machine) -> Transfers:
+def _transfers(work: Work, machine: Machine, wire: Hops) -> Transfers:
     beside = work.layout.policies.overlap_pp > 0
-    return Transfers(_transfer(work, machine), np.where(beside, 1.0 - machine.stack.overlap.hidden_share, 1.0))
+    exposed = np.where(beside, 1.0 - machine.stack.overlap.hidden_share, 1.0)
+    return Transfers(transfer_seconds(work, machine, wire), exposed)
 
 
 def _reductions(work: Work, machine: Machine, rates: SyncRates) -> Reductions:
     """A sharded gradient buffer must be free again before the next micro-batch adds to it: ZeRO-2 reduces in each."""
     policies, overlap = work.layout.policies, machine.stack.overlap
-    each = policies.zero == 2
+    each = reduced_each(work)
     share = np.where(each, 1.0 / work.layout.micro_batches, 1.0)
     dense, expert = (rate * share for rate in rates.reduce)
     hidden = np.where(policies.overlap_grad > 0, overlap.hidden_share, 0.0)
@@ -159,20 +176,6 @@ def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, 
     return parts, hidden
 
 
-def _transfer(work: Work, machine: Machine) -> Numbers:
-    """One activation (or its gradient) from a stage to the next; nothing without stages."""
-    layout = work.layout
-    message = transfer_bytes(work)
-    stride = machine.strides["pp"]
-    send = machine.over("send", message, np.minimum(layout.pp, 2.0), stride)
-    return np.where(layout.pp > 1, send + transfer_wait_s(machine), 0.0)
-
-
-def transfer_wait_s(machine: Machine) -> Numbers:
-    """What a transfer to another node takes besides its bytes."""
-    return np.where(machine.leaves_node("pp"), machine.stack.network.transfer_overhead_s, 0.0)
-
-
 def _overlapped_sync(
     given: MicroBatch, machine: Machine, parts: Parts, hidden: Parts, pipeline: Pipeline, sync: tuple[Grid, Grid]
 ) -> None:
@@ -198,7 +201,7 @@ def _overlapped_sync(
         parts[f"{name}_comm"] = np.maximum(exposed, 0.0)
         hidden[name] = np.maximum(seconds - parts[f"{name}_comm"], 0.0)
     after = np.where(np.isnan(pipeline.reduced), parts["grad_comm"], pipeline.reduced)
-    parts["grad_comm"] = np.where(policies.zero == 2, 0.0, after)
+    parts["grad_comm"] = np.where(reduced_each(work), 0.0, after)
 
 
 def _strategy(

@@ -67,14 +67,16 @@ def calls_of(work: Work) -> list[Call]:
     policy = work.layout.policies[0]
     held = held_pieces(policy.schedule, policy.pp, policy.vpp)
     cut = cut_into(work, held)
-    repeated = _repeated_share(work, policy)
+    repeated = repeated_share(work, policy)
     staged = policy.pp > 1 and not work.stack.network.regather_with_pp
     found = []
     for chunk in _chunks(policy, held):
         layers = float(sum(kind[0, chunk.piece] for kind in cut.stages.kinds))
+        both = {0, int(held.max())} <= set(held[chunk.stage].tolist())
         piece = Piece(
-            chunk.piece, repeated * layers, sends_on=chunk.behind != chunk.stage, sends_back=chunk.before != chunk.stage
-        )
+            chunk.piece, repeated * layers, sends_on=chunk.behind != chunk.stage,
+            sends_back=chunk.before != chunk.stage, ends_together=both,
+        )  # fmt: skip
         found += [_call(work, policy, chunk, sent) for sent in messages(cut, piece, staged=staged)]
     return [call for call in found if call.times > 0 and call.size > 1 and call.bytes > 0]
 
@@ -94,7 +96,7 @@ def _chunks(policy: Policy, held: Ints) -> Iterator[_Chunk]:
             yield _Chunk(rank, piece, home.get(piece - 1, rank), home.get(piece + 1, rank), 0.5 if twice else 1.0)
 
 
-def _repeated_share(work: Work, policy: Policy) -> float:
+def repeated_share(work: Work, policy: Policy) -> float:
     """Share of the layers whose forward collectives run again in full recompute."""
     if policy.recompute != "full":
         return 0.0
@@ -133,6 +135,6 @@ def _skew(work: Work, policy: Policy, sent: Sent) -> float:
 def _lane(axis: str, sent: Sent, policy: Policy) -> str:
     if axis != "dp":
         return "grad" if sent.phase == "step" else axis
-    if policy.zero == 3 and sent.part != "replicas":
+    if policy.zero == 3 and sent.op != "all_reduce":
         return "fsdp"
     return "param" if sent.op == "all_gather" else "grad"

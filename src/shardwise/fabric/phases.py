@@ -7,12 +7,14 @@ for the one before. Bytes are fractions of the operation's buffer, as in `collec
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 import numpy as np
 
 from shardwise.collectives import FABRIC_SWITCH, NODE_SWITCH, Collective, Round, collective
 from shardwise.fabric.links import Floats, Ints, Routed
 from shardwise.fabric.solver import Flows, joined
+from shardwise.spec.cluster import Cluster
 
 MOST_MESSAGES = 4_000_000
 
@@ -63,6 +65,25 @@ class Messages:
             target.append(np.roll(gpus, -1, axis=1).ravel())
             size.append(np.full(gpus.size, each))
         return np.concatenate(source), np.concatenate(target), np.concatenate(size)
+
+    def into_levels(self, cluster: Cluster, rail: Ints) -> Floats:
+        """Bytes that go into each level of the cluster, the way between rails with them; not those that switches above
+        the nodes add up. `rail`: of each GPU's card."""
+        found = np.zeros(len(cluster.levels))
+        for level, block in enumerate(cluster.blocks[:-1], start=1):
+            away = self.source // block != self.target // block
+            found[level] = self.bytes[away].sum()
+        node = cluster.node_size
+        away = self.source // node != self.target // node
+        turned = away & (rail[self.source] != rail[self.target])
+        inside = ~away & (self.source != self.target)
+        found[0] = self.bytes[inside].sum() + self.into_bytes.sum()
+        if cluster.forwards:
+            found[0] += self.bytes[turned].sum()
+        elif len(found) > 2:
+            near = self.source // cluster.blocks[1] == self.target // cluster.blocks[1]
+            found[2] += self.bytes[turned & near].sum()
+        return found
 
     def of_stage(self, stage: Ints, which: int) -> "Messages":
         """Those that GPUs of one pipeline stage send; `stage`: of each GPU."""
@@ -122,14 +143,10 @@ def runs_on(found: Collective, local: int, nodes: int) -> bool:
 
 
 def local_of(members: Ints, node: Ints) -> int:
-    """Ranks of a node, where every group has runs of equal length inside its nodes; else every rank counts as a node of
-    its own, which is what an order that ignores nodes makes of it."""
-    size = members.shape[1]
-    change = np.diff(node[members], axis=1) != 0
-    cuts = np.flatnonzero(change.any(axis=0))
-    run = int(cuts[0]) + 1 if len(cuts) else size
-    regular = size % run == 0 and np.array_equal(cuts, np.arange(run - 1, size - 1, run)) and change[:, cuts].all()
-    return run if regular else 1
+    """Ranks of a node, where every group has runs of equal length inside its nodes; else the longest runs that all of
+    theirs are made of, each counted as a node of its own."""
+    cuts = np.flatnonzero((np.diff(node[members], axis=1) != 0).any(axis=0)) + 1
+    return gcd(members.shape[1], *cuts.tolist())
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ closed form's (cost/network.py), so the two tiers differ only in what the graph 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -85,6 +85,7 @@ class Prices:
     _parts: dict[tuple[object, ...], tuple[Messages, Floats]] = field(default_factory=dict, repr=False)
     _alone: dict[tuple[object, ...], Duration] = field(default_factory=dict, repr=False)
     _choices: dict[tuple[object, ...], str] = field(default_factory=dict, repr=False)
+    _distances: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
 
     def members(self, call: Call) -> Ints:
         """groups x ranks, as GPUs in the order of their ring."""
@@ -165,11 +166,11 @@ class Prices:
         if call.target >= 0:
             return duration_of(whole.messages.flows(self.fabric), capacity)
         lasts = [(duration_of(each.of_stage(self.seats.stage, call.stage).flows(self.fabric), capacity), often)
-                 for each, often in self._messages(call, algorithm)[1].each]  # fmt: skip
+                 for each, often in self.messages(call, algorithm)[1].each]  # fmt: skip
         return Duration(sum(d.seconds * n for d, n in lasts), sum(d.least * n for d, n in lasts))
 
     def _pattern(self, call: Call, algorithm: str) -> Pattern:
-        messages, timed = self._messages(call, algorithm)
+        messages, timed = self.messages(call, algorithm)
         links = len(self.fabric.links)
         sent = messages.flows(self.fabric).link_bytes(links)
         capacity = self.fabric.links.capacity * self.reached(algorithm)
@@ -183,7 +184,7 @@ class Prices:
         link = int(np.argmax(slowest)) if slowest.any() else -1
         return Pattern(messages, whole, sent, pace, link, _largest(messages))
 
-    def _messages(self, call: Call, algorithm: str) -> tuple[Messages, Phases]:
+    def messages(self, call: Call, algorithm: str) -> tuple[Messages, Phases]:
         """(all that is sent, what sets its time)."""
         members = self.members(call)
         if call.target >= 0:
@@ -210,10 +211,23 @@ class Prices:
         return np.asarray(np.array(each)[np.minimum(self.fabric.links.level, len(levels) - 1)])
 
     def quote(self, call: Call, name: str) -> Quote:
+        call = self._placed(call)
         key = (name, call.op, call.bytes * call.skew, call.size, call.stride)
         if key not in self.quotes:
             self.quotes[key] = self._quote(call, name)
         return self.quotes[key]
+
+    def _placed(self, call: Call) -> Call:
+        """What two stages do is said over as many ranks as lie between two blocks of the level that they cross."""
+        if call.target < 0 and call.group != "ends":
+            return call
+        ends = (call.stage, call.target) if call.target >= 0 else (0, -1)
+        if ends not in self._distances:
+            members = self.seats.groups("pp")
+            blocks = (1, *self.network.cluster.blocks[:-1])
+            apart = [(members[:, ends[0]] // b != members[:, ends[1]] // b).any() for b in blocks]
+            self._distances[ends] = blocks[int(np.flatnonzero(apart).max(initial=0))]
+        return replace(call, stride=self._distances[ends])
 
     def _quote(self, call: Call, name: str) -> Quote:
         network = self.network

@@ -10,6 +10,7 @@ from shardwise.fabric.calls import AXES, Call
 from shardwise.fabric.links import Floats, Ints, busy_seconds
 from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import Priced, Prices
+from shardwise.fabric.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,22 @@ class StepLoad:
                 before = found.get(id(messages), (messages, 0.0))[1]
                 found[id(messages)] = (messages, before + p.call.times * p.call.bytes)
         return list(found.values())
+
+    def level_bytes(self) -> dict[str, dict[str, float]]:
+        """axis -> level -> bytes that an average GPU of the job sends into it, read off the links that lead up."""
+        tree = self.prices.fabric
+        if not isinstance(tree, Tree):
+            return {}
+        gpus = self.prices.seats.policy.gpus
+        found = {axis: {level.name: 0.0 for level in tree.cluster.levels} for axis in self.bytes}
+        ups = [(0, 0), *((2, 1) for _ in tree.tiers[:1])]
+        # spines that only join the rails of one unit belong to the leaves' level, whose cards are counted already
+        ups += [(4 + 2 * i, tier.level) for i, tier in enumerate(tree.tiers[1:]) if tier.level > 1]
+        for group, level in ups:
+            links = slice(tree.offsets[group], tree.offsets[group + 1])
+            for axis, each in self.bytes.items():
+                found[axis][tree.cluster.levels[level].name] += float(each[links].sum()) / gpus
+        return found
 
     def matrix(self, blocks: Ints) -> dict[str, Floats]:
         """axis -> bytes from each block of GPUs to each, in one step; `blocks`: of each GPU."""

@@ -127,7 +127,7 @@ class Tree:
         columns = [np.where(near, self.offsets[0] + src, free), np.where(near, self.offsets[1] + dst, free)]
         if self.tiers:
             hop = src
-            if self._forwards:
+            if self.forwards:
                 columns, hop = self._over_nvlink(src, dst, away, columns)
             ends = [np.where(away, self.offsets[2] + hop, free), np.where(away, self.offsets[3] + dst, free)]
             ups, downs = self._above_leaves(hop, dst, away, number)
@@ -139,8 +139,8 @@ class Tree:
         return self.wiring.connections if self.wiring.routing == "ecmp" else 1
 
     @property
-    def _forwards(self) -> bool:
-        return self.rails > 1 and (self.wiring.rails == "only" or self.wiring.cross_rail == "nvlink")
+    def forwards(self) -> bool:
+        return self.rails > 1 and (self.wiring.rails == "only" or self.cluster.forwards)
 
     def _over_nvlink(self, src: Ints, dst: Ints, away: Ints, columns: list[Ints]) -> tuple[list[Ints], Ints]:
         """To the GPU of the same node (and tray) whose card is on the target's rail."""

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from math import ceil, prod
+from math import ceil
 
 import numpy as np
 
 from shardwise.fabric.links import Links
 from shardwise.fabric.tree import Down, Tier, Tree
-from shardwise.fabric.wiring import Wiring
+from shardwise.fabric.wiring import Wiring, wired
 from shardwise.spec.cluster import Cluster, Level
 
 
@@ -16,6 +16,7 @@ def tree_of(cluster: Cluster, wiring: Wiring | None = None, down: tuple[Down, ..
     """`down`: cables above the leaves that are away: hashes pick among what is left, and where packets are sprayed the
     switch has so much less."""
     wiring = wiring or Wiring()
+    cluster = wired(cluster, wiring)
     tiers = _tiers(cluster, wiring)
     counts = [cluster.gpus] * 4 if tiers else [cluster.gpus] * 2
     for lower, tier in pairwise(tiers):
@@ -42,10 +43,10 @@ def _tiers(cluster: Cluster, wiring: Wiring) -> tuple[Tier, ...]:
     if len(levels) == 1 or cluster.gpus <= levels[0].degree:
         return ()
     leaf = levels[1]
-    rails = 1 if wiring.rails == "none" else min(leaf.rails, cluster.node_size)
+    rails = cluster.rails
     if wiring.rails == "only" and rails == 1:
         raise ValueError(f"rails: {cluster.name} has one rail; write 'optimised', or a cluster whose leaves have rails")
-    block = min(prod(level.degree for level in levels[:2]), cluster.gpus)
+    block = min(cluster.blocks[1], cluster.gpus)
     found = [Tier(leaf.name, 1, block, rails, rails, 1, 1, False, leaf.usable_bandwidth, leaf.latency_s)]
     above = list(enumerate(levels))[2:]
     if not above and rails > 1 and wiring.rails != "only":
@@ -78,7 +79,7 @@ def _tier(cluster: Cluster, wiring: Wiring, lower: list[Tier], index: int, level
 
 def _links(cluster: Cluster, tiers: tuple[Tier, ...], offsets: tuple[int, ...]) -> Links:
     node, gpus = cluster.levels[0], cluster.gpus
-    groups = [(gpus, node.usable_bandwidth, node.latency_s, 0)] * 2
+    groups = [(gpus, cluster.wires[0], node.latency_s, 0)] * 2
     if tiers:
         groups += [(gpus, tiers[0].capacity, tiers[0].latency_s, 1)] * 2
     for place, tier in enumerate(tiers[1:]):

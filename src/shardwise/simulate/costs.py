@@ -8,8 +8,9 @@ from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
-from shardwise.estimate.once import copy_rate, optimizer_seconds, sync_rates
-from shardwise.estimate.time import transfer_wait_s
+from shardwise.estimate.once import copy_rate, optimizer_seconds, reduced_each, sync_rates, tied_seconds
+from shardwise.estimate.transfers import transfer_wait_s
+from shardwise.fabric.calls import repeated_share
 from shardwise.schedules import schedules
 from shardwise.simulate.placed import Pieces
 from shardwise.spec.cluster import Cluster
@@ -85,6 +86,10 @@ class Costs:
     other_share: float
     other_s: float
     held: Held
+    carried_s: float = 0.0
+    """what the busiest card needs for all that its stage sends: no pipeline is over before"""
+    tied_s: float = 0.0
+    """the sum of a tied table's gradients on the first and the last stage, behind all other reductions"""
 
 
 def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: Program, pieces: Pieces) -> Costs:
@@ -94,7 +99,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     rates = sync_rates(work, machine)
     reduce, gather = (grid[:, 0] for grid in rates.on(work.parameters))
     micro = float(layout.micro_batches[0])
-    each = policy.zero == 2
+    each = bool(reduced_each(work)[0])
     one = np.ones(program.pp)
     share = _shares(work, program, pieces, (one, one))
     parameters = (work.parameters[0] + work.parameters[1]) * share
@@ -108,7 +113,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         input_gradient=total - forward - weight + exposed,
         weight_gradient=weight,
         recompute=_repeated(found.times.units, pieces),
-        streams=_streams(found, pieces),
+        streams=_streams(found, pieces, policy),
         copy_s=copied / copy_rate(cluster),
         copy_bytes=copied,
         transfer_s=float(found.times.transfer_s[0]),
@@ -128,6 +133,8 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         other_share=stack.network.jitter * float(np.log2(nodes)),
         other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),
+        carried_s=float(found.times.carried_s[0]),
+        tied_s=float(tied_seconds(found.work, machine_for(case, found.work.layout.policies))[0]),
     )
 
 
@@ -159,13 +166,16 @@ def _copied(work: Work, policy: Policy, pieces: Pieces) -> Floats:
     return np.asarray(pieces.kinds @ each)
 
 
-def _streams(found: Estimate, pieces: Pieces) -> dict[str, Stream]:
+def _streams(found: Estimate, pieces: Pieces, policy: Policy) -> dict[str, Stream]:
     work, streams = found.work, {}
+    again = repeated_share(work, policy)
+    repeated = np.array([*[again] * len(work.kinds), 0.0, 0.0])
     layers = (*work.kinds, work.embedding, work.head)
     for axis in STREAMS[:-1]:
         sent = np.array([_sent(layer, axis) for layer in layers])
         seconds = np.array([_seconds(unit, axis, 0.0) for unit in found.times.units])
         # repeated forwards count with the backward, in proportion to what each phase sends
+        sent[:, 1] += repeated * sent[:, 0]
         share = np.divide(sent[:, 0], sent.sum(axis=1), out=np.zeros(len(sent)), where=sent.sum(axis=1) > 0)
         streams[axis] = _stream(
             pieces, (seconds * share, seconds * (1 - share)), (sent[:, 0], sent[:, 1]), _hidden(found, axis)

@@ -38,8 +38,8 @@ def joined(rows: list[Rows]) -> Spans:
 
 def whole_rank(lane: str, kind: str, ranks: Ints, start: Floats, end: Floats, bytes_: Floats | None = None,
                chunk: Ints | None = None) -> Rows:  # fmt: skip
-    """Spans that belong to no micro-batch; those without length are left out."""
-    keep = end > start
+    """Spans that belong to no micro-batch; those without length and bytes are left out."""
+    keep = (end > start) | (bytes_ > 0 if bytes_ is not None else False)
     none = np.full(int(keep.sum()), -1, dtype=np.int64)
     return Rows(
         lane, np.full(len(none), KINDS.index(kind), dtype=np.int64), ranks[keep], none,

@@ -16,6 +16,7 @@ from shardwise.simulate.live import memory_steps
 from shardwise.simulate.noise import Jitter, Straggler, slowest_of
 from shardwise.simulate.pipeline import Timed, reductions, timed
 from shardwise.simulate.placed import pieces_of, rank_work
+from shardwise.simulate.sent import with_sent_bytes
 from shardwise.simulate.spans import (
     compute_rows,
     copy_rows,
@@ -60,6 +61,8 @@ class Simulation:
     busy_s: float
     """and the optimizer done"""
     step_s: float
+    as_dealt: bool = True
+    """layers lie where the program puts them, as the closed form has them"""
 
     def timeline(self) -> Timeline:
         return _timeline(self)
@@ -91,7 +94,8 @@ def simulate(
     pieces = pieces_of(case.model, program, layers)
     work = rank_work(case, policy, program, pieces)
     costs = costs_of(case, closed, work, policy, program, pieces)
-    return composed(policy, closed, program, costs, stragglers)
+    found = composed(policy, closed, program, costs, stragglers)
+    return replace(found, as_dealt=rank_layers is None)
 
 
 def composed(
@@ -105,8 +109,8 @@ def composed(
     # a reduction ends on all replicas at once: with the slowest of them
     reduced = np.max([pipe.reduce_end for pipe in pipes], axis=0)
     pipes = [replace(pipe, reduce_end=reduced) for pipe in pipes]
-    pipeline_end = max(float(pipe.run.end.max()) for pipe in pipes)
-    synced = max(pipeline_end, float(reduced.max()))
+    pipeline_end = max(costs.carried_s, *(float(pipe.run.end.max()) for pipe in pipes))
+    synced = max(pipeline_end, float(reduced.max())) + costs.tied_s
     # the optimizer waits for the norm of all gradients, so for every rank
     busy = synced + float(costs.optimizer_s.max())
     step = busy * (1.0 + costs.other_share) + costs.other_s
@@ -164,6 +168,8 @@ def _varied(program: Program, pipe: Pipeline, jitter: Jitter, generator: np.rand
 
 def _timeline(simulation: Simulation) -> Timeline:
     program, costs, pp = simulation.program, simulation.costs, simulation.program.pp
+    if simulation.as_dealt:
+        costs = with_sent_bytes(costs, program, simulation.closed.work)
     rows, memory = [], []
     all_ranks = np.arange(len(simulation.pipelines) * pp)
     for number, pipe in enumerate(simulation.pipelines):

@@ -5,13 +5,19 @@ Level 0 joins `degree` GPUs (an NVLink domain or a PCIe box); level 1 joins `deg
 50 GB/s per GPU at its network level. Oversubscription divides it: 2 means half of the traffic fits.
 """
 
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from shardwise.spec.gpu import Gpu
+
+HOST_BYTES_PER_S = 25e9
+"""host memory bandwidth one GPU's share of the CPUs has (200 GB/s for a node of 8)"""
+CROSS_RAIL = ("nvlink", "spine")
 
 
 class Level(Struct, frozen=True, kw_only=True):
@@ -28,6 +34,9 @@ class Level(Struct, frozen=True, kw_only=True):
     oversubscription: float = 1.0
     rails: int = 1
     """parallel planes; NIC i of every node hangs on rail i"""
+    cross_rail: str = "nvlink"
+    """the way between two rails: over NVLink to the card of the other rail first, as NCCL does (PXN), or over a
+    `spine`"""
     mesh: tuple[int, ...] = ()
     """without a switch: rings that 2, 3, ... neighbours can lay over their links side by side; the bandwidth is that
     of the last. Empty: a switch gives everyone all of it"""
@@ -35,6 +44,8 @@ class Level(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.kind not in ("nvlink", "pcie", "network"):
             raise ValueError(f"level {self.name}: kind is {self.kind!r}; write nvlink, pcie or network")
+        if self.cross_rail not in CROSS_RAIL:
+            raise ValueError(f"level {self.name}: cross_rail is {self.cross_rail!r}; write nvlink or spine")
         if self.degree < 1 or self.bandwidth <= 0 or self.latency_s < 0 or self.oversubscription < 1:
             raise ValueError(
                 f"level {self.name}: degree {self.degree}, bandwidth {self.bandwidth:g}, latency {self.latency_s:g}, "
@@ -84,5 +95,35 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
     @property
     def node_size(self) -> int:
-        """GPUs in the fastest domain (at most the whole cluster)."""
-        return min(self.levels[0].degree, self.gpus)
+        """GPUs of the job in one of the fastest domains, over as few of which it is spread evenly where it can be: 256
+        on racks of 72 are four times 64."""
+        nodes = -(-self.gpus // self.levels[0].degree)
+        return self.gpus // nodes if self.gpus % nodes == 0 else self.levels[0].degree
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """GPUs of the job in one block of each level."""
+        return tuple(self.node_size * size for size in accumulate((level.degree for level in self.levels[1:]), mul,
+                                                                  initial=1))  # fmt: skip
+
+    @property
+    def through_host(self) -> bool:
+        """Is what one GPU of a node sends another copied into the host's memory and out of it again."""
+        return self.levels[0].kind == "pcie" and not self.gpu.peer_to_peer
+
+    @property
+    def wires(self) -> tuple[float, ...]:
+        """bytes/s that one GPU can send into each level, each way. Through the host both copies take their share of its
+        memory."""
+        inside, *above = (level.usable_bandwidth for level in self.levels)
+        return (min(inside, HOST_BYTES_PER_S / 2.0) if self.through_host else inside, *above)
+
+    @property
+    def rails(self) -> int:
+        """Leaves that the cards of one node hang on."""
+        return min(self.levels[1].rails, self.node_size) if len(self.levels) > 1 else 1
+
+    @property
+    def forwards(self) -> bool:
+        """Does a message to another rail go over NVLink to that rail's card first (PXN)."""
+        return self.rails > 1 and self.levels[1].cross_rail == "nvlink" and self.levels[0].kind == "nvlink"

@@ -59,6 +59,8 @@ def _gpu(gpu: Gpu) -> str | dict[str, Any]:
             "links": gpu.nvlink.links,
             "link_bandwidth": link,
         }
+    if not gpu.peer_to_peer:
+        data["peer_to_peer"] = False
     optional = {"aliases": list(gpu.aliases), "source": gpu.source, "date": gpu.date}
     return data | {key: value for key, value in optional.items() if value}
 
@@ -75,6 +77,7 @@ def _level(level: Level) -> dict[str, Any]:
         "reduces": (level.reduces, False),
         "oversubscription": (level.oversubscription, 1.0),
         "rails": (level.rails, 1),
+        "cross_rail": (level.cross_rail, "nvlink"),
         "mesh": (list(level.mesh), []),
     }
     return data | {key: value for key, (value, usual) in optional.items() if value != usual}

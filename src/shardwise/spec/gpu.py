@@ -37,6 +37,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     pcie_bandwidth: float
     """bytes/s to the host, each way"""
     nvlink: Link | None = None
+    peer_to_peer: bool = True
+    """reads and writes another GPU's memory over PCIe; without it what one sends another is copied through the host"""
     aliases: tuple[str, ...] = ()
     source: str = ""
     date: str = ""

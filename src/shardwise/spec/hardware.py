@@ -65,6 +65,7 @@ def _gpu(fields: Fields) -> Gpu:
         power_watts=fields.quantity("power", watts_of, "700 W"),
         pcie_bandwidth=fields.quantity("pcie_bandwidth", rate_of, "64 GB/s"),
         nvlink=_link(fields),
+        peer_to_peer=fields.flag("peer_to_peer", default=True),
         aliases=fields.texts("aliases"),
         source=fields.text("source", example="data sheet", default=""),
         date=fields.text("date", example="2026-01", default=""),
@@ -111,6 +112,7 @@ def _level(fields: Fields) -> Level:
         reduces=fields.flag("reduces"),
         oversubscription=fields.number("oversubscription", 1.0),
         rails=fields.whole("rails", example="8", default=1),
+        cross_rail=fields.text("cross_rail", example="nvlink", default="nvlink"),
         mesh=fields.wholes("mesh", default=()),
     )
     fields.done()

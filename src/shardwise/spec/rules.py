@@ -125,9 +125,10 @@ def _expert(model: Model, _: int, __: Job, p: Policies) -> Flags:
     return np.asarray((experts.count % p.ep == 0) & (p.dp * p.cp * p.tp % (p.ep * expert_tp(p)) == 0))
 
 
-def _order(_: Model, __: int, ___: Job, p: Policies) -> Flags:
+def _order(model: Model, _: int, __: Job, p: Policies) -> Flags:
     # expert groups run over the ranks of one stage, which must then be neighbours
-    return np.asarray((p.ep == 1) | (p.pp == 1) | np.isin(p.order, STAGES_OUTERMOST))
+    cut_alike = (p.ep == 1) & ((expert_tp(p) == p.tp) | (_experts(model) is None))
+    return np.asarray(cut_alike | (p.pp == 1) | np.isin(p.order, STAGES_OUTERMOST))
 
 
 def _shards(_: Model, __: int, ___: Job, p: Policies) -> Flags:
@@ -235,7 +236,7 @@ RULES: tuple[Rule, ...] = (
         name="order",
         check=_order,
         explain=lambda _, __, ___, p: (
-            f"order {p.order} spreads a stage over the fabric, and ep {p.ep} needs its ranks together; "
+            f"order {p.order} spreads a stage over the fabric, and ep {p.ep}, etp {p.etp} needs its ranks together; "
             f"take {' or '.join(ORDERS[code] for code in STAGES_OUTERMOST)}"
         ),
     ),

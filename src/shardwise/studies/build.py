@@ -10,6 +10,7 @@ from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import conventions, executed
 from shardwise.estimate.synced import choice_of
 from shardwise.report.report import Report, Stage
+from shardwise.spec.cluster import Cluster
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.studies.money import money_table, price_line
@@ -100,6 +101,22 @@ def _verdict(stage: Stage, peak: float, capacity: float) -> str:
     return f"out of memory by {gib(peak - capacity)} GiB on stage {stage.stage}: {largest}"
 
 
+def _ways(cluster: Cluster) -> list[str]:
+    """What of the fabric decides how fast a message is, where it is not plain."""
+    lines = []
+    if cluster.through_host:
+        reached, line = cluster.wires[0] / 1e9, cluster.levels[0].usable_bandwidth / 1e9
+        lines.append(
+            f"{cluster.gpu.name} has no peer-to-peer in the stock driver: what a GPU sends another is copied through "
+            f"the host's memory at {reached:.3g} of {line:.3g} GB/s, and tensor-parallel collectives do not run under "
+            "their products"
+        )
+    if cluster.rails > 1:
+        how = "over NVLink to the other rail's card first (PXN, as NCCL does)" if cluster.forwards else "over a spine"
+        lines.append(f"rails: card i of each node on rail i of {cluster.rails}; between rails {how}")
+    return lines
+
+
 def _assumptions(case: Case, policy: Policy) -> list[str]:
     model, cluster, job, stack, curve = case.model, case.cluster, case.job, case.stack, case.curve
     per_rank, reached = policy.dp * policy.micro_batch, stack.network.fabric_efficiency
@@ -115,6 +132,7 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         *([f"fabric: {cluster.assumed}"] if cluster.assumed else []),
         "network: latency and bandwidth constants fitted on published collectives"
         + (f"; {reached:.0%} of that between nodes" if reached != 1 else ""),
+        *_ways(cluster),
         "placement: tp on neighbouring GPUs, then cp, dp and pp; nothing else on the fabric",
         f"micro-batches: {job.global_batch:,} sequences / (dp {policy.dp} x micro-batch {policy.micro_batch})"
         f" = {job.global_batch // per_rank:,}",

@@ -1,17 +1,23 @@
 """Bytes an average GPU sends into each network level in one step, by the axis that sends them."""
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.calibrate.profile import Profile
 from shardwise.case import driven_network
 from shardwise.cost.network import Network
-from shardwise.cost.placement import Placement
+from shardwise.cost.placement import Placement, level_members
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import workers_of
 from shardwise.estimate.synced.traffic import traffic_of as strategy_traffic
 from shardwise.fabric.calls import AXES, Call, calls_of
+from shardwise.fabric.place import seats_of
+from shardwise.fabric.price import Prices
+from shardwise.fabric.tree_build import tree_of
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import Policy
 from shardwise.work import Work
 
 Floats = NDArray[np.float64]
@@ -24,15 +30,44 @@ def traffic_of(
     levels = [level.name for level in cluster.levels]
     network = driven_network(cluster, work.stack, profile)
     sent = {axis: np.zeros(len(levels)) for axis in AXES}
-    stages = int(work.layout.policies.pp[0])
+    levels_of = _Levels(network, work.layout.policies[0])
     for call in calls_of(work):
         if sync is None or not _replaced(call):
-            each = network.traffic(call.op, call.bytes, call.size, call.stride)
-            # a call is of the GPUs of one stage
-            sent[call.axis] += call.times / stages * each
+            sent[call.axis] += call.times * levels_of(call)
     if sync is not None:
         sent["dp"] += _of_strategy(sync, work, network)
     return {axis: dict(zip(levels, map(float, each), strict=True)) for axis, each in sent.items()}
+
+
+class _Levels:
+    """Bytes of one call into each level, of an average GPU of the job: in closed form where groups fill blocks evenly,
+    else counted message by message, as between stages that share a node with one neighbour and not with the other."""
+
+    def __init__(self, network: Network, policy: Policy) -> None:
+        self.network, self.policy = network, policy
+        self._known: dict[tuple[object, ...], Floats] = {}
+
+    def __call__(self, call: Call) -> Floats:
+        cluster = self.network.cluster
+        between = call.target >= 0 or call.group == "ends"
+        even = level_members(cluster, call.size, call.stride).out is None and cluster.gpus % cluster.node_size == 0
+        if even and not between:
+            # the library's choice is made for the fullest rank; a call is of the GPUs of one stage
+            sent = self.network.traffic(call.op, call.bytes * call.skew, call.size, call.stride)
+            return np.asarray(sent / call.skew / self.policy.pp)
+        name = self.prices.algorithm(call)
+        key = (name, call.op, call.group, call.part, call.size, call.stage, call.target)
+        if key not in self._known:
+            messages = self.prices.messages(call, name)[0]
+            if call.target < 0 and self.policy.pp > 1:
+                messages = messages.of_stage(self.prices.seats.stage, call.stage)
+            self._known[key] = messages.into_levels(cluster, self.prices.fabric.rail) / self.policy.gpus
+        return self._known[key] * call.bytes
+
+    @cached_property
+    def prices(self) -> Prices:
+        tree = tree_of(self.network.cluster)
+        return Prices(tree, self.network, seats_of(self.policy, tree))
 
 
 def _replaced(call: Call) -> bool:

@@ -199,11 +199,12 @@ def _cut(work: Work, whole: Sent) -> Sent:
 
 
 def _gathered_units(work: Work, piece: Piece, staged: bool) -> list[Sent]:
-    """ZeRO 3: embedding, layers, experts and head are gathered and reduced one by one, every tensor filled up."""
-    precision, micro = work.job.precision, _micro(work, piece)
+    """ZeRO 3: embedding, layers, experts and head are gathered and reduced one by one."""
+    precision, micro, fills = work.job.precision, _micro(work, piece), work.stack.network.fills_shards
     found = []
     for tensors, number in _units(work, piece):
-        for own, mine in zip(filled_shards(tensors, work.layout), (_dense(work), _expert(work)), strict=True):
+        shards = filled_shards(tensors, work.layout, fills=fills)
+        for own, mine in zip(shards, (_dense(work), _expert(work)), strict=True):
             parameters = _one(own) * mine.shard
             if parameters and mine.shard > 1 and number:
                 gathered, reduced = (parameters * b for b in (precision.param_comm_bytes, precision.grad_comm_bytes))

@@ -59,16 +59,17 @@ def on_first_rank(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple(replace(t, split="first") if t.split == "vocab" else t for t in tensors)
 
 
-def filled_shards(tensors: Iterable[Tensor], layout: Layout) -> tuple[Numbers, Numbers]:
+def filled_shards(tensors: Iterable[Tensor], layout: Layout, *, fills: bool = True) -> tuple[Numbers, Numbers]:
     """Elements of one rank's shard, dense and expert, where every tensor is filled up to a multiple of the ranks along
-    its first dimension (FSDP2)."""
+    its first dimension (FSDP2); without `fills` an equal part of all elements."""
+    whole = np.ceil if fills else np.asarray
     dense, expert = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
     for tensor in tensors:
         rows, width = rows_and_width(tensor, layout)
         if tensor.split == "expert":
-            expert = expert + np.ceil(rows / layout.expert_shard) * width
+            expert = expert + whole(rows / layout.expert_shard) * width
         else:
-            dense = dense + np.ceil(rows / layout.shard) * width
+            dense = dense + whole(rows / layout.shard) * width
     return dense, expert
 
 

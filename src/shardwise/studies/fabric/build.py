@@ -17,7 +17,7 @@ from shardwise.fabric.price import Priced
 from shardwise.fabric.step import StepLoad
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
-from shardwise.fabric.wiring import Wiring
+from shardwise.fabric.wiring import Wiring, wired
 from shardwise.report.fabric_report import Bottleneck, CallLoad, FabricReport, LinkLoad, OrderLoad, TierLoad
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import JointStep
@@ -51,6 +51,7 @@ def fabric_report(
 ) -> FabricStudy:  # fmt: skip
     """The policy must be legal. `fabric`: in place of the cluster's own tree; `named`: axis -> collective algorithm."""
     wiring = wiring or Wiring()
+    cluster = wired(cluster, wiring)
     graph = fabric or tree_of(cluster, wiring)
     found = simulate(case_of(model, cluster, job, stack, profile), policy)
     network = _adding(driven_network(cluster, found.closed.work.stack, profile), named or {})
@@ -247,8 +248,11 @@ def _assumptions(graph: Routed, wiring: Wiring, load: StepLoad, loop: JointRun) 
         "error of flow times against real transfers: 5 % rings, 15 % all-to-all, 25 % below 256 KB",
     ]
     if isinstance(graph, Tree) and graph.rails > 1:
-        how = "no spine joins two rails" if wiring.rails == "only" else "spines join the rails"
-        lines.insert(1, f"rails: card i of each node on rail i of {graph.rails}; {how}")
+        how = "over NVLink to the other rail's card first (PXN, as NCCL does)" if graph.forwards else "over a spine"
+        joined = ", which joins no two rails" if wiring.rails == "only" else ""
+        lines.insert(1, f"rails: card i of each node on rail i of {graph.rails}; between rails {how}{joined}")
+    if isinstance(graph, Tree) and graph.cluster.through_host:
+        lines.append("inside a node: no peer-to-peer in the stock driver; messages are copied through host memory")
     if loop.note:
         lines.append(loop.note)
     loose = [p for p in load.priced if not load.prices.pattern(p.call, p.algorithm).duration.exact]

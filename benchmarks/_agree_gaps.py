@@ -1,0 +1,123 @@
+"""How far apart the tiers are on one case: bytes, closed form against simulation, closed form against flow level."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from _agree_cases import Sample, SmallSpace
+from shardwise.case import Case, case_of
+from shardwise.estimate.closed_form import estimate
+from shardwise.fabric.calls import Call, calls_of
+from shardwise.fabric.place import seats_of
+from shardwise.fabric.price import Prices
+from shardwise.fabric.step import StepLoad, step_load
+from shardwise.fabric.tree_build import tree_of
+from shardwise.simulate import Simulation, simulate
+from shardwise.simulate.agree import gap_of
+from shardwise.simulate.timeline import LANES
+from shardwise.software import Stack
+from shardwise.spec.policy import Policy
+from shardwise.studies.fabric.loop import looped
+from shardwise.studies.traffic import traffic_of
+
+HOPELESS = 3.0
+"""a policy this many times slower than the best by the closed form is not run at flow level to find the first choice"""
+TIED = 1e-9
+NEGLIGIBLE = 1e-9
+"""of an axis's bytes: what rounding leaves of a level that carries nothing"""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    bytes_gap: float
+    """largest relative difference of an axis's bytes, level by level and lane by lane"""
+    where: str
+    sim_gap: float
+    sim_why: tuple[str, ...]
+    flow_gap: float | None
+    """None: not run at flow level"""
+    flow_why: tuple[str, ...] = ()
+
+
+def gaps_of(sample: Sample, *, flows: bool) -> Gaps:
+    case = case_of(sample.model, sample.cluster, sample.job, sample.stack)
+    found = simulate(case, sample.policy)
+    calls = calls_of(found.closed.work)
+    load = _load(case, sample.policy, calls)
+    gap, where = max([(0.0, ""), *_by_level(found, load), *_by_lane(found, calls)])
+    closed = float(found.closed.times.step_s[0])
+    sim = found.step_s / closed - 1.0
+    flow, why = None, ()
+    if flows:
+        loop = looped(sample.model, sample.cluster, sample.job, sample.policy, sample.stack, None, found, load)
+        flow = loop.step_s / closed - 1.0
+        why = _flow_reasons(found, loop.unshared_s, loop.step_s)
+    return Gaps(gap, where, sim, gap_of(found).why if abs(sim) > 0.03 else (), flow, why)
+
+
+def prices_gap(sample: Sample) -> float:
+    """The step with flow-level prices, each kind of traffic alone, over the simulation with the closed form's."""
+    case = case_of(sample.model, sample.cluster, sample.job, sample.stack)
+    found = simulate(case, sample.policy)
+    load = _load(case, sample.policy, calls_of(found.closed.work))
+    loop = looped(sample.model, sample.cluster, sample.job, sample.policy, sample.stack, None, found, load)
+    return loop.unshared_s / found.step_s - 1.0
+
+
+def _load(case: Case, policy: Policy, calls: list[Call]) -> StepLoad:
+    tree = tree_of(case.cluster)
+    return step_load(Prices(tree, case.network, seats_of(policy, tree)), calls)
+
+
+def _by_level(found: Simulation, load: StepLoad) -> list[tuple[float, str]]:
+    """`estimate`'s traffic against the bytes on the fabric's links."""
+    told = traffic_of(found.closed.work, load.prices.network.cluster)
+    rows = []
+    for axis, levels in load.level_bytes().items():
+        least = NEGLIGIBLE * sum(levels.values())
+        rows += [(_apart(told[axis][level], sent, least), f"{axis} into {level}") for level, sent in levels.items()]
+    return rows
+
+
+def _by_lane(found: Simulation, calls: list[Call]) -> list[tuple[float, str]]:
+    """The simulated timeline's bytes against the list of messages that runs are held against."""
+    spans = found.timeline().spans
+    listed = dict.fromkeys(LANES, 0.0)
+    for call in calls:
+        listed[call.lane] += call.bytes * call.times
+    drawn = np.bincount(spans.lane, weights=spans.bytes, minlength=len(LANES))
+    quiet = ("compute", "copy")
+    return [(_apart(float(drawn[LANES.index(lane)]), sent, 1.0), f"lane {lane}")
+            for lane, sent in listed.items() if lane not in quiet]  # fmt: skip
+
+
+def _apart(a: float, b: float, least: float) -> float:
+    return abs(a - b) / max(abs(a), abs(b)) if max(abs(a), abs(b)) > least else 0.0
+
+
+def _flow_reasons(found: Simulation, unshared: float, step: float) -> tuple[str, ...]:
+    """What of the difference is order in time, what are prices, what is traffic that meets on a link."""
+    closed = float(found.closed.times.step_s[0])
+    parts = {
+        "order in time (closed form against simulation)": found.step_s - closed,
+        "prices of collectives on the links": unshared - found.step_s,
+        "kinds of traffic that share links": step - unshared,
+    }
+    return tuple(f"{name} {seconds / closed:+.1%}" for name, seconds in parts.items() if abs(seconds) > 0.01 * closed)
+
+
+def same_first(space: SmallSpace) -> bool:
+    """Do closed form and flow level put the same policy first. Policies that are equal to the last digits are one."""
+    case = case_of(space.model, space.cluster, space.job, space.stack)
+    closed = estimate(case, space.policies).times.step_s
+    best = float(closed.min())
+    chosen = [int(i) for i in np.flatnonzero(closed <= HOPELESS * best)]
+    flow = {i: _flow_step(space, case, space.policies[i], space.stack) for i in chosen}
+    first = [i for i in chosen if closed[i] <= best * (1.0 + TIED)]
+    return min(flow[i] for i in first) <= min(flow.values()) * (1.0 + TIED)
+
+
+def _flow_step(space: SmallSpace, case: Case, policy: Policy, stack: Stack) -> float:
+    found = simulate(case, policy)
+    load = _load(case, policy, calls_of(found.closed.work))
+    return looped(space.model, space.cluster, space.job, policy, stack, None, found, load).step_s

@@ -1,0 +1,48 @@
+"""A sample of benchmarks/agree.py: the tiers count the same bytes, and links and closed form price them alike."""
+
+import numpy as np
+import pytest
+
+from _agree_cases import KINDS, cases, small_spaces
+from _agree_gaps import gaps_of, prices_gap
+from shardwise.spec.pipeline import schedule_names
+from shardwise.spec.policy import Policies
+from shardwise.spec.rules import legal
+
+COUNT = 44
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return list(cases(COUNT, seed=1))
+
+
+def test_cases_are_legal_and_cover_fabrics_and_schedules(samples):
+    assert {sample.kind for sample in samples} == set(KINDS)
+    assert len({sample.policy.schedule for sample in cases(len(KINDS) * len(schedule_names()))}) == len(
+        schedule_names()
+    )
+    for sample in samples:
+        assert legal(sample.model, sample.cluster, sample.job, Policies.of([sample.policy])).all()
+    again = list(cases(COUNT, seed=1))
+    assert again == samples
+
+
+def test_bytes_of_every_axis_level_and_lane_are_the_same(samples):
+    for sample in samples:
+        found = gaps_of(sample, flows=False)
+        assert found.bytes_gap <= 1e-6, (found.where, sample)
+
+
+def test_links_and_closed_form_price_alike(samples):
+    """Each kind of traffic alone on the links, against the simulation with the closed form's prices."""
+    apart = np.abs([prices_gap(sample) for sample in samples])
+    assert np.quantile(apart, 0.9) <= 0.1
+    assert np.median(apart) <= 0.002
+
+
+def test_small_spaces_have_something_to_choose_from():
+    for space in small_spaces(6, seed=1):
+        assert len(space.policies) >= 4
+        assert 8 <= space.cluster.gpus <= 36
+        assert legal(space.model, space.cluster, space.job, space.policies).all()
