@@ -41,7 +41,7 @@ def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs
         held=Held(
             static={kind: np.zeros(program.pp) for kind in MEMORY},
             saved=np.ones(shape),
-            put_off=np.full(shape, 32 / 34),
+            deferred=np.full(shape, 32 / 34),
             once=np.zeros(program.pp),
             logits=np.zeros(program.pp),
             piles_up=False,

@@ -12,7 +12,7 @@ from shardwise.spec.policy import Policies, Policy
 
 
 def sent_and_hidden(across: str) -> tuple[float, float]:
-    stack = known_stack("megatron-core").changed(across=across)
+    stack = known_stack("megatron-core").changed(context_parallel=across)
     job, policies = Job(seq=65_536, global_batch=4), Policies.of([Policy(cp=4, dp=2, recompute="full")])
     found = estimate(case_of(model_of("llama-3-8b"), cluster_of("8xh100"), job, stack), policies, every_stage=True)
     return float(found.times.parts["cp_comm"][0]), float(found.times.hidden["cp"][0])

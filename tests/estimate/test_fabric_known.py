@@ -48,7 +48,7 @@ class TestPipelineOverTwoNodes:
         assert steps[0] > 1.5 * steps[1]
         assert steps[1] > steps[2]
 
-    @pytest.mark.parametrize(("gbps", "apart"), [(1.0, 0.16), (10.0, 0.05)])
+    @pytest.mark.parametrize(("gbps", "unfused"), [(1.0, 0.16), (10.0, 0.05)])
     def test_as_the_links_have_it(self, gbps, apart):
         """Where a message takes longer than a stage computes, the closed form's boundaries that are all alike are
         quicker than one slow one between two fast ones."""

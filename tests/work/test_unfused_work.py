@@ -33,8 +33,10 @@ CONFIG = {
 
 def pieces(rows: int, experts: int) -> dict[str, Unfused]:
     """By the names of the benchmark: `rows` token copies, or tokens that are rotated."""
-    clamp, bias = around_experts(EXPERTS, MEGATRON, float(rows), 5760.0, 2880, float(experts), lightly=False)
-    up_bias, again = around_experts(EXPERTS, AUTOMODEL, float(rows), 5760.0, 2880, float(experts), lightly=False)
+    clamp, bias = around_experts(EXPERTS, MEGATRON, float(rows), 5760.0, 2880, float(experts), cheap_to_repeat=False)
+    up_bias, again = around_experts(
+        EXPERTS, AUTOMODEL, float(rows), 5760.0, 2880, float(experts), cheap_to_repeat=False
+    )
     assert again == bias
     return {"clamp": clamp, "bias": bias, "up bias": up_bias, "rotation": scaled_rotation(rows * 72.0 * 64.0)}
 

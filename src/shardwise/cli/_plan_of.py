@@ -25,7 +25,7 @@ from shardwise.spec.policy import Policy
 
 STACK = "shardwise"
 VARIANTS = {
-    "across": ("ring", "ulysses", "gather"), "embedding": ("vocab", "broadcast"),
+    "context_parallel": ("ring", "ulysses", "gather"), "embedding": ("vocab", "broadcast"),
     "attention_split": ("heads", "gather-qk"),
 }  # fmt: skip
 """how the runtime cuts embedding and attention: settings of the stack, not of a policy"""
@@ -44,7 +44,9 @@ class RunFlags(Flags):
         str, Parameter(help="fp32, bf16, bf16-pure; with --zero 3 fsdp-mixed-reduce32, fsdp-mixed.")
     ] = "fp32"
     model: Annotated[str | None, Parameter(help="The model of a plan file made for a config.json.")] = None
-    across: Annotated[str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")] = "ring"
+    context_parallel: Annotated[
+        str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")
+    ] = "ring"
     embedding: Annotated[str, Parameter(help="vocab: cut by tp; broadcast: the first tp rank has it whole.")] = "vocab"
     attention_split: Annotated[
         str, Parameter(help="heads; gather-qk: queries and keys gathered over tp, values local.")

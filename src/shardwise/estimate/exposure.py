@@ -32,7 +32,7 @@ def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machi
     repeats = _recompute_share(work)
     full = (policies.recompute == 2) * repeats
     stack = machine.stack
-    core, rest = stack.recompute.selective_attention, stack.recompute.selective_repeat
+    core, rest = stack.memory.selective_attention, stack.memory.selective_repeat
     selective = core * seconds.selective + rest * (seconds.forward - seconds.attention)
     again = full * seconds.forward + (policies.recompute == 1) * repeats * selective
     return _unit(seconds, again, full, counts, work, machine, gathers)

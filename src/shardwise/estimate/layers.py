@@ -153,7 +153,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     for part in work.pointwise:
         took = memory_seconds(machine.curve, part.forward_bytes * passes)
         forward = forward + took
-        light = light + took if part.lightly else light
+        light = light + took if part.cheap_to_repeat else light
         backward = backward + memory_seconds(machine.curve, part.backward_bytes * passes)
     forward_comm, backward_comm, collectives = _communication(work.collectives, layout, machine)
     ops = base_ops + work.extra_ops + (_expert_operations(machine) if work.routed else 0.0)
@@ -162,15 +162,15 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         launches = share * piece.launches / 3.0
         took = memory_seconds(machine.curve, share * piece.forward_bytes, kernels=launches)
         forward = forward + took
-        light = light + took if piece.lightly else light
+        light = light + took if piece.cheap_to_repeat else light
         backward = backward + memory_seconds(machine.curve, share * piece.backward_bytes, kernels=2.0 * launches)
         ops = ops + launches
     gaps = ops * stack.host.gap_s_per_op
     forward, backward = forward + gaps, backward + 2.0 * gaps
     selective = attention
-    if stack.recompute.latent_recompute == "up" and any(gemm.latent_up for gemm in work.gemms):
+    if stack.memory.latent_recompute == "up" and any(gemm.latent_up for gemm in work.gemms):
         selective = raised
-    elif any(part.lightly for part in work.pointwise):
+    elif any(part.cheap_to_repeat for part in work.pointwise):
         selective = light + np.where(layout.policies.attention > 0, attention, 0.0)
     return LayerSeconds(
         forward=forward,

@@ -149,7 +149,7 @@ class ActivationPieces:
 
     saved: Grid
     """each micro-batch adds this"""
-    put_off: Grid
+    deferred: Grid
     """and keeps this while only its weight gradient is missing"""
     once: Grid
     """while a backward runs"""
@@ -158,19 +158,19 @@ class ActivationPieces:
 
 def activation_pieces(work: Work) -> ActivationPieces:
     overhead, one = work.stack.memory.act_overhead, np.ones_like(work.stages.index)
-    saved, put_off = _saved(work)
+    saved, deferred = _saved(work)
     once, logits = _head_held(work, one)
     piled = np.where(_piles_up(work)[:, None], once, 0.0)
-    return ActivationPieces((saved + piled) * overhead, put_off * overhead, (once - piled) * overhead, logits)
+    return ActivationPieces((saved + piled) * overhead, deferred * overhead, (once - piled) * overhead, logits)
 
 
 def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
-    saved, put_off = _saved(work)
+    saved, deferred = _saved(work)
     rest, logits = _head_held(work, in_flight)
-    return _fullest(work, saved, put_off, saved * in_flight + rest, rest), logits
+    return _fullest(work, saved, deferred, saved * in_flight + rest, rest), logits
 
 
-def _fullest(work: Work, saved: Grid, put_off: Grid, held: Grid, rest: Grid) -> Grid:
+def _fullest(work: Work, saved: Grid, deferred: Grid, held: Grid, rest: Grid) -> Grid:
     """Of the moments a schedule that splits the backward may be fullest at; `held` for the others."""
     layout, index = work.layout, work.stages.index
     pp, vpp, micro = (a[:, None] for a in (layout.pp, layout.vpp, layout.micro_batches))
@@ -178,11 +178,11 @@ def _fullest(work: Work, saved: Grid, put_off: Grid, held: Grid, rest: Grid) -> 
     for code, schedule in used(layout.policies.schedule):
         if schedule.corners is not None:
             (whole, late), *after = schedule.corners(index, pp, vpp, micro)
-            moments = [saved * whole + put_off * late + rest]
+            moments = [saved * whole + deferred * late + rest]
             for whole, late in after:
                 # an input gradient keeps an output gradient before it frees anything, and a layer's input is freed last
-                begun = saved * (whole + 1 / vpp) + put_off * (late - 1 / vpp) + tensor
-                done = saved * whole + put_off * late + tensor / layout.sp[:, None]
+                begun = saved * (whole + 1 / vpp) + deferred * (late - 1 / vpp) + tensor
+                done = saved * whole + deferred * late + tensor / layout.sp[:, None]
                 moments.append((late > 0) * np.maximum(begun, done))
             chosen = (layout.policies.schedule == code)[:, None]
             held = np.where(chosen, np.maximum.reduce(moments), held)
@@ -193,21 +193,21 @@ def _saved(work: Work) -> tuple[Grid, Grid]:
     """Of the layers, for each micro-batch: whole, and where only weight gradients are missing."""
     layout, stages = work.layout, work.stages
     policies, share = layout.policies, _recomputed(work)
-    held, put_off = np.zeros_like(stages.index), np.zeros_like(stages.index)
+    held, deferred = np.zeros_like(stages.index), np.zeros_like(stages.index)
     for layer, count in zip(work.kinds, stages.kinds, strict=True):
         none, selective, full = map(work.runs.spread, layer.saved_bytes())
-        selective = full + work.stack.recompute.selective_kept * (selective - full)
+        selective = full + work.stack.memory.selective_kept * (selective - full)
         short = np.where(policies.recompute == 2, full, selective)
         held = held + count * (none[:, None] - share * (none - short)[:, None])
-        put_off = put_off + count * work.runs.spread(layer.put_off_bytes)[:, None]
+        deferred = deferred + count * work.runs.spread(layer.deferred_bytes)[:, None]
     embedding = work.runs.spread(work.embedding.saved_bytes()[0])
     held = held + stages.first * embedding[:, None]
     if work.model.mtp_layers:
         times = stages.last * work.model.mtp_layers
         for extra in (work.kinds[kind] for kind in work.model.mtp_kinds):
             held = held + times * work.runs.spread(extra.saved_bytes()[0])[:, None]
-            put_off = put_off + times * work.runs.spread(extra.put_off_bytes)[:, None]
-    return held, put_off
+            deferred = deferred + times * work.runs.spread(extra.deferred_bytes)[:, None]
+    return held, deferred
 
 
 def _recomputed(work: Work) -> Grid:

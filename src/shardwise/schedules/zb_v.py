@@ -49,8 +49,8 @@ def _corners(stage: Any, pp: Any, vpp: Any, micro_batches: Any) -> Corners:
     held = _in_flight(stage, pp, vpp, micro_batches)
     missing = np.maximum(2 * pp - 1 - micro_batches, 0)
     left = pp - missing - stage
-    put_off = np.clip(stage - missing, 0, None) + np.clip(pp - missing, 0, stage) + (left > 0)
-    return (held, 0 * held), (held - 0.5, 0 * held + 0.5), (np.maximum(left - 1, 0) / 2.0, put_off / 2.0)
+    deferred = np.clip(stage - missing, 0, None) + np.clip(pp - missing, 0, stage) + (left > 0)
+    return (held, 0 * held), (held - 0.5, 0 * held + 0.5), (np.maximum(left - 1, 0) / 2.0, deferred / 2.0)
 
 
 SCHEDULE = Schedule(

@@ -21,8 +21,8 @@ def _order(pp: int, _vpp: int, micro_batches: int) -> Orders:
 
 def _corners(stage: Any, pp: Any, _vpp: Any, micro_batches: Any) -> Corners:
     held = np.minimum(micro_batches, pp)
-    whole, put_off = np.minimum(micro_batches, pp - stage), np.minimum(micro_batches, stage + 1)
-    return (whole, held - whole), (held - put_off, put_off)
+    whole, deferred = np.minimum(micro_batches, pp - stage), np.minimum(micro_batches, stage + 1)
+    return (whole, held - whole), (held - deferred, deferred)
 
 
 SCHEDULE = Schedule(

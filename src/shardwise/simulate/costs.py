@@ -42,7 +42,7 @@ class Held:
     """bytes by kind that do not change in a step"""
     saved: Floats
     """ranks x chunks: what one micro-batch in flight keeps"""
-    put_off: Floats
+    deferred: Floats
     """and what of it, with the gradients that came, waits for a put-off weight gradient"""
     once: Floats
     """while a backward runs: the whole set of one recomputed layer, the head's input"""
@@ -222,10 +222,10 @@ def _held(work: Work, cluster: Cluster, policy: Policy, program: Program, pieces
     memory = memory_of(work, None, cluster)
     static = {kind: np.broadcast_to(grid, memory.total.shape)[:, 0].copy() for kind, grid in memory.kinds.items()}
     kept = activation_pieces(work)
-    saved, put_off, once, logits = (grid[:, 0] for grid in (kept.saved, kept.put_off, kept.once, kept.logits))
+    saved, deferred, once, logits = (grid[:, 0] for grid in (kept.saved, kept.deferred, kept.once, kept.logits))
     static["logits"] = np.zeros(program.pp)
     if policy.offload in ("activations", "both"):
-        saved, put_off, once = (np.zeros(program.pp) for _ in range(3))
+        saved, deferred, once = (np.zeros(program.pp) for _ in range(3))
     else:
         static["activations"] = np.zeros(program.pp)
     tensors = sum((size for kind, size in static.items() if kind != "overhead"), start=np.zeros(program.pp))
@@ -237,7 +237,7 @@ def _held(work: Work, cluster: Cluster, policy: Policy, program: Program, pieces
     return Held(
         static=static,
         saved=saved[:, None] * share,
-        put_off=put_off[:, None] * share,
+        deferred=deferred[:, None] * share,
         once=once,
         logits=logits,
         piles_up=schedules()[policy.schedule].piles_up,

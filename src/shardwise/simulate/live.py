@@ -38,10 +38,10 @@ def _static(held: Held, ranks: Ints) -> list[Step]:
 
 def _activations(program: Program, run: Run, held: Held, ranks: Ints) -> list[Step]:
     kind, rank = program.kind, program.rank
-    saved, put_off = held.saved[rank, program.chunk], held.put_off[rank, program.chunk]
+    saved, deferred = held.saved[rank, program.chunk], held.deferred[rank, program.chunk]
     activations, logits = MEMORY.index("activations"), MEMORY.index("logits")
     forward, whole, back, weight = (kind == k for k in (FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT))
-    freed = np.select([whole, back, weight], [saved, saved - put_off, put_off], 0.0)
+    freed = np.select([whole, back, weight], [saved, saved - deferred, deferred], 0.0)
     named = ranks[rank]
     steps: list[Step] = [
         (named[forward], run.start[forward], activations, saved[forward]),

@@ -8,10 +8,10 @@ import msgspec
 from shardwise import catalog
 from shardwise.registry import closest
 from shardwise.software.origin import Origin, stated
-from shardwise.software.stack import PARTS, Stack
+from shardwise.software.stack import PARTS, Provenance, Stack
 from shardwise.spec.model import Model
 
-HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "origins", "stated"))
+HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "provenance"))
 """what a file states at its top, about the stack itself"""
 INHERITED = ("caution", "error_band")
 """what of it a stack takes over from the one it is like"""
@@ -80,7 +80,9 @@ def stack_of(name: str) -> Stack:
     except msgspec.ValidationError as error:
         raise ValueError(f"stack {name}.toml: {error}") from None
     return msgspec.structs.replace(
-        stack, origins=tuple((known | origins).items()), stated=tuple(origins), **{part: found[part] for part in PARTS}
+        stack,
+        provenance=Provenance(tuple((known | origins).items()), tuple(origins)),
+        **{part: found[part] for part in PARTS},
     )
 
 

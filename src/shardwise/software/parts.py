@@ -79,7 +79,7 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     grouped_gemm_efficiency: float = 1.0
     """expert products (many small ones) over one product of the same total size"""
-    expert_biases: Literal["fused", "apart", "both_apart", "fused_in_rack"] = "fused"
+    expert_biases: Literal["fused", "unfused", "biases_unfused", "fused_in_rack"] = "fused"
     """biases of experts, and the clamp before their activation: in the kernels of their products; the down product's
     bias and the clamp as operations of their own; both biases so, the clamp with the activation; or in the kernels only
     where products take eight bits or fewer in one NVLink domain of several nodes, and else as operations"""
@@ -158,25 +158,8 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """with pipeline stages ZeRO-3 gathers and frees parameters in every micro-batch; else it holds them all step"""
 
 
-class Recompute(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What selective and full recompute repeat and keep."""
-
-    selective_attention: float = 1.0
-    """selective recompute repeats this share of the attention core"""
-    selective_repeat: float = 0.0
-    """selective recompute repeats this share of a layer's forward besides the attention core"""
-    selective_kept: float = 1.0
-    """selective recompute keeps this share of the tensors outside the attention core"""
-    latent_recompute: Literal["core", "up"] = "core"
-    """of latent attention, selective recompute repeats the core; or the up projections, and drops queries, keys and
-    values"""
-    selective_experts: bool = False
-    """beside attention without latents, selective recompute repeats norms and the experts' activation: flash attention
-    has no core to repeat"""
-
-
 class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What memory holds besides the tensors a step needs."""
+    """What memory holds besides the tensors a step needs, and what recompute repeats and keeps."""
 
     gathered_inputs_saved: bool = False
     """sequence parallelism keeps the gathered input of each split product instead of gathering it again"""
@@ -199,6 +182,18 @@ class MemoryUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """what must stay free beside the counted peak for a run to live: CUDA context, communication buffers, fragments"""
     fragmentation: float = 0.0
     """share of the tensors' bytes lost in the allocator"""
+    selective_attention: float = 1.0
+    """selective recompute repeats this share of the attention core"""
+    selective_repeat: float = 0.0
+    """selective recompute repeats this share of a layer's forward besides the attention core"""
+    selective_kept: float = 1.0
+    """selective recompute keeps this share of the tensors outside the attention core"""
+    latent_recompute: Literal["core", "up"] = "core"
+    """of latent attention, selective recompute repeats the core; or the up projections, and drops queries, keys and
+    values"""
+    selective_experts: bool = False
+    """beside attention without latents, selective recompute repeats norms and the experts' activation: flash attention
+    has no core to repeat"""
 
 
 class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -217,7 +212,8 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the program can do; a plan looks at nothing else unless it is asked for by name."""
+    """What the program can do, and the precision recipe it means by a dtype; a plan looks at nothing else unless it is
+    asked for by name."""
 
     schedules: tuple[str, ...] = ("1f1b", "interleaved")
     """pipeline schedules; 'none' alone means it has no pipeline, 'all' every one there is"""
@@ -240,14 +236,9 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """layers per pipeline stage: equal counts, or cut where the running cost (head included) passes an equal share"""
     attention_split: Literal["heads", "gather-qk"] = "heads"
     """tensor parallelism cuts attention by heads; or queries and keys are gathered and only values stay local"""
-    across: Literal["ring", "ulysses", "gather"] = "ring"
+    context_parallel: Literal["ring", "ulysses", "gather"] = "ring"
     """attention over context-parallel ranks: keys and values go round, heads are exchanged for the sequence, or keys
     and values are gathered"""
-
-
-class Precisions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The precision recipe this program means by a compute dtype."""
-
     precision_bf16: str = "bf16"
     precision_fp16: str = "fp16"
     precision_fp8: str = "fp8"

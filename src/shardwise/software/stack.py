@@ -16,13 +16,20 @@ from shardwise.software.parts import (
     MemoryUse,
     NetworkUse,
     Overlap,
-    Precisions,
-    Recompute,
 )
 from shardwise.spec.model import Model
 from shardwise.spec.policy import OVERLAPS
 
 DEFAULT = Origin("default", "", "")
+
+
+class Provenance(Struct, frozen=True):
+    """Where the settings of a stack come from."""
+
+    origins: tuple[tuple[str, Origin], ...] = ()
+    """of every setting that is not at its default"""
+    stated: tuple[str, ...] = ()
+    """settings that the stack's own file has"""
 
 
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,15 +57,18 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     experts: ExpertSettings = ExpertSettings()
     overlap: Overlap = Overlap()
     network: NetworkUse = NetworkUse()
-    recompute: Recompute = Recompute()
     memory: MemoryUse = MemoryUse()
     loss: Loss = Loss()
     abilities: Abilities = Abilities()
-    precisions: Precisions = Precisions()
-    origins: tuple[tuple[str, Origin], ...] = ()
-    """of every setting that is not at its default"""
-    stated: tuple[str, ...] = ()
-    """settings that its own file has"""
+    provenance: Provenance = Provenance()
+
+    @property
+    def origins(self) -> tuple[tuple[str, Origin], ...]:
+        return self.provenance.origins
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        return self.provenance.stated
 
     @property
     def fitted(self) -> tuple[str, ...]:
@@ -89,7 +99,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """With what the file of another stack states itself."""
         stack = self.changed(**{name: other.setting(name) for name in other.stated})
         own = {name: other.origin(name) for name in other.stated}
-        return msgspec.structs.replace(stack, origins=tuple((dict(self.origins) | own).items()))
+        origins = tuple((dict(self.origins) | own).items())
+        return msgspec.structs.replace(stack, provenance=Provenance(origins, self.stated))
 
     def trained(self, model: Model) -> Model:
         """The model as this program trains it."""
@@ -99,7 +110,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def precision_for(self, dtype: str) -> str:
         """The precision recipe this stack means by a dtype column such as bf16, fp8-cs, fp8-rowwise, mxfp8, nvfp4."""
-        means = self.precisions
+        means = self.abilities
         if "fp4" in dtype:
             return means.precision_fp4
         if "fp8" in dtype:
@@ -109,7 +120,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 PARTS: dict[str, type[Struct]] = {
     "kernels": Kernels, "host": Host, "experts": ExpertSettings, "overlap": Overlap, "network": NetworkUse,
-    "recompute": Recompute, "memory": MemoryUse, "loss": Loss, "abilities": Abilities, "precisions": Precisions,
+    "memory": MemoryUse, "loss": Loss, "abilities": Abilities,
 }  # fmt: skip
 """table of a stack's file -> its settings"""
 _PART_OF = {name: part for part, struct in PARTS.items() for name in struct.__struct_fields__}

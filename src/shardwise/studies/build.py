@@ -164,7 +164,7 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         )
         dealt = ", a token's experts one after the other" if stack.experts.routing == "in_order" else ""
         lines.append(f"routing: {balance}{dealt}")
-    again = stack.recompute
+    again = stack.memory
     cheap = again.selective_experts and any(kind.experts for kind in model.kinds) and not _latent(model)
     drops = again.selective_kept < 1 or cheap or (again.latent_recompute == "up" and _latent(model))
     if stack.caution and policy.pp > 1 and cluster.gpus > cluster.node_size:

@@ -90,7 +90,7 @@ def _heads(
             Saved(
                 "query before its norm and after",
                 2 * width * query,
-                "selective" if stack.recompute.latent_recompute == "up" else "full",
+                "selective" if stack.memory.latent_recompute == "up" else "full",
             ),
             Saved("attention output and turned back", 2 * width * query),
             Saved("attention output by group", width * grouped),
@@ -98,7 +98,7 @@ def _heads(
         ),
         extra_ops=OPS,
         working_bytes=3 * width * query,
-        put_off_bytes=width * (model.hidden / layout.sp + attention.q_lora + 2 * query + grouped + 2 * model.hidden),
+        deferred_bytes=width * (model.hidden / layout.sp + attention.q_lora + 2 * query + grouped + 2 * model.hidden),
     )
 
 

@@ -20,7 +20,7 @@ Tensor parallelism cuts by heads; context parallelism exchanges the sequence for
 
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Delta, Model
-from shardwise.work.across import heads_for_sequence
+from shardwise.work.context_parallel import heads_for_sequence
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Gemm, LayerWork, Pointwise, Saved, Scan, element_bytes
 
@@ -66,7 +66,7 @@ def delta_work(model: Model, delta: Delta, layout: Layout, precision: Precision)
         extra_ops=RULE_OPS + PREPARING_OPS,
         # rewritten keys and values, states and all their gradients, the gradient of what was projected
         working_bytes=width * (projected + 4 * repeated + 4 * inner + 2 * repeated * delta.value_dim / CHUNK),
-        put_off_bytes=width * (model.hidden / layout.sp + projected + inner + model.hidden),
+        deferred_bytes=width * (model.hidden / layout.sp + projected + inner + model.hidden),
     )
 
 

@@ -8,18 +8,18 @@ from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Experts, FeedForward, Model
 from shardwise.spec.policy import Ints
-from shardwise.work.apart import activation_passes
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
 from shardwise.work.unfused import around_experts
+from shardwise.work.unfused_passes import activation_passes
 
 
 def experts_work(
-    model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack, lightly: bool = False
+    model: Model, experts: Experts, layout: Layout, precision: Precision, stack: Stack, cheap_to_repeat: bool = False
 ) -> LayerWork:
     """Routed experts. A rank routes its own sequence shard; with ep ranks it owns count/ep experts and receives as many
     token copies as it sends. Products and exchanges are of that balanced routing (imbalance is a factor on their cost);
-    what is held is of the fullest rank. `lightly`: selective recompute repeats their activation."""
+    what is held is of the fullest rank. `cheap_to_repeat`: selective recompute repeats their activation."""
     local = layout.tokens / layout.tp
     copies = local * layout.etp * experts.top_k
     width = experts.width / layout.etp
@@ -64,8 +64,8 @@ def experts_work(
         ]
     kept = element * received * (width * experts.glu + hidden)
     apart: tuple[Saved, ...] = () if stack.kernels.fused_glu else (Saved("expert gate and unweighted output", kept),)
-    dropped: Literal["selective", "full"] = "selective" if lightly else "full"
-    if experts.clamped and stack.experts.expert_biases == "apart":
+    dropped: Literal["selective", "full"] = "selective" if cheap_to_repeat else "full"
+    if experts.clamped and stack.experts.expert_biases == "unfused":
         apart += (Saved("clamped pre-activation", element * received * up, dropped),)
     fused = stack.experts.expert_biases == "fused"
     return LayerWork(
@@ -73,9 +73,9 @@ def experts_work(
         pointwise=(
             Pointwise("permute", permute, permute),
             Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
-            Pointwise("expert activation", moved * forward, moved * backward, lightly),
+            Pointwise("expert activation", moved * forward, moved * backward, cheap_to_repeat),
         ),
-        unfused=() if fused else around_experts(experts, stack, copies, up, hidden, owned, lightly),
+        unfused=() if fused else around_experts(experts, stack, copies, up, hidden, owned, cheap_to_repeat),
         saved=(
             Saved("routed tokens", precision.act_bytes * received * hidden),
             Saved("expert pre-activation", element * received * up),

@@ -13,9 +13,8 @@ import numpy as np
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Attention, FeedForward, Layer, Model
-from shardwise.work.across import attention_across, gathered_queries
-from shardwise.work.apart import activation_passes, apart_passes
 from shardwise.work.compressed import compressed_parts
+from shardwise.work.context_parallel import attention_over_context, gathered_queries
 from shardwise.work.delta import delta_work
 from shardwise.work.experts import experts_work
 from shardwise.work.layout import Layout
@@ -23,11 +22,12 @@ from shardwise.work.mamba import mamba_work
 from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
 from shardwise.work.streams import streams_work
 from shardwise.work.unfused import scaled_rotation
+from shardwise.work.unfused_passes import activation_passes, unfused_passes
 
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
-    lightly = stack.recompute.selective_experts and _plain_experts(layer)
-    parts = [_norms_and_residuals(model, layer, layout, precision, stack, lightly)]
+    cheap_to_repeat = stack.memory.selective_experts and _plain_experts(layer)
+    parts = [_norms_and_residuals(model, layer, layout, precision, stack, cheap_to_repeat)]
     element = element_bytes(precision)
     if model.streams > 1:
         parts.append(streams_work(model, layer, layout, precision))
@@ -43,7 +43,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(_core(model, attention, layout, seq, element))
         inputs = _latent_inputs(model, attention) if attention.latent else None
         parts.append(_split_collectives(model, layout, stack, "attention", element, inputs))
-        parts.append(attention_across(attention, layout, element, stack))
+        parts.append(attention_over_context(attention, layout, element, stack))
         if stack.abilities.attention_split == "gather-qk":
             parts.append(gathered_queries(attention, layout, element))
     if layer.mamba is not None:
@@ -56,7 +56,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
         parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
     if layer.experts is not None:
-        parts.append(experts_work(model, layer.experts, layout, precision, stack, lightly))
+        parts.append(experts_work(model, layer.experts, layout, precision, stack, cheap_to_repeat))
         if layer.experts.shared_width:
             shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
             parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
@@ -88,7 +88,7 @@ def merge(parts: list[LayerWork]) -> LayerWork:
         extra_ops=sum(p.extra_ops for p in parts),
         routed=any(p.routed for p in parts),
         working_bytes=_largest([p.working_bytes for p in parts]),
-        put_off_bytes=sum((p.put_off_bytes for p in parts), start=0.0),
+        deferred_bytes=sum((p.deferred_bytes for p in parts), start=0.0),
     )
 
 
@@ -100,10 +100,10 @@ def _largest(values: list[Value]) -> Value:
 
 
 def _norms_and_residuals(
-    model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, lightly: bool
+    model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, cheap_to_repeat: bool
 ) -> LayerWork:
-    """Norms of model width and the two residual additions, on the sequence shard. `lightly`: selective recompute
-    repeats the norms."""
+    """Norms of model width and the two residual additions, on the sequence shard. `cheap_to_repeat`: selective
+    recompute repeats the norms."""
     tokens = layout.tokens / layout.sp
     width = tokens * model.hidden
     stream = precision.residual_bytes
@@ -115,7 +115,7 @@ def _norms_and_residuals(
         saved += [Saved("mix of streams", width * between)] * blocks
     kept = layout.tokens * model.hidden if stack.memory.gathered_inputs_saved else width
     if layer.norms:
-        dropped: Literal["selective", "full"] = "selective" if lightly else "full"
+        dropped: Literal["selective", "full"] = "selective" if cheap_to_repeat else "full"
         saved += [Saved("norm output", kept * precision.act_bytes, dropped)] * (
             blocks + _further_copies(layer, precision, stack)
         )
@@ -127,16 +127,18 @@ def _norms_and_residuals(
         saved += [Saved("dropout mask", width)] * blocks
     copies = blocks + _further_copies(layer, precision, stack)
     passes = (
-        apart_passes(layer.norms, blocks, copies, precision)
+        unfused_passes(layer.norms, blocks, copies, precision)
         if stack.kernels.one_kernel_per_op
         else (
             # a perceptron has no residual stream, but its ReLUs read and write as much
-            Pointwise("norm", 2.0 * layer.norms * stream, 4.0 * layer.norms * stream, lightly),
+            Pointwise("norm", 2.0 * layer.norms * stream, 4.0 * layer.norms * stream, cheap_to_repeat),
             # several streams are added to as they are mixed
             *((Pointwise("residual", 3.0 * blocks * stream, 2.0 * blocks * stream),) if model.streams == 1 else ()),
         )
     )
-    pointwise = tuple(Pointwise(p.name, p.forward_bytes * width, p.backward_bytes * width, p.lightly) for p in passes)
+    pointwise = tuple(
+        Pointwise(p.name, p.forward_bytes * width, p.backward_bytes * width, p.cheap_to_repeat) for p in passes
+    )
     return LayerWork(pointwise=pointwise, saved=tuple(saved), working_bytes=2 * width * stream)
 
 
@@ -185,7 +187,7 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
             *((Saved("gate and gated output", 2 * width * gate),) if attention.gated else ()),
         ),
         working_bytes=width * (query + key + value + gate),
-        put_off_bytes=width * (model.hidden / layout.sp + query + key + value + gate + out + model.hidden),
+        deferred_bytes=width * (model.hidden / layout.sp + query + key + value + gate + out + model.hidden),
     )
 
 
@@ -229,15 +231,13 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float, 
         ),
         saved=(
             Saved("latents", element * tokens * kept / layout.sp),
-            Saved(
-                "query, key, value", heads_bytes, "selective" if stack.recompute.latent_recompute == "up" else "full"
-            ),
+            Saved("query, key, value", heads_bytes, "selective" if stack.memory.latent_recompute == "up" else "full"),
             Saved("attention output", element * tokens * out),
         ),
         extra_ops=8.0,
         working_bytes=heads_bytes,
         # the down projections' weight gradients are not put off
-        put_off_bytes=element
+        deferred_bytes=element
         * tokens
         * (((attention.q_lora or hidden) + attention.kv_lora) / layout.sp + query + up + out + hidden),
     )
@@ -332,5 +332,5 @@ def _feed_forward(
         ),
         saved=tuple(saved),
         working_bytes=element * tokens * (up + width),
-        put_off_bytes=element * tokens * (model.hidden / layout.sp + up + width + model.hidden),
+        deferred_bytes=element * tokens * (model.hidden / layout.sp + up + width + model.hidden),
     )

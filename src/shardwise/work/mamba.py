@@ -19,7 +19,7 @@ and back after the scan (Megatron-Core, MambaContextParallel).
 
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Mamba, Model
-from shardwise.work.across import heads_for_sequence
+from shardwise.work.context_parallel import heads_for_sequence
 from shardwise.work.layout import Layout
 from shardwise.work.ops import Gemm, LayerWork, Pointwise, Saved, Scan, element_bytes
 
@@ -58,7 +58,7 @@ def mamba_work(model: Model, mamba: Mamba, layout: Layout, precision: Precision)
         collectives=heads_for_sequence(layout, element, (projected, inner)),
         # the gradient of all that was projected, the convolved input made again, states and their gradients
         working_bytes=element * tokens * projected + convolved + 2 * states,
-        put_off_bytes=element * tokens * (model.hidden / layout.sp + projected + inner + model.hidden),
+        deferred_bytes=element * tokens * (model.hidden / layout.sp + projected + inner + model.hidden),
     )
 
 

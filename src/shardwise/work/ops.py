@@ -96,7 +96,7 @@ class Pointwise:
     name: str
     forward_bytes: Value
     backward_bytes: Value
-    lightly: bool = False
+    cheap_to_repeat: bool = False
     """selective recompute repeats it: its output is large, its time short"""
 
 
@@ -111,7 +111,7 @@ class Unfused:
     """forward and backward"""
     of_experts: bool = False
     """a program that puts the experts' element-wise work into their products has it there"""
-    lightly: bool = False
+    cheap_to_repeat: bool = False
     """as of `Pointwise`"""
 
 
@@ -159,7 +159,7 @@ class LayerWork:
     """has experts; what their routing, permutation and products launch depends on where the experts lie"""
     working_bytes: Value = field(default=0.0)
     """largest short-lived tensors of the layer's backward, not saved"""
-    put_off_bytes: Value = field(default=0.0)
+    deferred_bytes: Value = field(default=0.0)
     """what waits for weight gradients that are put off: inputs and output gradients of the dense products"""
 
     def saved_bytes(self) -> tuple[Value, Value, Value]:

@@ -17,16 +17,18 @@ ROTATION_BYTES, ROTATION_LAUNCHES = (52.0, 55.0), 38.0
 
 
 def around_experts(
-    experts: Experts, stack: Stack, copies: Value, up: Value, hidden: int, owned: Value, lightly: bool
+    experts: Experts, stack: Stack, copies: Value, up: Value, hidden: int, owned: Value, cheap_to_repeat: bool
 ) -> tuple[Unfused, ...]:
     """The clamp before the gated activation, and the bias after the down product: times the router's probability, in
     fp32, expert by expert (Megatron-Core, fusions/fused_bias_geglu.py and transformer/moe/experts.py). Or that bias and
     the up product's, the clamp being in the activation's kernel (NeMo AutoModel, components/moe/experts.py)."""
-    both = stack.experts.expert_biases == "both_apart"
+    both = stack.experts.expert_biases == "biases_unfused"
     pieces: tuple[Unfused, ...] = ()
     if experts.clamped and not both:
         forward, backward = (moved * copies * up for moved in CLAMP_BYTES)
-        pieces += (Unfused("clamp", forward, backward, CLAMP_LAUNCHES, of_experts=True, lightly=lightly),)
+        pieces += (
+            Unfused("clamp", forward, backward, CLAMP_LAUNCHES, of_experts=True, cheap_to_repeat=cheap_to_repeat),
+        )
     if experts.bias and both:
         forward, backward = (moved * copies * up for moved in UP_BIAS_BYTES)
         launches = UP_BIAS_LAUNCHES + UP_BIAS_LAUNCHES_PER_EXPERT * owned

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
-from shardwise.runtime.net.across import across
 from shardwise.runtime.net.attention import PlainAttention, flash
 from shardwise.runtime.net.context import Context
+from shardwise.runtime.net.context_attention import context_attention
 from shardwise.runtime.net.experts import ExpertWeights, routed
 from shardwise.runtime.net.kernels import GatedActivation, RecomputeOp, norm, rotated, turns_at
 from shardwise.runtime.net.latent import latent_heads
@@ -107,7 +107,7 @@ class Block(ModulePart):
         context, world = self.context, self.context.world
         at = context.positions
         if world.cp.size > 1:
-            y = across(context, q, k, v)
+            y = context_attention(context, q, k, v)
         elif context.policy.attention == "flash" or self.recompute == "selective":
             # the fused form keeps what plain attention keeps when its scores are computed again
             y = flash(q, k, v, at)

@@ -200,9 +200,10 @@ def checked(task: Task) -> Task:
 def _variants(task: Task) -> None:
     policy, stack, kinds = task.policy, task.stack, task.model.kinds
     heads = min(kind.attention.kv_heads for kind in task.model.kinds if kind.attention)
-    if stack.abilities.across == "ulysses" and policy.cp > 1 and max(heads // policy.tp, 1) % policy.cp:
+    if stack.abilities.context_parallel == "ulysses" and policy.cp > 1 and max(heads // policy.tp, 1) % policy.cp:
         raise ValueError(
-            f"across: ulysses needs cp {policy.cp} to divide {max(heads // policy.tp, 1)} key/value heads of a rank"
+            f"context-parallel: ulysses needs cp {policy.cp} to divide the {max(heads // policy.tp, 1)} key/value "
+            "heads of a rank"
         )
     if stack.abilities.attention_split == "gather-qk" and any(
         kind.attention and kind.attention.latent for kind in kinds

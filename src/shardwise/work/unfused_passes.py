@@ -6,7 +6,7 @@ from shardwise.spec.model import FeedForward
 from shardwise.work.ops import Pointwise, element_bytes
 
 
-def apart_passes(norms: int, blocks: int, copies: int, precision: Precision) -> tuple[Pointwise, ...]:
+def unfused_passes(norms: int, blocks: int, copies: int, precision: Precision) -> tuple[Pointwise, ...]:
     """Bytes per element of the residual stream: norms, roundings, residual sums.
 
     A norm's backward reads gradient and input twice, for the input's and for the weight's gradient. With a residual in

@@ -18,13 +18,13 @@ GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduc
 """what is gathered in the forward has its gradient summed and scattered"""
 
 
-def attention_across(attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
+def attention_over_context(attention: Attention, layout: Layout, element: float, stack: Stack) -> LayerWork:
     """What attention sends over context-parallel ranks, and keeps for it."""
     token = element * layout.tokens
     kv_heads = np.maximum(attention.kv_heads / layout.tp, 1.0)
     keys, values = token * kv_heads * attention.head_dim, token * kv_heads * attention.value_dim
     on = (layout.cp > 1).astype(np.float64)
-    if stack.abilities.across == "ulysses":
+    if stack.abilities.context_parallel == "ulysses":
         heads = attention.heads / layout.tp
         queries, out = token * heads * attention.head_dim, token * heads * attention.value_dim
         return LayerWork(
@@ -35,7 +35,7 @@ def attention_across(attention: Attention, layout: Layout, element: float, stack
             ),
             saved=(Saved("output of other places", on * out),),
         )
-    if stack.abilities.across == "gather":
+    if stack.abilities.context_parallel == "gather":
         return LayerWork(
             collectives=tuple(
                 Collective("keys and values", op, "cp", layout.cp * size, on, phase)

@@ -12,12 +12,12 @@ from shardwise.runtime.net.experts import Exchange, GatherTokens
 from shardwise.runtime.net.ring import RingAttention
 
 
-def across(context: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def context_attention(context: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """[own places, batch, heads, width] -> the same for the output."""
     comm, cp = context.world.comm, context.world.cp
-    if context.stack.abilities.across == "ulysses":
+    if context.stack.abilities.context_parallel == "ulysses":
         return _ulysses(context, q, k, v)
-    if context.stack.abilities.across == "gather":
+    if context.stack.abilities.context_parallel == "gather":
         keys, values = (GatherTokens.apply(x, comm, cp) for x in (k, v))
         y: Tensor = FlashAttention.apply(q, keys, values, context.positions, _everyones(context))
         return y
