@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.cost._links import Links
+from shardwise.cost._links import NetworkConstants
 from shardwise.cost.network import network_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of, gpu_of
@@ -97,7 +97,7 @@ class Batch:
         self.size = np.array([row.gpus for row in rows])
         self.measured = np.array([row.seconds for row in rows])
 
-    def predicted(self, links: Links, efa_latency: float | None) -> Floats:
+    def predicted(self, links: NetworkConstants, efa_latency: float | None) -> Floats:
         row = self.rows[0]
         network = network_of(cluster(row, efa_latency), links=links)
         return network.seconds(row.op, self.bytes, self.size, 1, algorithm=row.algorithm)
@@ -111,7 +111,7 @@ def batches(rows: Iterable[Row]) -> list[Batch]:
     return [Batch(list(group)) for group in found.values()]
 
 
-def errors(links: Links, efa_latency: float | None, rows: Iterable[Row]) -> list[tuple[Row, float]]:
+def errors(links: NetworkConstants, efa_latency: float | None, rows: Iterable[Row]) -> list[tuple[Row, float]]:
     found = []
     for batch in batches(rows):
         relative = batch.predicted(links, efa_latency) / batch.measured - 1.0

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from _collective_rows import MIB, Floats, Row, batches, errors, read
-from shardwise.cost._links import Links, default_links
+from shardwise.cost._links import NetworkConstants, default_links
 
 LINKS = Path(__file__).resolve().parents[1] / "src" / "shardwise" / "cost" / "links.toml"
 START = Path(__file__).resolve().with_name("network_start.toml")
@@ -70,7 +70,7 @@ def put(tree: Any, path: Path_, value: float) -> None:
     tree[path[-1]] = value
 
 
-def mutable(links: Links) -> Any:
+def mutable(links: NetworkConstants) -> Any:
     return json.loads(msgspec.json.encode(links))
 
 
@@ -87,8 +87,13 @@ def spread(path: Path_) -> float:
 
 
 def fitted(
-    links: Links, paths: list[Path_], rows: list[Row], efa_latency: float | None, free_efa: bool, prior: float
-) -> tuple[Links, float | None]:
+    links: NetworkConstants,
+    paths: list[Path_],
+    rows: list[Row],
+    efa_latency: float | None,
+    free_efa: bool,
+    prior: float,
+) -> tuple[NetworkConstants, float | None]:
     """Constants near those given that bring log(predicted / measured) closest to zero.
 
     `prior`: how many rows the start of a constant counts for; what the rows do not tell stays as the library has it.
@@ -99,12 +104,12 @@ def fitted(
     scale = np.maximum(np.abs(begin), 1e-3)
     upper = np.array([1.0 if "rate" in path else np.inf for path in paths] + ([np.inf] if free_efa else []))
 
-    def unpack(x: Floats) -> tuple[Links, float | None]:
+    def unpack(x: Floats) -> tuple[NetworkConstants, float | None]:
         values = np.minimum(np.exp(x) * scale, upper)
         for path, value in zip(paths, values, strict=False):
             put(tree, path, float(value))
         tie_trees(tree)
-        return msgspec.convert(tree, Links), float(values[-1]) * 1e-6 if free_efa else efa_latency
+        return msgspec.convert(tree, NetworkConstants), float(values[-1]) * 1e-6 if free_efa else efa_latency
 
     def residuals(x: Floats) -> Floats:
         found, latency = unpack(x)
@@ -117,11 +122,11 @@ def fitted(
     return unpack(best.x)
 
 
-def start() -> Links:
-    return msgspec.convert(tomllib.loads(START.read_text(encoding="utf-8")), Links)
+def start() -> NetworkConstants:
+    return msgspec.convert(tomllib.loads(START.read_text(encoding="utf-8")), NetworkConstants)
 
 
-def fit_all(rows: list[Row]) -> tuple[Links, float | None]:
+def fit_all(rows: list[Row]) -> tuple[NetworkConstants, float | None]:
     links = start()
     for generation in (2, 3, 4, 5):
         mine = [row for row in rows if row.nodes == 1 and row.generation == generation and row.trusted]
@@ -134,7 +139,7 @@ def fit_all(rows: list[Row]) -> tuple[Links, float | None]:
     return fitted(links, network_paths(), across, EFA_LATENCY, free_efa=True, prior=SPARSE)
 
 
-def without(links: Links, generation: int) -> Links:
+def without(links: NetworkConstants, generation: int) -> NetworkConstants:
     """An NVLink generation nobody measured takes the nearest one's constants."""
     kept = {name: link for name, link in links.link.items() if name != f"nvlink{generation}"}
     return msgspec.structs.replace(links, link=kept)
@@ -165,7 +170,7 @@ def held_out(rows: list[Row], key: Callable[[Row], str]) -> list[tuple[Row, floa
     return found
 
 
-def toml(links: Links) -> str:
+def toml(links: NetworkConstants) -> str:
     tree = mutable(links)
     lines = [f"cards_per_group = {tree['cards_per_group']}"]
     for name, link in tree["link"].items():

@@ -7,7 +7,7 @@ import numpy as np
 from shardwise.simulate.costs import Costs, Held
 from shardwise.simulate.spans import compute_rows, joined
 from shardwise.simulate.timeline import MEMORY, MemorySteps, Timeline
-from shardwise.tasks.engine import Run, run
+from shardwise.tasks.engine import EngineRun, run
 from shardwise.tasks.program import BACKWARD, Program, program_of
 
 
@@ -51,14 +51,14 @@ def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs
     return replace(plain, **given)
 
 
-def unit_run(name: str, pp: int, vpp: int, micro_batches: int) -> tuple[Program, Run]:
+def unit_run(name: str, pp: int, vpp: int, micro_batches: int) -> tuple[Program, EngineRun]:
     """Forward, input gradient and weight gradient take one unit each; transfers are free."""
     program = program_of(name, pp, vpp, micro_batches)
     duration = np.where(program.kind == BACKWARD, 2.0, 1.0)
     return program, run(program.tasks, duration, np.zeros(len(program.need_source)), np.zeros(len(duration)))
 
 
-def timeline_of(program: Program, found: Run, step_s: float | None = None) -> Timeline:
+def timeline_of(program: Program, found: EngineRun, step_s: float | None = None) -> Timeline:
     none = np.zeros(0)
     index = np.zeros(0, dtype=np.int64)
     return Timeline(

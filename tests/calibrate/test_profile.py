@@ -10,7 +10,16 @@ from shardwise.arch import model_of
 from shardwise.calibrate.from_collectives import network_fit
 from shardwise.calibrate.from_points import profile_from_points
 from shardwise.calibrate.overlay import as_measured, curve_with, network_with, stack_with
-from shardwise.calibrate.profile import Factors, GemmConstants, Host, NetworkFit, Profile, Run, profile_from, profile_of
+from shardwise.calibrate.profile import (
+    Factors,
+    GemmConstants,
+    HostMeasurement,
+    NetworkFit,
+    Profile,
+    RunCorrection,
+    profile_from,
+    profile_of,
+)
 from shardwise.calibrate.profile_toml import to_toml
 from shardwise.case import case_of
 from shardwise.cost.gpu import attention_seconds, curve_of, gemm_seconds, memory_seconds
@@ -30,7 +39,7 @@ SLOW = Profile(
     name="slow", device="h200", torch="2.11.0", date="2026-11-15", memory_bandwidth=4.8e12, kernel_floor_s=3e-6,
     peak_flops={"bf16": H200.peak("bf16")},
     gemm={"bf16": GemmConstants(e_max=0.5, sustained=0.9, k0=40.0, wave=100.0, memory_efficiency=0.9)},
-    memory={"stream": 0.5}, host=Host(seconds_per_op=9e-6),
+    memory={"stream": 0.5}, host=HostMeasurement(seconds_per_op=9e-6),
     network=NetworkFit(factors={"nvlink": Factors(latency=3.0, bandwidth=0.5)}),
     measured={"gemm": ({"dtype": "bf16", "m": 8, "n": 8, "k": 8, "seconds": 1e-6},)},
 )  # fmt: skip
@@ -41,7 +50,9 @@ def test_a_profile_survives_its_file(tmp_path):
     path = tmp_path / "slow.toml"
     path.write_text(to_toml(SLOW))
     assert profile_of(path) == SLOW
-    whole = replace(SLOW, run=Run(kernel_factor=0.8, source='a "log"'), complete=False, reported="NVIDIA\tH200")
+    whole = replace(
+        SLOW, run=RunCorrection(kernel_factor=0.8, source='a "log"'), complete=False, reported="NVIDIA\tH200"
+    )
     assert profile_from(to_toml(whole).encode(), "x") == replace(whole, reported="NVIDIAH200")
 
 
@@ -135,7 +146,7 @@ def test_every_reader_of_a_profile_gives_the_same_step():
 
 
 def test_a_run_moves_kernels_and_memory():
-    run = Profile(name="run", device="h200", run=Run(kernel_factor=0.5, memory_offset_bytes=7e9))
+    run = Profile(name="run", device="h200", run=RunCorrection(kernel_factor=0.5, memory_offset_bytes=7e9))
     stack = stack_of("torchtitan")
     plain = estimate(case_of(MODEL, CLUSTER, JOB, stack), Policies.of([POLICY]), every_stage=True)
     slow = estimate(case_of(MODEL, CLUSTER, JOB, stack, run), Policies.of([POLICY]), every_stage=True)
@@ -200,7 +211,7 @@ def test_constants_are_found_again():
     assert law.e_max == pytest.approx(0.5, rel=0.03)
     assert law.sustained == pytest.approx(0.9, rel=0.01)
     assert found.memory["stream"] == pytest.approx(0.5, rel=0.01)
-    assert found.host == Host(seconds_per_op=8e-6)
+    assert found.host == HostMeasurement(seconds_per_op=8e-6)
     mine = curve_with(H200, found)
     predicted = np.array([float(gemm_seconds(mine, m, n, k)) for m, n, k in shapes])
     assert np.abs(predicted / np.array([row["seconds"] for row in gemm]) - 1).max() < 0.05

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardwise.calibrate.profile import Profile, Run
+from shardwise.calibrate.profile import Profile, RunCorrection
 from shardwise.calibrate.profile_toml import to_toml
 from shardwise.cli import main
 from shardwise.search.methods import methods
@@ -201,7 +201,7 @@ def test_cuts_by_a_method_that_proves_nothing(capsys):
 @pytest.fixture
 def twice_as_fast(tmp_path):
     path = tmp_path / "fast.toml"
-    path.write_text(to_toml(Profile(name="fast", device="h100", run=Run(kernel_factor=2.0, source="a log"))))
+    path.write_text(to_toml(Profile(name="fast", device="h100", run=RunCorrection(kernel_factor=2.0, source="a log"))))
     return ["--profile", str(path)]
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from shardwise.calibrate.fitting import Attentions, Products, fit_attention, fit_gemm
-from shardwise.calibrate.profile import AttentionConstants, GemmConstants, Host, Point, Profile
+from shardwise.calibrate.profile import AttentionConstants, GemmConstants, HostMeasurement, Point, Profile
 from shardwise.cost.curve import AttentionLaw, Curve, curve_of
 from shardwise.cost.gpu import attention_seconds
 from shardwise.spec.gpu import Gpu
@@ -49,7 +49,7 @@ def profile_from_points(head: Profile, points: Points, gpu: Gpu | None) -> Profi
         gemm=gemm,
         attention={"flash": flash} if flash else {},
         memory=memory,
-        host=Host(seconds_per_op=single["host"]) if "host" in single else head.host,
+        host=HostMeasurement(seconds_per_op=single["host"]) if "host" in single else head.host,
         measured={kind: tuple(rows) for kind, rows in points.items() if rows},
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import asdict, replace
 
 from shardwise.calibrate.profile import Factors, Profile
-from shardwise.cost._links import Link, Links, Style, default_links
+from shardwise.cost._links import LinkConstants, NetworkConstants, Style, default_links
 from shardwise.cost.curve import AttentionLaw, Curve, curve_of
 from shardwise.cost.network import Network, network_of
 from shardwise.software import Stack
@@ -128,7 +128,7 @@ def network_with(
     return network_of(replace(cluster, levels=levels), efficiency=reached, links=_slower(slowed))
 
 
-def _slower(factors: Mapping[str, float]) -> Links:
+def _slower(factors: Mapping[str, float]) -> NetworkConstants:
     links = default_links()
     found = {name: _scaled(link, factors.get(_kind(name), 1.0)) for name, link in links.link.items()}
     return replace(links, link=found)
@@ -138,7 +138,7 @@ def _kind(name: str) -> str:
     return "nvlink" if name.startswith("nvlink") else name
 
 
-def _scaled(link: Link, factor: float) -> Link:
+def _scaled(link: LinkConstants, factor: float) -> LinkConstants:
     def style(found: Style | None) -> Style | None:
         if found is None:
             return None

@@ -45,7 +45,7 @@ class AttentionConstants(Struct, frozen=True, kw_only=True, forbid_unknown_field
     work0: Size
 
 
-class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostMeasurement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seconds_per_op: Seconds
     """the host launches one operation of a training step"""
 
@@ -77,7 +77,7 @@ class NetworkFit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {str(kind): found for kind, found in self.factors.items()}
 
 
-class Run(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunCorrection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one training run says about the whole step, when nothing finer was measured."""
 
     kernel_factor: Annotated[float, Meta(ge=0.05, le=20)] = 1.0
@@ -108,9 +108,9 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gemm: dict[Literal["bf16", "fp16", "tf32", "fp32"], GemmConstants] = {}
     attention: dict[Literal["flash"], dict[Literal["forward", "backward"], AttentionConstants]] = {}
     memory: dict[Literal["stream", "norm", "activation", "optimizer"], Share] = {}
-    host: Host | None = None
+    host: HostMeasurement | None = None
     network: NetworkFit | None = None
-    run: Run | None = None
+    run: RunCorrection | None = None
     measured: dict[str, tuple[Point, ...]] = {}
 
     def __post_init__(self) -> None:

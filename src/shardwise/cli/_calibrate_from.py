@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from shardwise.calibrate.from_collectives import group_cluster, network_fit
 from shardwise.calibrate.from_points import profile_from_points
-from shardwise.calibrate.profile import Profile, Run
+from shardwise.calibrate.profile import Profile, RunCorrection
 from shardwise.importers import nccl_tests, torch_trace, training_log
 from shardwise.importers._file import looks_like, read_bytes
 from shardwise.importers.training_log import RunFacts
@@ -16,7 +16,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.reported import catalog_gpu
 
-Adjust = Callable[[RunFacts, Profile | None], Run]
+Adjust = Callable[[RunFacts, Profile | None], RunCorrection]
 
 
 def profile_from_file(

@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from shardwise.arch import model_of
-from shardwise.calibrate.profile import Profile, Run
+from shardwise.calibrate.profile import Profile, RunCorrection
 from shardwise.calibrate.profile_toml import to_toml
 from shardwise.cli._calibrate_from import profile_from_file
 from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, PrecisionName, Seq, StackName, job_of
@@ -67,7 +67,7 @@ def calibrate(
         return _measure(out, device, quick, cluster, json)
     base = profile_or_none(profile)
 
-    def adjust(facts: RunFacts, known: Profile | None) -> Run:
+    def adjust(facts: RunFacts, known: Profile | None) -> RunCorrection:
         if model is None or cluster is None:
             raise ValueError("model: a training log says nothing of what ran; write --model, --on and the policy")
         shape = model_of(model)

@@ -10,7 +10,7 @@ from shardwise.cli._notes import ALL_GATHER
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._target import target_of
-from shardwise.diagnose.expect import HELD, Expectation, Verdict
+from shardwise.diagnose.expect import HELD, Expectation, NetworkVerdict
 from shardwise.diagnose.expect import expect as expectation_of
 from shardwise.diagnose.pairs import SLOW, Diagnosis, diagnose, rounds
 from shardwise.importers import nccl_tests
@@ -93,7 +93,7 @@ def _print(
     print_notes(notes)
 
 
-def _cells(row: Verdict) -> list[Cell]:
+def _cells(row: NetworkVerdict) -> list[Cell]:
     band = f"{row.low / 1e9:.3g}..{row.high / 1e9:.3g}"
     return [_size(row.bytes), row.op, row.measured / 1e9, row.expected / 1e9, band, row.ratio, row.word, row.level]
 

@@ -26,7 +26,7 @@ class Style(Struct, frozen=True, forbid_unknown_fields=True):
     """part of the message that every step waits for before it passes it on (1: no pipelining)"""
 
 
-class Link(Struct, frozen=True, forbid_unknown_fields=True):
+class LinkConstants(Struct, frozen=True, forbid_unknown_fields=True):
     ring: Style
     pairwise: Style
     tree: Style | None = None
@@ -42,7 +42,7 @@ class Link(Struct, frozen=True, forbid_unknown_fields=True):
         found: Style | None = getattr(self, name)
         return found or self.ring
 
-    def on(self, gpu: Gpu) -> "Link":
+    def on(self, gpu: Gpu) -> "LinkConstants":
         """The constants as they would be on another GPU.
 
         The work of a step, of protocols that check a flag in every line, and of a copy is instructions of a few SMs and
@@ -67,12 +67,12 @@ class Link(Struct, frozen=True, forbid_unknown_fields=True):
         return replace(self, **styles, copy_bytes_per_s=self.copy_bytes_per_s * clock, gpu=gpu.name)
 
 
-class Links(Struct, frozen=True, forbid_unknown_fields=True):
+class NetworkConstants(Struct, frozen=True, forbid_unknown_fields=True):
     cards_per_group: float
     """network cards of a node that one group's channels are spread over, at most"""
-    link: dict[str, Link]
+    link: dict[str, LinkConstants]
 
-    def of(self, cluster: Cluster, level: Level) -> Link:
+    def of(self, cluster: Cluster, level: Level) -> LinkConstants:
         """The constants of a level; an NVLink generation without its own takes the nearest, the newer of two."""
         if level.kind != "nvlink":
             return self.link[level.kind]
@@ -84,6 +84,6 @@ class Links(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def default_links() -> Links:
+def default_links() -> NetworkConstants:
     text = files("shardwise.cost").joinpath("links.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Links)
+    return msgspec.convert(tomllib.loads(text), NetworkConstants)

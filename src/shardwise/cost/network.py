@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardwise.collectives import OPS, Collective, Load, Shape, collective, collectives
-from shardwise.cost._links import Links, default_links
+from shardwise.cost._links import NetworkConstants, default_links
 from shardwise.cost.placement import level_members
 from shardwise.registry import closest
 from shardwise.spec.cluster import Cluster
@@ -77,7 +77,7 @@ class Protocol:
 @dataclass(frozen=True)
 class Network:
     cluster: Cluster
-    links: Links
+    links: NetworkConstants
     reducing: tuple[bool, ...]
     """which levels' switches add numbers"""
     efficiency: tuple[float, ...]
@@ -270,7 +270,7 @@ def network_of(
     sharp: bool = False,
     nvls: bool = True,
     efficiency: dict[str, float] | None = None,
-    links: Links | None = None,
+    links: NetworkConstants | None = None,
 ) -> Network:
     """The network of a cluster.
 

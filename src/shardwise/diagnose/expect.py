@@ -39,7 +39,7 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NetworkVerdict:
     """One size of one operation; bandwidths are nccl-tests' bus bandwidths in bytes/s."""
 
     op: str
@@ -76,7 +76,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Expectation:
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[NetworkVerdict, ...]
     suspects: tuple[Suspect, ...]
     """levels that would explain the long messages if they were slower, the best explanation first"""
     explanation: str
@@ -100,7 +100,7 @@ class Expectation:
 
 def expect(points: Sequence[Point], cluster: Cluster) -> Expectation:
     """`points`: as importers/nccl_tests.py reads them."""
-    verdicts: list[Verdict] = []
+    verdicts: list[NetworkVerdict] = []
     for (op, ranks, nodes), rows in _groups(points).items():
         if ranks > cluster.gpus:
             raise ValueError(
@@ -143,7 +143,7 @@ def _groups(points: Sequence[Point]) -> dict[tuple[str, int, int], list[Point]]:
     return {key: sorted(rows, key=lambda row: float(row["bytes"])) for key, rows in found.items()}
 
 
-def _verdicts(op: str, ranks: int, nodes: int, rows: Sequence[Point], cluster: Cluster) -> list[Verdict]:
+def _verdicts(op: str, ranks: int, nodes: int, rows: Sequence[Point], cluster: Cluster) -> list[NetworkVerdict]:
     size, seconds = _columns(rows)
     why = network_of(cluster).breakdown(op, size, ranks)
     found = []
@@ -151,7 +151,7 @@ def _verdicts(op: str, ranks: int, nodes: int, rows: Sequence[Point], cluster: C
         bus = bus_factor(op, ranks) * bytes_
         expected, band = bus / float(why.seconds[index]), band_of(nodes, bytes_)
         found.append(
-            Verdict(
+            NetworkVerdict(
                 op=op, bytes=bytes_, measured=bus / took, expected=expected, low=expected * (1 + band.low),
                 high=expected * (1 + band.high), level=cluster.levels[int(why.level[index])].name,
                 latency_share=float(why.latency[index] / why.seconds[index]),
@@ -217,7 +217,7 @@ def _reached(points: Sequence[Point], cluster: Cluster) -> tuple[Level, ...]:
     return cluster.levels[: widest + 1]
 
 
-def _suspects(low: Sequence[Verdict], points: Sequence[Point], cluster: Cluster) -> tuple[Suspect, ...]:
+def _suspects(low: Sequence[NetworkVerdict], points: Sequence[Point], cluster: Cluster) -> tuple[Suspect, ...]:
     if not low:
         return ()
     found = []

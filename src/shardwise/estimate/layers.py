@@ -22,7 +22,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
 from shardwise.work.experts import fullest_share
 from shardwise.work.layout import Layout, Numbers
-from shardwise.work.ops import Attend, Collective, Gemm, Index, LayerWork, Scan, Value
+from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Scan, Value
 from shardwise.work.runs import Runs
 
 AXES = ("tp", "cp", "ring", "ep")
@@ -300,7 +300,7 @@ def _scan(scan: Scan, machine: Machine) -> tuple[Numbers, Numbers]:
 
 
 def _communication(
-    collectives: tuple[Collective, ...], layout: Layout, machine: Machine
+    collectives: tuple[LayerCollective, ...], layout: Layout, machine: Machine
 ) -> tuple[dict[str, Numbers], dict[str, Numbers], Numbers]:
     """Seconds by axis and phase, and how many collectives there are."""
     zero = np.zeros_like(layout.tp)
@@ -322,7 +322,7 @@ def _communication(
     return phases["forward"], phases["backward"], number
 
 
-def received_bytes(item: Collective, machine: Machine) -> Value:
+def received_bytes(item: LayerCollective, machine: Machine) -> Value:
     """Of an exchange on the fullest rank, for which all wait, and without the copies that the program spares."""
     stack = machine.stack
     fullest = machine.fullest_share() if item.op == "all_to_all" else 1.0

@@ -5,7 +5,7 @@ import math
 from msgspec.structs import replace
 
 from shardwise.calibrate.overlay import faster
-from shardwise.calibrate.profile import Profile, Run
+from shardwise.calibrate.profile import Profile, RunCorrection
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.importers.training_log import RunFacts
@@ -21,7 +21,7 @@ ROUNDS = 40
 
 def run_of(
     facts: RunFacts, model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None
-) -> Run:
+) -> RunCorrection:
     """`profile`: what else was measured; its own run, if it has one, is replaced."""
     policies = Policies.of([policy])
 
@@ -47,7 +47,7 @@ def run_of(
             f"{FASTEST:g} times as fast do not close the gap; check --model, --on and the policy's flags"
         )
     offset = facts.peak_bytes - peak if facts.peak_bytes is not None else 0.0
-    return Run(
+    return RunCorrection(
         kernel_factor=factor, memory_offset_bytes=offset, step_ratio=measured / step,
         source=f"{facts.software} log, {facts.steps} steps" + (f", {facts.memory_is}" if facts.peak_bytes else ""),
     )  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.fabric.demand import Demand
 from shardwise.fabric.shares import Active
-from shardwise.simulate.joint_lanes import Gathers, Reductions, Sends
+from shardwise.simulate.joint_lanes import Gathers, ReductionLane, Sends
 from shardwise.simulate.joint_tasks import TaskWork, task_work
 from shardwise.simulate.step import Simulation
 from shardwise.simulate.strands import Clock, Strand
@@ -85,7 +85,7 @@ class _Run:
             self.results.setdefault(done, []).append(source)
         self.sends = Sends(simulation, demand, clock, self.arrive)
         self.gathers = Gathers(simulation, demand, clock, self.advance)
-        self.reductions = Reductions(simulation, demand, clock)
+        self.reductions = ReductionLane(simulation, demand, clock)
 
     def begin(self) -> None:
         self.gathers.begin()

@@ -140,7 +140,7 @@ class Gathers:
             then()
 
 
-class Reductions:
+class ReductionLane:
     """Gradients of each rank's chunks, in turn: beside compute at a part of their pace and only a part of each, while
     the rank is idle at full pace."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.simulate.costs import Costs
-from shardwise.tasks.engine import Floats, Ints, Run, run
+from shardwise.tasks.engine import EngineRun, Floats, Ints, run
 from shardwise.tasks.program import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program, edge_tasks, finishes_gradient
 
 
@@ -29,7 +29,7 @@ class Timed:
     gathered: Floats
     """ranks x chunks: when a chunk's parameters are all there"""
 
-    def run(self, program: Program) -> Run:
+    def run(self, program: Program) -> EngineRun:
         return run(program.tasks, self.duration, self.delay, self.release)
 
 
@@ -98,7 +98,7 @@ def _reductions_inside(program: Program, costs: Costs, length: Floats) -> Floats
     return slowed
 
 
-def reductions(program: Program, costs: Costs, timed_run: Run) -> tuple[Floats, Floats]:
+def reductions(program: Program, costs: Costs, timed_run: EngineRun) -> tuple[Floats, Floats]:
     """ranks x chunks: when the reduction of each chunk's gradients starts and ends on the rank's gradient stream."""
     last = edge_tasks(program, finishes_gradient(program), last=True)
     lane = program.tasks.lane_start

@@ -7,7 +7,7 @@ import numpy as np
 from shardwise.simulate.costs import Costs
 from shardwise.simulate.pipeline import Timed
 from shardwise.simulate.timeline import KINDS, LANES, Spans
-from shardwise.tasks.engine import Floats, Ints, Run
+from shardwise.tasks.engine import EngineRun, Floats, Ints
 from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT, Program
 
 
@@ -48,7 +48,7 @@ def whole_rank(lane: str, kind: str, ranks: Ints, start: Floats, end: Floats, by
     )  # fmt: skip
 
 
-def compute_rows(program: Program, run: Run, ranks: Ints) -> Rows:
+def compute_rows(program: Program, run: EngineRun, ranks: Ints) -> Rows:
     count = len(program.rank)
     # the program's codes for forward, backward and its two halves are the timeline's first kinds
     return Rows(
@@ -57,7 +57,7 @@ def compute_rows(program: Program, run: Run, ranks: Ints) -> Rows:
     )  # fmt: skip
 
 
-def send_rows(program: Program, run: Run, timed: Timed, costs: Costs, ranks: Ints) -> Rows:
+def send_rows(program: Program, run: EngineRun, timed: Timed, costs: Costs, ranks: Ints) -> Rows:
     """From the moment the result is there until it has arrived."""
     receiver = np.flatnonzero(program.crosses)
     sender = program.needs[receiver]
@@ -69,7 +69,7 @@ def send_rows(program: Program, run: Run, timed: Timed, costs: Costs, ranks: Int
     )  # fmt: skip
 
 
-def stream_rows(program: Program, run: Run, costs: Costs, ranks: Ints) -> list[Rows]:
+def stream_rows(program: Program, run: EngineRun, costs: Costs, ranks: Ints) -> list[Rows]:
     """Collectives inside the layers, drawn from their task's start on: as long as they take, not when each runs."""
     rows = []
     back = program.kind != FORWARD
@@ -82,7 +82,7 @@ def stream_rows(program: Program, run: Run, costs: Costs, ranks: Ints) -> list[R
     return rows
 
 
-def recompute_rows(program: Program, run: Run, costs: Costs, ranks: Ints) -> list[Rows]:
+def recompute_rows(program: Program, run: EngineRun, costs: Costs, ranks: Ints) -> list[Rows]:
     """Forwards repeated for the backward, drawn from its start on: as long as they take, not when each layer's runs."""
     seconds = costs.recompute[program.stage]
     keep = (seconds > 0) & (program.kind != FORWARD) & (program.kind != WEIGHT_GRADIENT)
@@ -90,7 +90,7 @@ def recompute_rows(program: Program, run: Run, costs: Costs, ranks: Ints) -> lis
     return [_rows("compute", "recompute", program, keep, ranks, (run.start, end, np.zeros(len(seconds))))]
 
 
-def copy_rows(program: Program, run: Run, costs: Costs, ranks: Ints) -> list[Rows]:
+def copy_rows(program: Program, run: EngineRun, costs: Costs, ranks: Ints) -> list[Rows]:
     """Activations to the host while their forward runs, and back while the backward does."""
     seconds, sent = costs.copy_s[program.stage], costs.copy_bytes[program.stage]
     keep = (seconds > 0) & (program.kind != WEIGHT_GRADIENT)

@@ -29,7 +29,7 @@ from shardwise.simulate.spans import (
 from shardwise.simulate.timeline import MemorySteps, Timeline
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.tasks.engine import Floats, Ints, Run, again
+from shardwise.tasks.engine import EngineRun, Floats, Ints, again
 from shardwise.tasks.program import Program, program_of
 
 BLOCK = 1 << 21
@@ -37,12 +37,12 @@ BLOCK = 1 << 21
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class SimulatedPipeline:
     """One class of data-parallel replicas."""
 
     replicas: int
     timed: Timed
-    run: Run
+    run: EngineRun
     reduce_start: Floats
     """ranks x chunks"""
     reduce_end: Floats
@@ -54,7 +54,7 @@ class Simulation:
     closed: Estimate
     program: Program
     costs: Costs
-    pipelines: tuple[Pipeline, ...]
+    pipelines: tuple[SimulatedPipeline, ...]
     pipeline_end_s: float
     synced_s: float
     """gradients reduced on every rank"""
@@ -149,13 +149,13 @@ def _classes(dp: int, pp: int, stragglers: Sequence[Straggler]) -> list[tuple[in
     return classes
 
 
-def _pipeline(program: Program, costs: Costs, replicas: int, gpu: Floats, link: Floats) -> Pipeline:
+def _pipeline(program: Program, costs: Costs, replicas: int, gpu: Floats, link: Floats) -> SimulatedPipeline:
     found = timed(program, costs, gpu, link)
     run = found.run(program)
-    return Pipeline(replicas, found, run, *reductions(program, costs, run))
+    return SimulatedPipeline(replicas, found, run, *reductions(program, costs, run))
 
 
-def _varied(program: Program, pipe: Pipeline, jitter: Jitter, generator: np.random.Generator) -> Floats:
+def _varied(program: Program, pipe: SimulatedPipeline, jitter: Jitter, generator: np.random.Generator) -> Floats:
     found, order = pipe.timed, pipe.run.order
     width = max(BLOCK // len(order), 1)
     ends = []

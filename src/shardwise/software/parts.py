@@ -52,7 +52,7 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     alone (docs/benchmarks/delta-h200.csv); on no published run"""
 
 
-class Host(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the host costs: launches, gaps between kernels, and what is done once a step."""
 
     host_s_per_op: float = 6e-6

@@ -10,7 +10,7 @@ from shardwise.software.origin import Origin
 from shardwise.software.parts import (
     Abilities,
     ExpertSettings,
-    Host,
+    HostCosts,
     Kernels,
     Loss,
     MemoryUse,
@@ -53,7 +53,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """typical relative error of a step time on measurements that were not fitted"""
 
     kernels: Kernels = Kernels()
-    host: Host = Host()
+    host: HostCosts = HostCosts()
     experts: ExpertSettings = ExpertSettings()
     overlap: Overlap = Overlap()
     network: NetworkUse = NetworkUse()
@@ -119,7 +119,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 PARTS: dict[str, type[Struct]] = {
-    "kernels": Kernels, "host": Host, "experts": ExpertSettings, "overlap": Overlap, "network": NetworkUse,
+    "kernels": Kernels, "host": HostCosts, "experts": ExpertSettings, "overlap": Overlap, "network": NetworkUse,
     "memory": MemoryUse, "loss": Loss, "abilities": Abilities,
 }  # fmt: skip
 """table of a stack's file -> its settings"""

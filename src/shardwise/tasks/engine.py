@@ -35,14 +35,14 @@ class Tasks:
 
 
 @dataclass(frozen=True)
-class Run:
+class EngineRun:
     start: Floats
     end: Floats
     order: list[int]
     """tasks in the order the pass met them: everything a task waits for comes before it"""
 
 
-def run(tasks: Tasks, duration: Floats, delay: Floats, release: Floats) -> Run:
+def run(tasks: Tasks, duration: Floats, delay: Floats, release: Floats) -> EngineRun:
     """`delay` is per need; `duration` and `release` per task."""
     lane_start, needs, need_task = tasks.lane_start.tolist(), tasks.need_start.tolist(), tasks.need_task.tolist()
     length, late, begin = duration.tolist(), delay.tolist(), release.tolist()
@@ -80,7 +80,7 @@ def run(tasks: Tasks, duration: Floats, delay: Floats, release: Floats) -> Run:
         position[lane], clock[lane] = task, now
     if len(order) < count:
         raise ValueError(_stuck(position, lane_start))
-    return Run(np.array(start), np.array(end), order)
+    return EngineRun(np.array(start), np.array(end), order)
 
 
 def again(tasks: Tasks, order: list[int], duration: Floats, delay: Floats, release: Floats) -> Floats:

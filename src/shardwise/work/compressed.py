@@ -18,7 +18,7 @@ from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Attention, Compressed, Model
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Attend, Collective, Gemm, Index, LayerWork, Pointwise, Saved, element_bytes
+from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Pointwise, Saved, element_bytes
 
 KEY_TILE = 64
 """keys are filled up to a multiple of this (FlashMLA on Blackwell)"""
@@ -122,8 +122,8 @@ def _pooling(name: str, model: Model, parts: Compressed, width: int, layout: Lay
         pointwise=(Pointwise(name, passed, 2 * passed),),
         saved=(Saved(name, POOLING_SAVED * layout.tokens * wide),),
         collectives=(
-            Collective("pooled keys", "all_gather", "cp", pooled, on, "forward"),
-            Collective("pooled keys", "reduce_scatter", "cp", pooled, on, "backward"),
+            LayerCollective("pooled keys", "all_gather", "cp", pooled, on, "forward"),
+            LayerCollective("pooled keys", "reduce_scatter", "cp", pooled, on, "backward"),
         ),
         extra_ops=POOLING_OPS,
     )

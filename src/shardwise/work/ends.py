@@ -6,7 +6,7 @@ from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Model
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
+from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, Saved, Value, element_bytes
 
 
 def embedding_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
@@ -16,7 +16,7 @@ def embedding_work(model: Model, layout: Layout, precision: Precision, stack: St
         saved = (Saved("input", precision.act_bytes * tokens * model.input_width, "never"),)
         whole = element_bytes(precision) * tokens * model.hidden
         cut = (layout.tp > 1).astype(np.float64)
-        joined = Collective("input all-gather", "all_gather", "tp", whole, cut, "forward")
+        joined = LayerCollective("input all-gather", "all_gather", "tp", whole, cut, "forward")
         return LayerWork(gemms=(gemm,), saved=saved, collectives=(joined,))
     full = element_bytes(precision) * tokens * model.hidden
     on = (layout.tp > 1).astype(np.float64)
@@ -31,18 +31,18 @@ def embedding_work(model: Model, layout: Layout, precision: Precision, stack: St
         saved=masks,
         collectives=(
             *_looked_up(stack, full, on, sharded),
-            Collective("embedding all-gather", "all_gather", "tp", full, sharded, "backward"),
+            LayerCollective("embedding all-gather", "all_gather", "tp", full, sharded, "backward"),
         ),
     )
 
 
-def _looked_up(stack: Stack, full: Value, on: Value, sharded: Value) -> tuple[Collective, ...]:
+def _looked_up(stack: Stack, full: Value, on: Value, sharded: Value) -> tuple[LayerCollective, ...]:
     """Every rank adds the rows it has; or the one that has all of them sends them."""
     if stack.loss.embedding == "broadcast":
-        return (Collective("embedding broadcast", "broadcast", "tp", full, on, "forward"),)
+        return (LayerCollective("embedding broadcast", "broadcast", "tp", full, on, "forward"),)
     return (
-        Collective("embedding all-reduce", "all_reduce", "tp", full, on - sharded, "forward"),
-        Collective("embedding reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
+        LayerCollective("embedding all-reduce", "all_reduce", "tp", full, on - sharded, "forward"),
+        LayerCollective("embedding reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
     )
 
 
@@ -80,11 +80,11 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
             Saved("logits and loss", _loss_bytes(stack, precision, logits, tokens), "never"),
         ),
         collectives=(
-            Collective("head all-gather", "all_gather", "tp", full, sharded, "forward"),
-            Collective("loss all-reduce", "all_reduce", "tp", 4.0 * tokens, 3.0 * on, "forward"),
-            Collective("head all-reduce", "all_reduce", "tp", full, on - sharded, "backward"),
-            Collective("head reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
-            Collective("head all-gather", "all_gather", "tp", full, sharded, "backward"),
+            LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "forward"),
+            LayerCollective("loss all-reduce", "all_reduce", "tp", 4.0 * tokens, 3.0 * on, "forward"),
+            LayerCollective("head all-reduce", "all_reduce", "tp", full, on - sharded, "backward"),
+            LayerCollective("head reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
+            LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "backward"),
         ),
     )
 

@@ -9,7 +9,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.model import Experts, FeedForward, Model
 from shardwise.spec.policy import Ints
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
+from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, Saved, Value, element_bytes
 from shardwise.work.unfused import around_experts
 from shardwise.work.unfused_passes import activation_passes
 
@@ -49,7 +49,7 @@ def experts_work(
     collectives = []
     for phase in ("forward", "backward"):
         collectives += [
-            Collective(
+            LayerCollective(
                 "expert all-to-all",
                 "all_to_all",
                 "ep",
@@ -59,8 +59,8 @@ def experts_work(
                 copies=float(experts.top_k),
                 experts=float(experts.count),
             ),
-            Collective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
-            Collective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
+            LayerCollective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
+            LayerCollective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
     kept = element * received * (width * experts.glu + hidden)
     apart: tuple[Saved, ...] = () if stack.kernels.fused_glu else (Saved("expert gate and unweighted output", kept),)

@@ -19,7 +19,7 @@ from shardwise.work.delta import delta_work
 from shardwise.work.experts import experts_work
 from shardwise.work.layout import Layout
 from shardwise.work.mamba import mamba_work
-from shardwise.work.ops import Attend, Collective, Gemm, LayerWork, Pointwise, Saved, Value, element_bytes
+from shardwise.work.ops import Attend, Gemm, LayerCollective, LayerWork, Pointwise, Saved, Value, element_bytes
 from shardwise.work.streams import streams_work
 from shardwise.work.unfused import scaled_rotation
 from shardwise.work.unfused_passes import activation_passes, unfused_passes
@@ -294,19 +294,19 @@ def _split_collectives(
     sharded = on * (layout.sp > 1)
     whole = on - sharded
     found = [
-        Collective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "forward"),
-        Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
+        LayerCollective(f"{part} all-reduce", "all_reduce", "tp", full, whole, "forward"),
+        LayerCollective(f"{part} reduce-scatter", "reduce_scatter", "tp", full, sharded, "forward"),
         # backward gathers the output gradient, and each kept input again unless it was kept whole
-        Collective(f"{part} all-gather", "all_gather", "tp", full, sharded, "backward"),
+        LayerCollective(f"{part} all-gather", "all_gather", "tp", full, sharded, "backward"),
     ]
     for width, needed in inputs or ((float(model.hidden), True),):
         wide = token * width
         again = sharded if needed and not stack.memory.gathered_inputs_saved else 0.0 * sharded
         found += [
-            Collective(f"{part} all-gather", "all_gather", "tp", wide, sharded, "forward"),
-            Collective(f"{part} all-reduce", "all_reduce", "tp", wide, whole, "backward"),
-            Collective(f"{part} reduce-scatter", "reduce_scatter", "tp", wide, sharded, "backward"),
-            Collective(f"{part} all-gather", "all_gather", "tp", wide, again, "backward"),
+            LayerCollective(f"{part} all-gather", "all_gather", "tp", wide, sharded, "forward"),
+            LayerCollective(f"{part} all-reduce", "all_reduce", "tp", wide, whole, "backward"),
+            LayerCollective(f"{part} reduce-scatter", "reduce_scatter", "tp", wide, sharded, "backward"),
+            LayerCollective(f"{part} all-gather", "all_gather", "tp", wide, again, "backward"),
         ]
     return LayerWork(collectives=tuple(found))
 

@@ -125,7 +125,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Collective:
+class LayerCollective:
     name: str
     op: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send"]
     axis: Axis
@@ -150,7 +150,7 @@ class LayerWork:
     pointwise: tuple[Pointwise, ...] = ()
     unfused: tuple[Unfused, ...] = ()
     saved: tuple[Saved, ...] = ()
-    collectives: tuple[Collective, ...] = ()
+    collectives: tuple[LayerCollective, ...] = ()
     ops_share: float = 1.0
     """launches of a dense layer that it has, `extra_ops` aside: half where it is one block, not two"""
     extra_ops: float = 0.0
