@@ -6,6 +6,9 @@
 - duplicate_class_names: public classes of src that share their name with another
 - report_runs_model: whether a function of report/ leads to the estimate, the simulation, the scan or the flow solver
 - stack_fields_max: most fields of one struct of those that describe training programs
+- constants_set_on_rows: numbers of all stacks that were fitted or set on measured rows
+- groups: groups of rows (source, model, GPU, GPUs) behind them; null where the tables are not beside the repository
+- constants_per_group_max: of the stack that has the most
 """
 
 import ast
@@ -17,7 +20,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from _accuracy_data import has_truth
+from _accuracy_support import groups_of
+from _accuracy_support import numbers_on_rows as numbers_of
 from _call_graph import calls_of, modules_of, way
+from shardwise import catalog
+from shardwise.software import stack_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "shardwise"
@@ -79,11 +87,24 @@ def stack_fields_max() -> int:
     )
 
 
+def numbers_on_rows() -> dict[str, Any]:
+    """How many numbers the measured rows had to teach, and how much they know."""
+    counts = {name: len(numbers_of(stack_of(name))) for name in catalog.names("stacks")}
+    some = {name: count for name, count in counts.items() if count}
+    found: dict[str, Any] = {"constants_set_on_rows": sum(some.values()), "groups": None}
+    if has_truth():
+        groups = {name: groups_of(stack_of(name)) for name in some}
+        found["groups"] = sum(groups.values())
+        found["constants_per_group_max"] = round(max(some[name] / groups[name] for name in some), 3)
+    return found
+
+
 def main(arguments: list[str]) -> int:
     trees = modules_of(SOURCE)
     twice, chain = duplicate_class_names(trees), report_runs_model(trees)
     found: dict[str, Any] = {
         "stack_fields_max": stack_fields_max(),
+        **numbers_on_rows(),
         "duplicate_class_names": len(twice),
         "report_runs_model": bool(chain),
         "files_per_plugin": files_per_plugin(),

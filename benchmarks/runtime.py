@@ -91,8 +91,8 @@ PLANS = [
     ("gpt", Policy(dp=2, zero=1, offload="optimizer")),
 ]
 CUTS = [
-    ("llama", Policy(cp=2, tp=2), {"across": "ulysses"}),
-    ("gpt", Policy(cp=2), {"across": "gather"}),
+    ("llama", Policy(cp=2, tp=2), {"context_parallel": "ulysses"}),
+    ("gpt", Policy(cp=2), {"context_parallel": "gather"}),
     ("llama", Policy(tp=2, dp=2, zero=3), {"embedding": "broadcast"}),
     ("llama", Policy(tp=2), {"attention_split": "gather-qk"}),
 ]

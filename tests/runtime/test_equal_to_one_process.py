@@ -132,8 +132,8 @@ def test_gradients_in_many_messages(overlap: bool) -> None:
 
 
 CUTS = [
-    (Policy(cp=2), {"across": "ulysses"}),
-    (Policy(cp=2), {"across": "gather"}),
+    (Policy(cp=2), {"context_parallel": "ulysses"}),
+    (Policy(cp=2), {"context_parallel": "gather"}),
     (Policy(tp=2), {"embedding": "broadcast"}),
     (Policy(tp=2, sp=False), {"embedding": "broadcast"}),
     (Policy(tp=2), {"attention_split": "gather-qk"}),

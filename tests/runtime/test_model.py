@@ -163,7 +163,7 @@ def test_batches_are_the_models() -> None:
 @pytest.mark.parametrize(
     ("model", "policy", "cuts", "word"),
     [
-        (LLAMA, Policy(cp=8), {"across": "ulysses"}, "across"),
+        (LLAMA, Policy(cp=8), {"context_parallel": "ulysses"}, "context-parallel"),
         (GPT, Policy(tp=2), {"embedding": "broadcast"}, "embedding"),
         (MODELS["mqa"], Policy(tp=2), {"attention_split": "gather-qk"}, "attention-split"),
         (MODELS["mla"], Policy(tp=2), {"attention_split": "gather-qk"}, "latent"),

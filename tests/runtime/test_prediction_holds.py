@@ -81,7 +81,7 @@ CUTS = {
     4: [
         (Policy(dp=2, tp=2, zero=3), {"embedding": "broadcast"}),
         (Policy(pp=2, tp=2), {"embedding": "broadcast", "attention_split": "gather-qk"}),
-        (Policy(cp=2, tp=2, recompute="full"), {"across": "ulysses"}),
+        (Policy(cp=2, tp=2, recompute="full"), {"context_parallel": "ulysses"}),
     ],
 }
 
