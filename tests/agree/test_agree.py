@@ -1,5 +1,7 @@
 """A sample of benchmarks/agree.py: the tiers count the same bytes, and links and closed form price them alike."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 
@@ -46,3 +48,9 @@ def test_small_spaces_have_something_to_choose_from():
         assert len(space.policies) >= 4
         assert 8 <= space.cluster.gpus <= 36
         assert legal(space.model, space.cluster, space.job, space.policies).all()
+
+
+def test_a_reduction_may_end_as_its_ranks_next_task_begins():
+    """The joint loop once stopped what had just ended: case 154 met both at the same moment."""
+    sample = next(islice(cases(155), 154, None))
+    assert gaps_of(sample, flows=True).flow_gap == pytest.approx(0.0, abs=0.1)

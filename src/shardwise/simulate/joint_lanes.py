@@ -8,7 +8,7 @@ import numpy as np
 from shardwise.fabric.demand import Demand, Part
 from shardwise.simulate.pipeline import timed, under
 from shardwise.simulate.step import Simulation
-from shardwise.simulate.strands import Clock, Item, Strand, Then
+from shardwise.simulate.strands import DONE, Clock, Item, Strand, Then
 from shardwise.tasks.program import FORWARD, edge_tasks, finishes_gradient
 
 Parts = tuple[Part, ...]
@@ -193,6 +193,8 @@ class ReductionLane:
         atom = queue[0] if queue else None
         most = 1.0 if idle else self.share
         item, before = self.item[rank], self.atom[rank]
+        if item is not None and item.left <= DONE:
+            return  # it has just ended, and what comes next is picked when that is told
         if item is not None and atom is before:
             self.clock.limit(item, most)
             return
