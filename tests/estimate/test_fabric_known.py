@@ -48,12 +48,12 @@ class TestPipelineOverTwoNodes:
         assert steps[0] > 1.5 * steps[1]
         assert steps[1] > steps[2]
 
-    @pytest.mark.parametrize(("gbps", "unfused"), [(1.0, 0.16), (10.0, 0.05)])
-    def test_as_the_links_have_it(self, gbps, apart):
+    @pytest.mark.parametrize(("gbps", "within"), [(1.0, 0.16), (10.0, 0.05)])
+    def test_as_the_links_have_it(self, gbps, within):
         """Where a message takes longer than a stage computes, the closed form's boundaries that are all alike are
         quicker than one slow one between two fast ones."""
         report = fabric_report(MODEL, two_nodes(gbps), JOB, SPLIT, STACK).report
-        assert report.closed_form_step_s == pytest.approx(report.step_s, rel=apart)
+        assert report.closed_form_step_s == pytest.approx(report.step_s, rel=within)
 
     def test_a_third_of_what_stages_send_leaves_the_node(self):
         sent = traffic_of(found(two_nodes(10)).work, two_nodes(10))["pp"]

@@ -61,7 +61,8 @@ def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
     quick = scan(case_of(*given), limits=limits, headroom=headroom, only=free)
     slow = scan(case_of(*given), limits=limits, headroom=headroom, only=free, bounded=False)
     assert slow.evaluated == slow.points == quick.points
-    assert quick.evaluated < slow.evaluated
+    # with activations in the host's memory no bound holds, and everything is looked at
+    assert quick.evaluated < slow.evaluated or any(text.startswith("offload") for text in only)
     assert [c.policy for c in quick.best] == [c.policy for c in slow.best]
     assert [(x.kind, x.policy, x.why) for x in quick.losers] == [(x.kind, x.policy, x.why) for x in slow.losers]
     assert (quick.smallest is None) == (slow.smallest is None)

@@ -139,7 +139,7 @@ def test_a_program_that_runs_otherwise_in_bf16() -> None:
     as_run = running(stack, model, "bf16")
     assert all(getattr(as_run, part) == getattr(bf16, part) for part in PARTS)
     assert as_run.name == stack.name
-    assert as_run.kernels.kernel_efficiency != stack.kernels.kernel_efficiency
+    assert as_run.kernels.pointwise_passes != stack.kernels.pointwise_passes
     # a stack fitted on bf16 runs keeps its own constants, and what a profile measured stays
     bigscience = stack_of("megatron-bigscience")
     assert running(bigscience, model, "bf16") is bigscience

@@ -14,7 +14,7 @@ from shardwise.plan.losers import Loser
 from shardwise.plan.scanning import Pricing, Scanning
 from shardwise.plan.space import Limits, space
 from shardwise.software import Stack
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import OFFLOAD, Policy
 
 HEADROOM = 0.94
 """share of a GPU's memory a plan may fill: estimates err, and allocators fragment"""
@@ -84,8 +84,10 @@ def scan(
     found = space(case, limits if sync is None else _limits_with(sync, stack, limits), only)
     limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
     keep = Keep(limit, top, losers, frontier)
-    # the bounds set out from recompute of all layers and of none
-    bounded = bounded and not frontier and found.settings.whole == found.settings.recompute
+    # the bounds set out from recompute of all layers and of none; while activations are copied to the host, recompute
+    # hides copies and may shorten a step, so that nothing bounds it
+    away = any(OFFLOAD[code] in ("activations", "both") for code in found.settings.offload)
+    bounded = bounded and not frontier and not away and found.settings.whole == found.settings.recompute
     finished = Scanning(Pricing(case, sync), found, keep, bounded=bounded, processes=processes).run(progress)
 
     def candidates(seen: Seen) -> tuple[Candidate, ...]:
