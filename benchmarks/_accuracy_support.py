@@ -35,7 +35,7 @@ class Support:
     rows: int
     models: int
     groups: int
-    """that the number moves"""
+    """that the number moves, against what the stack would have without it: its parent's number, or the default"""
 
 
 def numbers_on_rows(stack: Stack) -> list[str]:
@@ -60,7 +60,8 @@ def all_support() -> Iterator[tuple[Stack, list[Support]]]:
 
 
 def _supported(stack: Stack, name: str) -> Support:
-    before, after = _told(stack, {}), _told(stack, {name: PLAIN.setting(name)})
+    without = stack_of(stack.like) if stack.like else PLAIN
+    before, after = _told(stack, {}), _told(stack, {name: without.setting(name)})
     moved = [a for a, b in zip(before, after, strict=True)
              if abs(b[2] / a[2] - 1) > MOVED or abs(b[3] / a[3] - 1) > MOVED]  # fmt: skip
     return Support(stack.name, name, stack.origin(name).kind, len(moved), len({row[0] for row in moved}),
