@@ -24,7 +24,7 @@ import numpy as np
 
 from shardwise.arch import model_of
 from shardwise.case import case_of
-from shardwise.plan import Ranked, every, scan, space
+from shardwise.plan import Ranking, every, scan, space
 from shardwise.plan.scanning import Pricing
 from shardwise.software import Stack, stack_of
 from shardwise.spec.cluster import Cluster
@@ -45,7 +45,7 @@ def case(model: str, gpus: int) -> Given:
 GPT3, GPT1T = ("gpt-3-175b", 4096), ("megatron-1008b", 3072)
 
 
-def fastest(given: Given) -> tuple[float, Ranked]:
+def fastest(given: Given) -> tuple[float, Ranking]:
     scan(case_of(*given))
     times = []
     for _ in range(3):

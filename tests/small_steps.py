@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwise.simulate.costs import Costs, Held
+from shardwise.simulate.costs import Costs, RankMemory
 from shardwise.simulate.spans import compute_rows, joined
 from shardwise.simulate.timeline import MEMORY, MemorySteps, Timeline
 from shardwise.tasks.engine import EngineRun, run
@@ -38,7 +38,7 @@ def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs
         optimizer_s=np.zeros(program.pp),
         other_share=0.0,
         other_s=0.0,
-        held=Held(
+        held=RankMemory(
             static={kind: np.zeros(program.pp) for kind in MEMORY},
             saved=np.ones(shape),
             deferred=np.full(shape, 32 / 34),

@@ -9,7 +9,7 @@ from shardwise.fabric import Wiring, tree_of
 from shardwise.fabric.duration import duration_of
 from shardwise.fabric.fold import classes_of
 from shardwise.fabric.phases import messages_of
-from shardwise.fabric.shares import Row, Shared, together
+from shardwise.fabric.shares import Row, SharedLinks, together
 from shardwise.fabric.solver import Flows, finish_times, max_min
 from shardwise.spec.load import cluster_of
 
@@ -68,10 +68,10 @@ class TestDuration:
         assert duration_of(Flows(np.zeros((0, 1), dtype=np.int64), np.zeros(0)), np.ones(1)).seconds == 0.0
 
 
-def shared_of(wires, longest=None, axes=None) -> Shared:
+def shared_of(wires, longest=None, axes=None) -> SharedLinks:
     rates = longest or [1.0] * len(wires)
     names = axes or [f"axis{i}" for i in range(len(wires))]
-    return Shared(tuple(
+    return SharedLinks(tuple(
         Row(name, name, 0, np.array(wire), np.array(wire), rate) for wire, rate, name in
         zip(wires, rates, names, strict=True)
     ))  # fmt: skip

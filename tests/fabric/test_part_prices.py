@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from shardwise.fabric import Wiring, tree_of
-from shardwise.fabric.prices import bill_of, part_prices, priced_at
+from shardwise.fabric.part_prices import bill_of, part_prices, priced_at
 from shardwise.spec.load import cluster_of
 
 PLAIN = """

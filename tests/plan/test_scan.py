@@ -9,7 +9,7 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, bounded, scan, scanning, space, table_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.plan.exhaustive import losers_of
-from shardwise.plan.keep import Keep, Seen
+from shardwise.plan.keep import Keep, PricedPolicies
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -146,7 +146,7 @@ def test_bad_options(options, word):
 def test_losers_on_hand_made_numbers():
     policies = Policies.of([Policy(tp=2, zero=1), Policy(zero=1), Policy(tp=2, zero=3), Policy(tp=2, pp=2, zero=1)])
     keep = Keep(60.0 * 2**30, 5)
-    keep.add(Seen(policies, np.array([1.0, 0.5, 1.25, 2.0]), np.array([50.0, 90.0, 40.0, 30.0]) * 2**30))
+    keep.add(PricedPolicies(policies, np.array([1.0, 0.5, 1.25, 2.0]), np.array([50.0, 90.0, 40.0, 30.0]) * 2**30))
     why = {loser.kind: loser.why for loser in losers_of(keep)}
     assert why["no tensor parallelism"] == "needs 30.0 GiB more than may be filled"
     assert why["ZeRO 3"] == "step +25.0%"

@@ -10,7 +10,7 @@ from shardwise.fabric import tree_of
 from shardwise.fabric.broken import slowed
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.graph_file import graph_from_yaml
-from shardwise.fabric.links import Routed
+from shardwise.fabric.links import RoutedFabric
 from shardwise.fabric.phases import Messages, messages_of, passed_on
 from shardwise.fabric.solver import finish_times
 from shardwise.spec.cluster import Cluster, Level
@@ -19,7 +19,7 @@ from shardwise.spec.load import cluster_of, gpu_of
 RESNET_50_BYTES = 4 * 25.5e6
 
 
-def seconds_of(messages: Messages, fabric: Routed, size: float) -> float:
+def seconds_of(messages: Messages, fabric: RoutedFabric, size: float) -> float:
     return float(finish_times(messages.flows(fabric), fabric.links.capacity).max()) * size
 
 

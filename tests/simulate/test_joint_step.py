@@ -11,7 +11,7 @@ from shardwise.fabric.calls import calls_of
 from shardwise.fabric.demand import Demand, Part, demand_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
-from shardwise.fabric.shares import Row, Shared
+from shardwise.fabric.shares import Row, SharedLinks
 from shardwise.fabric.step import step_load
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import joint_step
@@ -90,7 +90,7 @@ def by_hand(rows, parts, **given):
     """One rank, two micro-batches of forward and backward of a second each."""
     program = program_of("1f1b", 1, 1, 2)
     simulation = composed(Policy(dp=2), None, program, costs(program, **given))  # type: ignore[arg-type]
-    return joint_step(simulation, Demand(Shared(tuple(rows)), parts))
+    return joint_step(simulation, Demand(SharedLinks(tuple(rows)), parts))
 
 
 def row(lane):

@@ -16,7 +16,7 @@ from shardwise.software import known_stack, running
 from shardwise.spec.hardware import gpu_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
-from shardwise.spec.model import Compressed, Model
+from shardwise.spec.model import CompressedAttention, Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import verdict_of
 from shardwise.work import Work, work_of
@@ -61,7 +61,7 @@ def test_each_layer_pools_as_its_ratio_says() -> None:
     assert SMALL.pattern == (0, 1, 2, 1)
     parts = [kind.attention.compressed for kind in SMALL.kinds if kind.attention]
     assert [part.ratio for part in parts if part] == [0, 128, 4, 0]
-    assert parts[SPARSE] == Compressed(
+    assert parts[SPARSE] == CompressedAttention(
         ratio=4, out_groups=4, out_rank=64, overlapping=True, index_heads=16, index_dim=64, top_k=96
     )
     # the extra prediction layer sees the window alone and learns its routing, unlike the first layer

@@ -18,7 +18,7 @@ from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Experts
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
-from shardwise.work.ops import Unfused
+from shardwise.work.ops import UnfusedOperations
 from shardwise.work.unfused import around_experts, scaled_rotation
 
 TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
@@ -31,7 +31,7 @@ CONFIG = {
 }  # fmt: skip
 
 
-def pieces(rows: int, experts: int) -> dict[str, Unfused]:
+def pieces(rows: int, experts: int) -> dict[str, UnfusedOperations]:
     """By the names of the benchmark: `rows` token copies, or tokens that are rotated."""
     clamp, bias = around_experts(EXPERTS, MEGATRON, float(rows), 5760.0, 2880, float(experts), cheap_to_repeat=False)
     up_bias, again = around_experts(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from shardwise.arch._tensor import Maker, Tensor
-from shardwise.spec.model import Attention, Compressed, Delta, Experts, FeedForward, Layer, Mamba
+from shardwise.spec.model import Attention, CompressedAttention, Delta, Experts, FeedForward, Layer, Mamba
 
 
 def layer_block(make: Maker, layer: Layer, hidden: int, streams: int) -> Iterator[Tensor]:
@@ -87,7 +87,7 @@ def _compressed(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
         yield from make.matrix("indexer.weights", c.index_heads, hidden, "none")
 
 
-def _pooling(make: Maker, role: str, c: Compressed, width: int, hidden: int) -> Iterator[Tensor]:
+def _pooling(make: Maker, role: str, c: CompressedAttention, width: int, hidden: int) -> Iterator[Tensor]:
     wide = c.pooled_width(width)
     yield from make.matrix(f"{role}.kv", wide, hidden, "none")
     yield from make.matrix(f"{role}.gate", wide, hidden, "none")

@@ -20,7 +20,7 @@ from shardwise.cli._job import (
 )
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.estimate.synced import SyncChoice
-from shardwise.plan import Candidate, Limits, Ranked, scan
+from shardwise.plan import Candidate, Limits, Ranking, scan
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.report import Report
@@ -74,7 +74,7 @@ class OpenCase:
     def on(self, cluster: Cluster) -> Case:
         return case_of(self.model, cluster, self.job, self.stack, self.profile)
 
-    def ranked(self, cluster: Cluster, *, top: int = 1) -> Ranked:
+    def ranked(self, cluster: Cluster, *, top: int = 1) -> Ranking:
         return scan(
             self.on(cluster), top=top, headroom=self.headroom, limits=self.limits, only=self.only, losers=False,
             sync=self.sync,

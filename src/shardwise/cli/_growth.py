@@ -8,7 +8,7 @@ from msgspec.structs import replace as with_fields
 from shardwise.cli._case import JobFlags, OpenCase
 from shardwise.cli._job import job_of
 from shardwise.cli._progress import bar
-from shardwise.plan import Limits, Ranked
+from shardwise.plan import Limits, Ranking
 from shardwise.plan.constraints import constraints_of
 from shardwise.spec.cluster import Cluster
 
@@ -29,7 +29,7 @@ class GrowthAxis:
 @dataclass
 class Growth:
     cases: dict[int, OpenCase] = field(default_factory=dict)
-    tried: dict[int, Ranked] = field(default_factory=dict)
+    tried: dict[int, Ranking] = field(default_factory=dict)
 
     @property
     def largest(self) -> int | None:

@@ -11,7 +11,7 @@ from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import HEADLINE, Convention, conventions
-from shardwise.plan import Candidate, Ranked
+from shardwise.plan import Candidate, Ranking
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
 from shardwise.report.terminal import policy_code, policy_text, usd_text
@@ -30,7 +30,7 @@ MOST_EXPLAINED = 20
 class PlanResult:
     case: OpenCase
     cluster: Cluster
-    ranked: Ranked
+    ranked: Ranking
     top: int
     strategies: tuple[Best, ...] = ()
     """where asked for: each strategy of data parallelism with its best policy"""

@@ -7,7 +7,7 @@ import msgspec
 
 from shardwise.cli._budget import Budget, checked_rent, run_money
 from shardwise.cli._case import OpenCase
-from shardwise.plan import Ranked
+from shardwise.plan import Ranking
 from shardwise.report import Report
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
@@ -20,7 +20,7 @@ class SizePoint:
 
     cluster: Cluster
     name: str
-    ranked: Ranked
+    ranked: Ranking
     report: Report | None
     run: Money | None
     misses: list[str]

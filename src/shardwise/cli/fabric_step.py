@@ -17,7 +17,7 @@ from shardwise.fabric.broken import Fabric, slowed, without
 from shardwise.fabric.calls import AXES
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.graph_file import graph_of
-from shardwise.fabric.prices import part_prices
+from shardwise.fabric.part_prices import part_prices
 from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring

@@ -7,7 +7,7 @@ import numpy as np
 
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.links import Floats, Ints
-from shardwise.fabric.tree import Down, Tree
+from shardwise.fabric.tree import BrokenCable, Tree
 from shardwise.fabric.tree_build import tree_of
 
 Fabric = Tree | Graph
@@ -48,7 +48,7 @@ def link_named(fabric: Fabric, name: str, flag: str) -> int:
     return names.index(name)
 
 
-def _switch_down(tree: Tree, name: str) -> tuple[Down, ...]:
+def _switch_down(tree: Tree, name: str) -> tuple[BrokenCable, ...]:
     """All cables below and above a switch of that name: 'spine 0.3', or 'spine 0' for one of those sprayed over."""
     for index, tier in enumerate(tree.tiers[1:]):
         blocks = -(-tree.gpus // tier.block)
@@ -59,22 +59,22 @@ def _switch_down(tree: Tree, name: str) -> tuple[Down, ...]:
     return ()
 
 
-def _cables(tree: Tree, index: int, block: int, number: int) -> tuple[Down, ...]:
+def _cables(tree: Tree, index: int, block: int, number: int) -> tuple[BrokenCable, ...]:
     lower, tier = tree.tiers[index], tree.tiers[index + 1]
     each = tier.block // lower.block
     children = range(block * each, min((block + 1) * each, -(-tree.gpus // lower.block)))
     switches = range(lower.switches)
     if tier.planes:
         switches = range(number // tier.ways, number // tier.ways + 1)
-    below = [Down(index, child * lower.switches + s, number % tier.ways) for child in children for s in switches]
-    above: list[Down] = []
+    below = [BrokenCable(index, child * lower.switches + s, number % tier.ways) for child in children for s in switches]
+    above: list[BrokenCable] = []
     if index + 2 < len(tree.tiers) and tier.fan > 1:
         top = tree.tiers[index + 2]
-        above = [Down(index + 1, block * tier.switches + number, way) for way in range(top.ways)]
+        above = [BrokenCable(index + 1, block * tier.switches + number, way) for way in range(top.ways)]
     return (*below, *above)
 
 
-def _link_down(tree: Tree, link: int) -> tuple[Down, ...]:
+def _link_down(tree: Tree, link: int) -> tuple[BrokenCable, ...]:
     group = int(np.searchsorted(tree.offsets, link, side="right")) - 1
     if group < 4:
         raise ValueError(
@@ -82,7 +82,7 @@ def _link_down(tree: Tree, link: int) -> tuple[Down, ...]:
         )
     index = (group - 4) // 2
     child, way = divmod(link - tree.offsets[group], tree.tiers[index + 1].fan)
-    return (Down(index, child, way),)
+    return (BrokenCable(index, child, way),)
 
 
 def _graph_without(graph: Graph, name: str) -> Graph:

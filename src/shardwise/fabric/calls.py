@@ -14,7 +14,7 @@ from shardwise.schedules import held_pieces, schedules
 from shardwise.spec.policy import Policy
 from shardwise.work import Work
 from shardwise.work.experts import fullest_share
-from shardwise.work.messages import Piece, Sent, messages
+from shardwise.work.messages import Piece, StepMessage, messages
 from shardwise.work.pieces import Ints, cut_into
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
@@ -105,7 +105,7 @@ def repeated_share(work: Work, policy: Policy) -> float:
     return min(policy.recompute_layers / max(work.model.layers / policy.pp, 1.0), 1.0)
 
 
-def _call(work: Work, policy: Policy, chunk: _Chunk, sent: Sent) -> Call:
+def _call(work: Work, policy: Policy, chunk: _Chunk, sent: StepMessage) -> Call:
     policies = work.layout.policies
     sizes, strides = Placement().sizes(policies), Placement().strides(policies)
     group = sent.group or sent.axis
@@ -128,11 +128,11 @@ def _call(work: Work, policy: Policy, chunk: _Chunk, sent: Sent) -> Call:
     )  # fmt: skip
 
 
-def _skew(work: Work, policy: Policy, sent: Sent) -> float:
+def _skew(work: Work, policy: Policy, sent: StepMessage) -> float:
     return float(fullest_share(work.stack, policy.ep)) if sent.op == "all_to_all" else 1.0
 
 
-def _lane(axis: str, sent: Sent, policy: Policy) -> str:
+def _lane(axis: str, sent: StepMessage, policy: Policy) -> str:
     if axis != "dp":
         return "grad" if sent.phase == "step" else axis
     if policy.zero == 3 and sent.op != "all_reduce":

@@ -8,8 +8,8 @@ import numpy as np
 from shardwise.fabric.calls import Call
 from shardwise.fabric.fold import bits_of
 from shardwise.fabric.links import Floats, busy_seconds, mixed
-from shardwise.fabric.price import Priced
-from shardwise.fabric.shares import Row, Shared
+from shardwise.fabric.price import PricedCall
+from shardwise.fabric.shares import Row, SharedLinks
 from shardwise.fabric.step import StepLoad
 
 SMALL = 0.01
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Demand:
-    shared: Shared
+    shared: SharedLinks
     parts: Mapping[Key, tuple[Part, ...]]
 
     def of(self, lane: str, stage: int, piece: int, phase: str) -> tuple[Part, ...]:
@@ -53,7 +53,7 @@ def demand_of(load: StepLoad, slower: Callable[[Call], float] = lambda _: 1.0) -
         parts = found.setdefault(key, {})
         before = parts.get(row, Part(row, 0.0, 0.0))
         parts[row] = Part(row, before.fixed_s + fixed, before.wired_s + wired)
-    return Demand(Shared(tuple(rows.rows)), {key: _few(tuple(parts.values())) for key, parts in found.items()})
+    return Demand(SharedLinks(tuple(rows.rows)), {key: _few(tuple(parts.values())) for key, parts in found.items()})
 
 
 def _key(call: Call) -> Key:
@@ -83,7 +83,7 @@ class _Rows:
         self._known: dict[tuple[object, ...], int] = {}
         self._shapes: dict[tuple[object, ...], tuple[int, Floats]] = {}
 
-    def of(self, p: Priced, slower: float) -> tuple[int, float, float]:
+    def of(self, p: PricedCall, slower: float) -> tuple[int, float, float]:
         """(row, seconds on the wire, seconds that no link sets) of all calls like this in a step."""
         call, prices = p.call, self.prices
         quote, (_, sent) = prices.quote(call, p.algorithm), prices.part(call, p.algorithm)
@@ -94,7 +94,7 @@ class _Rows:
         row = self._row(p, sent, alone, stretched)
         return row, call.bytes * stretched * alone * call.times, fixed * call.times
 
-    def _row(self, p: Priced, sent: Floats, alone: float, stretched: float) -> int:
+    def _row(self, p: PricedCall, sent: Floats, alone: float, stretched: float) -> int:
         call, prices = p.call, self.prices
         shape = (id(sent), p.algorithm)
         if shape not in self._shapes:

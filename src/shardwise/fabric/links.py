@@ -44,7 +44,7 @@ class Routes:
     """part of the flow on each of its links, where it does not take one way but several at once"""
 
 
-class Routed(Protocol):
+class RoutedFabric(Protocol):
     """A fabric: GPUs, links, and a rule for the way between two GPUs."""
 
     @property

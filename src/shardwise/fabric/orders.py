@@ -7,7 +7,7 @@ from itertools import permutations
 
 from shardwise.cost.network import Network
 from shardwise.fabric.calls import Call
-from shardwise.fabric.links import Routed
+from shardwise.fabric.links import RoutedFabric
 from shardwise.fabric.place import AXES, seats_of
 from shardwise.fabric.price import Prices, Quotes
 from shardwise.fabric.step import StepLoad, step_load
@@ -40,7 +40,11 @@ class Order:
 
 
 def orders_of(
-    policy: Policy, fabric: Routed, network: Network, calls: Sequence[Call], named: Mapping[str, str] | None = None
+    policy: Policy,
+    fabric: RoutedFabric,
+    network: Network,
+    calls: Sequence[Call],
+    named: Mapping[str, str] | None = None,
 ) -> list[Order]:
     """What is planned first: of the orders with ranks packed the one whose collectives take least. Then the others, the
     fastest first: all are priced before overlap, so one that slows what cannot hide may look good and be bad."""

@@ -12,7 +12,7 @@ from math import gcd
 import numpy as np
 
 from shardwise.collectives import FABRIC_SWITCH, NODE_SWITCH, Collective, Round, collective
-from shardwise.fabric.links import Floats, Ints, Routed
+from shardwise.fabric.links import Floats, Ints, RoutedFabric
 from shardwise.fabric.solver import Flows, joined
 from shardwise.spec.cluster import Cluster
 
@@ -43,7 +43,7 @@ class Messages:
     added: tuple[tuple[Ints, float], ...] = ()
     """(sums x GPUs, bytes): each row's parts meet in the fabric's switches, and the sum comes back to all of it"""
 
-    def flows(self, fabric: Routed) -> Flows:
+    def flows(self, fabric: RoutedFabric) -> Flows:
         routes = fabric.routes(self.source, self.target)
         parts = [Flows(routes.links, self.bytes[routes.message] * routes.share, routes.weight)]
         for gpus, size, way in ((self.into, self.into_bytes, 0), (self.out_of, self.out_of_bytes, 1)):
@@ -115,7 +115,7 @@ class Phases:
         return together([messages.times(float(often)) for messages, often in self.each])
 
 
-def phases_of(algorithm: str, op: str, members: Ints, fabric: Routed, cards: int) -> Phases:
+def phases_of(algorithm: str, op: str, members: Ints, fabric: RoutedFabric, cards: int) -> Phases:
     """`members`: groups x ranks, as GPUs in ring order. `cards`: how many of a node's cards one group spreads over."""
     found = collective(algorithm)
     size = members.shape[1]
@@ -132,7 +132,7 @@ def phases_of(algorithm: str, op: str, members: Ints, fabric: Routed, cards: int
     return Phases(tuple(phases))
 
 
-def messages_of(algorithm: str, op: str, members: Ints, fabric: Routed, cards: int) -> Messages:
+def messages_of(algorithm: str, op: str, members: Ints, fabric: RoutedFabric, cards: int) -> Messages:
     """All messages of the operation, whatever waits for what."""
     return phases_of(algorithm, op, members, fabric, cards).all
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from shardwise.cost.placement import Placement
-from shardwise.fabric.links import Ints, Routed
+from shardwise.fabric.links import Ints, RoutedFabric
 from shardwise.registry import closest
 from shardwise.spec.policy import Policies, Policy
 
@@ -89,8 +89,8 @@ class Seats:
 
 
 def seats_of(
-    policy: Policy, fabric: Routed, *, order: tuple[str, ...] | None = None, deal: str = "packed", ring: str = "rank",
-    seed: int = 0,
+    policy: Policy, fabric: RoutedFabric, *, order: tuple[str, ...] | None = None, deal: str = "packed",
+    ring: str = "rank", seed: int = 0,
 ) -> Seats:  # fmt: skip
     order = order or tuple(policy.order.split("-"))
     if sorted(order) != sorted(AXES) or order[0] != AXES[0]:
@@ -107,7 +107,7 @@ def seats_of(
     return Seats(policy, order, gpu, ring, key)
 
 
-def _dealt(packed: Ints, fabric: Routed, deal: str, seed: int) -> Ints:
+def _dealt(packed: Ints, fabric: RoutedFabric, deal: str, seed: int) -> Ints:
     node = fabric.node[packed]
     if deal == "packed":
         return packed

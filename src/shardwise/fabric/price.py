@@ -14,7 +14,7 @@ from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
 from shardwise.fabric.calls import Call
 from shardwise.fabric.duration import Duration, duration_of
-from shardwise.fabric.links import Floats, Ints, Routed, busy_seconds
+from shardwise.fabric.links import Floats, Ints, RoutedFabric, busy_seconds
 from shardwise.fabric.phases import Messages, Phases, local_of, passed_on, phases_of, runs_on, together
 from shardwise.fabric.place import Seats
 
@@ -39,7 +39,7 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Priced:
+class PricedCall:
     call: Call
     algorithm: str
     seconds: float
@@ -74,7 +74,7 @@ Quotes = dict[tuple[object, ...], Quote]
 
 @dataclass(frozen=True)
 class Prices:
-    fabric: Routed
+    fabric: RoutedFabric
     network: Network
     seats: Seats
     quotes: Quotes = field(default_factory=dict, repr=False)
@@ -247,14 +247,14 @@ class Prices:
             own_seconds_per_byte=float(collective(name).load(call.op, shape).own) / rate if rate else 0.0,
         )
 
-    def priced(self, call: Call, algorithm: str | None = None) -> Priced:
+    def priced(self, call: Call, algorithm: str | None = None) -> PricedCall:
         name = algorithm or self.algorithm(call)
         quote, pattern = self.quote(call, name), self.pattern(call, name)
         each = quote.slower * (pattern.seconds_per_byte + quote.own_seconds_per_byte)
         size = call.bytes * call.skew
         closed = quote.latency_s + size * quote.seconds_per_byte
         share = 1.0 / self.seats.policy.pp if call.stage >= 0 else 1.0
-        return Priced(call, name, quote.latency_s + size * each, quote.latency_s, closed, pattern.link, share)
+        return PricedCall(call, name, quote.latency_s + size * each, quote.latency_s, closed, pattern.link, share)
 
 
 def _largest(messages: Messages) -> float:

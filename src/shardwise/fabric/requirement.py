@@ -16,7 +16,7 @@ from shardwise.cost.network import BUS
 from shardwise.cost.placement import level_members
 from shardwise.fabric.benchmark import Benchmark, BusRate
 from shardwise.fabric.links import Floats, busy_seconds
-from shardwise.fabric.price import Priced
+from shardwise.fabric.price import PricedCall
 from shardwise.fabric.step import StepLoad
 from shardwise.fabric.telemetry import Watch, watches_of
 
@@ -85,7 +85,7 @@ class _Step:
     seconds: float
 
     @cached_property
-    def outside(self) -> list[Priced]:
+    def outside(self) -> list[PricedCall]:
         """Calls that use the network."""
         network = self.load.prices.fabric.links.level > 0
         return [p for p in self.load.priced
@@ -139,7 +139,7 @@ def _name(growth: float) -> str:
     return f"{growth:.0%}"
 
 
-def _network_bytes(load: StepLoad, p: Priced) -> float:
+def _network_bytes(load: StepLoad, p: PricedCall) -> float:
     fabric = load.prices.fabric
     source, target, each = load.prices.part(p.call, p.algorithm)[0].pairs()
     out = fabric.node[source] != fabric.node[target]
@@ -228,15 +228,15 @@ def _buffers(step: _Step) -> tuple[Buffer, ...]:
     return tuple(sorted(found.values(), key=lambda each: -each.bytes))
 
 
-def _worth_testing(step: _Step) -> list[Priced]:
+def _worth_testing(step: _Step) -> list[PricedCall]:
     """The network's most expensive calls, one for each operation and group."""
-    chosen: dict[tuple[str, int], Priced] = {}
+    chosen: dict[tuple[str, int], PricedCall] = {}
     for p in sorted(step.outside, key=lambda p: -p.step_s):
         chosen.setdefault((p.call.op, p.call.size), p)
     return list(chosen.values())[:3]
 
 
-def _benchmark(load: StepLoad, p: Priced) -> Benchmark:
+def _benchmark(load: StepLoad, p: PricedCall) -> Benchmark:
     call, rows = p.call, []
     pattern = load.prices.pattern(call, p.algorithm)
     factor = BUS.get(call.op, 1.0) * ((call.size - 1) / call.size if call.op in BUS else 1.0)

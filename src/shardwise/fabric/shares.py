@@ -43,7 +43,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedLinks:
     rows: tuple[Row, ...]
     _known: dict[Active, State] = field(default_factory=dict, repr=False)
     _tables: list[Floats] = field(default_factory=list, repr=False)

@@ -9,14 +9,14 @@ import numpy as np
 from shardwise.fabric.calls import AXES, Call
 from shardwise.fabric.links import Floats, Ints, busy_seconds
 from shardwise.fabric.phases import Messages
-from shardwise.fabric.price import Priced, Prices
+from shardwise.fabric.price import PricedCall, Prices
 from shardwise.fabric.tree import Tree
 
 
 @dataclass(frozen=True)
 class StepLoad:
     prices: Prices
-    priced: tuple[Priced, ...]
+    priced: tuple[PricedCall, ...]
     bytes: Mapping[str, Floats]
     """axis -> bytes over each link in one step"""
 

@@ -47,7 +47,7 @@ class Tier:
 
 
 @dataclass(frozen=True, order=True)
-class Down:
+class BrokenCable:
     """One cable of a switch to the tier above it that is away."""
 
     index: int
@@ -65,7 +65,7 @@ class Tree:
     offsets: tuple[int, ...] = field(repr=False)
     """of the link groups: into the node switch, out of it, into the leaf, out of it, then up and down of each tier"""
     links: Links = field(repr=False)
-    down: tuple[Down, ...] = ()
+    down: tuple[BrokenCable, ...] = ()
     """cables above the leaves that are away"""
 
     @property

@@ -7,12 +7,12 @@ from math import ceil
 import numpy as np
 
 from shardwise.fabric.links import Links
-from shardwise.fabric.tree import Down, Tier, Tree
+from shardwise.fabric.tree import BrokenCable, Tier, Tree
 from shardwise.fabric.wiring import Wiring, wired
 from shardwise.spec.cluster import Cluster, Level
 
 
-def tree_of(cluster: Cluster, wiring: Wiring | None = None, down: tuple[Down, ...] = ()) -> Tree:
+def tree_of(cluster: Cluster, wiring: Wiring | None = None, down: tuple[BrokenCable, ...] = ()) -> Tree:
     """`down`: cables above the leaves that are away: hashes pick among what is left, and where packets are sprayed the
     switch has so much less."""
     wiring = wiring or Wiring()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shardwise.fabric.broken import Fabric, slowed, with_capacity, without
 from shardwise.fabric.calls import Call
 from shardwise.fabric.graph import Graph
-from shardwise.fabric.links import Routed
+from shardwise.fabric.links import RoutedFabric
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import Prices
 from shardwise.fabric.step import StepLoad, step_load
@@ -64,7 +64,7 @@ def variants_of(load: StepLoad) -> Iterator[Variant]:
             yield from _thinner(load, fabric)
 
 
-def _again(load: StepLoad, fabric: Routed, seats: Seats | None = None) -> Callable[[], StepLoad]:
+def _again(load: StepLoad, fabric: RoutedFabric, seats: Seats | None = None) -> Callable[[], StepLoad]:
     prices, calls = load.prices, [p.call for p in load.priced]
     return lambda: step_load(Prices(fabric, prices.network, seats or prices.seats, prices.quotes, prices.named), calls)
 

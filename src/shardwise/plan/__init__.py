@@ -1,7 +1,7 @@
 """Which policy is best: the space of legal ones, and ways to look through it."""
 
 from shardwise.plan.every import every, table_of
-from shardwise.plan.exhaustive import Candidate, Ranked, scan
+from shardwise.plan.exhaustive import Candidate, Ranking, scan
 from shardwise.plan.space import Limits, Space, space
 
-__all__ = ["Candidate", "Limits", "Ranked", "Space", "every", "scan", "space", "table_of"]
+__all__ = ["Candidate", "Limits", "Ranking", "Space", "every", "scan", "space", "table_of"]

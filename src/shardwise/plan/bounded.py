@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.plan.keep import Flags, Keep, Seen
+from shardwise.plan.keep import Flags, Keep, PricedPolicies
 from shardwise.plan.space import FULL, NONE, Space
 from shardwise.spec.policy import OFFLOAD, Ints, Policies
 
 Floats = NDArray[np.float64]
-Price = Callable[[Policies], Seen]
+Price = Callable[[Policies], PricedPolicies]
 BLOCK = 2048
 """frames looked at together: with their settings some thousand policies"""
 FIRST_BLOCK = 128
@@ -34,7 +34,7 @@ def plain(frames: Policies) -> Policies:
     return replace(frames, zero=none, shard_group=none, recompute=none, recompute_layers=none - 1, offload=none)
 
 
-class Bounded:
+class BoundedScan:
     def __init__(self, space: Space, price: Price, keep: Keep) -> None:
         self.space, self.settings, self.price, self.keep = space, space.settings, price, keep
 
@@ -154,7 +154,7 @@ class Bounded:
             near = np.where(fits, probe - 1, probe + 1)
             guess[open_] = np.where(guess[open_] == probe, near, (low[open_] + high[open_]) // 2)
 
-    def _seen(self, policies: Policies) -> Seen:
+    def _seen(self, policies: Policies) -> PricedPolicies:
         seen = self.price(policies)
         self.keep.add(seen)
         return seen

@@ -9,7 +9,7 @@ from msgspec import structs
 from shardwise.case import Case
 from shardwise.estimate.synced import ExtraSteps, SyncChoice
 from shardwise.plan.constraints import Constraint
-from shardwise.plan.keep import Keep, Seen
+from shardwise.plan.keep import Keep, PricedPolicies
 from shardwise.plan.losers import Loser
 from shardwise.plan.scanning import Pricing, Scanning
 from shardwise.plan.space import Limits, space
@@ -36,7 +36,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Ranked:
+class Ranking:
     best: tuple[Candidate, ...]
     losers: tuple[Loser, ...]
     """the best policy of each kind that did not win, and by how much"""
@@ -68,7 +68,7 @@ def scan(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
     sync: SyncChoice | None = None,
-) -> Ranked:
+) -> Ranking:
     """Ranks by step time among the policies that fit into `headroom` of the memory; ties go to the smaller one.
 
     `only` leaves out what the user does not allow. Without `losers` only the best are looked for, which is faster.
@@ -90,7 +90,7 @@ def scan(
     bounded = bounded and not frontier and not away and found.settings.whole == found.settings.recompute
     finished = Scanning(Pricing(case, sync), found, keep, bounded=bounded, processes=processes).run(progress)
 
-    def candidates(seen: Seen) -> tuple[Candidate, ...]:
+    def candidates(seen: PricedPolicies) -> tuple[Candidate, ...]:
         return tuple(
             Candidate(
                 structs.replace(seen.policies[i], sync=sync.text) if sync else seen.policies[i],
@@ -103,7 +103,7 @@ def scan(
             if np.isfinite(peak)
         )
 
-    return Ranked(
+    return Ranking(
         best=candidates(keep.best),
         losers=losers_of(keep),
         frontier=candidates(keep.frontier),

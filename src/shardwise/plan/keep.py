@@ -56,7 +56,7 @@ KINDS = (
 
 
 @dataclass
-class Seen:
+class PricedPolicies:
     """Policies with what they take."""
 
     policies: Policies
@@ -64,21 +64,21 @@ class Seen:
     peaks: Floats
 
     @classmethod
-    def none(cls) -> "Seen":
+    def none(cls) -> "PricedPolicies":
         return cls(Policies.of([]), np.empty(0), np.empty(0))
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def take(self, index: Ints) -> "Seen":
-        return Seen(self.policies.take(index), self.steps[index], self.peaks[index])
+    def take(self, index: Ints) -> "PricedPolicies":
+        return PricedPolicies(self.policies.take(index), self.steps[index], self.peaks[index])
 
-    def first(self) -> "Seen":
+    def first(self) -> "PricedPolicies":
         """The fastest first. Of equally fast ones what does without offload and recompute, then by their other fields,
         so that the order of looking is no part of the answer."""
         return self.take(np.lexsort((*self._columns(), _rounded(self.steps))))
 
-    def smallest(self) -> "Seen":
+    def smallest(self) -> "PricedPolicies":
         return self.take(np.lexsort((*self._columns(), _rounded(self.peaks)))[:1])
 
     def _columns(self) -> list[Ints]:
@@ -93,9 +93,11 @@ def _rounded(values: Floats) -> Floats:
     return np.asarray(np.rint(np.log(values) * 1e9))
 
 
-def joined(parts: Sequence[Seen]) -> Seen:
+def joined(parts: Sequence[PricedPolicies]) -> PricedPolicies:
     columns = {name: np.concatenate([getattr(part.policies, name) for part in parts]) for name in NAMES}
-    return Seen(Policies(**columns), np.concatenate([p.steps for p in parts]), np.concatenate([p.peaks for p in parts]))
+    return PricedPolicies(
+        Policies(**columns), np.concatenate([p.steps for p in parts]), np.concatenate([p.peaks for p in parts])
+    )
 
 
 @dataclass
@@ -106,13 +108,13 @@ class Keep:
     kinds_too: bool = True
     """look for the best of each kind as well"""
     frontier_too: bool = False
-    best: Seen = field(default_factory=Seen.none)
-    smallest: Seen = field(default_factory=Seen.none)
+    best: PricedPolicies = field(default_factory=PricedPolicies.none)
+    smallest: PricedPolicies = field(default_factory=PricedPolicies.none)
     """what needs the least memory, whether it fits or not"""
-    of_kind: list[Seen] = field(init=False)
+    of_kind: list[PricedPolicies] = field(init=False)
     """the fastest that fits, of each kind"""
-    small_of_kind: list[Seen] = field(init=False)
-    frontier: Seen = field(default_factory=Seen.none)
+    small_of_kind: list[PricedPolicies] = field(init=False)
+    frontier: PricedPolicies = field(default_factory=PricedPolicies.none)
     evaluated: int = 0
     fitting: int = 0
 
@@ -121,14 +123,14 @@ class Keep:
         return KINDS if self.kinds_too else ()
 
     def __post_init__(self) -> None:
-        self.of_kind, self.small_of_kind = ([Seen.none() for _ in self.kinds] for _ in range(2))
+        self.of_kind, self.small_of_kind = ([PricedPolicies.none() for _ in self.kinds] for _ in range(2))
 
     @property
     def slowest_kept(self) -> float:
         """What does not beat this does not come among the best."""
         return float(self.best.steps[-1]) * NEAR if len(self.best) == self.top else np.inf
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: PricedPolicies) -> None:
         self.evaluated += len(seen)
         self.fitting += int((seen.peaks <= self.limit).sum())
         self._take_in(seen)
@@ -145,7 +147,7 @@ class Keep:
         self.fitting += other.fitting
         self._take_in(joined([other.best, other.smallest, *other.of_kind, *other.small_of_kind, other.frontier]))
 
-    def _take_in(self, seen: Seen) -> None:
+    def _take_in(self, seen: PricedPolicies) -> None:
         if not len(seen):
             return
         inside = seen.peaks <= self.limit
@@ -176,17 +178,17 @@ class Keep:
         return matters
 
 
-def _fastest(now: Seen) -> float:
+def _fastest(now: PricedPolicies) -> float:
     return float(now.steps[0]) * NEAR if len(now) else np.inf
 
 
-def _least(now: Seen, seen: Seen, member: Flags) -> Seen:
+def _least(now: PricedPolicies, seen: PricedPolicies, member: Flags) -> PricedPolicies:
     bound = now.peaks[0] * NEAR if len(now) else np.inf
     lower = np.flatnonzero(member & (seen.peaks <= bound))
     return joined([now, seen.take(lower)]).smallest() if len(lower) else now
 
 
-def _listed(seen: Seen, count: int) -> Seen:
+def _listed(seen: PricedPolicies, count: int) -> PricedPolicies:
     """The first `count`, each the best of its like."""
     order = seen.first()
     table = np.stack([getattr(order.policies, name) for name in LISTED], axis=1)

@@ -14,9 +14,9 @@ from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import SyncChoice, allowed_with
 from shardwise.estimate.time import work_alone
-from shardwise.plan.bounded import Bounded, plain
+from shardwise.plan.bounded import BoundedScan, plain
 from shardwise.plan.every import BATCH, every
-from shardwise.plan.keep import Keep, Seen
+from shardwise.plan.keep import Keep, PricedPolicies
 from shardwise.plan.space import Space
 from shardwise.spec.policy import Ints, Policies
 
@@ -38,9 +38,9 @@ class Pricing:
     sync: SyncChoice | None = None
     """in place of the mean gradient"""
 
-    def price(self, policies: Policies) -> Seen:
+    def price(self, policies: Policies) -> PricedPolicies:
         if not len(policies):
-            return Seen.none()
+            return PricedPolicies.none()
         parts = [
             estimate(self.case, policies.take(slice(i, i + BATCH)), sync=self.sync)
             for i in range(0, len(policies), BATCH)
@@ -50,7 +50,7 @@ class Pricing:
             # what the strategy cannot run with never fits
             wrong = ~allowed_with(self.sync, self.case.model, self.case.job, policies)
             steps[wrong], peaks[wrong] = np.inf, np.inf
-        return Seen(policies, steps, peaks)
+        return PricedPolicies(policies, steps, peaks)
 
     def floors(self, frames: Policies) -> Floats:
         """What each frame takes at least, whatever its settings."""
@@ -119,7 +119,7 @@ class Scanning:
 
 def look(pricing: Pricing, space: Space, keep: Keep, frames: Ints, floors: Floats, *, bounded: bool) -> None:
     if bounded:
-        Bounded(space, pricing.price, keep).look(frames, floors)
+        BoundedScan(space, pricing.price, keep).look(frames, floors)
         return
     for batch in every(space, frames):
         keep.add(pricing.price(batch))

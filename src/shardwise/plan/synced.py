@@ -7,7 +7,7 @@ from typing import Any
 from shardwise.case import Case
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.rules import job_refusal
-from shardwise.plan.exhaustive import Candidate, Ranked, scan
+from shardwise.plan.exhaustive import Candidate, Ranking, scan
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ def scan_over(
     told: Callable[[int, int], None] | None,
     losers: bool = True,
     **given: Any,
-) -> tuple[Ranked, list[Best]]:
+) -> tuple[Ranking, list[Best]]:
     """`given`: what `scan` takes. The first of the choices says which kinds lose, and why."""
-    found: list[Ranked] = []
+    found: list[Ranking] = []
     each: list[Best] = []
     for index, choice in enumerate(choices):
         if told is not None:

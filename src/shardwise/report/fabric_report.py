@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from shardwise.fabric.prices import Bill
+from shardwise.fabric.part_prices import Bill
 from shardwise.fabric.wiring import Wiring
 from shardwise.spec.policy import Policy
 

@@ -35,7 +35,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Held:
+class RankMemory:
     """Memory of each rank."""
 
     static: dict[str, Floats]
@@ -85,7 +85,7 @@ class Costs:
     """per rank"""
     other_share: float
     other_s: float
-    held: Held
+    held: RankMemory
     carried_s: float = 0.0
     """what the busiest card needs for all that its stage sends: no pipeline is over before"""
     tied_s: float = 0.0
@@ -218,7 +218,7 @@ def _sent(layer: LayerWork, axis: str) -> tuple[float, float]:
     return phases[0], phases[1]
 
 
-def _held(work: Work, cluster: Cluster, policy: Policy, program: Program, pieces: Pieces) -> Held:
+def _held(work: Work, cluster: Cluster, policy: Policy, program: Program, pieces: Pieces) -> RankMemory:
     memory = memory_of(work, None, cluster)
     static = {kind: np.broadcast_to(grid, memory.total.shape)[:, 0].copy() for kind, grid in memory.kinds.items()}
     kept = activation_pieces(work)
@@ -234,7 +234,7 @@ def _held(work: Work, cluster: Cluster, policy: Policy, program: Program, pieces
     # where the model is there twice each direction keeps the layers of its own piece
     some = layers.sum(axis=1, keepdims=True)
     share = np.where(some > 0, layers / np.maximum(some, 1.0), 1.0 / layers.shape[1])
-    return Held(
+    return RankMemory(
         static=static,
         saved=saved[:, None] * share,
         deferred=deferred[:, None] * share,

@@ -8,7 +8,7 @@ they wait for it.
 
 import numpy as np
 
-from shardwise.simulate.costs import Held
+from shardwise.simulate.costs import RankMemory
 from shardwise.simulate.timeline import MEMORY, MemorySteps
 from shardwise.tasks.engine import EngineRun, Floats, Ints
 from shardwise.tasks.program import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
@@ -17,7 +17,7 @@ Step = tuple[Ints, Floats, int, Floats]
 """ranks, times, kind, bytes"""
 
 
-def memory_steps(program: Program, run: EngineRun, held: Held, ranks: Ints) -> MemorySteps:
+def memory_steps(program: Program, run: EngineRun, held: RankMemory, ranks: Ints) -> MemorySteps:
     """`ranks`: the number each of the program's ranks has in the timeline."""
     steps = [*_static(held, ranks), *_activations(program, run, held, ranks)]
     if held.fragmentation:
@@ -31,12 +31,12 @@ def memory_steps(program: Program, run: EngineRun, held: Held, ranks: Ints) -> M
     )
 
 
-def _static(held: Held, ranks: Ints) -> list[Step]:
+def _static(held: RankMemory, ranks: Ints) -> list[Step]:
     zero = np.zeros(len(ranks))
     return [(ranks, zero, MEMORY.index(kind), size) for kind, size in held.static.items()]
 
 
-def _activations(program: Program, run: EngineRun, held: Held, ranks: Ints) -> list[Step]:
+def _activations(program: Program, run: EngineRun, held: RankMemory, ranks: Ints) -> list[Step]:
     kind, rank = program.kind, program.rank
     saved, deferred = held.saved[rank, program.chunk], held.deferred[rank, program.chunk]
     activations, logits = MEMORY.index("activations"), MEMORY.index("logits")

@@ -15,7 +15,7 @@ from shardwise.tasks.program import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Pr
 
 
 @dataclass(frozen=True)
-class Timed:
+class TaskTimes:
     """Seconds of every task of a program."""
 
     duration: Floats
@@ -33,7 +33,7 @@ class Timed:
         return run(program.tasks, self.duration, self.delay, self.release)
 
 
-def timed(program: Program, costs: Costs, gpu_factor: Floats, link_factor: Floats) -> Timed:
+def timed(program: Program, costs: Costs, gpu_factor: Floats, link_factor: Floats) -> TaskTimes:
     """`gpu_factor` slows the compute of each rank, `link_factor` the transfers from each rank to the next."""
     stage, rank = program.stage, program.rank
     back = costs.input_gradient[stage] + costs.weight_gradient[stage]
@@ -52,7 +52,7 @@ def timed(program: Program, costs: Costs, gpu_factor: Floats, link_factor: Float
     delay = np.where(apart, (send - stopped)[program.need_source], 0.0)
     release, gathered, slowed = _gathers(program, costs, length)
     slowed = slowed + _reductions_inside(program, costs, length)
-    return Timed(length + slowed + stopped, delay, release, send, stopped, gathered)
+    return TaskTimes(length + slowed + stopped, delay, release, send, stopped, gathered)
 
 
 def _link(sender: Ints, receiver: Ints, pp: int) -> Ints:

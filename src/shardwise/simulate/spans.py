@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shardwise.simulate.costs import Costs
-from shardwise.simulate.pipeline import Timed
+from shardwise.simulate.pipeline import TaskTimes
 from shardwise.simulate.timeline import KINDS, LANES, Spans
 from shardwise.tasks.engine import EngineRun, Floats, Ints
 from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT, Program
@@ -57,7 +57,7 @@ def compute_rows(program: Program, run: EngineRun, ranks: Ints) -> Rows:
     )  # fmt: skip
 
 
-def send_rows(program: Program, run: EngineRun, timed: Timed, costs: Costs, ranks: Ints) -> Rows:
+def send_rows(program: Program, run: EngineRun, timed: TaskTimes, costs: Costs, ranks: Ints) -> Rows:
     """From the moment the result is there until it has arrived."""
     receiver = np.flatnonzero(program.crosses)
     sender = program.needs[receiver]

@@ -14,7 +14,7 @@ from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.simulate.costs import Costs, costs_of
 from shardwise.simulate.live import memory_steps
 from shardwise.simulate.noise import Jitter, Straggler, slowest_of
-from shardwise.simulate.pipeline import Timed, reductions, timed
+from shardwise.simulate.pipeline import TaskTimes, reductions, timed
 from shardwise.simulate.placed import pieces_of, rank_work
 from shardwise.simulate.sent import with_sent_bytes
 from shardwise.simulate.spans import (
@@ -41,7 +41,7 @@ class SimulatedPipeline:
     """One class of data-parallel replicas."""
 
     replicas: int
-    timed: Timed
+    timed: TaskTimes
     run: EngineRun
     reduce_start: Floats
     """ranks x chunks"""

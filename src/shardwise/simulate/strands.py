@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shardwise.fabric.demand import Part
-from shardwise.fabric.shares import Active, Shared
+from shardwise.fabric.shares import Active, SharedLinks
 
 DONE = 1e-12
 Then = Callable[[], None]
@@ -28,7 +28,7 @@ class Item:
 class Clock:
     """Items that run now, and what ran when."""
 
-    shared: Shared
+    shared: SharedLinks
     sharing: bool = True
     """else every row runs as if it were alone"""
     now: float = 0.0

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 
-class Compressed(Struct, frozen=True, kw_only=True):
+class CompressedAttention(Struct, frozen=True, kw_only=True):
     """What attention of DeepSeek-V4 has besides (arXiv:2606.19348, section 2.3). One vector of a token is key and value
     to all heads. A query meets those of its window, and vectors pooled from `ratio` tokens each: every one, or the
     `top_k` that an indexer with heads of its own ranks first. The output product has two steps, the first by groups of
@@ -63,7 +63,7 @@ class Attention(Struct, frozen=True, kw_only=True):
     """one learned attention sink per head (gpt-oss)"""
     gated: bool = False
     """the query product also makes a gate that the output is multiplied with before the output product (Qwen3-Next)"""
-    compressed: Compressed | None = None
+    compressed: CompressedAttention | None = None
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.kv_heads < 1 or self.head_dim < 1:

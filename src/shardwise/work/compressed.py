@@ -1,4 +1,4 @@
-"""Compressed attention (DeepSeek-V4, arXiv:2606.19348 section 2.3) as work.
+"""CompressedAttention attention (DeepSeek-V4, arXiv:2606.19348 section 2.3) as work.
 
 A narrow query is raised to all heads; one vector of a token is key and value to every head. Beside it go pooled
 vectors, one of `ratio` tokens, and where an indexer picks among them its queries, keys and scores. It learns from the
@@ -16,9 +16,9 @@ import numpy as np
 
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
-from shardwise.spec.model import Attention, Compressed, Model
+from shardwise.spec.model import Attention, CompressedAttention, Model
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Pointwise, Saved, element_bytes
+from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Pointwise, SavedTensor, element_bytes
 
 KEY_TILE = 64
 """keys are filled up to a multiple of this (FlashMLA on Blackwell)"""
@@ -32,7 +32,13 @@ OPS, POOLING_OPS, INDEX_OPS = 30.0, 7.0, 13.0
 
 
 def compressed_parts(
-    model: Model, attention: Attention, parts: Compressed, layout: Layout, precision: Precision, stack: Stack, seq: int
+    model: Model,
+    attention: Attention,
+    parts: CompressedAttention,
+    layout: Layout,
+    precision: Precision,
+    stack: Stack,
+    seq: int,
 ) -> list[LayerWork]:
     found = [_heads(model, attention, parts, layout, precision, stack, seq)]
     if parts.ratio:
@@ -43,7 +49,7 @@ def compressed_parts(
     return found
 
 
-def met_keys(attention: Attention, parts: Compressed, seq: int) -> float:
+def met_keys(attention: Attention, parts: CompressedAttention, seq: int) -> float:
     """Keys of the window and pooled ones that a query meets, on average over a causal sequence."""
     window = float(min(attention.window, seq))
     near = window - window * window / (2 * seq)
@@ -54,13 +60,19 @@ def met_keys(attention: Attention, parts: Compressed, seq: int) -> float:
     return near + (most - most * most / (2 * seq)) / parts.ratio
 
 
-def index_flops_per_token(parts: Compressed, seq: int) -> float:
+def index_flops_per_token(parts: CompressedAttention, seq: int) -> float:
     """Forward: scores of all pooled keys before a query, half of them on average."""
     return 2.0 * parts.index_heads * parts.index_dim * seq / (2 * parts.ratio) if parts.top_k else 0.0
 
 
 def _heads(
-    model: Model, attention: Attention, parts: Compressed, layout: Layout, precision: Precision, stack: Stack, seq: int
+    model: Model,
+    attention: Attention,
+    parts: CompressedAttention,
+    layout: Layout,
+    precision: Precision,
+    stack: Stack,
+    seq: int,
 ) -> LayerWork:
     tokens, tp = layout.tokens, layout.tp
     width = element_bytes(precision) * tokens
@@ -86,15 +98,15 @@ def _heads(
             Pointwise("heads", width * query * (4 + 2 * turned), width * query * (5 + 2 * turned)),
         ),
         saved=(
-            Saved("latents", 2 * width * low),
-            Saved(
+            SavedTensor("latents", 2 * width * low),
+            SavedTensor(
                 "query before its norm and after",
                 2 * width * query,
                 "selective" if stack.memory.latent_recompute == "up" else "full",
             ),
-            Saved("attention output and turned back", 2 * width * query),
-            Saved("attention output by group", width * grouped),
-            Saved("log-sum-exp", 4.0 * tokens * attention.heads / tp),
+            SavedTensor("attention output and turned back", 2 * width * query),
+            SavedTensor("attention output by group", width * grouped),
+            SavedTensor("log-sum-exp", 4.0 * tokens * attention.heads / tp),
         ),
         extra_ops=OPS,
         working_bytes=3 * width * query,
@@ -108,7 +120,9 @@ def _gathered(attention: Attention, keys: float, layout: Layout) -> Attend:
     return Attend(layout.sequences, layout.local_seq, keys, heads, width, width, keys, 1.0, gathered=True)
 
 
-def _pooling(name: str, model: Model, parts: Compressed, width: int, layout: Layout, precision: Precision) -> LayerWork:
+def _pooling(
+    name: str, model: Model, parts: CompressedAttention, width: int, layout: Layout, precision: Precision
+) -> LayerWork:
     """Vectors of this width; every tensor-parallel rank pools all of them. Context parallelism: each gathers what all
     have pooled; a window reaches into the rank before, which is little (arXiv:2606.19348 section 3)."""
     wide = float(parts.pooled_width(width))
@@ -120,7 +134,7 @@ def _pooling(name: str, model: Model, parts: Compressed, width: int, layout: Lay
         # values and weights
         gemms=(product, product),
         pointwise=(Pointwise(name, passed, 2 * passed),),
-        saved=(Saved(name, POOLING_SAVED * layout.tokens * wide),),
+        saved=(SavedTensor(name, POOLING_SAVED * layout.tokens * wide),),
         collectives=(
             LayerCollective("pooled keys", "all_gather", "cp", pooled, on, "forward"),
             LayerCollective("pooled keys", "reduce_scatter", "cp", pooled, on, "backward"),
@@ -130,7 +144,7 @@ def _pooling(name: str, model: Model, parts: Compressed, width: int, layout: Lay
 
 
 def _indexer(
-    model: Model, attention: Attention, parts: Compressed, layout: Layout, precision: Precision, seq: int
+    model: Model, attention: Attention, parts: CompressedAttention, layout: Layout, precision: Precision, seq: int
 ) -> LayerWork:
     tokens, inner = layout.tokens, parts.index_heads * parts.index_dim
     width, keys = element_bytes(precision) * tokens, seq / parts.ratio
@@ -154,6 +168,6 @@ def _indexer(
             gradient_flops=tokens * 2.0 * 2.0 * inner * picked,
         ),
         pointwise=(Pointwise("index", turned + 2 * 4.0 * tokens * keys, turned),),
-        saved=(Saved("index queries and choice", width * inner + 4.0 * tokens * picked),),
+        saved=(SavedTensor("index queries and choice", width * inner + 4.0 * tokens * picked),),
         extra_ops=INDEX_OPS,
     )

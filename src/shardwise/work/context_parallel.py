@@ -8,7 +8,7 @@ import numpy as np
 from shardwise.software import Stack
 from shardwise.spec.model import Attention
 from shardwise.work.layout import Layout
-from shardwise.work.ops import LayerCollective, LayerWork, Saved, Value
+from shardwise.work.ops import LayerCollective, LayerWork, SavedTensor, Value
 
 PHASES: tuple[Literal["forward"], Literal["backward"]] = ("forward", "backward")
 GATHER: tuple[tuple[Literal["forward", "backward"], Literal["all_gather", "reduce_scatter"]], ...] = (
@@ -33,7 +33,7 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
                 for phase in PHASES
                 for size in (queries, keys, values, out)
             ),
-            saved=(Saved("output of other places", on * out),),
+            saved=(SavedTensor("output of other places", on * out),),
         )
     if stack.abilities.context_parallel == "gather":
         return LayerWork(
@@ -42,7 +42,7 @@ def attention_over_context(attention: Attention, layout: Layout, element: float,
                 for phase, op in GATHER
                 for size in (keys, values)
             ),
-            saved=(Saved("keys and values of other places", (layout.cp - 1.0) * (keys + values)),),
+            saved=(SavedTensor("keys and values of other places", (layout.cp - 1.0) * (keys + values)),),
         )
     # backward passes their gradients too
     return LayerWork(

@@ -22,7 +22,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.model import Delta, Model
 from shardwise.work.context_parallel import heads_for_sequence
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Gemm, LayerWork, Pointwise, Saved, Scan, element_bytes
+from shardwise.work.ops import Gemm, LayerWork, Pointwise, SavedTensor, Scan, element_bytes
 
 CHUNK = 64.0
 KERNELS = 6.0
@@ -55,12 +55,12 @@ def delta_work(model: Model, delta: Delta, layout: Layout, precision: Precision)
             Pointwise("delta gated norm", 3 * width * inner, 5 * width * inner),
         ),
         saved=(
-            Saved("delta projected", width * projected),
-            Saved("delta queries and keys before their norm", 2 * width * keys),
-            Saved("delta queries, keys and values", width * (2 * repeated + inner)),
-            Saved("delta triangles", triangle),
-            Saved("delta mixed", width * inner),
-            Saved("delta output", precision.act_bytes * tokens * inner),
+            SavedTensor("delta projected", width * projected),
+            SavedTensor("delta queries and keys before their norm", 2 * width * keys),
+            SavedTensor("delta queries, keys and values", width * (2 * repeated + inner)),
+            SavedTensor("delta triangles", triangle),
+            SavedTensor("delta mixed", width * inner),
+            SavedTensor("delta output", precision.act_bytes * tokens * inner),
         ),
         collectives=heads_for_sequence(layout, element, (projected, inner)),
         extra_ops=RULE_OPS + PREPARING_OPS,

@@ -6,14 +6,14 @@ from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Model
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, Saved, Value, element_bytes
+from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 
 
 def embedding_work(model: Model, layout: Layout, precision: Precision, stack: Stack) -> LayerWork:
     tokens = layout.tokens
     if model.inputs == "features":
         gemm = Gemm("input", tokens, model.hidden / layout.tp, model.input_width)
-        saved = (Saved("input", precision.act_bytes * tokens * model.input_width, "never"),)
+        saved = (SavedTensor("input", precision.act_bytes * tokens * model.input_width, "never"),)
         whole = element_bytes(precision) * tokens * model.hidden
         cut = (layout.tp > 1).astype(np.float64)
         joined = LayerCollective("input all-gather", "all_gather", "tp", whole, cut, "forward")
@@ -22,7 +22,9 @@ def embedding_work(model: Model, layout: Layout, precision: Precision, stack: St
     on = (layout.tp > 1).astype(np.float64)
     sharded = on * (layout.sp > 1)
     moved = tokens * model.hidden * (2.0 + precision.residual_bytes)
-    masks = (Saved("embedding dropout mask", tokens * model.hidden / layout.sp, "never"),) if model.dropout else ()
+    masks = (
+        (SavedTensor("embedding dropout mask", tokens * model.hidden / layout.sp, "never"),) if model.dropout else ()
+    )
     width = model.embedding_width or model.hidden
     widening = Gemm("embedding to model width", tokens / layout.sp, model.hidden, width)
     return LayerWork(
@@ -76,8 +78,8 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
             Pointwise("loss", 2.0 * logits * stack.loss.loss_passes / 2, 2.0 * logits * stack.loss.loss_passes / 2),
         ),
         saved=(
-            Saved("final norm", shard * (stream * model.final_norm + precision.act_bytes), "never"),
-            Saved("logits and loss", _loss_bytes(stack, precision, logits, tokens), "never"),
+            SavedTensor("final norm", shard * (stream * model.final_norm + precision.act_bytes), "never"),
+            SavedTensor("logits and loss", _loss_bytes(stack, precision, logits, tokens), "never"),
         ),
         collectives=(
             LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "forward"),

@@ -9,7 +9,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.model import Experts, FeedForward, Model
 from shardwise.spec.policy import Ints
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, Saved, Value, element_bytes
+from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 from shardwise.work.unfused import around_experts
 from shardwise.work.unfused_passes import activation_passes
 
@@ -63,10 +63,12 @@ def experts_work(
             LayerCollective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
     kept = element * received * (width * experts.glu + hidden)
-    apart: tuple[Saved, ...] = () if stack.kernels.fused_glu else (Saved("expert gate and unweighted output", kept),)
+    apart: tuple[SavedTensor, ...] = (
+        () if stack.kernels.fused_glu else (SavedTensor("expert gate and unweighted output", kept),)
+    )
     dropped: Literal["selective", "full"] = "selective" if cheap_to_repeat else "full"
     if experts.clamped and stack.experts.expert_biases == "unfused":
-        apart += (Saved("clamped pre-activation", element * received * up, dropped),)
+        apart += (SavedTensor("clamped pre-activation", element * received * up, dropped),)
     fused = stack.experts.expert_biases == "fused"
     return LayerWork(
         gemms=gemms,
@@ -77,12 +79,12 @@ def experts_work(
         ),
         unfused=() if fused else around_experts(experts, stack, copies, up, hidden, owned, cheap_to_repeat),
         saved=(
-            Saved("routed tokens", precision.act_bytes * received * hidden),
-            Saved("expert pre-activation", element * received * up),
-            Saved("expert activation", precision.act_bytes * received * width, dropped),
-            Saved("router scores", 8.0 * local * experts.count),
+            SavedTensor("routed tokens", precision.act_bytes * received * hidden),
+            SavedTensor("expert pre-activation", element * received * up),
+            SavedTensor("expert activation", precision.act_bytes * received * width, dropped),
+            SavedTensor("router scores", 8.0 * local * experts.count),
             *apart,
-            *((Saved("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),
+            *((SavedTensor("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),
         ),
         collectives=tuple(collectives),
         routed=True,

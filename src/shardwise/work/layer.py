@@ -19,7 +19,7 @@ from shardwise.work.delta import delta_work
 from shardwise.work.experts import experts_work
 from shardwise.work.layout import Layout
 from shardwise.work.mamba import mamba_work
-from shardwise.work.ops import Attend, Gemm, LayerCollective, LayerWork, Pointwise, Saved, Value, element_bytes
+from shardwise.work.ops import Attend, Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 from shardwise.work.streams import streams_work
 from shardwise.work.unfused import scaled_rotation
 from shardwise.work.unfused_passes import activation_passes, unfused_passes
@@ -107,24 +107,24 @@ def _norms_and_residuals(
     tokens = layout.tokens / layout.sp
     width = tokens * model.hidden
     stream = precision.residual_bytes
-    saved = [Saved("layer input", model.streams * width * stream, "never")]
+    saved = [SavedTensor("layer input", model.streams * width * stream, "never")]
     blocks = layer.blocks
     between = min(stream, element_bytes(precision)) if stack.kernels.rebuilds_residual else stream
-    saved += [Saved("norm input", model.streams * width * between)] * (blocks - 1)
+    saved += [SavedTensor("norm input", model.streams * width * between)] * (blocks - 1)
     if model.streams > 1:
-        saved += [Saved("mix of streams", width * between)] * blocks
+        saved += [SavedTensor("mix of streams", width * between)] * blocks
     kept = layout.tokens * model.hidden if stack.memory.gathered_inputs_saved else width
     if layer.norms:
         dropped: Literal["selective", "full"] = "selective" if cheap_to_repeat else "full"
-        saved += [Saved("norm output", kept * precision.act_bytes, dropped)] * (
+        saved += [SavedTensor("norm output", kept * precision.act_bytes, dropped)] * (
             blocks + _further_copies(layer, precision, stack)
         )
     # further norms stand behind a block: the block's output is kept for them, theirs goes into the residual
-    saved += [Saved("post-norm input", width * element_bytes(precision))] * max(layer.norms - blocks, 0)
+    saved += [SavedTensor("post-norm input", width * element_bytes(precision))] * max(layer.norms - blocks, 0)
     if not stack.kernels.fused_norm:
-        saved += [Saved("norm in fp32", width * 4.0)] * blocks
+        saved += [SavedTensor("norm in fp32", width * 4.0)] * blocks
     if model.dropout:
-        saved += [Saved("dropout mask", width)] * blocks
+        saved += [SavedTensor("dropout mask", width)] * blocks
     copies = blocks + _further_copies(layer, precision, stack)
     passes = (
         unfused_passes(layer.norms, blocks, copies, precision)
@@ -163,10 +163,10 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     qkv = Gemm("qkv", tokens, query + key + value + gate, model.hidden)
     scaled = model.rotation_scaled and not stack.kernels.fuses_scaled_rotation
     rotary = element * 2 * tokens * (query + key) if model.rotary and not scaled else 0.0
-    unnormed: tuple[Saved, ...] = ()
+    unnormed: tuple[SavedTensor, ...] = ()
     if attention.qk_norm != "none":
         rotary = rotary + element * 2 * tokens * (query + key)
-        unnormed = (Saved("query and key before norm", element * tokens * (query + key)),)
+        unnormed = (SavedTensor("query and key before norm", element * tokens * (query + key)),)
     apart: tuple[Pointwise, ...] = ()
     if stack.kernels.one_kernel_per_op and not stack.kernels.separate_projections:
         # their three gradients are written side by side for the one product
@@ -181,10 +181,10 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
         pointwise=(Pointwise("rotary", rotary, rotary), *apart),
         unfused=(scaled_rotation(tokens * (query + key)),) if scaled else (),
         saved=(
-            Saved("query, key, value", width * (query + key + value)),
-            Saved("attention output", width * out),
+            SavedTensor("query, key, value", width * (query + key + value)),
+            SavedTensor("attention output", width * out),
             *unnormed,
-            *((Saved("gate and gated output", 2 * width * gate),) if attention.gated else ()),
+            *((SavedTensor("gate and gated output", 2 * width * gate),) if attention.gated else ()),
         ),
         working_bytes=width * (query + key + value + gate),
         deferred_bytes=width * (model.hidden / layout.sp + query + key + value + gate + out + model.hidden),
@@ -230,9 +230,11 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float, 
             Pointwise("latent norms", 8.0 * tokens * low, 16.0 * tokens * low),
         ),
         saved=(
-            Saved("latents", element * tokens * kept / layout.sp),
-            Saved("query, key, value", heads_bytes, "selective" if stack.memory.latent_recompute == "up" else "full"),
-            Saved("attention output", element * tokens * out),
+            SavedTensor("latents", element * tokens * kept / layout.sp),
+            SavedTensor(
+                "query, key, value", heads_bytes, "selective" if stack.memory.latent_recompute == "up" else "full"
+            ),
+            SavedTensor("attention output", element * tokens * out),
         ),
         extra_ops=8.0,
         working_bytes=heads_bytes,
@@ -263,10 +265,10 @@ def _core(model: Model, attention: Attention, layout: Layout, seq: int, element:
     )
     plain = layout.policies.attention > 0
     scores = layout.sequences * heads * layout.local_seq * float(seq)
-    softmax = Saved("softmax", np.where(plain, element * scores, 0.0), "selective")
+    softmax = SavedTensor("softmax", np.where(plain, element * scores, 0.0), "selective")
     masked = np.where(plain, (element + 1.0) * scores, 0.0)
-    dropout = (Saved("attention dropout", masked, "selective"),) if model.dropout else ()
-    lse = Saved("log-sum-exp", np.where(plain, 0.0, 4.0 * layout.tokens * heads))
+    dropout = (SavedTensor("attention dropout", masked, "selective"),) if model.dropout else ()
+    lse = SavedTensor("log-sum-exp", np.where(plain, 0.0, 4.0 * layout.tokens * heads))
     return LayerWork(attention=attend, saved=(softmax, *dropout, lse))
 
 
@@ -318,12 +320,12 @@ def _feed_forward(
     width = ff.width / layout.tp
     up = width * (2.0 if ff.glu else 1.0)
     element = element_bytes(precision)
-    saved = [Saved(f"{name} activation", precision.act_bytes * tokens * width)]
+    saved = [SavedTensor(f"{name} activation", precision.act_bytes * tokens * width)]
     if model.inputs == "tokens":
         # a perceptron's ReLU needs its output alone, which the next product keeps
-        saved.insert(0, Saved(f"{name} pre-activation", element * tokens * up))
+        saved.insert(0, SavedTensor(f"{name} pre-activation", element * tokens * up))
     if ff.glu and not stack.kernels.fused_glu:
-        saved.append(Saved(f"{name} gate", element * tokens * width))
+        saved.append(SavedTensor(f"{name} gate", element * tokens * width))
     forward, backward = activation_passes(ff, stack)
     return LayerWork(
         gemms=(Gemm(f"{name} up", tokens, up, model.hidden), Gemm(f"{name} down", tokens, model.hidden, width)),

@@ -21,7 +21,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.model import Mamba, Model
 from shardwise.work.context_parallel import heads_for_sequence
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Gemm, LayerWork, Pointwise, Saved, Scan, element_bytes
+from shardwise.work.ops import Gemm, LayerWork, Pointwise, SavedTensor, Scan, element_bytes
 
 STATE_BYTES = 4.0
 STATE_PASSES = 4.0
@@ -51,9 +51,9 @@ def mamba_work(model: Model, mamba: Mamba, layout: Layout, precision: Precision)
             Pointwise("mamba gated norm", 3 * gated, 5 * gated),
         ),
         saved=(
-            Saved("mamba projected", element * tokens * projected),
-            Saved("mamba scanned", gated),
-            Saved("mamba output", precision.act_bytes * tokens * inner),
+            SavedTensor("mamba projected", element * tokens * projected),
+            SavedTensor("mamba scanned", gated),
+            SavedTensor("mamba output", precision.act_bytes * tokens * inner),
         ),
         collectives=heads_for_sequence(layout, element, (projected, inner)),
         # the gradient of all that was projected, the convolved input made again, states and their gradients

@@ -24,7 +24,7 @@ from shardwise.work.transfer import transfer_bytes
 
 
 @dataclass(frozen=True)
-class Sent:
+class StepMessage:
     """`count` messages of `bytes`, over the ranks of an axis."""
 
     axis: str
@@ -69,7 +69,7 @@ def piecewise(training: Training, policy: Policy) -> Work:
     return work_of(training, Policies.of([cut]), every_stage=True)
 
 
-def messages(work: Work, piece: Piece, *, staged: bool) -> list[Sent]:
+def messages(work: Work, piece: Piece, *, staged: bool) -> list[StepMessage]:
     """Of one rank that holds this piece. `staged`: there are pipeline stages, so ZeRO 3 gathers once a step."""
     return [*_inside(work, piece), *_between(work, piece), *_synchronised(work, piece, staged), *_shared(work, piece)]
 
@@ -89,7 +89,7 @@ def _one(value: object) -> float:
     return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])
 
 
-def _inside(work: Work, piece: Piece) -> list[Sent]:
+def _inside(work: Work, piece: Piece) -> list[StepMessage]:
     """Collectives of the layers and ends, in every micro-batch; every extra prediction layer runs one more layer, its
     projection and the head once more, on the last piece."""
     stages, at, micro = work.stages, piece.index, _micro(work, piece)
@@ -110,20 +110,20 @@ def _inside(work: Work, piece: Piece) -> list[Sent]:
     return found + _of(work.head, (last + extra) * micro, 0.0)
 
 
-def _of(part: LayerWork, times: float, again: float) -> list[Sent]:
+def _of(part: LayerWork, times: float, again: float) -> list[StepMessage]:
     found = []
     for item in part.collectives:
         count, size = _one(item.count), _one(item.bytes)
-        found.append(Sent(item.axis, item.op, item.phase, size, count * times))
+        found.append(StepMessage(item.axis, item.op, item.phase, size, count * times))
         if item.phase == "forward" and again:
-            found.append(Sent(item.axis, item.op, "recompute", size, count * again))
+            found.append(StepMessage(item.axis, item.op, "recompute", size, count * again))
     return [sent for sent in found if sent.count]
 
 
-def _between(work: Work, piece: Piece) -> list[Sent]:
+def _between(work: Work, piece: Piece) -> list[StepMessage]:
     message, micro = _one(transfer_bytes(work)), _micro(work, piece)
     ways = (("forward", piece.sends_on), ("backward", piece.sends_back))
-    return [Sent("pp", "send", phase, message, micro) for phase, goes in ways if goes]
+    return [StepMessage("pp", "send", phase, message, micro) for phase, goes in ways if goes]
 
 
 @dataclass(frozen=True)
@@ -134,17 +134,19 @@ class _Replicas:
     ranks: int
     shard: int
 
-    def whole(self, op: str, phase: str, bytes_: float, count: float) -> Sent:
-        return Sent("dp", op, phase, bytes_, count, self.group, "whole", self.ranks)
+    def whole(self, op: str, phase: str, bytes_: float, count: float) -> StepMessage:
+        return StepMessage("dp", op, phase, bytes_, count, self.group, "whole", self.ranks)
 
-    def sharded(self, op: str, phase: str, bytes_: float, count: float) -> Sent:
+    def sharded(self, op: str, phase: str, bytes_: float, count: float) -> StepMessage:
         part = "shard" if self.shard < self.ranks else "whole"
-        return Sent("dp", op, phase, bytes_, count, self.group, part, self.shard)
+        return StepMessage("dp", op, phase, bytes_, count, self.group, part, self.shard)
 
-    def across(self, work: Work, own: float, phase: str, count: float) -> list[Sent]:
+    def across(self, work: Work, own: float, phase: str, count: float) -> list[StepMessage]:
         """Copies of each share of `own` elements add theirs up."""
         copies, grads = self.ranks // self.shard, own * work.job.precision.grad_comm_bytes
-        return [Sent("dp", "all_reduce", phase, grads, count, self.group, "replicas", copies)] if copies > 1 else []
+        return (
+            [StepMessage("dp", "all_reduce", phase, grads, count, self.group, "replicas", copies)] if copies > 1 else []
+        )
 
 
 def _dense(work: Work) -> _Replicas:
@@ -155,7 +157,7 @@ def _expert(work: Work) -> _Replicas:
     return _Replicas("edp", int(_one(work.layout.expert_ranks)), int(_one(work.layout.expert_shard)))
 
 
-def _synchronised(work: Work, piece: Piece, staged: bool) -> list[Sent]:
+def _synchronised(work: Work, piece: Piece, staged: bool) -> list[StepMessage]:
     zero = _zero(work)
     tensors = [(tensor, number) for part, number in _units(work, piece) for tensor in part]
     # a table on both ends is a buffer of its own with ZeRO 2: the other end's is cut into the same shares
@@ -175,7 +177,7 @@ def _zero(work: Work) -> int:
     return int(work.layout.policies.zero[0]) if _one(work.layout.grad_ranks) > 1 else 0
 
 
-def _reduced(work: Work, piece: Piece, parameters: float, mine: _Replicas) -> list[Sent]:
+def _reduced(work: Work, piece: Piece, parameters: float, mine: _Replicas) -> list[StepMessage]:
     """ZeRO 0, 1 and 2: a long buffer in messages; 2 keeps shares of the sum and so reduces in every micro-batch."""
     precision, zero = work.job.precision, _zero(work)
     if zero == 0 or mine.shard == 1:
@@ -191,14 +193,14 @@ def _reduced(work: Work, piece: Piece, parameters: float, mine: _Replicas) -> li
     ]
 
 
-def _cut(work: Work, whole: Sent) -> Sent:
+def _cut(work: Work, whole: StepMessage) -> StepMessage:
     message = bucket_bytes(work.stack, whole.op, np.array(whole.bytes), np.array(float(whole.size)))
     number = ceil(whole.bytes / _one(message))
-    return Sent(whole.axis, whole.op, whole.phase, whole.bytes / number, number * whole.count, whole.group, whole.part,
-                whole.size)  # fmt: skip
+    return StepMessage(whole.axis, whole.op, whole.phase, whole.bytes / number, number * whole.count, whole.group,
+                       whole.part, whole.size)  # fmt: skip
 
 
-def _gathered_units(work: Work, piece: Piece, staged: bool) -> list[Sent]:
+def _gathered_units(work: Work, piece: Piece, staged: bool) -> list[StepMessage]:
     """ZeRO 3: embedding, layers, experts and head are gathered and reduced one by one."""
     precision, micro, fills = work.job.precision, _micro(work, piece), work.stack.network.fills_shards
     found = []
@@ -237,7 +239,7 @@ def _ends(work: Work, piece: Piece) -> tuple[bool, bool]:
     return bool(work.stages.first[0, piece.index]), bool(work.stages.last[0, piece.index])
 
 
-def _shared(work: Work, piece: Piece) -> list[Sent]:
+def _shared(work: Work, piece: Piece) -> list[StepMessage]:
     """Gradients that ranks of other axes share: with sequence parallelism those of what every tensor-parallel rank
     holds whole, those of key/value heads that several hold, and a tied vocabulary table's on the first and last
     stage."""
@@ -246,15 +248,15 @@ def _shared(work: Work, piece: Piece) -> list[Sent]:
     tensors = [(tensor, number) for part, number in _units(work, piece) for tensor in part]
     whole = sum(n * _own(work, piece, t) for t, n in tensors if t.split == "none") if _one(layout.sp) > 1 else 0.0
     copied = sum(n * _own(work, piece, t) for t, n in tensors if 0 < t.pieces < tp)
-    found = [Sent("tp", "all_reduce", "step", element * size, often) for size in (whole, copied) if size]
+    found = [StepMessage("tp", "all_reduce", "step", element * size, often) for size in (whole, copied) if size]
     if _tied_apart(work, piece):
         table = _own(work, piece, _table(work))
         if zero == 2:
             # the table's shares are summed when the step's last micro-batch is reduced
             table = ceil(table / _one(layout.shard))
-        found.append(Sent("pp", "all_reduce", "step", element * table, 1.0, "ends", "whole", 2))
+        found.append(StepMessage("pp", "all_reduce", "step", element * table, 1.0, "ends", "whole", 2))
     if piece.mirrored:
-        found.append(Sent("pp", "all_reduce", "step", element * _reduced_elements(work, piece), 1.0))
+        found.append(StepMessage("pp", "all_reduce", "step", element * _reduced_elements(work, piece), 1.0))
     return found
 
 

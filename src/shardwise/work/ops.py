@@ -101,7 +101,7 @@ class Pointwise:
 
 
 @dataclass(frozen=True)
-class Unfused:
+class UnfusedOperations:
     """Operations around a product that run one by one: bytes as timed, so no stack's passes multiply them."""
 
     name: str
@@ -116,7 +116,7 @@ class Unfused:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedTensor:
     """A tensor kept from the forward pass for the backward."""
 
     name: str
@@ -148,8 +148,8 @@ class LayerWork:
     index: Index | None = None
     scan: Scan | None = None
     pointwise: tuple[Pointwise, ...] = ()
-    unfused: tuple[Unfused, ...] = ()
-    saved: tuple[Saved, ...] = ()
+    unfused: tuple[UnfusedOperations, ...] = ()
+    saved: tuple[SavedTensor, ...] = ()
     collectives: tuple[LayerCollective, ...] = ()
     ops_share: float = 1.0
     """launches of a dense layer that it has, `extra_ops` aside: half where it is one block, not two"""

@@ -9,7 +9,7 @@ the sum (2n + 1), and the three gradients of the streams are added (4n).
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Layer, Model
 from shardwise.work.layout import Layout
-from shardwise.work.ops import Gemm, LayerWork, Pointwise, Saved
+from shardwise.work.ops import Gemm, LayerWork, Pointwise, SavedTensor
 
 KERNELS = 5.0
 """of one block's forward: weights, their balance (Sinkhorn), sum, mix and a copy"""
@@ -26,7 +26,7 @@ def streams_work(model: Model, layer: Layer, layout: Layout, precision: Precisio
         gemms=(weights,) * layer.blocks,
         pointwise=(Pointwise("streams", layer.blocks * forward * width, layer.blocks * backward * width),),
         # its input is kept as a norm's; its output for the gradient of where it was put
-        saved=(Saved("block output", layer.blocks * width),),
+        saved=(SavedTensor("block output", layer.blocks * width),),
         extra_ops=layer.blocks * KERNELS,
         working_bytes=2 * n * width,
     )

@@ -7,7 +7,7 @@ slices of a gradient are not contiguous.
 
 from shardwise.software import Stack
 from shardwise.spec.model import Experts
-from shardwise.work.ops import Unfused, Value
+from shardwise.work.ops import UnfusedOperations, Value
 
 CLAMP_BYTES, CLAMP_LAUNCHES = (16.0, 32.0), 12.0
 BIAS_BYTES, BIAS_LAUNCHES, BIAS_LAUNCHES_PER_EXPERT = (46.0, 59.0), 5.0, 9.0
@@ -18,30 +18,32 @@ ROTATION_BYTES, ROTATION_LAUNCHES = (52.0, 55.0), 38.0
 
 def around_experts(
     experts: Experts, stack: Stack, copies: Value, up: Value, hidden: int, owned: Value, cheap_to_repeat: bool
-) -> tuple[Unfused, ...]:
+) -> tuple[UnfusedOperations, ...]:
     """The clamp before the gated activation, and the bias after the down product: times the router's probability, in
     fp32, expert by expert (Megatron-Core, fusions/fused_bias_geglu.py and transformer/moe/experts.py). Or that bias and
     the up product's, the clamp being in the activation's kernel (NeMo AutoModel, components/moe/experts.py)."""
     both = stack.experts.expert_biases == "biases_unfused"
-    pieces: tuple[Unfused, ...] = ()
+    pieces: tuple[UnfusedOperations, ...] = ()
     if experts.clamped and not both:
         forward, backward = (moved * copies * up for moved in CLAMP_BYTES)
         pieces += (
-            Unfused("clamp", forward, backward, CLAMP_LAUNCHES, of_experts=True, cheap_to_repeat=cheap_to_repeat),
+            UnfusedOperations(
+                "clamp", forward, backward, CLAMP_LAUNCHES, of_experts=True, cheap_to_repeat=cheap_to_repeat
+            ),
         )
     if experts.bias and both:
         forward, backward = (moved * copies * up for moved in UP_BIAS_BYTES)
         launches = UP_BIAS_LAUNCHES + UP_BIAS_LAUNCHES_PER_EXPERT * owned
-        pieces += (Unfused("expert up bias", forward, backward, launches, of_experts=True),)
+        pieces += (UnfusedOperations("expert up bias", forward, backward, launches, of_experts=True),)
     if experts.bias:
         forward, backward = (moved * copies * hidden for moved in BIAS_BYTES)
         launches = BIAS_LAUNCHES + BIAS_LAUNCHES_PER_EXPERT * owned
-        pieces += (Unfused("expert bias", forward, backward, launches, of_experts=True),)
+        pieces += (UnfusedOperations("expert bias", forward, backward, launches, of_experts=True),)
     return pieces
 
 
-def scaled_rotation(elements: Value) -> Unfused:
+def scaled_rotation(elements: Value) -> UnfusedOperations:
     """Queries and keys turned by angles and scaled (Megatron-Core, models/common/embeddings/rope_utils.py: no fused
     kernel takes the factor)."""
     forward, backward = (moved * elements for moved in ROTATION_BYTES)
-    return Unfused("rotation", forward, backward, ROTATION_LAUNCHES)
+    return UnfusedOperations("rotation", forward, backward, ROTATION_LAUNCHES)

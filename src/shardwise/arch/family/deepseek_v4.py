@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from shardwise.arch._family import Family, assemble, experts
 from shardwise.arch._fields import MOST_LAYERS, ConfigFields
-from shardwise.spec.model import Attention, Compressed, Experts, Layer, Model
+from shardwise.spec.model import Attention, CompressedAttention, Experts, Layer, Model
 
 RATIOS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 """tokens a pooled vector stands for where the config does not say"""
@@ -75,7 +75,7 @@ def _attention(fields: ConfigFields, word: str) -> Attention:
         rope_dim=fields.whole("qk_rope_head_dim", default=64),
         window=fields.whole("sliding_window"),
         sinks=True,
-        compressed=Compressed(
+        compressed=CompressedAttention(
             ratio=ratio,
             out_groups=fields.whole("o_groups"),
             out_rank=fields.whole("o_lora_rank"),

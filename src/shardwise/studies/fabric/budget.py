@@ -18,9 +18,9 @@ from shardwise.estimate.mfu import headline
 from shardwise.fabric.calls import Call, calls_of
 from shardwise.fabric.demand import demand_of
 from shardwise.fabric.orders import axis_orders
+from shardwise.fabric.part_prices import PartPrices, bill_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices, Quotes
-from shardwise.fabric.prices import PartPrices, bill_of
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of

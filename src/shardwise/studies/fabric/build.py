@@ -11,9 +11,9 @@ from shardwise.collectives import collective
 from shardwise.cost.network import Network
 from shardwise.fabric.calls import Call, calls_of
 from shardwise.fabric.fold import bits_of
-from shardwise.fabric.links import Ints, Routed, mixed
+from shardwise.fabric.links import Ints, RoutedFabric, mixed
 from shardwise.fabric.orders import Order, orders_of
-from shardwise.fabric.price import Priced
+from shardwise.fabric.price import PricedCall
 from shardwise.fabric.step import StepLoad
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
@@ -46,7 +46,7 @@ class FabricStudy:
 
 def fabric_report(
     model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, *,
-    wiring: Wiring | None = None, fabric: Routed | None = None, profile: Profile | None = None,
+    wiring: Wiring | None = None, fabric: RoutedFabric | None = None, profile: Profile | None = None,
     named: Mapping[str, str] | None = None,
 ) -> FabricStudy:  # fmt: skip
     """The policy must be legal. `fabric`: in place of the cluster's own tree; `named`: axis -> collective algorithm."""
@@ -134,7 +134,7 @@ def _order(order: Order, planned: float) -> OrderLoad:
     )
 
 
-def _switches(graph: Routed, cluster: Cluster) -> dict[str, int]:
+def _switches(graph: RoutedFabric, cluster: Cluster) -> dict[str, int]:
     found = {"nodes": len(np.unique(graph.node))}
     if isinstance(graph, Tree):
         for tier in graph.tiers:
@@ -144,7 +144,7 @@ def _switches(graph: Routed, cluster: Cluster) -> dict[str, int]:
 
 def _calls(load: StepLoad) -> tuple[CallLoad, ...]:
     """Calls of the same kind and nearly the same size are one row, with their mean."""
-    groups: dict[tuple[str, str, str, int, float], list[Priced]] = {}
+    groups: dict[tuple[str, str, str, int, float], list[PricedCall]] = {}
     for p in load.priced:
         key = (p.call.axis, p.call.op, p.algorithm, p.call.size, float(f"{p.call.bytes:.1e}"))
         groups.setdefault(key, []).append(p)
@@ -152,7 +152,7 @@ def _calls(load: StepLoad) -> tuple[CallLoad, ...]:
     return tuple(sorted(rows, key=lambda row: -row.seconds * row.times))
 
 
-def _call(load: StepLoad, group: list[Priced]) -> CallLoad:
+def _call(load: StepLoad, group: list[PricedCall]) -> CallLoad:
     often = np.array([p.call.times * p.share for p in group])
 
     def mean(values: list[float]) -> float:
@@ -169,7 +169,7 @@ def _call(load: StepLoad, group: list[Priced]) -> CallLoad:
     )  # fmt: skip
 
 
-def _gap(load: StepLoad, p: Priced) -> float:
+def _gap(load: StepLoad, p: PricedCall) -> float:
     lasts = load.prices.pattern(p.call, p.algorithm).duration
     return lasts.seconds - lasts.least
 
@@ -208,7 +208,7 @@ def _tiers(load: StepLoad, series: LoadSeries, step_s: float) -> tuple[TierLoad,
     return tuple(rows)
 
 
-def _blocks(graph: Routed) -> tuple[Ints, tuple[str, ...]]:
+def _blocks(graph: RoutedFabric) -> tuple[Ints, tuple[str, ...]]:
     """Block of each GPU and the blocks' names: nodes, or as many neighbouring nodes as fit the page."""
     nodes = int(graph.node.max()) + 1
     each = -(-nodes // MOST_BLOCKS)
@@ -234,7 +234,7 @@ def _bottleneck(load: StepLoad, step_s: float) -> Bottleneck | None:
     return Bottleneck(link=links.name_of(link), tier=links.tiers[links.tier[link]], axis=axis, share=share, why=why)
 
 
-def _assumptions(graph: Routed, wiring: Wiring, load: StepLoad, loop: JointRun) -> list[str]:
+def _assumptions(graph: RoutedFabric, wiring: Wiring, load: StepLoad, loop: JointRun) -> list[str]:
     ways = {
         "spray": "packets spread evenly over all equal ways (adaptive routing at its best)",
         "ecmp": f"a hash picks the way of each of {wiring.connections} connections per pair (seed {wiring.seed})",
