@@ -234,7 +234,7 @@ def test_a_llama_sends_what_the_planner_predicts() -> None:
     job = Job(seq=32, global_batch=2, precision=PRECISIONS["fsdp-mixed-reduce32"])
     work = piecewise(training_of(model, job, stack_of("torchtitan")), Policy(dp=2, tp=2, zero=3, sp=True))
     predicted: Counter[tuple[str, str, str]] = Counter()
-    for one in messages(work, Piece(0, 0, False, False), staged=False):
+    for one in messages(work, Piece(0, 0, False, False)):
         predicted[one.axis, one.op, one.phase] += round(one.bytes * one.count)
     # kept from the forward pass by DTensor, gathered once more in the planner's
     again = predicted.pop(("tp", "all_gather", "backward"))

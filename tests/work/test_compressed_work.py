@@ -22,7 +22,6 @@ from shardwise.spec.rules import verdict_of
 from shardwise.work import Work, work_of
 from shardwise.work.ops import LayerWork
 from shardwise.work.streams import streams_work
-from shardwise.work.transfer import transfer_bytes
 
 TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "sparse-attention.csv"
 STACK = known_stack("megatron-bridge")
@@ -159,7 +158,7 @@ def test_streams_are_kept_mixed_and_handed_on() -> None:
     four, alone = work(pp=2), work(single, pp=2)
     width = 2 * SEQ * 512
     assert saved(four.kinds[WINDOW])["layer input"] == 4 * saved(alone.kinds[WINDOW])["layer input"] == 4 * width
-    assert one(transfer_bytes(four)) == 4 * one(transfer_bytes(alone))
+    assert one(four.handover.bytes) == 4 * one(alone.handover.bytes)
     (mixed,) = (p for p in four.kinds[WINDOW].pointwise if p.name == "streams")
     assert (one(mixed.forward_bytes), one(mixed.backward_bytes)) == (2 * 14 * width, 2 * 39 * width)
     assert product(four.kinds[WINDOW], "stream weights") == 2 * SEQ * 24 * 2048

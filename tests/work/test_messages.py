@@ -25,7 +25,7 @@ def sent(policy: Policy, *, model=MODEL, stack=STACK, precision: str = "fp32") -
     recomputed = model.layers // pieces if policy.recompute == "full" else 0
     return [
         messages(
-            work, Piece(i, recomputed, sends_on=i < pieces - 1, sends_back=i > 0), staged=policy.pp > 1
+            work, Piece(i, recomputed, sends_on=i < pieces - 1, sends_back=i > 0)
         )
         for i in range(pieces)
     ]  # fmt: skip

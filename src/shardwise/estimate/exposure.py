@@ -8,7 +8,7 @@ from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.dispatch import hidden_exchange
 from shardwise.estimate.layers import LayerSeconds, Machine
 from shardwise.work import Work
-from shardwise.work.layout import Numbers
+from shardwise.work.layout import Numbers, passing
 from shardwise.work.parameters import Counts
 
 Parts = dict[str, Numbers]
@@ -75,35 +75,28 @@ def _together(units: list[Unit]) -> Unit:
 
 
 class ShardGathers:
-    """ZeRO-3: seconds to gather a part's parameters and to reduce its gradients, for one micro-batch."""
+    """ZeRO 3: seconds to gather a part's parameters and to reduce its gradients, for one micro-batch."""
 
     def __init__(self, work: Work, machine: Machine) -> None:
         self.layout, self.machine = work.layout, machine
-        on = (work.layout.policies.zero == 3).astype(np.float64)
-        self.any = bool(on.any())
-        once = 1.0 / work.layout.micro_batches
-        held = (work.layout.pp > 1) & (not machine.stack.network.regather_with_pp)
-        # before the forward and again before the backward, or once for the whole step
-        self.gathers = on * np.where(held, once, 2.0)
-        # sharded gradients are reduced in every micro-batch, held ones in the last
-        self.reductions = on * np.where(held, once, 1.0)
+        self.messages = [m for m in work.parameter_messages if m.packed == "by unit"]
+        self.micro_batches = passing(work.layout)
+
+    @property
+    def any(self) -> bool:
+        return bool(self.messages)
 
     def seconds(self, counts: Counts) -> Numbers:
-        layout = self.layout
-        total = self._of(counts.dense_per_rank(layout), layout.shard, "dp_cp")
-        if counts.expert:
-            held = counts.expert_per_rank(layout)
-            if self.machine.stack.network.fills_shards:
-                own = counts.expert_count / np.minimum(layout.ep, counts.expert_count)
-                held = held * np.ceil(own / layout.expert_shard) * layout.expert_shard / own
-            total = total + self._of(held, layout.expert_shard, "edp")
+        layout, fills = self.layout, self.machine.stack.network.fills_shards
+        held = {"dense": counts.dense_per_rank(layout), "expert": counts.filled_experts(layout, fills=fills)}
+        total = np.zeros_like(layout.tp)
+        for message in self.messages:
+            if message.of == "dense" or counts.expert:
+                stride = self.machine.strides[message.group]
+                bytes_ = held[message.of] * message.element_bytes
+                each = self.machine.over(message.op, bytes_, message.ranks, stride)
+                total = total + each * message.count / self.micro_batches
         return total
-
-    def _of(self, parameters: Numbers, shard: Numbers, axis: str) -> Numbers:
-        precision, stride = self.machine.precision, self.machine.strides[axis]
-        gather = self.machine.over("all_gather", parameters * precision.param_comm_bytes, shard, stride)
-        reduce = self.machine.over("reduce_scatter", parameters * precision.grad_comm_bytes, shard, stride)
-        return np.asarray(gather * self.gathers + reduce * self.reductions)
 
 
 def _recompute_share(work: Work) -> Numbers:

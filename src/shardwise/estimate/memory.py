@@ -12,8 +12,8 @@ from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job
-from shardwise.work import Work, copies_held
-from shardwise.work.layout import Numbers, sharded_over
+from shardwise.work import Work
+from shardwise.work.layout import Numbers, copies_held, sharded_over
 from shardwise.work.ops import element_bytes
 from shardwise.work.parameters import stage_shards
 from shardwise.work.runs import Runs
@@ -111,7 +111,7 @@ def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:
     if not work.stack.network.fills_shards or not by_tensor.any():
         return divided
     filled = stage_shards(work.model, layout, work.stages, cut_table=work.stack.loss.embedding == "vocab")
-    return np.where(by_tensor, (filled[0] + filled[1]) * copies_held(layout.policies), divided)
+    return np.where(by_tensor, (filled[0] + filled[1]) * copies_held(layout.policies)[:, None], divided)
 
 
 def _state_bytes(work: Work) -> float:

@@ -1,9 +1,9 @@
 """What happens once per step: gradients are reduced, the optimizer runs, sharded parameters are gathered again."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.layers import Machine
@@ -12,6 +12,7 @@ from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.messages import bucket_bytes
+from shardwise.work.parameter_messages import ParameterMessage, worker_messages
 from shardwise.work.stages import Grid, largest
 
 
@@ -38,84 +39,69 @@ class SyncRates:
 
 def sync_rates(work: Work, machine: Machine) -> SyncRates:
     """As fast as on the stage with the most parameters, whose messages are the longest."""
-    layout = work.layout
-    dense, expert = (largest(grid)[0] for grid in work.parameters)
-    found = [_sync(work, machine, dense, layout.grad_ranks, layout.shard, "dp_cp")]
-    if expert.any():
-        found.append(_sync(work, machine, expert, layout.expert_ranks, layout.expert_shard, "edp"))
-    return _rates(found, (dense, expert))
-
-
-def tied_seconds(work: Work, machine: Machine) -> Numbers:
-    """The first and the last stage add up their gradients of a table that both use, when all others are reduced."""
-    layout, policies, model = work.layout, work.layout.policies, work.model
-    apart = (layout.pp > 1) & ((work.stages.first > 0) != (work.stages.last > 0)).any(axis=1)
-    if not model.tied or not apart.any():
-        return np.zeros_like(layout.tp)
-    table = model.vocab * model.hidden / layout.tp / np.where(policies.zero > 1, layout.shard, 1.0)
-    distance = np.ones_like(policies.pp)
-    for block in machine.network.cluster.blocks[:-1]:
-        distance = np.where(machine.strides["pp"] * policies.pp > block, block, distance)
-    seconds = machine.network.seconds("all_reduce", table * machine.precision.grad_bytes, 2, distance)
-    return np.where(apart, seconds, 0.0)
-
-
-def reduced_each(work: Work) -> NDArray[np.bool_]:
-    """Where gradients are reduced in every micro-batch: a sharded buffer can only add up shards."""
-    return np.asarray((work.layout.policies.zero == 2) & (work.layout.shard > 1.0))
-
-
-def _rates(found: list[tuple[Numbers, Numbers]], parameters: tuple[Numbers, Numbers]) -> SyncRates:
-    none = np.zeros_like(parameters[0])
-    pairs = [(none, none), (none, none)]
-    for number, ((reduce, gather), held) in enumerate(zip(found, parameters, strict=False)):
-        held = np.maximum(held, 1.0)
-        pairs[number] = reduce / held, gather / held
-    return SyncRates(reduce=(pairs[0][0], pairs[1][0]), gather=(pairs[0][1], pairs[1][1]))
+    held = {of: largest(work.elements(of))[0] for of in ("dense", "expert")}
+    return _rates(work.parameter_messages, held, machine)
 
 
 def inner_rates(work: Work, machine: Machine) -> SyncRates:
-    """The same where a strategy works across replicas: what the ranks of one worker do among themselves. Without ZeRO
-    they are its context-parallel ranks, with it a shard group."""
-    layout, zero = work.layout, work.layout.policies.zero
+    """The same where a strategy works across replicas: what the ranks of one worker do among themselves. Experts that
+    lie in groups of their own are the strategy's alone."""
+    layout = work.layout
     dense, expert = (largest(grid)[0] for grid in work.parameters)
-    alone = replace(layout, grad_ranks=layout.shard)
     together = layout.expert_ranks == layout.grad_ranks
     held = dense + np.where(together, expert, 0.0)
-    reduce, gather = _sync(replace(work, layout=alone), machine, held, layout.shard, layout.shard, "dp_cp")
-    whole = _bucketed(machine, "all_reduce", held * machine.precision.grad_comm_bytes, layout.cp, machine.strides["cp"])
-    rates = _rates([(np.where(zero > 0, reduce, whole), np.where(zero > 0, gather, 0.0))], (held, expert))
-    alike = tuple(np.where(together, pair[0], 0.0) for pair in (rates.reduce, rates.gather))
-    return SyncRates(reduce=(rates.reduce[0], alike[0]), gather=(rates.gather[0], alike[1]))
+    rates = _rates(worker_messages(work.job, work.stack, layout), {"dense": held}, machine)
+    reduce, gather = (np.where(together, pair[0], 0.0) for pair in (rates.reduce, rates.gather))
+    return SyncRates(reduce=(rates.reduce[0], reduce), gather=(rates.gather[0], gather))
 
 
-def _sync(
-    work: Work, machine: Machine, parameters: Numbers, ranks: Numbers, shard: Numbers, axis: str
-) -> tuple[Numbers, Numbers]:
-    """ZeRO-3 does both inside the layers, except across its replicas."""
-    layout, precision, stride = work.layout, machine.precision, machine.strides[axis]
-    zero = layout.policies.zero
-    grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
-    # shards of one rank are whole: there is nothing to gather, and nothing that each micro-batch must have summed
-    sharded = ((zero == 1) | (zero == 2)) & (shard > 1.0)
-    whole = (zero < 3) & ~sharded
-    reduce, gather = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
-    if whole.any():
-        reduce = np.where(whole, _bucketed(machine, "all_reduce", grads, ranks, stride), reduce)
-    if sharded.any():
-        reduce = np.where(sharded, _bucketed(machine, "reduce_scatter", grads, shard, stride), reduce)
-        gather = np.where(sharded, _bucketed(machine, "all_gather", params, shard, stride), gather)
-    replicas = ranks / shard
-    if (replicas > 1).any():
-        across = machine.over("all_reduce", grads / shard, replicas, stride * shard.astype(np.int64))
-        reduce = reduce + np.where(whole, 0.0, across)
-    return reduce * np.where(sharded & reduced_each(work), layout.micro_batches, 1.0), gather
+def _rates(messages: Iterable[ParameterMessage], held: dict[str, Numbers], machine: Machine) -> SyncRates:
+    """Seconds of a step's messages between replicas, over what each kind holds. ZeRO 3's are inside the layers, except
+    across its replicas."""
+    none = np.zeros_like(held["dense"])
+    seconds = {(of, op): none for of in ("dense", "expert") for op in ("reduce", "gather")}
+    for message in messages:
+        if message.axis == "dp" and message.packed != "by unit" and held[message.of].any():
+            key = message.of, "gather" if message.op == "all_gather" else "reduce"
+            seconds[key] = seconds[key] + message.count * _seconds(message, held[message.of], machine)
+    per = {of: np.maximum(number, 1.0) for of, number in held.items()}
+    reduce, gather = ([seconds[of, op] / per.get(of, 1.0) for of in ("dense", "expert")] for op in ("reduce", "gather"))
+    return SyncRates(reduce=(reduce[0], reduce[1]), gather=(gather[0], gather[1]))
 
 
-def _bucketed(machine: Machine, op: str, bytes_: Numbers, size: Numbers, stride: Ints) -> Numbers:
-    """A long buffer sent in messages of the stack's bucket size."""
-    message = bucket_bytes(machine.stack, op, bytes_, size)
-    return machine.over(op, message, size, stride) * (bytes_ / np.maximum(message, 1.0))
+def _seconds(message: ParameterMessage, elements: Numbers, machine: Machine) -> Numbers:
+    """Of one message (a long buffer in buckets) of a rank that holds so many elements."""
+    bytes_, stride = message.bytes(elements[:, None])[:, 0], machine.strides[message.group]
+    if message.part == "replicas":
+        stride = stride * message.shares.astype(np.int64)
+    if message.packed == "once":
+        return machine.over(message.op, bytes_, message.ranks, stride)
+    bucket = bucket_bytes(machine.stack, message.op, bytes_, message.ranks)
+    return machine.over(message.op, bucket, message.ranks, stride) * (bytes_ / np.maximum(bucket, 1.0))
+
+
+def shared_seconds(work: Work, machine: Machine) -> Numbers:
+    """Gradients that ranks of other axes hold alike, added up when all others are reduced: on the stage with the most
+    of them, and between stages over the longest way."""
+    total = np.zeros_like(work.layout.tp)
+    for message in work.parameter_messages:
+        if message.axis == "dp":
+            continue
+        bytes_ = largest(message.bytes(work.elements(message.of)))[0]
+        if message.axis == "tp":
+            each = machine.collective(message.op, "tp", bytes_)
+        else:
+            each = machine.network.seconds(message.op, bytes_, 2, _between_ends(machine, work.layout.policies.pp))
+        total = total + np.where(message.count > 0.0, message.count * each, 0.0)
+    return total
+
+
+def _between_ends(machine: Machine, pp: Ints) -> Ints:
+    """Ranks that lie between two blocks of the highest level which the way from the first to the last stage crosses."""
+    distance = np.ones_like(pp)
+    for block in machine.network.cluster.blocks[:-1]:
+        distance = np.where(machine.strides["pp"] * pp > block, block, distance)
+    return distance
 
 
 def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers:

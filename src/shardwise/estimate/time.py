@@ -13,9 +13,8 @@ from shardwise.estimate.once import (
     copy_rate,
     inner_rates,
     optimizer_seconds,
-    reduced_each,
+    shared_seconds,
     sync_rates,
-    tied_seconds,
 )
 from shardwise.estimate.pipeline import Pipeline, pipeline_of
 from shardwise.estimate.pipeline.micro_batch import (
@@ -32,8 +31,9 @@ from shardwise.estimate.transfers import busiest_seconds, transfer_hops, transfe
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
 from shardwise.work import Work
-from shardwise.work.layout import Numbers
+from shardwise.work.layout import Numbers, passing
 from shardwise.work.ops import LayerWork
+from shardwise.work.parameter_messages import reduced_each
 from shardwise.work.parameters import NOTHING
 from shardwise.work.stages import Grid, largest
 
@@ -88,11 +88,11 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     _overlapped_sync(given, machine, parts, hidden, pipeline, (reduce, gather))
     # what the busiest rank does besides is to reduce the gradients of each micro-batch; else it waits for others
     worked = micro * longest + parts["pp_comm"] + parts["offload"]
-    each = np.where(reduced_each(work), np.maximum(pipeline.busiest - worked, 0.0), 0.0)
+    each = np.where(reduced_each(work.layout), np.maximum(pipeline.busiest - worked, 0.0), 0.0)
     parts["grad_comm"] = parts["grad_comm"] + each
     parts["bubble"] = np.maximum(pipeline.end - worked - each, 0.0)
     if sync is None:
-        parts["grad_comm"] = parts["grad_comm"] + tied_seconds(work, machine)
+        parts["grad_comm"] = parts["grad_comm"] + shared_seconds(work, machine)
     carried = busiest_seconds(work, machine, wire, parts, hidden)
     parts["pp_comm"] = parts["pp_comm"] + np.maximum(carried - pipeline.end, 0.0)
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
@@ -122,8 +122,8 @@ def _transfers(work: Work, machine: Machine, wire: Hops) -> Transfers:
 def _reductions(work: Work, machine: Machine, rates: SyncRates) -> Reductions:
     """A sharded gradient buffer must be free again before the next micro-batch adds to it: ZeRO-2 reduces in each."""
     policies, overlap = work.layout.policies, machine.stack.overlap
-    each = reduced_each(work)
-    share = np.where(each, 1.0 / work.layout.micro_batches, 1.0)
+    each = reduced_each(work.layout)
+    share = np.where(each, 1.0 / passing(work.layout), 1.0)
     dense, expert = (rate * share for rate in rates.reduce)
     hidden = np.where(policies.overlap_grad > 0, overlap.hidden_share, 0.0)
     return Reductions((dense, expert), each, hidden, overlap.overlap_slowdown)
@@ -201,7 +201,7 @@ def _overlapped_sync(
         parts[f"{name}_comm"] = np.maximum(exposed, 0.0)
         hidden[name] = np.maximum(seconds - parts[f"{name}_comm"], 0.0)
     after = np.where(np.isnan(pipeline.reduced), parts["grad_comm"], pipeline.reduced)
-    parts["grad_comm"] = np.where(reduced_each(work), 0.0, after)
+    parts["grad_comm"] = np.where(reduced_each(work.layout), 0.0, after)
 
 
 def _strategy(

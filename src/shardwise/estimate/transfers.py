@@ -11,13 +11,12 @@ from shardwise.estimate.pipeline.micro_batch import piles_up
 from shardwise.schedules import schedules, used
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
-from shardwise.work.transfer import transfer_bytes
 
 
 def transfer_hops(work: Work, machine: Machine) -> Hops:
     """One activation (or its gradient) from a stage to the next, alone on the links, over the boundaries that there
     are: some stages share a node with their neighbour and others do not. Nothing without stages."""
-    return hops_of(machine.network, transfer_bytes(work), work.layout.pp, machine.strides["pp"])
+    return hops_of(machine.network, work.handover.bytes, work.layout.pp, machine.strides["pp"])
 
 
 def transfer_seconds(work: Work, machine: Machine, wire: Hops) -> Numbers:

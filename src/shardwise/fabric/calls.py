@@ -19,6 +19,8 @@ from shardwise.work.pieces import Ints, cut_into
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
 """kinds of parallelism traffic is told by"""
+STAGE_PAIRS = ("ends", "mirror")
+"""groups of two pipeline stages: the first and the last; those that are as far from either end"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,7 @@ class Call:
     bytes: float
     times: float
     group: str
-    """of Placement.sizes: who takes part; `ends`: the first and the last stage"""
+    """of Placement.sizes: who takes part; or a pair of stages (`STAGE_PAIRS`)"""
     part: str = "whole"
     """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
     size: int
@@ -58,8 +60,6 @@ class _Chunk:
     piece: int
     before: int
     behind: int
-    share: float
-    """of the micro-batches that pass it"""
 
 
 def calls_of(work: Work) -> list[Call]:
@@ -68,7 +68,6 @@ def calls_of(work: Work) -> list[Call]:
     held = held_pieces(policy.schedule, policy.pp, policy.vpp)
     cut = cut_into(work, held)
     repeated = repeated_share(work, policy)
-    staged = policy.pp > 1 and not work.stack.network.regather_with_pp
     found = []
     for chunk in _chunks(policy, held):
         layers = float(sum(kind[0, chunk.piece] for kind in cut.stages.kinds))
@@ -77,7 +76,7 @@ def calls_of(work: Work) -> list[Call]:
             chunk.piece, repeated * layers, sends_on=chunk.behind != chunk.stage,
             sends_back=chunk.before != chunk.stage, ends_together=both,
         )  # fmt: skip
-        found += [_call(work, policy, chunk, sent) for sent in messages(cut, piece, staged=staged)]
+        found += [_call(work, policy, chunk, sent) for sent in messages(cut, piece)]
     return [call for call in found if call.times > 0 and call.size > 1 and call.bytes > 0]
 
 
@@ -93,7 +92,7 @@ def _chunks(policy: Policy, held: Ints) -> Iterator[_Chunk]:
             home = {
                 p: r for r, other in enumerate(held.tolist()) for c, p in enumerate(other) if c == chunk or not twice
             }
-            yield _Chunk(rank, piece, home.get(piece - 1, rank), home.get(piece + 1, rank), 0.5 if twice else 1.0)
+            yield _Chunk(rank, piece, home.get(piece - 1, rank), home.get(piece + 1, rank))
 
 
 def repeated_share(work: Work, policy: Policy) -> float:
@@ -109,8 +108,9 @@ def _call(work: Work, policy: Policy, chunk: _Chunk, sent: StepMessage) -> Call:
     policies = work.layout.policies
     sizes, strides = Placement().sizes(policies), Placement().strides(policies)
     group = sent.group or sent.axis
-    if group == "ends":
-        size, stride = 2, int(_one(strides["pp"])) * (policy.pp - 1)
+    if group in STAGE_PAIRS:
+        first, last = paired_stages(group, chunk.stage, policy.pp)
+        size, stride = 2, int(_one(strides["pp"])) * abs(last - first)
     else:
         size, stride = int(_one(sizes[group])), int(_one(strides[group]))
     if sent.part == "replicas":
@@ -118,14 +118,18 @@ def _call(work: Work, policy: Policy, chunk: _Chunk, sent: StepMessage) -> Call:
     target = -1
     if sent.op == "send" and group == "pp":
         size, target = 2, chunk.behind if sent.phase == "forward" else chunk.before
-    once = sent.axis == "dp" or sent.phase == "step"
     axis = "ep" if sent.axis == "etp" else sent.axis
     return Call(
         axis=axis, lane=_lane(axis, sent, policy), phase=sent.phase, op=sent.op, bytes=sent.bytes,
-        times=sent.count * (1.0 if once else chunk.share), group=group, part=sent.part,
+        times=sent.count, group=group, part=sent.part,
         size=sent.size or size, stride=stride, skew=_skew(work, policy, sent),
         stage=chunk.stage, piece=chunk.piece, target=target,
     )  # fmt: skip
+
+
+def paired_stages(group: str, stage: int, pp: int) -> tuple[int, int]:
+    """Of a stage's group of two."""
+    return (0, pp - 1) if group == "ends" else (stage, pp - 1 - stage)
 
 
 def _skew(work: Work, policy: Policy, sent: StepMessage) -> float:

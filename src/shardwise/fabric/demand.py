@@ -14,6 +14,8 @@ from shardwise.fabric.step import StepLoad
 
 SMALL = 0.01
 """share of an activity below which a part of it is counted with its largest"""
+AFTER = "after"
+"""phase of what is sent when all gradients are reduced"""
 Key = tuple[str, int, int, str]
 """lane, pipeline stage, piece of the model (of a send: the receiving stage), phase"""
 
@@ -59,7 +61,7 @@ def demand_of(load: StepLoad, slower: Callable[[Call], float] = lambda _: 1.0) -
 def _key(call: Call) -> Key:
     phase = "backward" if call.phase == "recompute" else call.phase
     if call.lane in ("grad", "param"):
-        phase = "step"
+        phase = "step" if call.axis == "dp" else AFTER
     return call.lane, call.stage, call.piece if call.target < 0 else call.target, phase
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from shardwise.collectives import collective, collectives
 from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
-from shardwise.fabric.calls import Call
+from shardwise.fabric.calls import STAGE_PAIRS, Call, paired_stages
 from shardwise.fabric.duration import Duration, duration_of
 from shardwise.fabric.links import Floats, Ints, RoutedFabric, busy_seconds
 from shardwise.fabric.phases import Messages, Phases, local_of, passed_on, phases_of, runs_on, together
@@ -89,8 +89,10 @@ class Prices:
 
     def members(self, call: Call) -> Ints:
         """groups x ranks, as GPUs in the order of their ring."""
-        if call.group == "ends":
-            return self.seats.groups("pp")[:, [0, -1]]
+        if call.group in STAGE_PAIRS:
+            stages, pp = self.seats.groups("pp"), self.seats.policy.pp
+            pairs = {paired_stages(call.group, stage, pp) for stage in range((pp + 1) // 2)}
+            return np.concatenate([stages[:, list(pair)] for pair in sorted(pairs)])
         whole = self.seats.groups(call.group)
         if call.part == "shard":
             whole = whole.reshape(-1, call.size)
@@ -219,9 +221,10 @@ class Prices:
 
     def _placed(self, call: Call) -> Call:
         """What two stages do is said over as many ranks as lie between two blocks of the level that they cross."""
-        if call.target < 0 and call.group != "ends":
+        if call.target < 0 and call.group not in STAGE_PAIRS:
             return call
-        ends = (call.stage, call.target) if call.target >= 0 else (0, -1)
+        pp = self.seats.policy.pp
+        ends = (call.stage, call.target) if call.target >= 0 else paired_stages(call.group, call.stage, pp)
         if ends not in self._distances:
             members = self.seats.groups("pp")
             blocks = (1, *self.network.cluster.blocks[:-1])

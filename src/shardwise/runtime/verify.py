@@ -92,7 +92,7 @@ def predicted_messages(task: Task, ranks: Sequence[int]) -> dict[Key, tuple[floa
     for place, number in Counter(_place(task.policy, rank) for rank in ranks).items():
         stage = place[0]
         for piece in _pieces(task, *place):
-            for sent in messages(work, piece, staged=task.policy.pp > 1):
+            for sent in messages(work, piece):
                 key = (stage, sent.axis, sent.op, sent.phase)
                 counts[key] += sent.count * number  # type: ignore[assignment]
                 sizes[key] += sent.count * sent.bytes * number  # type: ignore[assignment]
@@ -124,8 +124,7 @@ def _pieces(task: Task, stage: int, shard_index: int, expert_shard_index: int, f
             Piece(
                 index, recomputed, sends_on=home.get(index + 1, stage) != stage,
                 sends_back=home.get(index - 1, stage) != stage, ends_together=task.ends_together,
-                mirrored=task.both_ends, first_of_tp=first_of_tp,
-                shard_index=shard_index, expert_shard_index=expert_shard_index,
+                first_of_tp=first_of_tp, shard_index=shard_index, expert_shard_index=expert_shard_index,
             )
         )  # fmt: skip
     return found

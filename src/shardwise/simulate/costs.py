@@ -8,7 +8,7 @@ from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
-from shardwise.estimate.once import copy_rate, optimizer_seconds, reduced_each, sync_rates, tied_seconds
+from shardwise.estimate.once import copy_rate, optimizer_seconds, shared_seconds, sync_rates
 from shardwise.estimate.transfers import transfer_wait_s
 from shardwise.fabric.calls import repeated_share
 from shardwise.schedules import schedules
@@ -18,8 +18,9 @@ from shardwise.spec.policy import Policy
 from shardwise.tasks.engine import Floats
 from shardwise.tasks.program import Program
 from shardwise.work import Work
+from shardwise.work.layout import passing
 from shardwise.work.ops import LayerWork
-from shardwise.work.transfer import transfer_bytes
+from shardwise.work.parameter_messages import reduced_each
 
 STREAMS = ("tp", "cp", "ep", "fsdp")
 
@@ -88,8 +89,8 @@ class Costs:
     held: RankMemory
     carried_s: float = 0.0
     """what the busiest card needs for all that its stage sends: no pipeline is over before"""
-    tied_s: float = 0.0
-    """the sum of a tied table's gradients on the first and the last stage, behind all other reductions"""
+    shared_s: float = 0.0
+    """gradients that ranks of other axes hold alike (a tied table's on both ends), behind all other reductions"""
 
 
 def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: Program, pieces: Pieces) -> Costs:
@@ -98,8 +99,8 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     machine = machine_for(case, layout.policies)
     rates = sync_rates(work, machine)
     reduce, gather = (grid[:, 0] for grid in rates.on(work.parameters))
-    micro = float(layout.micro_batches[0])
-    each = bool(reduced_each(work)[0])
+    micro = float(passing(layout)[0])
+    each = bool(reduced_each(layout)[0])
     one = np.ones(program.pp)
     share = _shares(work, program, pieces, (one, one))
     parameters = (work.parameters[0] + work.parameters[1]) * share
@@ -117,7 +118,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         copy_s=copied / copy_rate(cluster),
         copy_bytes=copied,
         transfer_s=float(found.times.transfer_s[0]),
-        transfer_bytes=float(transfer_bytes(work)[0]),
+        transfer_bytes=float(np.asarray(work.handover.bytes)[0]),
         transfer_overhead_s=float(transfer_wait_s(machine)[0]),
         exposed_transfer=1.0 - stack.overlap.hidden_share if policy.overlap_pp else 1.0,
         reduce_s=reduce[:, None] * _shares(work, program, pieces, rates.reduce) / (micro if each else 1.0),
@@ -134,7 +135,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),
         carried_s=float(found.times.carried_s[0]),
-        tied_s=float(tied_seconds(found.work, machine_for(case, found.work.layout.policies))[0]),
+        shared_s=float(shared_seconds(found.work, machine_for(case, found.work.layout.policies))[0]),
     )
 
 

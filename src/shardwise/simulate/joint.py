@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.fabric.demand import Demand
+from shardwise.fabric.demand import AFTER, Demand
 from shardwise.fabric.shares import Active
 from shardwise.simulate.joint_lanes import Gathers, ReductionLane, Sends
 from shardwise.simulate.joint_tasks import TaskWork, task_work
@@ -50,10 +50,12 @@ def joint_step(simulation: Simulation, demand: Demand, *, sharing: bool = True) 
     run = _Run(simulation, demand, clock)
     run.begin()
     clock.run()
+    pipeline_end = float(run.end.max())
+    run.share()
+    clock.run()
     clock.rest()
     costs = simulation.costs
-    pipeline_end = float(run.end.max())
-    synced = max([pipeline_end, *(last for _, last in run.reductions.spans)])
+    synced = max([pipeline_end, run.shared_end, *(last for _, last in run.reductions.spans)])
     busy = synced + float(costs.optimizer_s.max())
     ranks = simulation.program.pp
     return JointStep(
@@ -70,7 +72,7 @@ class _Run:
 
     def __init__(self, simulation: Simulation, demand: Demand, clock: Clock) -> None:
         program: Program = simulation.program
-        self.program, self.clock = program, clock
+        self.program, self.demand, self.clock, self.shared_end = program, demand, clock, 0.0
         self.work: TaskWork = task_work(simulation, demand)
         self.start, self.end = np.full(len(program.rank), np.nan), np.full(len(program.rank), np.nan)
         lanes = program.tasks.lane_start.tolist()
@@ -91,6 +93,16 @@ class _Run:
         self.gathers.begin()
         for rank in range(self.program.pp):
             self.advance(rank)
+
+    def share(self) -> None:
+        """Gradients that ranks of other axes hold alike are added up when all others are reduced."""
+        for rank, pieces in enumerate(self.program.held.tolist()):
+            parts = [part for piece in pieces for part in self.demand.of("grad", rank, piece, AFTER)]
+            if parts:
+                Strand(self.clock, parts, self._shared)
+
+    def _shared(self) -> None:
+        self.shared_end = self.clock.now
 
     def advance(self, rank: int) -> None:
         """Start the rank's next task if all it needs is there."""

@@ -12,13 +12,14 @@ from shardwise.cost.placement import Placement, level_members
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import workers_of
 from shardwise.estimate.synced.traffic import traffic_of as strategy_traffic
-from shardwise.fabric.calls import AXES, Call, calls_of
+from shardwise.fabric.calls import AXES, STAGE_PAIRS, Call, calls_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.tree_build import tree_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
 from shardwise.work import Work
+from shardwise.work.parameter_messages import worker_messages
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +50,7 @@ class _Levels:
 
     def __call__(self, call: Call) -> Floats:
         cluster = self.network.cluster
-        between = call.target >= 0 or call.group == "ends"
+        between = call.target >= 0 or call.group in STAGE_PAIRS
         even = level_members(cluster, call.size, call.stride).out is None and cluster.gpus % cluster.node_size == 0
         if even and not between:
             # the library's choice is made for the fullest rank; a call is of the GPUs of one stage
@@ -79,14 +80,14 @@ def _of_strategy(sync: SyncChoice, work: Work, network: Network) -> Floats:
     """Of an average GPU: its strategy's messages, and first the sum over the context-parallel ranks of a worker."""
     total = np.zeros(len(network.cluster.levels))
     policies = work.layout.policies
+    inside = [m for m in worker_messages(work.job, work.stack, work.layout) if m.group == "cp"]
     for grid, expert in zip(work.parameters, (False, True), strict=True):
         row, who = float(grid.mean()), workers_of(work.layout, expert=expert)
         if not row:
             continue
-        if policies.zero[0] == 0 and policies.cp[0] > 1:
-            grads = row * work.job.precision.grad_comm_bytes
-            stride = int(Placement().strides(policies)["cp"][0])
-            total += network.traffic("all_reduce", grads, int(policies.cp[0]), stride)
+        for message in inside:
+            stride = int(Placement().strides(policies)[message.group][0])
+            total += network.traffic(message.op, row * message.element_bytes, int(message.ranks[0]), stride)
         row *= float(who.share[0])
         traffic = strategy_traffic(sync.strategy, int(who.count[0]), work.model, int(policies.tp[0]))
         for event, bytes_, times in traffic.exchanges:

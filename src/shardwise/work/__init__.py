@@ -1,6 +1,7 @@
 """(Training, Policies) -> Work: what each rank computes, holds and sends. No seconds yet."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -13,8 +14,9 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import FRAME, Policies
 from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
-from shardwise.work.layout import Layout, layout_of
-from shardwise.work.ops import LayerWork
+from shardwise.work.layout import Layout, copies_held, layout_of, sharded_over
+from shardwise.work.ops import LayerCollective, LayerWork, element_bytes
+from shardwise.work.parameter_messages import Elements, ParameterMessage, held_alike, parameter_messages
 from shardwise.work.parameters import ModelCounts, counts_of, stage_parameters
 from shardwise.work.runs import Runs, runs_of
 from shardwise.work.stages import Grid, Stages, mirrored, stages_of
@@ -41,6 +43,31 @@ class Work:
     parameters: tuple[Grid, Grid]
     """dense and expert parameters on one rank of each evaluated stage"""
 
+    @cached_property
+    def handover(self) -> LayerCollective:
+        """What one rank sends of one activation to the next stage, or of its gradient to the stage before."""
+        split = self.layout.tp if self.stack.network.scatter_gather_p2p else self.layout.sp
+        width = self.model.streams * self.model.hidden
+        bytes_ = element_bytes(self.job.precision) * self.layout.tokens * width / split
+        return LayerCollective("activations", "send", "pp", bytes_, np.where(self.layout.pp > 1.0, 1.0, 0.0), "forward")
+
+    @cached_property
+    def parameter_messages(self) -> tuple[ParameterMessage, ...]:
+        """Sent for parameters and gradients; what layers and ends send of activations is theirs."""
+        return parameter_messages(self.model, self.job, self.stack, self.layout, self.stages)
+
+    def elements(self, of: Elements) -> Grid:
+        """What a message is made of, on one rank of each evaluated stage."""
+        layout, (dense, expert) = self.layout, self.parameters
+        if of == "table":
+            return np.broadcast_to((self.model.vocab * self.model.hidden / layout.tp)[:, None], dense.shape)
+        if of == "kept":
+            shards = (sharded_over(layout.policies.zero, 1, ranks) for ranks in (layout.shard, layout.expert_shard))
+            return sum((grid / n[:, None] for grid, n in zip(self.parameters, shards, strict=True)), 0.0 * dense)
+        if of in ("whole", "copied"):
+            return held_alike(self.model, layout, self.stages)[of == "copied"]
+        return dense if of == "dense" else expert
+
 
 def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Work:
     model, job, stack = training.model, training.job, training.stack
@@ -53,7 +80,8 @@ def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Wor
         table = counts.embedding
         counts = replace(counts, embedding=replace(table, split=0.0, whole=table.whole + table.split))
     stages = _ends_together(model, frames, stack, stages_of(model, frames, stack, every=every_stage))
-    parameters = _held(frames.policies, stage_parameters(counts, frames, stages))
+    copies = copies_held(frames.policies)[:, None]
+    dense, expert = (copies * grid for grid in stage_parameters(counts, frames, stages))
     return Work(
         model=model,
         job=job,
@@ -67,7 +95,7 @@ def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Wor
         mtp=mtp_work(model, frames) if model.mtp_layers else None,
         counts=counts,
         stages=stages.spread(runs),
-        parameters=(runs.rows(parameters[0]), runs.rows(parameters[1])),
+        parameters=(runs.rows(dense), runs.rows(expert)),
     )
 
 
@@ -89,17 +117,3 @@ def _ends_together(model: Model, layout: Layout, stack: Stack, stages: Stages) -
                 last=np.where(here, half, stages.last),
             )
     return stages
-
-
-def _held(policies: Policies, parameters: tuple[Grid, Grid]) -> tuple[Grid, Grid]:
-    copies = copies_held(policies)
-    return parameters[0] * copies, parameters[1] * copies
-
-
-def copies_held(policies: Policies) -> Grid:
-    """A schedule that runs from both ends keeps every stage twice."""
-    copies = np.ones((len(policies), 1))
-    for code, schedule in used(policies.schedule):
-        if schedule.both_ends:
-            copies = copies + (policies.schedule == code)[:, None]
-    return copies

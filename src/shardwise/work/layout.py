@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.schedules import used
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Ints, Policies, expert_tp
@@ -77,3 +78,17 @@ def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
 def sharded_over(zero: Ints, stage: int, ranks: Numbers) -> Numbers:
     """The divisor ZeRO gives to something it shards from `stage` on."""
     return np.where(zero >= stage, ranks, 1.0)
+
+
+def copies_held(policies: Policies) -> Numbers:
+    """Of each part of the model on a pipeline: two with a schedule that runs from both ends."""
+    copies = np.ones(len(policies))
+    for code, schedule in used(policies.schedule):
+        if schedule.both_ends:
+            copies = copies + (policies.schedule == code)
+    return copies
+
+
+def passing(layout: Layout) -> Numbers:
+    """Micro-batches of a step that pass each part of the model on a rank: half of them where it is there twice."""
+    return layout.micro_batches / copies_held(layout.policies)

@@ -1,4 +1,5 @@
-"""Every message one rank sends in a step: the work's collectives, transfers between stages, and data parallelism.
+"""Every message one rank sends in a step, from the work's own list: what layers and ends send, transfers between
+stages, and what is sent for parameters (`Work.parameter_messages`), here with exact sizes.
 
 Held against the runtime's own recording, message by message, and what the fabric lays on its links. A piece is one of
 the pp x vpp parts of the model; the work has one stage per piece (`piecewise`).
@@ -17,10 +18,10 @@ from shardwise.case import Training
 from shardwise.software import Stack
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
-from shardwise.work.layout import Numbers
+from shardwise.work.layout import Numbers, layout_of, passing
 from shardwise.work.ops import LayerWork
+from shardwise.work.parameter_messages import Elements, ParameterMessage
 from shardwise.work.parameters import filled_shards, on_first_rank, rows_and_width
-from shardwise.work.transfer import transfer_bytes
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,7 @@ class StepMessage:
     bytes: float
     count: float
     group: str = ""
-    """who takes part, where it is not the axis: dp_cp or edp (replicas of dense or expert parameters), ends (the first
-    and the last stage)"""
+    """who takes part, where it is not the axis: a ParameterMessage's"""
     part: str = "whole"
     """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
     size: int = 0
@@ -54,8 +54,6 @@ class Piece:
     sends_back: bool
     first_of_tp: bool = True
     """the first tensor-parallel rank, which may hold a whole vocabulary table"""
-    mirrored: bool = False
-    """another rank has the piece too, and each takes half of the micro-batches"""
     ends_together: bool = False
     """the rank has the embedding in one of its pieces and the head in another"""
     shard_index: int | None = None
@@ -66,17 +64,16 @@ class Piece:
 def piecewise(training: Training, policy: Policy) -> Work:
     """The work with every chunk as a stage of its own."""
     cut = replace(policy, pp=policy.pp * policy.vpp, vpp=1, schedule="1f1b")
-    return work_of(training, Policies.of([cut]), every_stage=True)
+    work = work_of(training, Policies.of([cut]), every_stage=True)
+    return data_replace(work, layout=layout_of(training.model, training.job, Policies.of([policy])))
 
 
-def messages(work: Work, piece: Piece, *, staged: bool) -> list[StepMessage]:
-    """Of one rank that holds this piece. `staged`: there are pipeline stages, so ZeRO 3 gathers once a step."""
-    return [*_inside(work, piece), *_between(work, piece), *_synchronised(work, piece, staged), *_shared(work, piece)]
-
-
-def _micro(work: Work, piece: Piece) -> float:
-    """Micro-batches that pass the piece."""
-    return _one(work.layout.micro_batches) / (2.0 if piece.mirrored else 1.0)
+def messages(work: Work, piece: Piece) -> list[StepMessage]:
+    """Of one rank that holds this piece."""
+    found = [*_inside(work, piece), *_between(work, piece)]
+    for message in work.parameter_messages:
+        found += _unit_messages(work, piece, message) if message.packed == "by unit" else _sent(work, piece, message)
+    return found
 
 
 def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers) -> Numbers:
@@ -92,7 +89,7 @@ def _one(value: object) -> float:
 def _inside(work: Work, piece: Piece) -> list[StepMessage]:
     """Collectives of the layers and ends, in every micro-batch; every extra prediction layer runs one more layer, its
     projection and the head once more, on the last piece."""
-    stages, at, micro = work.stages, piece.index, _micro(work, piece)
+    stages, at, micro = work.stages, piece.index, _one(passing(work.layout))
     held = [float(kind[0, at]) for kind in stages.kinds]
     layers = max(sum(held), 1.0)
     again = min(piece.recomputed / layers, 1.0) if work.layout.policies.recompute[0] == 2 else 0.0
@@ -121,55 +118,66 @@ def _of(part: LayerWork, times: float, again: float) -> list[StepMessage]:
 
 
 def _between(work: Work, piece: Piece) -> list[StepMessage]:
-    message, micro = _one(transfer_bytes(work)), _micro(work, piece)
+    sent, micro = work.handover, _one(passing(work.layout))
     ways = (("forward", piece.sends_on), ("backward", piece.sends_back))
-    return [StepMessage("pp", "send", phase, message, micro) for phase, goes in ways if goes]
+    return [StepMessage(sent.axis, sent.op, phase, _one(sent.bytes), micro) for phase, goes in ways if goes]
 
 
-@dataclass(frozen=True)
-class _Replicas:
-    """Ranks that hold the same parameters, and how many of them share one copy of what ZeRO cuts."""
-
-    group: str
-    ranks: int
-    shard: int
-
-    def whole(self, op: str, phase: str, bytes_: float, count: float) -> StepMessage:
-        return StepMessage("dp", op, phase, bytes_, count, self.group, "whole", self.ranks)
-
-    def sharded(self, op: str, phase: str, bytes_: float, count: float) -> StepMessage:
-        part = "shard" if self.shard < self.ranks else "whole"
-        return StepMessage("dp", op, phase, bytes_, count, self.group, part, self.shard)
-
-    def across(self, work: Work, own: float, phase: str, count: float) -> list[StepMessage]:
-        """Copies of each share of `own` elements add theirs up."""
-        copies, grads = self.ranks // self.shard, own * work.job.precision.grad_comm_bytes
-        return (
-            [StepMessage("dp", "all_reduce", phase, grads, count, self.group, "replicas", copies)] if copies > 1 else []
-        )
+def _sent(work: Work, piece: Piece, message: ParameterMessage) -> list[StepMessage]:
+    """A buffer of all that the piece holds of a kind. A table on both ends is a buffer of its own with ZeRO 2: the
+    other end's is cut into the same shares."""
+    if message.group == "ends" and not _tied_apart(work, piece):
+        return []
+    table = _own(work, piece, _table(work)) if _zero(work) == 2 and _tied_apart(work, piece) else 0.0
+    held = [_elements(work, piece, message.of)]
+    if message.axis == "dp" and message.of == "dense" and table:
+        held = [held[0] - table, table]
+    return [found for own in held if own for found in _with_elements(work, message, own)]
 
 
-def _dense(work: Work) -> _Replicas:
-    return _Replicas("dp_cp", int(_one(work.layout.grad_ranks)), int(_one(work.layout.shard)))
+def _with_elements(work: Work, message: ParameterMessage, elements: float) -> list[StepMessage]:
+    """Every rank's share is as long as the others', so a shared buffer is filled up; ZeRO 3's own shares are not."""
+    count, shares = _one(message.count), _one(message.shares)
+    if not count:
+        return []
+    if shares > 1.0 and _zero(work) < 3:
+        elements = ceil(elements / shares) * (1.0 if message.own_share else shares)
+    whole = message.element_bytes * elements
+    number = 1
+    if message.packed == "in buckets":
+        number = ceil(whole / _one(bucket_bytes(work.stack, message.op, np.array(whole), message.ranks)))
+    return [_told(message, whole / number, number * count)]
 
 
-def _expert(work: Work) -> _Replicas:
-    return _Replicas("edp", int(_one(work.layout.expert_ranks)), int(_one(work.layout.expert_shard)))
+def _told(message: ParameterMessage, bytes_: float, count: float) -> StepMessage:
+    group = "" if message.group == message.axis else message.group
+    size = int(_one(message.ranks)) if group else 0
+    return StepMessage(message.axis, message.op, message.phase, bytes_, count, group, message.part, size)
 
 
-def _synchronised(work: Work, piece: Piece, staged: bool) -> list[StepMessage]:
-    zero = _zero(work)
+def _elements(work: Work, piece: Piece, of: Elements) -> float:
+    """With ZeRO 3: of a rank's shard."""
+    if of == "table":
+        return _own(work, piece, _table(work))
     tensors = [(tensor, number) for part, number in _units(work, piece) for tensor in part]
-    # a table on both ends is a buffer of its own with ZeRO 2: the other end's is cut into the same shares
-    apart = zero == 2 and _tied_apart(work, piece)
-    table = _own(work, piece, _table(work)) if apart else 0.0
-    dense = sum(n * _own(work, piece, t) for t, n in tensors if t.split != "expert") - table
-    expert = sum(n * _own(work, piece, t) for t, n in tensors if t.split == "expert")
-    found = []
-    for own, mine in ((dense, _dense(work)), (table, _dense(work)), (expert, _expert(work))):
-        if own and mine.ranks > 1:
-            found += mine.across(work, own, "step", 1.0) if zero == 3 else _reduced(work, piece, own, mine)
-    return found + (_gathered_units(work, piece, staged) if zero == 3 else [])
+    if of == "kept":
+        return sum(_kept(work, piece, [each for each in tensors if (each[0].split == "expert") == experts], shard)
+                   for experts, shard in ((False, work.layout.shard), (True, work.layout.expert_shard)))  # fmt: skip
+    return sum(number * _own(work, piece, tensor) for tensor, number in tensors if _counts(work, tensor, of))
+
+
+def _counts(work: Work, tensor: Tensor, of: Elements) -> bool:
+    if of == "whole":
+        return tensor.split == "none"
+    if of == "copied":
+        return 0 < tensor.pieces < _one(work.layout.tp)
+    return (tensor.split == "expert") == (of == "expert")
+
+
+def _kept(work: Work, piece: Piece, tensors: list[tuple[Tensor, float]], shard: Numbers) -> float:
+    """ZeRO 1 and 2 keep shares of a buffer that is filled up."""
+    own = sum(number * _own(work, piece, tensor) for tensor, number in tensors)
+    return ceil(own / _one(shard)) if _zero(work) in (1, 2) else own
 
 
 def _zero(work: Work) -> int:
@@ -177,42 +185,14 @@ def _zero(work: Work) -> int:
     return int(work.layout.policies.zero[0]) if _one(work.layout.grad_ranks) > 1 else 0
 
 
-def _reduced(work: Work, piece: Piece, parameters: float, mine: _Replicas) -> list[StepMessage]:
-    """ZeRO 0, 1 and 2: a long buffer in messages; 2 keeps shares of the sum and so reduces in every micro-batch."""
-    precision, zero = work.job.precision, _zero(work)
-    if zero == 0 or mine.shard == 1:
-        return [_cut(work, mine.whole("all_reduce", "backward", parameters * precision.grad_comm_bytes, 1.0))]
-    often = _micro(work, piece) if zero == 2 else 1.0
-    # every rank's share is as long as the others', so the buffer is filled up
-    share = ceil(parameters / mine.shard)
-    grads, params = (share * mine.shard * each for each in (precision.grad_comm_bytes, precision.param_comm_bytes))
-    return [
-        _cut(work, mine.sharded("reduce_scatter", "backward", grads, often)),
-        *mine.across(work, share, "backward", often),
-        _cut(work, mine.sharded("all_gather", "step", params, 1.0)),
-    ]
-
-
-def _cut(work: Work, whole: StepMessage) -> StepMessage:
-    message = bucket_bytes(work.stack, whole.op, np.array(whole.bytes), np.array(float(whole.size)))
-    number = ceil(whole.bytes / _one(message))
-    return StepMessage(whole.axis, whole.op, whole.phase, whole.bytes / number, number * whole.count, whole.group,
-                       whole.part, whole.size)  # fmt: skip
-
-
-def _gathered_units(work: Work, piece: Piece, staged: bool) -> list[StepMessage]:
-    """ZeRO 3: embedding, layers, experts and head are gathered and reduced one by one."""
-    precision, micro, fills = work.job.precision, _micro(work, piece), work.stack.network.fills_shards
-    found = []
+def _unit_messages(work: Work, piece: Piece, message: ParameterMessage) -> list[StepMessage]:
+    """ZeRO 3: embedding, layers, experts and head one by one."""
+    shards, found = _one(message.shares), []
     for tensors, number in _units(work, piece):
-        shards = filled_shards(tensors, work.layout, fills=fills)
-        for own, mine in zip(shards, (_dense(work), _expert(work)), strict=True):
-            parameters = _one(own) * mine.shard
-            if parameters and mine.shard > 1 and number:
-                gathered, reduced = (parameters * b for b in (precision.param_comm_bytes, precision.grad_comm_bytes))
-                phases = (("forward", 1.0),) if staged else (("forward", micro), ("backward", micro))
-                found += [mine.sharded("all_gather", phase, gathered, times * number) for phase, times in phases]
-                found.append(mine.sharded("reduce_scatter", "backward", reduced, (1.0 if staged else micro) * number))
+        dense, expert = filled_shards(tensors, work.layout, fills=work.stack.network.fills_shards)
+        own = _one(expert if message.of == "expert" else dense)
+        if own and number and _one(message.count):
+            found.append(_told(message, message.element_bytes * own * shards, number * _one(message.count)))
     return found
 
 
@@ -237,38 +217,6 @@ def _units(work: Work, piece: Piece) -> list[tuple[tuple[Tensor, ...], float]]:
 def _ends(work: Work, piece: Piece) -> tuple[bool, bool]:
     """Whether the piece has the embedding, and the head."""
     return bool(work.stages.first[0, piece.index]), bool(work.stages.last[0, piece.index])
-
-
-def _shared(work: Work, piece: Piece) -> list[StepMessage]:
-    """Gradients that ranks of other axes share: with sequence parallelism those of what every tensor-parallel rank
-    holds whole, those of key/value heads that several hold, and a tied vocabulary table's on the first and last
-    stage."""
-    layout, zero, element = work.layout, _zero(work), work.job.precision.grad_bytes
-    tp, often = _one(layout.tp), _micro(work, piece) if zero == 2 else 1.0
-    tensors = [(tensor, number) for part, number in _units(work, piece) for tensor in part]
-    whole = sum(n * _own(work, piece, t) for t, n in tensors if t.split == "none") if _one(layout.sp) > 1 else 0.0
-    copied = sum(n * _own(work, piece, t) for t, n in tensors if 0 < t.pieces < tp)
-    found = [StepMessage("tp", "all_reduce", "step", element * size, often) for size in (whole, copied) if size]
-    if _tied_apart(work, piece):
-        table = _own(work, piece, _table(work))
-        if zero == 2:
-            # the table's shares are summed when the step's last micro-batch is reduced
-            table = ceil(table / _one(layout.shard))
-        found.append(StepMessage("pp", "all_reduce", "step", element * table, 1.0, "ends", "whole", 2))
-    if piece.mirrored:
-        found.append(StepMessage("pp", "all_reduce", "step", element * _reduced_elements(work, piece), 1.0))
-    return found
-
-
-def _reduced_elements(work: Work, piece: Piece) -> float:
-    """Of the gradients that data parallelism leaves on a rank: ZeRO 1 and 2 keep shares of a buffer that is filled
-    up."""
-    found = 0.0
-    tensors = [(tensor, number) for part, number in _units(work, piece) for tensor in part]
-    for experts, shard in ((False, _one(work.layout.shard)), (True, _one(work.layout.expert_shard))):
-        own = sum(n * _own(work, piece, t) for t, n in tensors if (t.split == "expert") == experts)
-        found += ceil(own / shard) if _zero(work) in (1, 2) else own
-    return found
 
 
 def _table(work: Work) -> Tensor:

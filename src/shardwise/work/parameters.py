@@ -38,6 +38,14 @@ class Counts:
             return np.zeros_like(layout.tp)
         return self.expert / (np.minimum(layout.ep, self.expert_count) * layout.etp)
 
+    def filled_experts(self, layout: Layout, *, fills: bool) -> Numbers:
+        """The same with ZeRO 3; where it `fills` shards, every rank of a shard group has as many whole experts."""
+        held = self.expert_per_rank(layout)
+        if not self.expert or not fills:
+            return held
+        own = self.expert_count / np.minimum(layout.ep, self.expert_count)
+        return held * np.ceil(own / layout.expert_shard) * layout.expert_shard / own
+
 
 NOTHING = Counts()
 

@@ -11,7 +11,7 @@ from shardwise.estimate.exposure import Unit
 from shardwise.schedules import used
 from shardwise.schedules._contract import Schedule, folded
 from shardwise.tasks.engine import Ints
-from shardwise.work import Work, copies_held
+from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.stages import Grid
 
@@ -124,9 +124,7 @@ def micro_batch_of(
         copies = np.maximum(kept - total, 0.0)
     rows = np.flatnonzero(reductions.each)
     if len(rows):
-        # of a model that is there twice a micro-batch reduces the copy it went through
-        copied = copies_held(work.layout.policies)[rows]
-        needed = reduce[rows] / (work.layout.micro_batches[rows, None] * copied)
+        needed = reduce[rows] / work.layout.micro_batches[rows, None]
         whole, weight = total[rows] - weighted(units, counts, "forward", rows), weighted(units, counts, "weight", rows)
         window = np.where(splits_backward(work)[rows, None], weight, whole)
         reduced[rows] = reductions.take(rows).beside(needed, window)

@@ -18,7 +18,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
 from shardwise.work.messages import bucket_bytes
-from shardwise.work.transfer import transfer_bytes
+from shardwise.work.parameter_messages import ParameterMessage
 
 ALGORITHM = {"all_to_all": "pairwise", "send": "send"}
 """everything else runs as a ring"""
@@ -85,24 +85,20 @@ def _calls(work: Work, machine: Machine) -> Iterator[StepCollective]:
             bytes_, count = (float(np.asarray(v).reshape(-1)[0]) for v in (received_bytes(item, machine), item.count))
             size, stride = int(sizes[item.axis][0]), int(strides[item.axis][0])
             yield StepCollective(f"{item.axis} {item.op}", item.op, size, stride, bytes_, count * layers * micro)
-    yield StepCollective(PIPELINE, "send", int(layout.pp[0]), int(strides["pp"][0]), float(transfer_bytes(work)[0]),
-                         2.0 * micro * float(layout.vpp[0]))  # fmt: skip
-    dense, expert = (grid.max(axis=1) for grid in work.parameters)
-    for parameters, ranks, axis in ((dense, layout.shard, "dp_cp"), (expert, layout.expert_shard, "edp")):
-        yield from _sync_calls(work, machine, parameters, ranks, axis)
+    yield StepCollective(PIPELINE, "send", int(layout.pp[0]), int(strides["pp"][0]),
+                         float(np.asarray(work.handover.bytes)[0]), 2.0 * micro * float(layout.vpp[0]))  # fmt: skip
+    for message in work.parameter_messages:
+        if message.axis == "dp":
+            yield _between_replicas(message, float(work.elements(message.of).max()), machine)
 
 
-def _sync_calls(work: Work, machine: Machine, parameters: Floats, ranks: Floats, axis: str) -> Iterator[StepCollective]:
-    precision, zero = machine.precision, int(work.layout.policies.zero[0])
-    grads, params = parameters * precision.grad_comm_bytes, parameters * precision.param_comm_bytes
-    each = float(work.layout.micro_batches[0]) if zero == 2 else 1.0
-    asked = (
-        [("all_reduce", grads, 1.0)] if zero == 0 else [("reduce_scatter", grads, each), ("all_gather", params, 1.0)]
-    )
-    for op, bytes_, times in asked:
-        message = bucket_bytes(machine.stack, op, bytes_, ranks)
-        yield StepCollective(f"{axis} {op}", op, int(ranks[0]), int(machine.strides[axis][0]), float(message[0]),
-                             times * float(bytes_[0] / max(message[0], 1.0)))  # fmt: skip
+def _between_replicas(message: ParameterMessage, elements: float, machine: Machine) -> StepCollective:
+    whole = message.bytes(np.array([[elements]]))[0]
+    bucket = float(bucket_bytes(machine.stack, message.op, whole, message.ranks)[0])
+    return StepCollective(
+        f"{message.group} {message.op}", message.op, int(message.ranks[0]), int(machine.strides[message.group][0]),
+        bucket, float(message.count[0] * whole[0]) / max(bucket, 1.0),
+    )  # fmt: skip
 
 
 def _merged(calls: Iterator[StepCollective]) -> list[StepCollective]:

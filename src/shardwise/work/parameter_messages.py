@@ -1,0 +1,195 @@
+"""What ranks send each other for parameters and their gradients: data parallelism, ZeRO, and whatever several ranks of
+another axis hold alike. One list for many policies; the closed form prices it, and `work.messages` tells it rank by
+rank for timelines, links and real runs. What layers send of activations is in their `LayerWork`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
+from shardwise.software import Stack
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Ints
+from shardwise.work.layout import Layout, Numbers, copies_held, passing
+from shardwise.work.stages import Grid, Stages
+
+Elements = Literal["dense", "expert", "whole", "copied", "table", "kept"]
+"""what a message is made of: parameters that all replicas hold; experts; what every tensor-parallel rank holds whole;
+key/value heads that several of them hold; the vocabulary's table; gradients that are left when replicas are summed"""
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ParameterMessage:
+    """One message of every policy, as long as the elements of its kind that a rank holds."""
+
+    of: Elements
+    axis: Literal["dp", "tp", "pp"]
+    op: Literal["all_reduce", "reduce_scatter", "all_gather"]
+    phase: Literal["forward", "backward", "step"]
+    """step: once, after the last backward"""
+    group: str
+    """who takes part: tp, dp_cp or edp (replicas of dense or expert parameters), ends (the first and the last stage),
+    mirror (the two stages that hold each other's copies)"""
+    ranks: Numbers
+    element_bytes: float
+    count: Numbers
+    """times in a step; 0 where a policy does not send it"""
+    shares: Numbers
+    """ranks that share the elements: the buffer is filled up to a multiple of them"""
+    own_share: bool = False
+    """the message is a rank's share, not the buffer of all"""
+    part: Literal["whole", "shard", "replicas"] = "whole"
+    """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
+    packed: Literal["once", "in buckets", "by unit"] = "once"
+    """a long buffer is cut into buckets; ZeRO 3 sends every layer and end as a message of its own"""
+
+    def bytes(self, elements: Grid) -> Grid:
+        """Of one message of a rank that holds so many elements (policies x stages)."""
+        shared = elements / self.shares[:, None] if self.own_share else elements
+        return np.asarray(self.element_bytes * shared)
+
+
+def parameter_messages(
+    model: Model, job: Job, stack: Stack, layout: Layout, stages: Stages
+) -> tuple[ParameterMessage, ...]:
+    """Those that at least one of the policies sends."""
+    found = [*_between_replicas(job, stack, layout), *_between_axes(model, job, layout, stages)]
+    return tuple(message for message in found if message.count.any())
+
+
+def worker_messages(job: Job, stack: Stack, layout: Layout) -> tuple[ParameterMessage, ...]:
+    """Where a strategy works across replicas: what the ranks of one worker send among themselves. With ZeRO they are a
+    shard group, without it the context-parallel ranks."""
+    sharded = replace(layout, grad_ranks=layout.shard, expert_ranks=layout.expert_shard)
+    zero, none = layout.policies.zero, np.zeros_like(layout.cp)
+    found = [
+        replace(m, count=np.where(zero > 0, m.count, none))
+        for m in _between_replicas(job, stack, sharded)
+        if m.of == "dense"
+    ]
+    summed = ParameterMessage(
+        of="dense", axis="dp", op="all_reduce", phase="backward", group="cp", ranks=layout.cp,
+        element_bytes=job.precision.grad_comm_bytes, count=np.where((zero == 0) & (layout.cp > 1.0), 1.0, none),
+        shares=np.ones_like(layout.cp), packed="in buckets",
+    )  # fmt: skip
+    return tuple(message for message in (*found, summed) if message.count.any())
+
+
+def reduced_each(layout: Layout) -> Mask:
+    """Where gradients are reduced in every micro-batch: a sharded buffer can only add up shards."""
+    return np.asarray((layout.policies.zero == 2) & (layout.shard > 1.0))
+
+
+def _zero(layout: Layout) -> Ints:
+    """The stage of ZeRO, 0 where there is nothing to shard over."""
+    return np.where(layout.grad_ranks > 1.0, layout.policies.zero, 0)
+
+
+def _between_replicas(job: Job, stack: Stack, layout: Layout) -> Iterator[ParameterMessage]:
+    """ZeRO 0 sums whole gradients, 1 and 2 leave every rank its share of the sum and gather the new parameters, 3
+    gathers and reduces inside the layers. Replicas of shards add up theirs."""
+    precision, zero = job.precision, _zero(layout)
+    grads, params = precision.grad_comm_bytes, precision.param_comm_bytes
+    micro, one = passing(layout), np.ones_like(layout.tp)
+    held = (layout.pp > 1.0) & (not stack.network.regather_with_pp)
+    replicas: tuple[tuple[Elements, str, Numbers, Numbers], ...] = (
+        ("dense", "dp_cp", layout.grad_ranks, layout.shard),
+        ("expert", "edp", layout.expert_ranks, layout.expert_shard),
+    )
+    for of, group, ranks, shard in replicas:
+        # shards of one rank are whole: there is nothing to gather, and nothing that each micro-batch must have summed
+        sharded = ((zero == 1) | (zero == 2)) & (shard > 1.0)
+        whole, units = (zero < 3) & ~sharded & (ranks > 1.0), (zero == 3) & (shard > 1.0)
+        often = np.where(sharded, np.where(zero == 2, micro, 1.0), 0.0)
+        several, copies = ranks > shard, ranks / shard
+        all_of = ParameterMessage(
+            of=of, axis="dp", op="all_reduce", phase="backward", group=group, ranks=ranks, element_bytes=grads,
+            count=1.0 * whole, shares=one, packed="in buckets",
+        )  # fmt: skip
+        yield all_of
+        shares = replace(all_of, shares=shard)
+        yield replace(shares, op="reduce_scatter", part="shard", ranks=shard, count=often)
+        between = replace(shares, part="replicas", ranks=copies, own_share=True, packed="once")
+        yield replace(between, count=np.where(several, often, 0.0))
+        yield replace(between, phase="step", count=1.0 * (several & (zero == 3)))
+        gather = replace(shares, op="all_gather", part="shard", ranks=shard, element_bytes=params)
+        yield replace(gather, phase="step", count=1.0 * sharded)
+        # gathered before the forward and again before the backward, or once for the whole step
+        unit = replace(gather, packed="by unit")
+        once = np.where(units, np.where(held, 1.0, micro), 0.0)
+        yield replace(unit, phase="forward", count=once)
+        yield replace(unit, phase="backward", count=np.where(held, 0.0, once))
+        yield replace(unit, op="reduce_scatter", phase="backward", element_bytes=grads, count=once)
+
+
+def _between_axes(model: Model, job: Job, layout: Layout, stages: Stages) -> Iterator[ParameterMessage]:
+    """Gradients that ranks of other axes share: with sequence parallelism those of what every tensor-parallel rank
+    holds whole, those of key/value heads that several hold, a tied table's on the first and the last stage, and all of
+    a model that is there twice."""
+    zero, one = _zero(layout), np.ones_like(layout.tp)
+    often = np.where(reduced_each(layout), passing(layout), 1.0)
+    shares = np.where(zero == 3, layout.shard, 1.0)
+    summed = ParameterMessage(
+        of="whole", axis="tp", op="all_reduce", phase="step", group="tp", ranks=layout.tp,
+        element_bytes=job.precision.grad_bytes, count=np.where(layout.sp > 1.0, often, 0.0), shares=shares,
+        own_share=True,
+    )  # fmt: skip
+    yield summed
+    yield replace(summed, of="copied", count=np.where(_copies_some(model, layout), often, 0.0))
+    two = replace(summed, axis="pp", ranks=2.0 * one)
+    if model.tied:
+        apart = (layout.pp > 1.0) & ((stages.first > 0) != (stages.last > 0)).any(axis=1)
+        # ZeRO 2 keeps shares of the table's sum too, and adds those up
+        kept = np.where(zero > 1, layout.shard, 1.0)
+        yield replace(two, of="table", group="ends", count=1.0 * apart, shares=kept)
+    yield replace(two, of="kept", group="mirror", count=copies_held(layout.policies) - 1.0, shares=one)
+
+
+@dataclass(frozen=True)
+class _HeldAlike:
+    """Elements of one layer or end that several tensor-parallel ranks hold."""
+
+    whole: float
+    heads: tuple[tuple[int, float], ...]
+    """(pieces they are cut into at most, elements)"""
+
+
+def _held_alike(tensors: tuple[Tensor, ...]) -> _HeldAlike:
+    heads: dict[int, float] = {}
+    for tensor in tensors:
+        if tensor.pieces:
+            heads[tensor.pieces] = heads.get(tensor.pieces, 0.0) + prod(tensor.shape)
+    return _HeldAlike(sum(float(prod(t.shape)) for t in tensors if t.split == "none"), tuple(heads.items()))
+
+
+@lru_cache(maxsize=256)
+def _parts_alike(model: Model) -> tuple[_HeldAlike, ...]:
+    """Of every kind of layer, then the embedding, the head, and the extra prediction layers."""
+    layers = [layer_tensors(model, kind) for kind in range(len(model.kinds))]
+    mtp = mtp_tensors(model) if model.mtp_layers else ()
+    return tuple(map(_held_alike, [*layers, embedding_tensors(model), head_tensors(model), mtp]))
+
+
+def _copies_some(model: Model, layout: Layout) -> Mask:
+    fewest = min((pieces for part in _parts_alike(model) for pieces, _ in part.heads), default=0)
+    return np.asarray((layout.tp > fewest) & (fewest > 0))
+
+
+def held_alike(model: Model, layout: Layout, stages: Stages) -> tuple[Grid, Grid]:
+    """(whole, copied): elements on one rank of each evaluated stage."""
+    times = (*stages.kinds, stages.first, stages.last, stages.last)
+    whole, copied = np.zeros_like(stages.index), np.zeros_like(stages.index)
+    for part, number in zip(_parts_alike(model), times, strict=True):
+        whole = whole + part.whole * number
+        for pieces, elements in part.heads:
+            copied = copied + number * np.where(layout.tp > pieces, elements / pieces, 0.0)[:, None]
+    copies = copies_held(layout.policies)[:, None]
+    return whole * copies, copied * copies
