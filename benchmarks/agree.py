@@ -1,7 +1,8 @@
 """Do the tiers say the same? Random cases over models, fabrics, schedules and policies; `--json` ends with one line.
 
 bytes_gap_max: largest relative difference of bytes, axis by axis: `estimate`'s traffic against the fabric's links,
-level by level, and the simulated timeline against the list of messages that real runs are held against, lane by lane.
+level by level, the simulated timeline against the list of messages, lane by lane, and that list against what the
+training program itself records (recorded_cases of them, on small models; none without torch).
 sim_gap_*: simulated step over the closed form's. flow_gap_p95: the step with all traffic on the links (what `fabric`
 says, ranks as the policy orders them) over the closed form's, on the first flow_cases of the cases. same_first: share
 of small spaces in which closed form and flow level put the same policy first.
@@ -15,9 +16,11 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
@@ -26,28 +29,37 @@ import numpy as np
 from _agree_cases import Sample, cases, small_spaces
 from _agree_gaps import Gaps, gaps_of, same_first
 
-CASES, FLOW_CASES, SPACES = 2_000, 330, 200
+CASES, FLOW_CASES, SPACES, RECORDED = 2_000, 330, 200, 12
 SHOWN = 8
 
 
 def _run(work: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:
     if workers == 1:
         return list(map(work, items))
+    waiting, done = list(items), []
     with ProcessPoolExecutor(workers) as pool:
-        return list(pool.map(work, items, chunksize=8))
+        for number, result in enumerate(pool.map(work, waiting, chunksize=4), start=1):
+            done.append(result)
+            if sys.stderr.isatty():
+                print(f"\r{number:,} of {len(waiting):,} ", end="", file=sys.stderr)
+    return done
 
 
-def measure(count: int, flow_count: int, spaces: int, seed: int, workers: int) -> tuple[dict[str, Any], list[str]]:
+def measure(
+    count: int, flow_count: int, spaces: int, recorded: int, seed: int, workers: int
+) -> tuple[dict[str, Any], list[str]]:
     """The figures, and the cases that are farthest apart with why."""
     samples = list(cases(count, seed))
     found: list[Gaps] = _run(partial(gaps_of, flows=True), samples[:flow_count], workers)
     found += _run(partial(gaps_of, flows=False), samples[flow_count:], workers)
     first: list[bool] = _run(same_first, islice(small_spaces(spaces, seed), spaces), workers)
+    heard: list[tuple[float, str]] = _recorded(recorded, seed, workers)
     sim = np.abs([gap.sim_gap for gap in found])
     flow = np.abs([gap.flow_gap for gap in found if gap.flow_gap is not None])
     figures = {
         "cases": len(found),
-        "bytes_gap_max": max(gap.bytes_gap for gap in found),
+        "bytes_gap_max": max([gap.bytes_gap for gap in found] + [gap for gap, _ in heard]),
+        "recorded_cases": len(heard),
         "sim_gap_p95": float(np.quantile(sim, 0.95)),
         "sim_gap_max": float(sim.max()),
         "sim_gap_median": float(np.median(sim)),
@@ -58,7 +70,16 @@ def measure(count: int, flow_count: int, spaces: int, seed: int, workers: int) -
         "spaces": len(first),
         "same_first": float(np.mean(first)),
     }
-    return figures, _worst(samples, found)
+    return figures, [*_worst(samples, found), *(f"recorded {gap:.2g}: {where}" for gap, where in heard if gap > 1e-6)]
+
+
+def _recorded(number: int, seed: int, workers: int) -> list[tuple[float, str]]:
+    if not number or find_spec("torch") is None:
+        print("no case is recorded: torch is not installed" if number else "no case is recorded")
+        return []
+    from _agree_recorded import recorded_gap, recorded_samples
+
+    return _run(recorded_gap, recorded_samples(number, seed), workers)
 
 
 def _worst(samples: list[Sample], found: list[Gaps]) -> list[str]:
@@ -88,11 +109,12 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--flow-cases", type=int, default=FLOW_CASES, help="the first of them, at flow level too")
     parser.add_argument("--spaces", type=int, default=SPACES)
+    parser.add_argument("--recorded", type=int, default=RECORDED, help="cases run by the training program itself")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     args = parser.parse_args()
-    figures, worst = measure(args.cases, args.flow_cases, args.spaces, args.seed, args.workers)
+    figures, worst = measure(args.cases, args.flow_cases, args.spaces, args.recorded, args.seed, args.workers)
     for line in worst:
         print(line)
     for name, value in figures.items():

@@ -54,3 +54,12 @@ def test_a_reduction_may_end_as_its_ranks_next_task_begins():
     """The joint loop once stopped what had just ended: case 154 met both at the same moment."""
     sample = next(islice(cases(155), 154, None))
     assert gaps_of(sample, flows=True).flow_gap == pytest.approx(0.0, abs=0.1)
+
+
+def test_the_training_program_records_the_listed_messages():
+    pytest.importorskip("torch")
+    from _agree_recorded import recorded_gap, recorded_samples
+
+    for sample in recorded_samples(3, seed=2):
+        gap, where = recorded_gap(sample)
+        assert gap <= 1e-6, where
