@@ -21,6 +21,7 @@ from shardwise.cli._job import (
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.estimate.synced import SyncChoice
 from shardwise.plan import Candidate, Limits, Ranking, scan
+from shardwise.plan.choice import RISK
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.report import Report
@@ -37,6 +38,7 @@ Fixed = Annotated[
     Parameter(name=("--fix", "--bound"), negative=(), help="Only such policies: tp=8, 'pp<=8'; may repeat."),
 ]
 Headroom = Annotated[float, Parameter(help="Share of a GPU's memory a policy may fill.")]
+Risk = Annotated[float, Parameter(help="Largest chance to run out of memory that you accept: 0.1 is one run in ten.")]
 
 
 @Parameter(name="*")
@@ -48,6 +50,7 @@ class SharedFlags:
     stack: UsualStack = None
     imbalance: Imbalance = None
     headroom: Headroom = HEADROOM
+    risk: Risk = RISK
     profile: ProfileFile = None
 
 
@@ -66,6 +69,7 @@ class OpenCase:
     stack: Stack
     profile: Profile | None = None
     headroom: float = HEADROOM
+    risk: float = RISK
     only: tuple[Constraint, ...] = ()
     limits: Limits | None = None
     sync: SyncChoice | None = None
@@ -76,15 +80,15 @@ class OpenCase:
 
     def ranked(self, cluster: Cluster, *, top: int = 1) -> Ranking:
         return scan(
-            self.on(cluster), top=top, headroom=self.headroom, limits=self.limits, only=self.only, losers=False,
-            sync=self.sync,
+            self.on(cluster), top=top, headroom=self.headroom, risk=self.risk, limits=self.limits, only=self.only,
+            losers=False, sync=self.sync,
         )  # fmt: skip
 
     def frontier(self, cluster: Cluster) -> tuple[Candidate, ...]:
         """What nothing beats in step time and memory, among policies with ZeRO over all ranks and recompute of all
         layers or none: the rest lies between them."""
         return scan(
-            self.on(cluster), headroom=self.headroom, only=self.only, losers=False, frontier=True,
+            self.on(cluster), headroom=self.headroom, risk=1.0, only=self.only, losers=False, frontier=True,
             limits=Limits(some_layers=False, shard_groups=False),
         ).frontier  # fmt: skip
 
@@ -104,4 +108,6 @@ def open_case_of(
         raise ValueError(
             f"headroom: {flags.headroom:g} is out of range; write a share of the memory above 0 and at most 1"
         )
-    return OpenCase(shape, job, stack, profile_or_none(flags.profile), flags.headroom, only), notes
+    if not 0 < flags.risk <= 1:
+        raise ValueError(f"risk: {flags.risk:g} is out of range; write a chance above 0 and at most 1, such as 0.1")
+    return OpenCase(shape, job, stack, profile_or_none(flags.profile), flags.headroom, flags.risk, only), notes

@@ -25,7 +25,7 @@ def policy_from(text: str, case: OpenCase, cluster: Cluster, *, or_smallest: boo
     constraints = constraints_of(settings)
     if name in SEARCHED:
         ranked = changed(case, only=(*case.only, *constraints)).ranked(cluster)
-        found = ranked.best[0] if ranked.best else ranked.smallest if or_smallest else None
+        found = ranked.recommended or (ranked.smallest if or_smallest else None)
         return None if found is None else found.policy
     if name == "hsdp" and not any(c.field == "shard_group" for c in constraints):
         constraints += constraints_of([f"shard_group={cluster.node_size}"])

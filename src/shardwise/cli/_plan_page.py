@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from shardwise.case import Case
 from shardwise.cli._case import OpenCase
 from shardwise.cli._output import Cell, print_notes, print_table
+from shardwise.cli._plan_choice import advice_of, choice_data, show_choice
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import HEADLINE, Convention, conventions
@@ -42,7 +44,11 @@ class PlanResult:
     @cached_property
     def parts(self) -> list[StepParts]:
         best = [found.policy for found in self.ranked.best[:MOST_EXPLAINED]]
-        return parts_of(self.case.on(self.cluster), best)
+        return parts_of(self.whole, best)
+
+    @cached_property
+    def whole(self) -> Case:
+        return self.case.on(self.cluster)
 
     @property
     def winner(self) -> StepParts | None:
@@ -84,7 +90,8 @@ def show_plan(planned: PlanResult) -> None:
         row += [*memory, f"{money.seconds / DAY:,.4g}"] if job.tokens else [f"{rate:,.0f}", *memory]
         return [*row, usd_text(money)]
 
-    print_table(f"{planned.case.model.name} on {cluster.name}", heads, map(cells, planned.shown), breaks=0)
+    show_choice(f"{planned.case.model.name} on {cluster.name}", planned.whole, planned.ranked)
+    print_table("by step time", heads, map(cells, planned.shown), breaks=0)
     print_notes([f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in planned.ranked.losers],
                 title="why others lose (the best of their kind)")  # fmt: skip
     if both:
@@ -148,6 +155,7 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
         "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": _band(planned),
         "limit_bytes": ranked.limit_bytes, "points": ranked.points,
         "evaluated": ranked.evaluated, "fitting": ranked.fitting, "finished": ranked.finished,
+        "risk": ranked.risk, **_choice(planned),
         "best": [_entry(planned, found) for found in planned.shown],
         "plans": [_plan(planned, index) for index in range(len(planned.shown))],
         "losers": [{"kind": found.kind, "why": found.why, "policy": msgspec.to_builtins(found.policy),
@@ -159,6 +167,13 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _choice(planned: PlanResult) -> dict[str, Any]:
+    """The policy to take, the fastest if everything is right and the safest."""
+    ranked, more = planned.ranked, choice_data(planned.whole, planned.ranked)
+    named = {"recommended": ranked.recommended, "fastest": ranked.fastest, "safest": ranked.safest}
+    return {name: None if found is None else _entry(planned, found) | more[name] for name, found in named.items()}
+
+
 def _entry(planned: PlanResult, found: Candidate) -> dict[str, Any]:
     cluster, job, rate = planned.cluster, planned.case.job, found.tokens_per_s_per_gpu
     stretch = found.to_loss_s / found.step_s
@@ -167,10 +182,16 @@ def _entry(planned: PlanResult, found: Candidate) -> dict[str, Any]:
         "policy": msgspec.to_builtins(found.policy), "step_s": found.step_s, "tokens_per_s_per_gpu": rate,
         "mfu_causal_half": planned.mfu(found), "mfu_full_square": planned.mfu(found, "full_square"),
         "peak_bytes": found.peak_bytes, "free_bytes": planned.free_bytes(found),
+        **advice_of(planned.whole, found).data, "evidence": _evidence(planned),
         "run": msgspec.to_builtins(run),
         "billion_tokens": msgspec.to_builtins(money_of(cluster, 1e9 * stretch, rate * cluster.gpus)),
         **(candidate_data(found) if planned.strategies else {}),
     }  # fmt: skip
+
+
+def _evidence(planned: PlanResult) -> str | None:
+    """What supports the step times, of all policies alike."""
+    return planned.winner.error_basis if planned.winner else None
 
 
 def _plan(planned: PlanResult, index: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import msgspec
 
 from shardwise.cli._case import OpenCase
 from shardwise.cli._output import Cell, print_gap, print_table
-from shardwise.plan.exhaustive import Candidate
+from shardwise.plan.candidate import Candidate
 from shardwise.plan.synced import Best
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code

@@ -43,9 +43,9 @@ def counts_of(sizes: Sizes, max_gpus: int) -> list[int]:
 def point_at(case: OpenCase, sizes: Sizes, gpus: int, tokens: float, limit: Budget, rent: float | None) -> SizePoint:
     cluster = sizes.at(gpus)
     ranked = case.ranked(cluster)
-    if not ranked.best:
+    if ranked.recommended is None:
         return SizePoint(cluster, sizes.name_at(gpus), ranked, None, None, [])
-    report = case.report(cluster, ranked.best[0].policy)
+    report = case.report(cluster, ranked.recommended.policy)
     run = run_money(cluster, tokens, report.tokens_per_s_per_gpu, checked_rent(rent))
     return SizePoint(cluster, sizes.name_at(gpus), ranked, report, run, limit.misses(cluster, run))
 

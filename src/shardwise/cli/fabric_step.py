@@ -206,10 +206,10 @@ def _planned(ask: PolicyRequest, flags: Flags) -> PolicyRequest | None:
         return ask
     with bar("policies") as progress:
         ranked = scan(ask.case, top=1, progress=progress)
-    if not ranked.best:
+    if ranked.recommended is None:
         return None
-    note = "no policy given: the planner's best; state one with --tp, --pp, --dp, ..."
-    return replace(ask, policy=ranked.best[0].policy, notes=[*ask.notes, note])
+    note = "no policy given: the planner's recommendation; state one with --tp, --pp, --dp, ..."
+    return replace(ask, policy=ranked.recommended.policy, notes=[*ask.notes, note])
 
 
 def _graph(wires: WiringFlags, wiring: Wiring, ask: PolicyRequest) -> Graph | None:

@@ -83,7 +83,8 @@ def _reports(cluster: Cluster, found: Growth) -> tuple[Report | None, Report | N
     inside, beyond = found.largest, found.next
     winner = None
     if inside is not None:
-        winner = found.cases[inside].report(cluster, found.tried[inside].best[0].policy)
+        chosen = found.tried[inside].recommended
+        winner = None if chosen is None else found.cases[inside].report(cluster, chosen.policy)
     small = None if beyond is None else found.tried[beyond].smallest
     return winner, None if small is None or beyond is None else found.cases[beyond].report(cluster, small.policy)
 
@@ -111,16 +112,17 @@ def _show(what: str, cluster: Cluster, axis: GrowthAxis, found: Growth) -> None:
         facts.append((f"at {found.next:,}", why + smallest))
     print_facts(f"largest {what} on {cluster.name}", facts)
     print_gap()
-    unit = size_unit(builtins.max((r.best[0].peak_bytes for r in found.tried.values() if r.best), default=2.0**30))
-    print_table("tried", [axis.unit, "fastest that fits", "step s", unit.name, "over by GiB"],
+    peaks = [ranked.recommended.peak_bytes for ranked in found.tried.values() if ranked.recommended is not None]
+    unit = size_unit(builtins.max(peaks, default=2.0**30))
+    print_table("tried", [axis.unit, "policy", "step s", unit.name, "over by GiB"],
                 _rows(found, unit), words=2)  # fmt: skip
 
 
 def _rows(found: Growth, unit: SizeUnit) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for size, ranked in sorted(found.tried.items()):
-        if ranked.best:
-            best = ranked.best[0]
+        best = ranked.recommended
+        if best is not None:
             rows.append([f"{size:,}", policy_code(best.policy), f"{best.step_s:.4g}", unit.text(best.peak_bytes), None])
         else:
             over = None if ranked.smallest is None else gib(ranked.smallest.peak_bytes - ranked.limit_bytes)

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from shardwise.arch import model_of
 from shardwise.calibrate.overlay import what_it_changes
 from shardwise.cli._budget import Budget, budget_of
-from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase
+from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase, Risk
 from shardwise.cli._choice import check_policy
 from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
 from shardwise.cli._job import (
@@ -33,6 +33,7 @@ from shardwise.cli._why import questions_of, show_waterfall, show_why_not, water
 from shardwise.engines.local import cores
 from shardwise.estimate.synced import choices_of
 from shardwise.plan import scan
+from shardwise.plan.choice import RISK
 from shardwise.plan.constraints import constraints_of, words_of
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.synced import scan_over
@@ -81,6 +82,7 @@ def plan(
     imbalance: Imbalance = None,
     top: Annotated[int, Parameter(help="Policies to list.")] = 10,
     headroom: Headroom = HEADROOM,
+    risk: Risk = RISK,
     profile: ProfileFile = None,
     questions: PlanQuestions = PlanQuestions(),  # noqa: B008  frozen
     json: Json = False,
@@ -94,7 +96,7 @@ def plan(
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
-    case = OpenCase(shape, job, software, measured, headroom, constraints_of(questions.fix or ()))
+    case = OpenCase(shape, job, software, measured, headroom, risk, constraints_of(questions.fix or ()))
     if questions.sync is not None:
         if questions.budget or questions.pareto:
             raise ValueError("sync: sizes of a --budget or a --pareto front are planned with the mean gradient only; "
@@ -108,11 +110,11 @@ def plan(
             return DOES_NOT_FIT
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
-    given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "only": case.only,
-                             "processes": cores()}  # fmt: skip
+    given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "risk": risk,
+                             "only": case.only, "processes": cores()}  # fmt: skip
     if questions.sync is None:
         with bar("frames of policies") as progress:
-            ranked = scan(case.on(cluster), progress=progress, **given)
+            ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
         planned = PlanResult(case, cluster, ranked, top)
     else:
         with bar("strategies") as progress:
@@ -122,10 +124,10 @@ def plan(
     notes += notes_of(planned)
     if measured is not None:
         notes += [measured.words, *what_it_changes(measured, software)]
-    if ranked.best and cluster_of(on).gpus == cluster.gpus:
+    if ranked.recommended is not None and cluster_of(on).gpus == cluster.gpus:
         asked = ["--profile", str(profile)] if profile is not None else []
         asked += ["--imbalance", f"{imbalance:g}"] if imbalance is not None else []
-        command = command_of(model, on, job, ranked.best[0].policy, software.name)
+        command = command_of(model, on, job, ranked.recommended.policy, software.name)
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     _answer(planned, largest, questions, notes, json=json)
     return 0 if ranked.best else DOES_NOT_FIT

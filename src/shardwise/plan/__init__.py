@@ -1,7 +1,8 @@
 """Which policy is best: the space of legal ones, and ways to look through it."""
 
+from shardwise.plan.candidate import Candidate
 from shardwise.plan.every import every, table_of
-from shardwise.plan.exhaustive import Candidate, Ranking, scan
+from shardwise.plan.exhaustive import Ranking, scan
 from shardwise.plan.space import Limits, Space, space
 
 __all__ = ["Candidate", "Limits", "Ranking", "Space", "every", "scan", "space", "table_of"]

@@ -7,32 +7,20 @@ import numpy as np
 from msgspec import structs
 
 from shardwise.case import Case
-from shardwise.estimate.synced import ExtraSteps, SyncChoice
+from shardwise.estimate.chance import most_bytes
+from shardwise.estimate.synced import SyncChoice
+from shardwise.plan.candidate import Candidate
+from shardwise.plan.choice import FEW, POOL, RISK, SAFE, recommended_of
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.keep import Keep, PricedPolicies
 from shardwise.plan.losers import Loser
 from shardwise.plan.scanning import Pricing, Scanning
 from shardwise.plan.space import Limits, space
 from shardwise.software import Stack
-from shardwise.spec.policy import OFFLOAD, Policy
+from shardwise.spec.policy import OFFLOAD
 
 HEADROOM = 0.94
 """share of a GPU's memory a plan may fill: estimates err, and allocators fragment"""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    policy: Policy
-    step_s: float
-    tokens_per_s_per_gpu: float
-    peak_bytes: float
-    extra: ExtraSteps | None = None
-    """more steps to the same loss than with the mean gradient; None: it is the mean gradient"""
-
-    @property
-    def to_loss_s(self) -> float:
-        """The step, stretched by the steps it takes more."""
-        return self.step_s * (1.0 + (self.extra.share or 0.0 if self.extra else 0.0))
 
 
 @dataclass(frozen=True)
@@ -53,6 +41,14 @@ class Ranking:
     finished: bool
     """false when interrupted: the best is the best so far"""
     limit_bytes: float
+    """memory a listed policy may fill"""
+    risk: float
+    """chance to run out of memory that the list was asked to stay below"""
+    recommended: Candidate | None = None
+    """the one to take; None where nothing fits"""
+    fastest: Candidate | None = None
+    """if everything is right: up to the last byte that `headroom` allows"""
+    safest: Candidate | None = None
 
 
 def scan(
@@ -60,35 +56,46 @@ def scan(
     *,
     top: int = 10,
     headroom: float = HEADROOM,
+    risk: float = RISK,
     limits: Limits | None = None,
     only: Iterable[Constraint] = (),
     losers: bool = True,
     bounded: bool = True,
     frontier: bool = False,
+    extremes: bool = False,
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
     sync: SyncChoice | None = None,
 ) -> Ranking:
-    """Ranks by step time among the policies that fit into `headroom` of the memory; ties go to the smaller one.
+    """Ranks by step time among the policies that fit into `headroom` of the memory with a chance to run out of it of
+    at most `risk`, or where none does into `headroom` alone; ties go to the smaller one.
 
     `only` leaves out what the user does not allow. Without `losers` only the best are looked for, which is faster.
-    Without `bounded` every policy is estimated; a `frontier` needs
-    that. `progress` is told (frames done, frames). Ctrl-C ends the scan; what was seen is ranked.
+    Without `bounded` every policy is estimated; a `frontier` needs that. `extremes`: look for the fastest and the
+    safest too. `progress` is told (frames done, frames). Ctrl-C ends the scan; what was seen is ranked.
     `sync`: a strategy of data parallelism in place of the mean gradient; ZeRO then shards inside its workers.
     """
     if not 0 < headroom <= 1:
         raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
     if top < 1:
         raise ValueError(f"top: {top} is out of range; write a whole number of 1 or more")
+    if not 0 < risk <= 1:
+        raise ValueError(f"risk: {risk:g} is out of range; write the chance to run out of memory that you accept, "
+                         "above 0 and at most 1, such as 0.1")  # fmt: skip
     cluster, stack = case.cluster, case.stack
     found = space(case, limits if sync is None else _limits_with(sync, stack, limits), only)
-    limit = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
-    keep = Keep(limit, top, losers, frontier)
+    most = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
     # the bounds set out from recompute of all layers and of none; while activations are copied to the host, recompute
     # hides copies and may shorten a step, so that nothing bounds it
     away = any(OFFLOAD[code] in ("activations", "both") for code in found.settings.offload)
     bounded = bounded and not frontier and not away and found.settings.whole == found.settings.recompute
-    finished = Scanning(Pricing(case, sync), found, keep, bounded=bounded, processes=processes).run(progress)
+    limit = min(most, most_bytes(case, risk))
+    looked = Scanning(Pricing(case, sync), found, bounded=bounded, processes=processes)
+    keep = Keep(limit, max(top, POOL), losers, frontier)
+    finished = looked.run(keep, progress)
+    if not len(keep.best) and limit < most and finished:
+        limit, keep = most, Keep(most, max(top, POOL), losers, frontier)
+        finished = looked.run(keep, progress)
 
     def candidates(seen: PricedPolicies) -> tuple[Candidate, ...]:
         return tuple(
@@ -103,8 +110,18 @@ def scan(
             if np.isfinite(peak)
         )
 
+    def within(bytes_: float, number: int) -> Candidate | None:
+        """To take of the fastest that fill no more. What is known to be as fast bounds the search."""
+        if bytes_ == limit or not finished:
+            return recommended_of(case, pool[:number])
+        other = Keep(bytes_, number, kinds_too=False, best=keep.best.first_within(bytes_))
+        looked.run(other, None)
+        return recommended_of(case, candidates(other.best))
+
+    pool = candidates(keep.best)
+    choice = recommended_of(case, pool[:POOL])
     return Ranking(
-        best=candidates(keep.best),
+        best=pool[:top],
         losers=losers_of(keep),
         frontier=candidates(keep.frontier),
         smallest=None if len(keep.best) else next(iter(candidates(keep.smallest)), None),
@@ -113,6 +130,10 @@ def scan(
         fitting=keep.fitting,
         finished=finished,
         limit_bytes=limit,
+        risk=risk,
+        recommended=choice,
+        fastest=within(most, 1) if extremes else None,
+        safest=(within(min(limit, most_bytes(case, SAFE)), FEW) or choice) if extremes else None,
     )
 
 

@@ -73,6 +73,10 @@ class PricedPolicies:
     def take(self, index: Ints) -> "PricedPolicies":
         return PricedPolicies(self.policies.take(index), self.steps[index], self.peaks[index])
 
+    def first_within(self, bytes_: float) -> "PricedPolicies":
+        """The fastest that needs no more, of policies that stand in order."""
+        return self.take(np.flatnonzero(self.peaks <= bytes_)[:1])
+
     def first(self) -> "PricedPolicies":
         """The fastest first. Of equally fast ones what does without offload and recompute, then by their other fields,
         so that the order of looking is no part of the answer."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing import get_context
 
 import numpy as np
@@ -74,21 +75,25 @@ class Pricing:
 class Scanning:
     pricing: Pricing
     space: Space
-    keep: Keep
     bounded: bool
     processes: int
 
-    def run(self, progress: Progress | None) -> bool:
+    @cached_property
+    def floors(self) -> Floats:
+        """What each frame takes at least."""
+        return self.pricing.floors(self.space.frames) if self.bounded else np.zeros(len(self.space.frames))
+
+    def run(self, keep: Keep, progress: Progress | None) -> bool:
         """Whether it came to the end; Ctrl-C leaves in `keep` what was seen."""
         try:
             # the most promising first, so that the bounds tell early
-            floors = self.pricing.floors(self.space.frames) if self.bounded else np.zeros(len(self.space.frames))
+            floors = self.floors
             order = np.argsort(floors, kind="stable")
             if self.processes > 1 and self._estimates > FEW:
-                self._dealt_out(order, floors, progress)
+                self._dealt_out(keep, order, progress)
             else:
                 for done, part in _parts(order):
-                    look(self.pricing, self.space, self.keep, part, floors[part], bounded=self.bounded)
+                    look(self.pricing, self.space, keep, part, floors[part], bounded=self.bounded)
                     if progress is not None:
                         progress(done, len(order))
         except KeyboardInterrupt:
@@ -99,7 +104,7 @@ class Scanning:
     def _estimates(self) -> int:
         return PER_FRAME * len(self.space.frames) if self.bounded else self.space.points
 
-    def _dealt_out(self, order: Ints, floors: Floats, progress: Progress | None) -> None:
+    def _dealt_out(self, keep: Keep, order: Ints, progress: Progress | None) -> None:
         """Each task begins with what is known when it is handed out, so that bounds found by one serve all."""
         waiting, total, done = list(_parts(order))[::-1], len(order), 0
         running: dict[Future[Keep], int] = {}
@@ -107,11 +112,11 @@ class Scanning:
             while waiting or running:
                 while waiting and len(running) < 2 * self.processes:
                     _, part = waiting.pop()
-                    task = pool.submit(_task, self.keep.bounds(), part, floors[part], self.bounded)
+                    task = pool.submit(_task, keep.bounds(), part, self.floors[part], self.bounded)
                     running[task] = len(part)
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
                 for task in finished:
-                    self.keep.merge(task.result())
+                    keep.merge(task.result())
                     done += running.pop(task)
                     if progress is not None:
                         progress(done, total)

@@ -7,7 +7,8 @@ from typing import Any
 from shardwise.case import Case
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.rules import job_refusal
-from shardwise.plan.exhaustive import Candidate, Ranking, scan
+from shardwise.plan.candidate import Candidate
+from shardwise.plan.exhaustive import Ranking, scan
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def scan_over(
             continue
         ranked = scan(case, **given, top=top, sync=choice, losers=losers and not found)
         found.append(ranked)
-        best = ranked.best[0] if ranked.best else None
+        best = ranked.recommended
         small = ranked.smallest
         each.append(
             Best(choice, best, "" if best else "no policy it can run with" if small is None else "does not fit")
@@ -58,7 +59,7 @@ def scan_over(
     merged = sorted((c for ranked in found for c in ranked.best), key=_standing)
     small = min((r.smallest for r in found if r.smallest), key=lambda c: c.peak_bytes, default=None)
     return replace(
-        found[0], best=tuple(merged[:top]), points=sum(r.points for r in found),
+        found[0], best=tuple(merged[:top]), recommended=each[0].candidate, points=sum(r.points for r in found),
         evaluated=sum(r.evaluated for r in found), fitting=sum(r.fitting for r in found),
         finished=all(r.finished for r in found) and len(each) == len(choices),
         smallest=None if merged else small,

@@ -144,8 +144,8 @@ def _policies(ask: FabricQuestion, domain: int) -> list[Policy]:
         return found
     for card, thinner in ((CARDS[-1], THINNER[0]), (CARDS[0], THINNER[-1])):
         cluster = built(ask.cluster, card, thinner, domain)
-        best = scan(case_of(ask.model, cluster, ask.job, ask.stack, ask.profile), top=1).best
-        found += [each.policy for each in best if each.policy not in found]
+        best = scan(case_of(ask.model, cluster, ask.job, ask.stack, ask.profile), top=1).recommended
+        found += [best.policy] if best is not None and best.policy not in found else []
     return found
 
 

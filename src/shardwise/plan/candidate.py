@@ -1,0 +1,21 @@
+"""A policy with what it takes: what scans rank and choices are made from."""
+
+from dataclasses import dataclass
+
+from shardwise.estimate.synced import ExtraSteps
+from shardwise.spec.policy import Policy
+
+
+@dataclass(frozen=True)
+class Candidate:
+    policy: Policy
+    step_s: float
+    tokens_per_s_per_gpu: float
+    peak_bytes: float
+    extra: ExtraSteps | None = None
+    """more steps to the same loss than with the mean gradient; None: it is the mean gradient"""
+
+    @property
+    def to_loss_s(self) -> float:
+        """The step, stretched by the steps it takes more."""
+        return self.step_s * (1.0 + (self.extra.share or 0.0 if self.extra else 0.0))
