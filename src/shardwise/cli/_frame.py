@@ -6,7 +6,6 @@
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import UnknownCommandError
@@ -19,6 +18,8 @@ INTERRUPTED = 130
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("shardwise")
     except PackageNotFoundError:
