@@ -53,10 +53,9 @@ class BoundedScan:
         """First every ZeRO stage with its first group (all ranks, if allowed), then with the others: a smaller group
         needs more memory, so where the first leaves no room there is none."""
         frames = self.space.frames.take(index)
-        ways = [(row, *way) for row, number in enumerate(index) for way in self.space.sharding(int(number))]
-        if not ways:
+        table = self.space.shardings(index)
+        if not len(table):
             return
-        table = np.array(ways, dtype=np.int64)
         opens = np.ones(len(table), dtype=np.bool_)
         opens[1:] = (table[1:, :2] != table[:-1, :2]).any(axis=1)
         lead = np.cumsum(opens) - 1  # of each way: which first way it follows
@@ -126,19 +125,20 @@ class BoundedScan:
         at_least = steps[0][offload, row] if recompute[0] == NONE else np.zeros(len(row))
         self._fewest(
             replace(some, recompute_layers=np.ones(len(row), dtype=np.int64)),
-            [self.space.some_layers(int(i)) for i in index[row]],
+            self.space.numbers_of_layers(index[row]),
             np.where(np.isnan(at_least), 0.0, at_least),
             (without[offload, row], peaks[full][offload, row]),
         )
 
     def _fewest(
-        self, lines: Policies, choices: list[tuple[int, ...]], at_least: Floats, ends: tuple[Floats, Floats]
+        self, lines: Policies, choices: tuple[Ints, Ints], at_least: Floats, ends: tuple[Floats, Floats]
     ) -> None:
-        """`choices`: numbers of layers of each line, ascending. All layers fit; how few do? `at_least`: what a line
-        takes with as many as are known to be too few. `ends`: peaks with no layer and with all; memory falls almost
-        evenly between them, so that a first guess on that line is hardly ever far off: with its neighbour below it
-        mostly is the edge. A call costs more than a thousand rows of it, so both are looked at together."""
-        low, high = np.zeros(len(lines), dtype=np.int64), np.array([len(c) for c in choices], dtype=np.int64)
+        """`choices`: numbers of layers of each line, ascending, and how many. All layers fit; how few do? `at_least`:
+        what a line takes with as many as are known to be too few. `ends`: peaks with no layer and with all; memory
+        falls almost evenly between them, so that a first guess on that line is hardly ever far off: with its neighbour
+        below it mostly is the edge. A call costs as much as a thousand of its rows, so both are looked at together."""
+        numbers, count = choices
+        low, high = np.zeros_like(count), count.copy()
         none, all_ = ends
         # where no layer at all is not allowed, the guess is one
         none = np.where(np.isinf(none), np.maximum(all_, self.keep.limit), none)
@@ -150,8 +150,7 @@ class BoundedScan:
             row = np.repeat(open_, two)
             probe = np.repeat(edge, two)
             probe[np.cumsum(two)[two == 2] - 2] -= 1
-            layers = np.array([choices[i][k] for i, k in zip(row, probe, strict=True)], dtype=np.int64)
-            seen = self._seen(replace(lines.take(row), recompute_layers=layers))
+            seen = self._seen(replace(lines.take(row), recompute_layers=numbers[row, probe]))
             fits = seen.peaks <= self.keep.limit
             np.minimum.at(high, row[fits], probe[fits])
             np.maximum.at(low, row[~fits], probe[~fits] + 1)
