@@ -1,7 +1,8 @@
 """How fast the closed form and the command line are. `--json` ends with one line of JSON; `--profile` shows hot spots.
 
 One thread, processor time: policies_per_s_per_core is one call of the closed form over an array of legal policies of
-llama-3-70b on 1,024 H100s; import and help are whole processes (user + system).
+llama-3-70b on 1,024 H100s; import, help and the two cold plans are whole processes (user + system, start-up included;
+modules are compiled beforehand, as by an installation).
 """
 
 # ruff: noqa: E402
@@ -85,22 +86,30 @@ def validate_rows_per_s() -> float:
         return ROWS / seconds_of(lambda: validate(path), repeats=3)
 
 
-def process_cpu_s(code: str) -> float:
-    """User and system seconds of a fresh interpreter; the least of five."""
+def process_cpu_s(*arguments: str, repeats: int = 5) -> float:
+    """User and system seconds of a fresh interpreter; the least of several."""
     found = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(found)
+    with tempfile.TemporaryDirectory() as compiled:
+        # where writing bytecode is switched off, each run would compile shardwise anew
+        given = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        for _ in range(1 + repeats):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL,
+                           env=given | {"PYTHONPYCACHEPREFIX": compiled})  # fmt: skip
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(found[1:])
+
+
+def plan_cpu_s(model: str, cluster: str) -> float:
+    return process_cpu_s("-m", "shardwise", "plan", model, "--on", cluster, repeats=3)
 
 
 def profile() -> None:
     policies = real_policies(BATCH)
     estimate(case_of(MODEL, CLUSTER, JOB, STACK), policies)
     watch = cProfile.Profile()
-    watch.runcall(estimate, MODEL, CLUSTER, JOB, policies, STACK)
+    watch.runcall(estimate, case_of(MODEL, CLUSTER, JOB, STACK), policies)
     pstats.Stats(watch).sort_stats("tottime").print_stats(25)
 
 
@@ -118,8 +127,10 @@ def main() -> None:
         "one_policy_s": 1 / policies_per_s(1),
         "plan_s": seconds_of(lambda: scan(case_of(MODEL, CLUSTER, JOB, STACK))),
         "validate_rows_per_s": validate_rows_per_s(),
-        "import_cpu_s": process_cpu_s("import shardwise"),
-        "help_cpu_s": process_cpu_s("from shardwise.cli import main; main(['--help'])"),
+        "import_cpu_s": process_cpu_s("-c", "import shardwise"),
+        "help_cpu_s": process_cpu_s("-m", "shardwise", "--help"),
+        "plan_llama70b_cpu_s": plan_cpu_s("llama-3-70b", "dgx-h100:1024"),
+        "plan_gpt175b_cpu_s": plan_cpu_s("gpt-3-175b", "dgx-h100:4096"),
     }
     for name, value in figures.items():
         print(f"{name:28} {value:,.4g}")

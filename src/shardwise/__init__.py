@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardwise.spec.load import cluster_of, gpu_of
     from shardwise.spec.model import Model
     from shardwise.spec.policy import Policies, Policy
-    from shardwise.studies import report_of
+    from shardwise.studies.build import report_of
 
     __version__: str
 
@@ -33,7 +33,7 @@ _HOMES = {
     "cluster_of": "spec.load",
     "gpu_of": "spec.load",
     "model_of": "arch",
-    "report_of": "studies",
+    "report_of": "studies.build",
     "stack_of": "software",
 }
 

@@ -30,7 +30,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of, gpu_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.reported import catalog_gpu
-from shardwise.studies import report_of
+from shardwise.studies.build import report_of
 
 H200 = gpu_of("h200")
 CLUSTER = cluster_of("8xh200")

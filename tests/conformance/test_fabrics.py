@@ -6,8 +6,9 @@ from math import prod
 import pytest
 
 from shardwise import catalog
+from shardwise.spec.dump import to_yaml
 from shardwise.spec.hardware import fabric_of
-from shardwise.spec.load import cluster_from_yaml, cluster_of, gpu_of, to_yaml
+from shardwise.spec.load import cluster_from_yaml, cluster_of, gpu_of
 
 FABRICS = catalog.names("fabrics")
 

@@ -35,6 +35,19 @@ def test_one_rank_is_free(op):
 
 
 @pytest.mark.parametrize("op", OPS)
+def test_groups_priced_before_change_nothing(op):
+    size, stride, bytes_ = np.array([1, 64, 8, 2, 64]), np.array([1, 8, 1, 16, 8]), np.array([1e3, 1e5, 1e9, 1e7, 4e8])
+    used = network_of(H100)
+    used.seconds(op, 1e6, np.array([2, 512, 24]), np.array([1, 2, 8]))
+    used.seconds(op, 1e6, 8, 1)
+    fresh = network_of(H100).breakdown(op, bytes_, size, stride)
+    told = used.breakdown(op, bytes_, size, stride)
+    assert told.seconds.tolist() == fresh.seconds.tolist()
+    assert told.algorithm.tolist() == fresh.algorithm.tolist()
+    assert told.latency.tolist() == fresh.latency.tolist()
+
+
+@pytest.mark.parametrize("op", OPS)
 def test_arrays_equal_scalars(op):
     size, stride, bytes_ = np.meshgrid([1, 2, 8, 12, 64], [1, 3, 8], [1e3, 1e6, 1e9], indexing="ij")
     many = NETWORK.seconds(op, bytes_, size, stride)

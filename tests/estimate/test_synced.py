@@ -14,7 +14,7 @@ from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
-from shardwise.studies import report_of
+from shardwise.studies.build import report_of
 from shardwise.studies.sync import EQUAL_SPEED, FAST_LINKS, GATHERED, NO_ROOM, NO_SHORTER
 from shardwise.sync import strategies
 from shardwise.sync._asynchronous import play

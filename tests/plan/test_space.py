@@ -34,6 +34,18 @@ def test_every_point_is_legal_and_there_once():
     assert len(np.unique(rows(policies), axis=0)) == len(policies) == found.points
 
 
+@pytest.mark.parametrize("replicas", [False, True])
+def test_settings_of_many_frames_are_those_of_each(replicas):
+    found = space(case_of(*GIVEN, STACK), Limits(replicas=replicas))
+    frames = np.random.default_rng(0).permutation(len(found.frames))[:200]
+    ways = [(place, *way) for place, frame in enumerate(frames) for way in found.sharding(int(frame))]
+    assert found.shardings(frames).tolist() == [list(way) for way in ways]
+    numbers, count = found.numbers_of_layers(frames)
+    each = [found.some_layers(int(frame)) for frame in frames]
+    assert [tuple(row[:many]) for row, many in zip(numbers.tolist(), count, strict=True)] == each
+    assert not len(found.shardings(frames[:0]))
+
+
 @pytest.mark.parametrize("model", ["llama-3-8b", "mixtral-8x7b"])
 def test_nothing_legal_is_missing(model):
     """Frames counted the slow way: one policy at a time."""

@@ -15,7 +15,7 @@ from shardwise.case import case_of
 from shardwise.cli import main
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
-from shardwise.studies import report_of
+from shardwise.studies.build import report_of
 from shardwise.studies.published import TOP, judge
 from shardwise.validate.layouts import publication_from, published_runs
 

@@ -15,7 +15,7 @@ from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.studies import report_of
+from shardwise.studies.build import report_of
 
 JOB = Job(seq=8192, global_batch=512, tokens=15e12)
 KEYS = {

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from shardwise import catalog
 from shardwise.spec.cluster import Cluster, Level
-from shardwise.spec.dump import quantity_text
-from shardwise.spec.load import cluster_from, cluster_from_yaml, cluster_of, gpu_of, to_yaml
+from shardwise.spec.dump import quantity_text, to_yaml
+from shardwise.spec.load import cluster_from, cluster_from_yaml, cluster_of, gpu_of
 from shardwise.units import bytes_of, count_of, flops_of, hertz_of, rate_of, seconds_of, watts_of
 
 SITE = """

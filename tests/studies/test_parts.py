@@ -9,7 +9,7 @@ from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.studies import report_of
+from shardwise.studies.build import report_of
 from shardwise.studies.parts import parts_of
 
 POLICIES = [

@@ -8,7 +8,7 @@ from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
-from shardwise.studies import report_of
+from shardwise.studies.build import report_of
 from shardwise.studies.why import because, waterfall, why_not, why_slower
 
 GIVEN = (model_of("llama-3-8b"), cluster_of("dgx-h100:16"), Job(seq=8192, global_batch=64))

@@ -30,7 +30,6 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
-from shardwise.studies import report_of
 
 ModelName = Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")]
 Fixed = Annotated[
@@ -93,6 +92,8 @@ class OpenCase:
         ).frontier  # fmt: skip
 
     def report(self, cluster: Cluster, policy: Policy) -> Report:
+        from shardwise.studies.build import report_of  # with all it needs; a ranking has no use for it
+
         return report_of(self.on(cluster), policy)
 
 

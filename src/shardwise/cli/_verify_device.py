@@ -6,7 +6,7 @@ from shardwise.cli._flags import PolicyRequest
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.estimate.own_work import OwnWork, own_work
 from shardwise.report.terminal import policy_text
-from shardwise.studies import report_of
+from shardwise.studies.build import report_of
 from shardwise.units import time_text
 
 MEMORY_TOLERANCE = 0.03

@@ -15,7 +15,8 @@ from shardwise.importers import nccl_topology, nvidia_smi
 from shardwise.importers._file import read_bytes
 from shardwise.importers.topology import cluster_from_topology
 from shardwise.spec.cluster import Cluster, Level
-from shardwise.spec.load import cluster_of, to_yaml
+from shardwise.spec.dump import to_yaml
+from shardwise.spec.load import cluster_of
 from shardwise.units import count_of, rate_of
 
 HEADS = ["level", "kind", "GPUs", "GB/s per GPU", "TB/s in all", "us", "oversub.", "rails", "reduces"]

@@ -12,7 +12,7 @@ from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._synced import SyncName, with_sync
 from shardwise.estimate.deciding import deciding_numbers
 from shardwise.report.terminal import show
-from shardwise.studies import report_of
+from shardwise.studies.build import report_of
 
 
 def estimate(

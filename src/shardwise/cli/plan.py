@@ -30,7 +30,7 @@ from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import bar, watched
 from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
-from shardwise.engines.local import cores
+from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of
 from shardwise.plan import scan
 from shardwise.plan.choice import RISK

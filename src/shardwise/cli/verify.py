@@ -18,7 +18,7 @@ from shardwise.exporters.chrome_trace import write_overlay
 from shardwise.report.terminal import policy_text
 from shardwise.simulate import simulate
 from shardwise.spec.policy import Policy
-from shardwise.studies import report_of
+from shardwise.studies.build import report_of
 from shardwise.units import time_text
 
 DIFFERS = 1

@@ -2,7 +2,7 @@
 
 import tomllib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.load import gpu_of
+
+_TABLE = Path(__file__).parent / "links.toml"
 
 
 class Style(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,5 +87,4 @@ class NetworkConstants(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def default_links() -> NetworkConstants:
-    text = files("shardwise.cost").joinpath("links.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), NetworkConstants)
+    return msgspec.convert(tomllib.loads(_TABLE.read_text(encoding="utf-8")), NetworkConstants)

@@ -6,6 +6,7 @@ the ranks of one node share their network cards. A library picks the fastest, so
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,6 +76,26 @@ class Protocol:
 
 
 @dataclass(frozen=True)
+class Lines:
+    """Of one operation, every (algorithm, protocol) on the groups priced so far."""
+
+    column: dict[tuple[int, int], int]
+    """(size, stride) -> its place among the groups"""
+    latency: Floats
+    """seconds, (line, group)"""
+    slope: Floats
+    """seconds per byte, (line, group)"""
+    algorithm: tuple[str, ...]
+    """of each line"""
+
+    @cached_property
+    def lowest(self) -> tuple[Floats, Floats, tuple[str, ...]]:
+        """Those that are the lowest somewhere."""
+        kept = _undominated(self.latency, self.slope)
+        return self.latency[kept], self.slope[kept], tuple(self.algorithm[k] for k in kept)
+
+
+@dataclass(frozen=True)
 class Network:
     cluster: Cluster
     links: NetworkConstants
@@ -82,10 +103,8 @@ class Network:
     """which levels' switches add numbers"""
     efficiency: tuple[float, ...]
     """by level: factor on the bandwidth reached, beyond the fitted constants"""
-    known: dict[tuple[object, ...], tuple[Floats, Floats, tuple[str, ...]]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
-    """lines of the groups priced so far: batches of one scan have the same groups"""
+    known: dict[tuple[str, str | None], Lines] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """by operation and algorithm: the batches of a scan have few groups that none had before"""
     priced: dict[str, list["Protocol"]] = field(default_factory=dict, init=False, compare=False, repr=False)
     """by style"""
     shapes: dict[tuple[bytes, bytes], Shape] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -99,17 +118,32 @@ class Network:
     def law(self, op: str, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None) -> Law:
         """The time as a function of bytes; build it once where several calls run over the same axis."""
         ranks, apart, group = distinct(size, stride)
-        key = (op, algorithm, ranks.tobytes(), apart.tobytes())
-        if key not in self.known:
-            if len(self.known) >= MOST_KNOWN:
-                self.known.clear()
-            self.known[key] = self._lowest(op, algorithm, ranks, apart)
-        return Law(*self.known[key], group)
+        groups = list(zip(ranks.tolist(), apart.tolist(), strict=True))
+        lines = self._known_lines(op, algorithm, groups)
+        column = np.array([lines.column[each] for each in groups], dtype=np.int64)
+        return Law(*lines.lowest, np.asarray(column[group]))
 
-    def _lowest(
-        self, op: str, algorithm: str | None, ranks: Ints, apart: Ints
-    ) -> tuple[Floats, Floats, tuple[str, ...]]:
-        """Lines of which one is the lowest somewhere, and their algorithms."""
+    def _known_lines(self, op: str, algorithm: str | None, groups: list[tuple[int, int]]) -> Lines:
+        """Lines that have these groups among others; only new ones are worked out."""
+        known = self.known.get((op, algorithm))
+        if known is not None and len(known.column) > MOST_KNOWN:
+            known = None
+        new = groups if known is None else [each for each in groups if each not in known.column]
+        if known is not None and not new:
+            return known
+        found = self._lines_of(op, algorithm, new)
+        if known is not None:
+            found = Lines(
+                column=known.column | {each: len(known.column) + place for each, place in found.column.items()},
+                latency=np.concatenate([known.latency, found.latency], axis=1),
+                slope=np.concatenate([known.slope, found.slope], axis=1),
+                algorithm=known.algorithm,
+            )
+        self.known[op, algorithm] = found
+        return found
+
+    def _lines_of(self, op: str, algorithm: str | None, groups: list[tuple[int, int]]) -> Lines:
+        ranks, apart = np.array(groups, dtype=np.int64).reshape(-1, 2).T.copy()
         chosen = self._algorithms(op, algorithm)
         shape = self.shape(ranks, apart)
         latencies, slopes, names = [], [], []
@@ -123,8 +157,7 @@ class Network:
         slope = np.where(alone, 0.0, np.concatenate(slopes))
         if not np.isfinite(latency).any(axis=0).all():
             raise ValueError(f"algorithm: {algorithm!r} cannot run {op} on every group asked for; leave it out")
-        kept = _undominated(latency, slope)
-        return latency[kept], slope[kept], tuple(names[k] for k in kept)
+        return Lines({each: place for place, each in enumerate(groups)}, latency, slope, tuple(names))
 
     def shape(self, ranks: Ints, apart: Ints) -> Shape:
         key = (ranks.tobytes(), apart.tobytes())
@@ -321,7 +354,7 @@ def _copying(load: Load, rate: float) -> Floats | float:
 
 
 def distinct(size: ArrayLike, stride: ArrayLike) -> tuple[Ints, Ints, Ints]:
-    """All pairs of a distinct size with a distinct stride, and the pair of each element.
+    """The pairs of a size and a stride that occur, and the pair of each element.
 
     A million policies have a few hundred distinct groups. Table look-ups find them in linear time, without a sort.
     """
@@ -330,8 +363,8 @@ def distinct(size: ArrayLike, stride: ArrayLike) -> tuple[Ints, Ints, Ints]:
         raise ValueError("size and stride of a group: write whole numbers of 1 or more")
     sizes, which_size = _ranked(ranks)
     strides, which_stride = _ranked(apart)
-    grid_sizes, grid_strides = np.meshgrid(sizes, strides, indexing="ij")
-    return grid_sizes.ravel(), grid_strides.ravel(), which_size * len(strides) + which_stride
+    pairs, group = _ranked(which_size * len(strides) + which_stride)
+    return sizes[pairs // len(strides)], strides[pairs % len(strides)], group
 
 
 def _ranked(values: Ints) -> tuple[Ints, Ints]:

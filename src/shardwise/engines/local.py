@@ -1,6 +1,5 @@
 """Processes of this machine. The first shards run in this one: others are started only where that saves time."""
 
-import os
 import signal
 import time
 from collections.abc import Sequence
@@ -9,14 +8,10 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context
 
 from shardwise.engines._contract import Answers, Engine, Setup, Work, worker_failed
+from shardwise.engines._cores import cores
 
 WORTH_S = 4.0
 """work left from which on starting processes (about half a second each) pays"""
-
-
-def cores() -> int:
-    """Those this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start(work: Work, shards: Sequence[bytes], setup: Setup) -> Answers:

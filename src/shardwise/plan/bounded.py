@@ -37,25 +37,25 @@ def plain(frames: Policies) -> Policies:
 class BoundedScan:
     def __init__(self, space: Space, price: Price, keep: Keep) -> None:
         self.space, self.settings, self.price, self.keep = space, space.settings, price, keep
+        self._size = FIRST_BLOCK
 
     def look(self, index: Ints, floors: Floats) -> None:
         """At the frames of these numbers; `floors`: what each takes at least."""
-        done, size = 0, FIRST_BLOCK
+        done = 0
         while done < len(index):
-            part, floor = index[done : done + size], floors[done : done + size]
+            part, floor = index[done : done + self._size], floors[done : done + self._size]
             matter = self.keep.could_matter(self.space.frames.take(part), floor, any_settings=True)
             if matter.any():
                 self._block(part[matter], floor[matter])
-            done, size = done + size, min(2 * size, BLOCK)
+            done, self._size = done + self._size, min(2 * self._size, BLOCK)
 
     def _block(self, index: Ints, floors: Floats) -> None:
         """First every ZeRO stage with its first group (all ranks, if allowed), then with the others: a smaller group
         needs more memory, so where the first leaves no room there is none."""
         frames = self.space.frames.take(index)
-        ways = [(row, *way) for row, number in enumerate(index) for way in self.space.sharding(int(number))]
-        if not ways:
+        table = self.space.shardings(index)
+        if not len(table):
             return
-        table = np.array(ways, dtype=np.int64)
         opens = np.ones(len(table), dtype=np.bool_)
         opens[1:] = (table[1:, :2] != table[:-1, :2]).any(axis=1)
         lead = np.cumsum(opens) - 1  # of each way: which first way it follows
@@ -125,34 +125,39 @@ class BoundedScan:
         at_least = steps[0][offload, row] if recompute[0] == NONE else np.zeros(len(row))
         self._fewest(
             replace(some, recompute_layers=np.ones(len(row), dtype=np.int64)),
-            [self.space.some_layers(int(i)) for i in index[row]],
+            self.space.numbers_of_layers(index[row]),
             np.where(np.isnan(at_least), 0.0, at_least),
             (without[offload, row], peaks[full][offload, row]),
         )
 
     def _fewest(
-        self, lines: Policies, choices: list[tuple[int, ...]], at_least: Floats, ends: tuple[Floats, Floats]
+        self, lines: Policies, choices: tuple[Ints, Ints], at_least: Floats, ends: tuple[Floats, Floats]
     ) -> None:
-        """`choices`: numbers of layers of each line, ascending. All layers fit; how few do? `at_least`: what a line
-        takes with as many as are known to be too few. `ends`: peaks with no layer and with all; memory falls almost
-        evenly between them, so that a first guess on that line is hardly ever far off."""
-        low, high = np.zeros(len(lines), dtype=np.int64), np.array([len(c) for c in choices], dtype=np.int64)
+        """`choices`: numbers of layers of each line, ascending, and how many. All layers fit; how few do? `at_least`:
+        what a line takes with as many as are known to be too few. `ends`: peaks with no layer and with all; memory
+        falls almost evenly between them, so that a first guess on that line is hardly ever far off: with its neighbour
+        below it mostly is the edge. A call costs as much as a thousand of its rows, so both are looked at together."""
+        numbers, count = choices
+        low, high = np.zeros_like(count), count.copy()
         none, all_ = ends
         # where no layer at all is not allowed, the guess is one
         none = np.where(np.isinf(none), np.maximum(all_, self.keep.limit), none)
         share = (none - self.keep.limit) / np.maximum(none - all_, 1.0)
         guess = np.floor(np.clip(share, 0.0, 1.0) * high).astype(np.int64)
         while (open_ := np.flatnonzero((low < high) & self.keep.could_matter(lines, at_least))).size:
-            probe = np.clip(guess[open_], low[open_], high[open_] - 1)
-            layers = np.array([choices[i][k] for i, k in zip(open_, probe, strict=True)], dtype=np.int64)
-            seen = self._seen(replace(lines.take(open_), recompute_layers=layers))
+            edge = np.clip(guess[open_], low[open_], high[open_] - 1)
+            two = np.where(edge > low[open_], 2, 1)
+            row = np.repeat(open_, two)
+            probe = np.repeat(edge, two)
+            probe[np.cumsum(two)[two == 2] - 2] -= 1
+            seen = self._seen(replace(lines.take(row), recompute_layers=numbers[row, probe]))
             fits = seen.peaks <= self.keep.limit
-            high[open_[fits]] = probe[fits]
-            low[open_[~fits]] = probe[~fits] + 1
-            at_least[open_[~fits]] = seen.steps[~fits]
-            # the neighbour first; where that is not the edge, halve
-            near = np.where(fits, probe - 1, probe + 1)
-            guess[open_] = np.where(guess[open_] == probe, near, (low[open_] + high[open_]) // 2)
+            np.minimum.at(high, row[fits], probe[fits])
+            np.maximum.at(low, row[~fits], probe[~fits] + 1)
+            np.maximum.at(at_least, row[~fits], seen.steps[~fits])
+            # the neighbours first; where they are not the edge, halve
+            near = np.where(low[open_] > edge, edge + 1, edge - 2)
+            guess[open_] = np.where(guess[open_] == edge, near, (low[open_] + high[open_]) // 2)
 
     def _seen(self, policies: Policies) -> PricedPolicies:
         seen = self.price(policies)

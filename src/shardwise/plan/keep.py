@@ -163,7 +163,7 @@ class Keep:
             member = kind.member(seen.policies)
             self.small_of_kind[index] = _least(self.small_of_kind[index], seen, member)
             now = self.of_kind[index]
-            better = np.flatnonzero(member & inside & (seen.steps <= _fastest(now)))
+            better = _within(seen.steps, member & inside, _fastest(now))
             if len(better):
                 self.of_kind[index] = joined([now, seen.take(better)]).first().take(FIRST)
         if self.frontier_too:
@@ -187,9 +187,14 @@ def _fastest(now: PricedPolicies) -> float:
 
 
 def _least(now: PricedPolicies, seen: PricedPolicies, member: Flags) -> PricedPolicies:
-    bound = now.peaks[0] * NEAR if len(now) else np.inf
-    lower = np.flatnonzero(member & (seen.peaks <= bound))
+    lower = _within(seen.peaks, member, now.peaks[0] * NEAR if len(now) else np.inf)
     return joined([now, seen.take(lower)]).smallest() if len(lower) else now
+
+
+def _within(values: Floats, member: Flags, bound: float) -> Ints:
+    """Members within the bound that may be the first of all: no further from the least than what counts as equal."""
+    least = values.min(where=member, initial=np.inf)
+    return np.flatnonzero(member & (values <= min(bound, least * NEAR)))
 
 
 def _listed(seen: PricedPolicies, count: int) -> PricedPolicies:

@@ -1,12 +1,8 @@
-"""One scan over the frames of a space: in this process, or dealt out to several."""
+"""One scan over the frames of a space, in this process; a long one is dealt out to several."""
 
-import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from multiprocessing import get_context
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +19,8 @@ from shardwise.spec.policy import Ints, Policies
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
+Look = Callable[[Ints, Floats], None]
+"""at frames of these numbers, which take at least so long"""
 FRAMES = 2048
 """handed to a process at a time"""
 PER_FRAME = 40
@@ -90,10 +88,13 @@ class Scanning:
             floors = self.floors
             order = np.argsort(floors, kind="stable")
             if self.processes > 1 and self._estimates > FEW:
-                self._dealt_out(keep, order, progress)
+                from shardwise.plan.dealt_out import dealt_out  # processes and sockets take long to import
+
+                dealt_out(self, keep, order, progress)
             else:
-                for done, part in _parts(order):
-                    look(self.pricing, self.space, keep, part, floors[part], bounded=self.bounded)
+                look = looking(self.pricing, self.space, keep, bounded=self.bounded)
+                for done, part in parts_of(order):
+                    look(part, floors[part])
                     if progress is not None:
                         progress(done, len(order))
         except KeyboardInterrupt:
@@ -104,62 +105,19 @@ class Scanning:
     def _estimates(self) -> int:
         return PER_FRAME * len(self.space.frames) if self.bounded else self.space.points
 
-    def _dealt_out(self, keep: Keep, order: Ints, progress: Progress | None) -> None:
-        """Each task begins with what is known when it is handed out, so that bounds found by one serve all."""
-        waiting, total, done = list(_parts(order))[::-1], len(order), 0
-        running: dict[Future[Keep], int] = {}
-        with _pool(self.pricing, self.space, self.processes) as pool:
-            while waiting or running:
-                while waiting and len(running) < 2 * self.processes:
-                    _, part = waiting.pop()
-                    task = pool.submit(_task, keep.bounds(), part, self.floors[part], self.bounded)
-                    running[task] = len(part)
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for task in finished:
-                    keep.merge(task.result())
-                    done += running.pop(task)
-                    if progress is not None:
-                        progress(done, total)
 
-
-def look(pricing: Pricing, space: Space, keep: Keep, frames: Ints, floors: Floats, *, bounded: bool) -> None:
+def looking(pricing: Pricing, space: Space, keep: Keep, *, bounded: bool) -> Look:
     if bounded:
-        BoundedScan(space, pricing.price, keep).look(frames, floors)
-        return
-    for batch in every(space, frames):
-        keep.add(pricing.price(batch))
+        return BoundedScan(space, pricing.price, keep).look
+
+    def at_every(frames: Ints, _: Floats) -> None:
+        for batch in every(space, frames):
+            keep.add(pricing.price(batch))
+
+    return at_every
 
 
-def _parts(order: Ints) -> Iterator[tuple[int, Ints]]:
+def parts_of(order: Ints) -> Iterator[tuple[int, Ints]]:
     for begin in range(0, len(order), FRAMES):
         part = order[begin : begin + FRAMES]
         yield begin + len(part), part
-
-
-@contextmanager
-def _pool(pricing: Pricing, space: Space, processes: int) -> Iterator[ProcessPoolExecutor]:
-    # a fresh interpreter each: a progress bar's thread must not be copied in the middle of something
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (pricing, space))
-    try:
-        yield pool
-        pool.shutdown()
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-
-
-_GIVEN: list[tuple[Pricing, Space]] = []
-"""of a worker process: set once when it begins, so that tasks carry frame numbers only"""
-
-
-def _begin(pricing: Pricing, space: Space) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-    _GIVEN[:] = [(pricing, space)]
-
-
-def _task(keep: Keep, frames: Ints, floors: Floats, bounded: bool) -> Keep:
-    pricing, space = _GIVEN[0]
-    look(pricing, space, keep, frames, floors, bounded=bounded)
-    return keep

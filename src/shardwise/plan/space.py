@@ -99,12 +99,30 @@ class Space:
             ranks, self._zero(bool(self.frames.pp[frame] > 1)), self.settings.groups, self.settings.replicas
         )
 
+    def shardings(self, frames: Ints) -> Ints:
+        """Rows of (place among these frames, ZeRO stage, its group), frame by frame."""
+        keys = 2 * self.frames.dp[frames] * self.frames.cp[frames] + (self.frames.pp[frames] > 1)
+        _, one, kind = np.unique(keys, return_index=True, return_inverse=True)
+        ways = [np.array(self.sharding(int(frames[i])), dtype=np.int64).reshape(-1, 2) for i in one]
+        place = np.repeat(np.arange(len(frames)), np.array([len(each) for each in ways], dtype=np.int64)[kind])
+        return np.column_stack([place, np.concatenate([np.empty((0, 2), dtype=np.int64), *(ways[k] for k in kind)])])
+
     def _zero(self, stages: bool) -> tuple[int, ...]:
         return tuple(z for z in self.settings.zero if not stages or z <= self.settings.zero_with_stages)
 
     def some_layers(self, frame: int) -> tuple[int, ...]:
         """Numbers of layers of each stage that may recompute, short of all."""
         return _some_layers(int(-(-self.layers // self.frames.pp[frame])), self.settings.layers)
+
+    def numbers_of_layers(self, frames: Ints) -> tuple[Ints, Ints]:
+        """(the same of many frames, one row each, filled up with 0; how many each has)."""
+        _, one, kind = np.unique(self.frames.pp[frames], return_index=True, return_inverse=True)
+        found = [self.some_layers(int(frames[i])) for i in one]
+        counts = np.array([len(each) for each in found], dtype=np.int64)
+        table = np.zeros((len(found), counts.max(initial=0)), dtype=np.int64)
+        for row, each in zip(table, found, strict=True):
+            row[: len(each)] = each
+        return table[kind], counts[kind]
 
     @property
     def points(self) -> int:

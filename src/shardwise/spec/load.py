@@ -15,14 +15,12 @@ from msgspec.structs import replace
 from shardwise import catalog
 from shardwise.fields import Fields, mapping_of
 from shardwise.spec.cluster import Cluster, Level
-from shardwise.spec.dump import to_yaml
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.hardware import Fabric, Price, fabric_of, gpu_from, gpu_of, levels_from, price_of
-from shardwise.spec.plain_yaml import parse_yaml, read_yaml
 from shardwise.spec.usual import usual_fabric
 from shardwise.units import count_of
 
-__all__ = ["Price", "cluster_from", "cluster_from_yaml", "cluster_of", "gpu_of", "price_of", "to_yaml"]
+__all__ = ["Price", "cluster_from", "cluster_from_yaml", "cluster_of", "gpu_of", "price_of"]
 
 _FORMS = "write for example 'dgx-h100:1024', '8xh100', '4x8xh100' or the path of a .yaml file"
 _COUNTED = re.compile(r"^(\d{1,9})x(?:(\d{1,9})x)?(.+)$", re.IGNORECASE)
@@ -34,6 +32,8 @@ def cluster_of(text: str) -> Cluster:
     if not text or len(text) > 4096:
         raise ValueError(f"cluster: {text[:40]!r} names nothing; {_FORMS}")
     if text.lower().endswith((".yaml", ".yml")):
+        from shardwise.spec.plain_yaml import read_yaml  # yaml takes long to import, and few clusters are files
+
         return cluster_from_yaml(read_yaml(Path(text)), Path(text).name)
     if text.lower().endswith((".xml", ".txt", ".json")):
         raise ValueError(
@@ -139,6 +139,8 @@ def cluster_from(
 
 def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
     """A cluster from the text of a YAML file in the form `to_yaml` prints."""
+    from shardwise.spec.plain_yaml import parse_yaml
+
     example = "'gpu: h100', 'gpus: 64' and 'levels:'"
     fields = Fields(mapping_of(parse_yaml(text, where), where, example), where)
     cluster = Cluster(

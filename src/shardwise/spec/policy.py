@@ -145,7 +145,7 @@ class Policies:
         )
 
     def take(self, index: Ints | slice) -> "Policies":
-        return Policies(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        return Policies(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
 
     def __getitem__(self, index: int) -> Policy:
         values: dict[str, int | bool | str] = {}

@@ -1,5 +1,1 @@
 """What the model says of one case: a policy's estimate, its step on the network, why it wins, as facts for `report`."""
-
-from shardwise.studies.build import report_of
-
-__all__ = ["report_of"]

@@ -8,14 +8,14 @@ from shardwise.estimate.band import NO_BAND
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import conventions, executed
-from shardwise.estimate.synced import choice_of
+from shardwise.estimate.synced import SyncChoice, choice_of
 from shardwise.report.report import Report, Stage
+from shardwise.report.sync_report import SyncReport
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.studies.money import money_table, price_line
 from shardwise.studies.parts import band_at, parts_at
-from shardwise.studies.sync import sync_report
 from shardwise.studies.traffic import traffic_of
 from shardwise.units import gib
 
@@ -73,8 +73,14 @@ def report_of(case: Case, policy: Policy) -> Report:
             *_assumptions(case, policy),
             *_left_unfused(case, found, one),
         ),
-        sync=None if choice is None else sync_report(choice, found, estimate(case, one, every_stage=True)),
+        sync=None if choice is None else _synced(choice, found, estimate(case, one, every_stage=True)),
     )
+
+
+def _synced(choice: SyncChoice, found: Estimate, dense: Estimate) -> SyncReport:
+    from shardwise.studies.sync import sync_report  # imports the strategies, which most policies do without
+
+    return sync_report(choice, found, dense)
 
 
 def _first(values: object) -> float:

@@ -11,7 +11,6 @@ from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement, level_members
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import workers_of
-from shardwise.estimate.synced.traffic import traffic_of as strategy_traffic
 from shardwise.fabric.calls import AXES, STAGE_PAIRS, Call, calls_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
@@ -78,6 +77,8 @@ def _replaced(call: Call) -> bool:
 
 def _of_strategy(sync: SyncChoice, work: Work, network: Network) -> Floats:
     """Of an average GPU: its strategy's messages, and first the sum over the context-parallel ranks of a worker."""
+    from shardwise.estimate.synced.traffic import traffic_of as strategy_traffic
+
     total = np.zeros(len(network.cluster.levels))
     policies = work.layout.policies
     inside = [m for m in worker_messages(work.job, work.stack, work.layout) if m.group == "cp"]

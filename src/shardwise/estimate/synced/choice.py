@@ -1,11 +1,13 @@
-"""Strategies a plan may take, as the user names them."""
+"""Strategies a plan may take, as the user names them. What knows them is imported when one is named: most never are."""
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from shardwise.estimate.synced.convergence import DENSE, ExtraSteps, extra_of, measured_texts
-from shardwise.sync import Strategy
-from shardwise.sync._named import strategy_named, texts_of
+
+if TYPE_CHECKING:
+    from shardwise.sync import Strategy
 
 ANY = "any"
 
@@ -14,7 +16,7 @@ ANY = "any"
 class SyncChoice:
     text: str
     """the name and the settings that were stated"""
-    strategy: Strategy
+    strategy: "Strategy"
     optimizer: str
     """of the job: how many steps it takes depends on it"""
 
@@ -27,6 +29,8 @@ def choice_of(text: str, optimizer: str = "adamw") -> SyncChoice | None:
     """None: the mean gradient, as the software does it."""
     if not text:
         return None
+    from shardwise.sync._named import strategy_named
+
     strategy = strategy_named(text)
     return None if text == DENSE else SyncChoice(text, strategy, optimizer)
 
@@ -35,6 +39,8 @@ def choices_of(text: str, optimizer: str) -> list[SyncChoice | None]:
     """'any', or names with settings, by commas; None among them stands for the mean gradient."""
     if text.strip() == ANY:
         return [None, *(choice_of(each, optimizer) for each in measured_texts(optimizer))]
+    from shardwise.sync._named import texts_of
+
     found: list[SyncChoice | None] = []
     for each in texts_of(text):
         choice = choice_of(each, optimizer)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cache
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwise import catalog
-from shardwise.compressors import Compressor
-from shardwise.sync import Strategy
-from shardwise.sync._named import strategy_named
+
+if TYPE_CHECKING:
+    from shardwise.sync import Strategy
 
 DENSE = "psgd"
 _TABLE = Path(catalog.__file__).parent / "sync_convergence.toml"
@@ -45,8 +45,10 @@ def _table() -> dict[str, Any]:
     return tomllib.loads(_TABLE.read_text(encoding="utf-8"))
 
 
-def _rows(optimizer: str) -> list[tuple[Strategy, dict[str, Any]]]:
+def _rows(optimizer: str) -> list[tuple["Strategy", dict[str, Any]]]:
     """What was measured and works with this optimizer, with such a one first: the others stand in for what was not."""
+    from shardwise.sync._named import strategy_named
+
     mine = ("sgd", "sgd-m") if optimizer.startswith("sgd") else ("adamw",)
     found = [(strategy_named(row["sync"]), row) for row in _table().get("measured", [])]
     fitting = [(s, row) for s, row in found if s.needs_optimizer() in ("any", optimizer)]
@@ -57,7 +59,7 @@ def measured_texts(optimizer: str) -> list[str]:
     return list(dict.fromkeys(row["sync"] for _, row in _rows(optimizer)))
 
 
-def extra_of(strategy: Strategy, optimizer: str) -> ExtraSteps:
+def extra_of(strategy: "Strategy", optimizer: str) -> ExtraSteps:
     """Of these very settings; else between those that were measured on both sides of one number, else of the nearest.
     What was not measured is said, another optimizer too."""
     if strategy.name == DENSE:
@@ -88,6 +90,9 @@ class ConvergencePoint:
 
 def settings_of(thing: Any, prefix: str = "") -> dict[str, Any]:
     """By name, those of its compressor and levels too: outer.every."""
+    from shardwise.compressors import Compressor
+    from shardwise.sync import Strategy
+
     found: dict[str, Any] = {}
     for name, value in vars(thing).items():
         found[prefix + name] = getattr(value, "name", value)

@@ -2,10 +2,13 @@
 
 Without ZeRO a worker is one replica of the model, its context-parallel ranks summed up first. With ZeRO a worker is one
 shard group; each of its ranks takes its own share of the row across the groups.
+
+What knows strategies is imported where one is priced: every estimate imports this file, few have a strategy.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +17,14 @@ from shardwise.cost.gpu import memory_seconds
 from shardwise.cost.placement import Placement
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.synced.choice import SyncChoice
-from shardwise.estimate.synced.compress import decode_slower, encode_bytes, factor_bytes
 from shardwise.estimate.synced.rules import workers_refusal
-from shardwise.estimate.synced.traffic import StrategyTraffic, traffic_of
 from shardwise.spec.policy import Ints
-from shardwise.sync._asynchronous import compute_seconds, step_seconds
-from shardwise.sync._cost import message_seconds, priced
 from shardwise.work import Work
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.stages import Grid, largest
+
+if TYPE_CHECKING:
+    from shardwise.estimate.synced.traffic import StrategyTraffic
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,9 @@ def seconds_of(choice: SyncChoice, work: Work, machine: Machine) -> Seconds:
 
 
 def _seconds(choice: SyncChoice, work: Work, machine: Machine, who: Workers, row: Numbers) -> Seconds:
+    from shardwise.estimate.synced.compress import decode_slower, encode_bytes, factor_bytes
+    from shardwise.sync._cost import message_seconds, priced
+
     messages, own, moved, kernels = np.zeros((4, len(row)))
     for rows, traffic in _alike(choice, work, who):
         mine, waits = row[rows], choice.strategy.waits()
@@ -95,6 +100,8 @@ def _seconds(choice: SyncChoice, work: Work, machine: Machine, who: Workers, row
 
 def step_beside(choice: SyncChoice, work: Work, compute: Numbers, own: Numbers) -> tuple[Numbers, Numbers]:
     """Where nobody waits: (seconds of a step, of them compute). Slow workers make both longer."""
+    from shardwise.sync._asynchronous import compute_seconds, step_seconds
+
     who, step, alone = workers_of(work.layout).count, compute.copy(), compute.copy()
     for count in np.unique(who):
         cycles = None if workers_refusal(choice, int(count)) else choice.strategy.cycles(int(count))
@@ -126,8 +133,10 @@ def sent_bytes(choice: SyncChoice, work: Work) -> Numbers:
     return total
 
 
-def _alike(choice: SyncChoice, work: Work, who: Workers) -> Iterator[tuple[NDArray[np.int64], StrategyTraffic]]:
+def _alike(choice: SyncChoice, work: Work, who: Workers) -> Iterator[tuple[NDArray[np.int64], "StrategyTraffic"]]:
     """Policies whose workers send alike, with what they send. Where there is nobody to send to, nothing is."""
+    from shardwise.estimate.synced.traffic import traffic_of
+
     tp = work.layout.policies.tp if choice.strategy.needs_whole else np.ones_like(who.count)
     keys = np.stack([who.count, tp], axis=1)
     distinct, place = np.unique(keys, axis=0, return_inverse=True)
