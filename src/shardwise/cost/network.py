@@ -82,13 +82,15 @@ class Network:
     """which levels' switches add numbers"""
     efficiency: tuple[float, ...]
     """by level: factor on the bandwidth reached, beyond the fitted constants"""
+    nodes_filled: bool = False
+    """takes every group to fill its nodes, for what it costs that some do not"""
     known: dict[tuple[object, ...], tuple[Floats, Floats, tuple[str, ...]]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
     """lines of the groups priced so far: batches of one scan have the same groups"""
     priced: dict[str, list["Protocol"]] = field(default_factory=dict, init=False, compare=False, repr=False)
     """by style"""
-    shapes: dict[tuple[bytes, bytes], Shape] = field(default_factory=dict, init=False, compare=False, repr=False)
+    shapes: dict[tuple[object, ...], Shape] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def seconds(
         self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
@@ -96,22 +98,23 @@ class Network:
         """Time of one collective; see collectives for what `bytes_` counts. A group of one rank takes no time."""
         return self.law(op, size, stride, algorithm=algorithm).seconds(bytes_)
 
-    def law(self, op: str, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None) -> Law:
-        """The time as a function of bytes; build it once where several calls run over the same axis."""
+    def law(
+        self, op: str, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None,
+        within: tuple[int, int] | None = None,
+    ) -> Law:  # fmt: skip
+        """The time as a function of bytes; build it once where several calls run over the same axis. Where groups lie
+        differently, that of the slowest; `within`: of those on some GPUs only (`level_members`)."""
         ranks, apart, group = distinct(size, stride)
-        key = (op, algorithm, ranks.tobytes(), apart.tobytes())
+        key = (op, algorithm, ranks.tobytes(), apart.tobytes(), within)
         if key not in self.known:
             if len(self.known) >= MOST_KNOWN:
                 self.known.clear()
-            self.known[key] = self._lowest(op, algorithm, ranks, apart)
+            self.known[key] = self._lowest(op, algorithm, self.shape(ranks, apart, within))
         return Law(*self.known[key], group)
 
-    def _lowest(
-        self, op: str, algorithm: str | None, ranks: Ints, apart: Ints
-    ) -> tuple[Floats, Floats, tuple[str, ...]]:
+    def _lowest(self, op: str, algorithm: str | None, shape: Shape) -> tuple[Floats, Floats, tuple[str, ...]]:
         """Lines of which one is the lowest somewhere, and their algorithms."""
         chosen = self._algorithms(op, algorithm)
-        shape = self.shape(ranks, apart)
         latencies, slopes, names = [], [], []
         for found in chosen:
             latency, slope, _ = self._lines(found, op, shape)
@@ -126,12 +129,12 @@ class Network:
         kept = _undominated(latency, slope)
         return latency[kept], slope[kept], tuple(names[k] for k in kept)
 
-    def shape(self, ranks: Ints, apart: Ints) -> Shape:
-        key = (ranks.tobytes(), apart.tobytes())
+    def shape(self, ranks: Ints, apart: Ints, within: tuple[int, int] | None = None) -> Shape:
+        key = (ranks.tobytes(), apart.tobytes(), within)
         if key not in self.shapes:
             if len(self.shapes) >= MOST_KNOWN:
                 self.shapes.clear()
-            self.shapes[key] = level_members(self.cluster, ranks, apart)
+            self.shapes[key] = level_members(self.cluster, ranks, apart, within=within, filled=self.nodes_filled)
         return self.shapes[key]
 
     def bus_bandwidth(
@@ -245,7 +248,7 @@ class Network:
             by_level = np.zeros_like(shape.members)
             for i, level in enumerate(self.cluster.levels):
                 start = start + load.steps[i] * protocol.step_s[i]
-                crowding = self._crowding(found, i, shape.below[i])
+                crowding = self._crowding(found, i, shape)
                 crowding = crowding / level.mesh_share(shape.members[i] / shape.below[i])
                 by_level[i] = volume[i] * crowding * protocol.byte_s[i]
                 if protocol.stored_s[i]:
@@ -256,12 +259,13 @@ class Network:
             slope.append(np.where(legal, full, _HOPELESS))
         return np.stack(latency), np.stack(slope), by_level
 
-    def _crowding(self, found: Collective, level: int, below: Floats) -> Floats | float:
+    def _crowding(self, found: Collective, level: int, shape: Shape) -> Floats | float:
         """How much more than its own share a card carries when a group uses only some of the node's cards. Above the
         cards a switch has the ways up of all of them."""
         if level != 1 or self.cluster.levels[1].kind != "network" or not found.pooled:
             return 1.0
-        return np.maximum(below / self.links.cards_per_group, 1.0)
+        used = shape.cards if found.uneven else shape.below[1]
+        return np.maximum(used / self.links.cards_per_group, 1.0)
 
 
 def network_of(

@@ -26,6 +26,7 @@ from shardwise.estimate.pipeline.micro_batch import (
     piles_up,
     stage_counts,
 )
+from shardwise.estimate.stage_groups import reduced_parameters
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
 from shardwise.estimate.transfers import busiest_seconds, transfer_hops, transfer_seconds
@@ -73,7 +74,7 @@ class Times:
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
     layout = work.layout
     rates = (sync_rates if sync is None else inner_rates)(work, machine)
-    reduce, gather = rates.on(work.parameters)
+    reduce, gather = rates.on(work.parameters if sync else reduced_parameters(work, machine))
     wire = transfer_hops(work, machine)
     given = micro_batch_of(work, _units(work, machine), _transfers(work, machine, wire),
                            _reductions(work, machine, rates), reduce, _copy_seconds(work, cluster))  # fmt: skip

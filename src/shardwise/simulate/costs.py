@@ -9,6 +9,7 @@ from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
 from shardwise.estimate.once import copy_rate, optimizer_seconds, reduced_each, sync_rates, tied_seconds
+from shardwise.estimate.stage_groups import reduced_parameters
 from shardwise.estimate.transfers import transfer_wait_s
 from shardwise.fabric.calls import repeated_share
 from shardwise.schedules import schedules
@@ -97,7 +98,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     stack, layout, cluster = work.stack, work.layout, case.cluster
     machine = machine_for(case, layout.policies)
     rates = sync_rates(work, machine)
-    reduce, gather = (grid[:, 0] for grid in rates.on(work.parameters))
+    reduce, gather = (grid[:, 0] for grid in rates.on(reduced_parameters(work, machine)))
     micro = float(layout.micro_batches[0])
     each = bool(reduced_each(work)[0])
     one = np.ones(program.pp)
