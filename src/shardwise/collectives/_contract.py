@@ -62,7 +62,8 @@ class Shape:
     @cached_property
     def passed(self) -> NDArray[np.bool_]:
         """Does the group send into level i: to meet there, or on the way to a higher one."""
-        return np.concatenate([self.crossed[:1], (self.size > self.below)[1:]])
+        leaves = self.size > self.below if self.out is None else np.concatenate([self.out[:1], self.out[:-1]]) > 0.0
+        return np.concatenate([self.crossed[:1], leaves[1:]])
 
     @cached_property
     def highest(self) -> NDArray[np.bool_]:

@@ -89,6 +89,8 @@ class Costs:
     held: RankMemory
     carried_s: float = 0.0
     """what the busiest card needs for all that its stage sends: no pipeline is over before"""
+    sent_s: float = 0.0
+    """the same with gradients and parameters"""
     tied_s: float = 0.0
     """the sum of a tied table's gradients on the first and the last stage, behind all other reductions"""
 
@@ -135,6 +137,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),
         carried_s=float(found.times.carried_s[0]),
+        sent_s=float(found.times.sent_s[0]),
         tied_s=float(tied_seconds(found.work, machine_for(case, found.work.layout.policies))[0]),
     )
 
