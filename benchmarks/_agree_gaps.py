@@ -36,6 +36,8 @@ class Gaps:
     sim_why: tuple[str, ...]
     flow_gap: float | None
     """None: not run at flow level"""
+    prices_gap: float = 0.0
+    """the step with flow-level prices, each kind of traffic alone, over the simulation with the closed form's"""
     flow_why: tuple[str, ...] = ()
 
 
@@ -47,21 +49,12 @@ def gaps_of(sample: Sample, *, flows: bool) -> Gaps:
     gap, where = max([(0.0, ""), *_by_level(found, load), *_by_lane(found, calls)])
     closed = float(found.closed.times.step_s[0])
     sim = found.step_s / closed - 1.0
-    flow, why = None, ()
+    flow, prices, why = None, 0.0, ()
     if flows:
         loop = looped(sample.model, sample.cluster, sample.job, sample.policy, sample.stack, None, found, load)
-        flow = loop.step_s / closed - 1.0
+        flow, prices = loop.step_s / closed - 1.0, loop.unshared_s / found.step_s - 1.0
         why = _flow_reasons(found, loop.unshared_s, loop.step_s)
-    return Gaps(gap, where, sim, gap_of(found).why if abs(sim) > 0.03 else (), flow, why)
-
-
-def prices_gap(sample: Sample) -> float:
-    """The step with flow-level prices, each kind of traffic alone, over the simulation with the closed form's."""
-    case = case_of(sample.model, sample.cluster, sample.job, sample.stack)
-    found = simulate(case, sample.policy)
-    load = _load(case, sample.policy, calls_of(found.closed.work))
-    loop = looped(sample.model, sample.cluster, sample.job, sample.policy, sample.stack, None, found, load)
-    return loop.unshared_s / found.step_s - 1.0
+    return Gaps(gap, where, sim, gap_of(found).why if abs(sim) > 0.03 else (), flow, prices, why)
 
 
 def _load(case: Case, policy: Policy, calls: list[Call]) -> StepLoad:

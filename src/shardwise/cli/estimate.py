@@ -1,6 +1,6 @@
 """`shardwise estimate`: one policy - memory, time, utilization, traffic, cost, and whether it can run at all."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -10,7 +10,7 @@ from shardwise.cli._job import Tokens
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._synced import SyncName, with_sync
-from shardwise.estimate.deciding import deciding_numbers
+from shardwise.estimate.deciding import deciding_numbers, uneven_groups
 from shardwise.report.terminal import show
 from shardwise.studies.build import report_of
 
@@ -30,15 +30,17 @@ def estimate(
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     report = report_of(ask.case, ask.policy)
-    deciding = deciding_numbers(ask.case, ask.policy)
+    deciding, uneven = deciding_numbers(ask.case, ask.policy), uneven_groups(ask.case, ask.policy)
     if json:
         told = [
             {"setting": n.setting, "value": n.value, "default": n.default, "share": n.share, "origin": str(n.origin)}
             for n in deciding
         ]
-        print_json({"legal": True} | report.to_dict() | {"deciding_numbers": told, "notes": ask.notes})
+        decided = {"deciding_numbers": told, "uneven_groups": asdict(uneven) if uneven else None}
+        print_json({"legal": True} | report.to_dict() | decided | {"notes": ask.notes})
     else:
         show(report)
         print_notes([str(number) for number in deciding], title="numbers that decide more than 5% of this step")
+        print_notes([str(uneven)] if uneven else [], title="the place of ranks decides more than 5% of this step")
         print_notes(ask.notes)
     return 0 if report.fits else DOES_NOT_FIT

@@ -6,7 +6,7 @@ all_gather: the gathered buffer; reduce_scatter: the buffer that goes in; all_to
 of its own and those it received.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,11 +30,13 @@ class Shape:
 
     members: Floats
     """members[i]: ranks of the group inside one block of level i; the last entry is the whole group. Where blocks hold
-    different numbers: of nodes the largest that all of them are made of, of what is above as many as leave the fullest
-    block by its links"""
+    different numbers: of nodes the largest number that all of theirs are made of, of what is above as many as leave the
+    fullest block by its links"""
     out: Floats | None = None
     """out[i]: of the size - 1 hops of a chain through all ranks, how many leave a block of level i, on average; None:
     as regular blocks have it"""
+    in_nodes: tuple[Floats, Floats] | None = None
+    """(fewest, most) ranks that a node holds of a group that leaves it, where nodes hold different numbers"""
     same_rail: Floats | float = 1.0
     """of the ranks in other nodes, the share whose network card is on a rank's own rail"""
     next_on_rail: NDArray[np.bool_] | bool = True
@@ -60,7 +62,8 @@ class Shape:
     @cached_property
     def passed(self) -> NDArray[np.bool_]:
         """Does the group send into level i: to meet there, or on the way to a higher one."""
-        return np.concatenate([self.crossed[:1], (self.size > self.below)[1:]])
+        leaves = self.size > self.below if self.out is None else np.concatenate([self.out[:1], self.out[:-1]]) > 0.0
+        return np.concatenate([self.crossed[:1], leaves[1:]])
 
     @cached_property
     def highest(self) -> NDArray[np.bool_]:
@@ -72,6 +75,18 @@ class Shape:
     def nodes(self) -> Floats:
         """Level-0 blocks the group touches."""
         return np.asarray(self.size / self.members[0])
+
+    @cached_property
+    def cards(self) -> Floats:
+        """Network cards of a node by which the group's rings leave it. A communication library lays as many rings as
+        the node with the fewest of its ranks has cards for: NCCL takes the least number of channels that any rank
+        found (initTransportsRank)."""
+        return np.asarray(self.members[0] if self.in_nodes is None else self.in_nodes[0])
+
+    @cached_property
+    def fullest(self) -> Floats:
+        """Ranks of the group in the node that holds most of them."""
+        return np.asarray(self.members[0] if self.in_nodes is None else self.in_nodes[1])
 
     @cached_property
     def leaving(self) -> Floats:
@@ -124,6 +139,7 @@ class Ran:
 Sent = Callable[[str, int, int], Floats]
 Rounds = Callable[[str, int, int], int]
 Flows = Callable[[str, int, int], Iterator[Round]]
+Uneven = Callable[[str, Sequence[int], int], Iterator[Round]]
 Loads = Callable[[str, Shape], Load]
 Run = Callable[[str, list[NDArray[np.float64]], int], Ran]
 
@@ -148,6 +164,9 @@ class Collective:
     """(op, ranks, ranks per node) -> dependent rounds"""
     flows: Flows
     """(op, ranks, ranks per node) -> who sends what to whom, round by round; sums to `sent`"""
+    uneven: Uneven | None = None
+    """(op, ranks in each node, cards at most) -> the same where nodes hold different numbers, over `Shape.cards` cards
+    of each; None: the longest runs that all nodes are made of count as nodes"""
     pipelined: bool = False
     """long messages go in pieces, so that all rounds run at once; else a round waits for the one before"""
     levels_in_turn: bool = False

@@ -75,6 +75,10 @@ class Protocol:
     """of a byte, for every step that waits for it before passing it on"""
 
 
+GroupQuestion = tuple[str, str | None, tuple[int, int] | None]
+"""operation, algorithm if one is named, GPUs that groups are looked at on"""
+
+
 @dataclass(frozen=True)
 class Lines:
     """Of one operation, every (algorithm, protocol) on the groups priced so far."""
@@ -103,11 +107,13 @@ class Network:
     """which levels' switches add numbers"""
     efficiency: tuple[float, ...]
     """by level: factor on the bandwidth reached, beyond the fitted constants"""
-    known: dict[tuple[str, str | None], Lines] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """by operation and algorithm: the batches of a scan have few groups that none had before"""
+    nodes_filled: bool = False
+    """takes every group to fill its nodes, for what it costs that some do not"""
+    known: dict[GroupQuestion, Lines] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """by operation, algorithm and where: the batches of a scan have few groups that none had before"""
     priced: dict[str, list["Protocol"]] = field(default_factory=dict, init=False, compare=False, repr=False)
     """by style"""
-    shapes: dict[tuple[bytes, bytes], Shape] = field(default_factory=dict, init=False, compare=False, repr=False)
+    shapes: dict[tuple[object, ...], Shape] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def seconds(
         self, op: str, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None
@@ -115,23 +121,27 @@ class Network:
         """Time of one collective; see collectives for what `bytes_` counts. A group of one rank takes no time."""
         return self.law(op, size, stride, algorithm=algorithm).seconds(bytes_)
 
-    def law(self, op: str, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None) -> Law:
-        """The time as a function of bytes; build it once where several calls run over the same axis."""
+    def law(
+        self, op: str, size: ArrayLike, stride: ArrayLike = 1, *, algorithm: str | None = None,
+        within: tuple[int, int] | None = None,
+    ) -> Law:  # fmt: skip
+        """The time as a function of bytes; build it once where several calls run over the same axis. Where groups lie
+        differently, that of the slowest; `within`: of those on some GPUs only (`level_members`)."""
         ranks, apart, group = distinct(size, stride)
         groups = list(zip(ranks.tolist(), apart.tolist(), strict=True))
-        lines = self._known_lines(op, algorithm, groups)
+        lines = self._known_lines((op, algorithm, within), groups)
         column = np.array([lines.column[each] for each in groups], dtype=np.int64)
         return Law(*lines.lowest, np.asarray(column[group]))
 
-    def _known_lines(self, op: str, algorithm: str | None, groups: list[tuple[int, int]]) -> Lines:
+    def _known_lines(self, asked: GroupQuestion, groups: list[tuple[int, int]]) -> Lines:
         """Lines that have these groups among others; only new ones are worked out."""
-        known = self.known.get((op, algorithm))
+        known = self.known.get(asked)
         if known is not None and len(known.column) > MOST_KNOWN:
             known = None
         new = groups if known is None else [each for each in groups if each not in known.column]
         if known is not None and not new:
             return known
-        found = self._lines_of(op, algorithm, new)
+        found = self._lines_of(*asked, new)
         if known is not None:
             found = Lines(
                 column=known.column | {each: len(known.column) + place for each, place in found.column.items()},
@@ -139,13 +149,15 @@ class Network:
                 slope=np.concatenate([known.slope, found.slope], axis=1),
                 algorithm=known.algorithm,
             )
-        self.known[op, algorithm] = found
+        self.known[asked] = found
         return found
 
-    def _lines_of(self, op: str, algorithm: str | None, groups: list[tuple[int, int]]) -> Lines:
+    def _lines_of(
+        self, op: str, algorithm: str | None, within: tuple[int, int] | None, groups: list[tuple[int, int]]
+    ) -> Lines:
         ranks, apart = np.array(groups, dtype=np.int64).reshape(-1, 2).T.copy()
+        shape = self.shape(ranks, apart, within)
         chosen = self._algorithms(op, algorithm)
-        shape = self.shape(ranks, apart)
         latencies, slopes, names = [], [], []
         for found in chosen:
             latency, slope, _ = self._lines(found, op, shape)
@@ -159,12 +171,12 @@ class Network:
             raise ValueError(f"algorithm: {algorithm!r} cannot run {op} on every group asked for; leave it out")
         return Lines({each: place for place, each in enumerate(groups)}, latency, slope, tuple(names))
 
-    def shape(self, ranks: Ints, apart: Ints) -> Shape:
-        key = (ranks.tobytes(), apart.tobytes())
+    def shape(self, ranks: Ints, apart: Ints, within: tuple[int, int] | None = None) -> Shape:
+        key = (ranks.tobytes(), apart.tobytes(), within)
         if key not in self.shapes:
             if len(self.shapes) >= MOST_KNOWN:
                 self.shapes.clear()
-            self.shapes[key] = level_members(self.cluster, ranks, apart)
+            self.shapes[key] = level_members(self.cluster, ranks, apart, within=within, filled=self.nodes_filled)
         return self.shapes[key]
 
     def bus_bandwidth(
@@ -278,7 +290,7 @@ class Network:
             by_level = np.zeros_like(shape.members)
             for i, level in enumerate(self.cluster.levels):
                 start = start + load.steps[i] * protocol.step_s[i]
-                crowding = self._crowding(found, i, shape.below[i])
+                crowding = self._crowding(found, i, shape)
                 crowding = crowding / level.mesh_share(shape.members[i] / shape.below[i])
                 by_level[i] = volume[i] * crowding * protocol.byte_s[i]
                 if protocol.stored_s[i]:
@@ -289,12 +301,13 @@ class Network:
             slope.append(np.where(legal, full, _HOPELESS))
         return np.stack(latency), np.stack(slope), by_level
 
-    def _crowding(self, found: Collective, level: int, below: Floats) -> Floats | float:
+    def _crowding(self, found: Collective, level: int, shape: Shape) -> Floats | float:
         """How much more than its own share a card carries when a group uses only some of the node's cards. Above the
         cards a switch has the ways up of all of them."""
         if level != 1 or self.cluster.levels[1].kind != "network" or not found.pooled:
             return 1.0
-        return np.maximum(below / self.links.cards_per_group, 1.0)
+        used = shape.cards if found.uneven else shape.below[1]
+        return np.maximum(used / self.links.cards_per_group, 1.0)
 
 
 def network_of(

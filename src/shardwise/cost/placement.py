@@ -1,6 +1,7 @@
 """Where the ranks of each axis lie: neighbours of an axis are `stride` global ranks apart."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, lcm
 
@@ -58,30 +59,37 @@ def expert_tensor(policies: Policies) -> Ints:
     return np.where(policies.etp > 0, policies.etp, np.where(policies.ep > 1, 1, policies.tp))
 
 
-def level_members(cluster: Cluster, size: ArrayLike, stride: ArrayLike) -> Shape:
-    """How many ranks of a group lie inside one block of each level, and how far along its rails."""
+def level_members(
+    cluster: Cluster, size: ArrayLike, stride: ArrayLike, *, within: tuple[int, int] | None = None, filled: bool = False
+) -> Shape:
+    """How many ranks of a group lie inside one block of each level, and how far along its rails. `within`: only groups
+    of the GPUs from one on and before another, such as those of a pipeline stage. `filled`: as if all filled theirs."""
     ranks, apart = np.broadcast_arrays(np.asarray(size, dtype=np.float64), np.asarray(stride, dtype=np.int64))
     blocks = np.array(cluster.blocks)
     members = np.stack([*(np.clip((block // apart).astype(np.float64), 1.0, ranks) for block in blocks[:-1]), ranks])
-    out = None
+    out, in_nodes = None, None
+    first, behind = within or (0, cluster.gpus)
     for level, block in enumerate(blocks[:-1].tolist()):
         odd = np.flatnonzero(~_regular(ranks, apart, block, cluster.gpus))
-        if len(odd):
+        if len(odd) and not filled:
             out = ranks / members - 1.0 if out is None else out
             for place in odd.tolist():
-                found = _uneven(int(ranks.flat[place]), int(apart.flat[place]), block, cluster.gpus)
-                members.reshape(len(blocks), -1)[level, place] = found[level > 0]
-                out.reshape(len(blocks), -1)[level, place] = found[2]
+                found = _uneven(int(ranks.flat[place]), int(apart.flat[place]), block, first, behind)
+                members.reshape(len(blocks), -1)[level, place] = found.share if level else found.unit
+                out.reshape(len(blocks), -1)[level, place] = found.leaves
+                if not level:
+                    in_nodes = in_nodes or (np.array(members[0]), np.array(members[0]))
+                    in_nodes[0].flat[place], in_nodes[1].flat[place] = found.fewest, found.most
     if out is not None:
         members = np.minimum(np.maximum.accumulate(members, axis=0), ranks)
     node, rails = cluster.node_size, cluster.rails
     one_rail = np.array([1.0, *(rails / block for block in blocks[:-1])]).reshape(-1, *[1] * ranks.ndim)
     if rails == 1:
-        return Shape(members, out, one_rail=one_rail)
+        return Shape(members, out, in_nodes, one_rail=one_rail)
     step = apart % node % rails
     # ranks of a node, every so many cards, come round to the first one's rail after as many as there are other rails
     different = np.minimum(rails // np.gcd(step, rails), members[0])
-    return Shape(members, out, same_rail=1.0 / different, next_on_rail=step == 0, one_rail=one_rail)
+    return Shape(members, out, in_nodes, same_rail=1.0 / different, next_on_rail=step == 0, one_rail=one_rail)
 
 
 def _regular(ranks: NDArray[np.float64], apart: Ints, block: int, gpus: int) -> NDArray[np.bool_]:
@@ -89,20 +97,39 @@ def _regular(ranks: NDArray[np.float64], apart: Ints, block: int, gpus: int) -> 
     large."""
     span = ranks * apart
     inside, whole = block % span == 0, (span % block == 0) & (block % apart == 0)
-    return np.asarray(inside | whole | (apart % block == 0) | (gpus <= block) | (span > gpus))
+    return np.asarray(inside | whole | (apart % block == 0) | (gpus <= block) | (span > gpus) | (ranks <= 1))
+
+
+@dataclass(frozen=True)
+class _Uneven:
+    """How groups lie in blocks that hold different numbers of their ranks."""
+
+    unit: int
+    """the largest number that the blocks' members are made of"""
+    share: float
+    """GPUs of a block over the most groups that leave one"""
+    leaves: float
+    """hops of a chain through a group that leave a block"""
+    fewest: int
+    """ranks that a block holds of a group that leaves it"""
+    most: int
 
 
 @lru_cache(maxsize=65536)
-def _uneven(ranks: int, apart: int, block: int, gpus: int) -> tuple[float, float, float]:
-    """(the largest number that the blocks' members are made of, GPUs of a block over the most groups that leave one,
-    hops of a chain through a group that leave a block), of groups that lie one after another from the first GPU on."""
+def _uneven(ranks: int, apart: int, block: int, start: int, behind: int) -> _Uneven:
+    """Of groups that lie one after another from one GPU on and before another."""
     span = ranks * apart
-    first = np.arange(0, max(min(lcm(span, block), gpus // span * span), span), span)
+    first = start + np.arange(0, max(min(lcm(span, block), (behind - start) // span * span), span), span)
     lies = (first[:, None, None] + np.arange(apart)[:, None] + apart * np.arange(ranks)) // block
     leaves = np.diff(lies, axis=2) != 0
     cuts = np.flatnonzero(leaves.any(axis=(0, 1))) + 1
     # a ring leaves every block that it touches and does not fill once
     split = lies[leaves.any(axis=2)]
-    first_there = np.diff(split, axis=1, prepend=-1) != 0
-    fullest = np.bincount(split[first_there]).max(initial=1)
-    return float(gcd(ranks, *cuts.tolist())), block / float(fullest), float(leaves.sum(axis=2).mean())
+    if not len(split):
+        return _Uneven(ranks, float(block), 0.0, ranks, ranks)
+    begins = np.diff(split, axis=1, prepend=-1) != 0
+    fullest = np.bincount(split[begins] - split.min()).max()
+    places = np.flatnonzero(begins.ravel())
+    runs = np.diff(np.append(places, begins.size))
+    return _Uneven(gcd(ranks, *cuts.tolist()), block / float(fullest), float(leaves.sum(axis=2).mean()),
+                   int(runs.min()), int(runs.max()))  # fmt: skip

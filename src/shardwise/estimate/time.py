@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.cost.hops import Hops
+from shardwise.estimate.cards import sent_seconds, slow_boundaries
 from shardwise.estimate.exposure import Parts, ShardGathers, Unit, end_unit, layer_unit, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.nodes import nodes_of
@@ -25,6 +26,7 @@ from shardwise.estimate.pipeline.micro_batch import (
     piles_up,
     stage_counts,
 )
+from shardwise.estimate.stage_groups import reduced_parameters
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
 from shardwise.estimate.transfers import busiest_seconds, transfer_hops, transfer_seconds
@@ -68,12 +70,14 @@ class Times:
     bubble_share: Numbers
     carried_s: Numbers
     """what the busiest card needs for all that its stage sends in a step: no pipeline is over before"""
+    sent_s: Numbers
+    """the same with gradients and parameters: they are not reduced before"""
 
 
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
     layout = work.layout
     rates = (sync_rates if sync is None else inner_rates)(work, machine)
-    reduce, gather = rates.on(work.parameters)
+    reduce, gather = rates.on(work.parameters if sync else reduced_parameters(work, machine))
     wire = transfer_hops(work, machine)
     given = micro_batch_of(work, _units(work, machine), _transfers(work, machine, wire),
                            _reductions(work, machine, rates), reduce, _copy_seconds(work, cluster))  # fmt: skip
@@ -93,8 +97,13 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     parts["bubble"] = np.maximum(pipeline.end - worked - each, 0.0)
     if sync is None:
         parts["grad_comm"] = parts["grad_comm"] + shared_seconds(work, machine)
-    carried = busiest_seconds(work, machine, wire, parts, hidden)
+    uneven = slow_boundaries(work, machine, wire, longest, given.transfers)
+    card = busiest_seconds(work, machine, wire, parts, hidden, longest)
+    carried = np.where(uneven > 0.0, np.maximum(card, pipeline.end + uneven), card)
     parts["pp_comm"] = parts["pp_comm"] + np.maximum(carried - pipeline.end, 0.0)
+    sent = sent_seconds(machine, parts, hidden, card, reduce[rows, slowest] + gather[rows, slowest])
+    done = sum(parts.values(), start=0.0 * longest)
+    parts["grad_comm"] = parts["grad_comm"] + np.maximum(sent - done, 0.0)
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
     parts["other"], together = 0.0 * longest, nodes_of(layout, cluster)
     if sync is not None:
@@ -109,7 +118,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     return Times(
         step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, units=tuple(given.units),
         transfer_s=given.transfers.seconds, reduce_s=largest(reduce)[0], gather_s=largest(gather)[0],
-        bubble_share=parts["bubble"] / step, carried_s=carried,
+        bubble_share=parts["bubble"] / step, carried_s=carried, sent_s=sent,
     )  # fmt: skip
 
 

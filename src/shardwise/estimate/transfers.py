@@ -34,14 +34,16 @@ def transfer_wait_s(machine: Machine) -> Numbers:
     return np.where(machine.leaves_node("pp"), machine.stack.network.transfer_overhead_s, 0.0)
 
 
-def busiest_seconds(work: Work, machine: Machine, wire: Hops, parts: Parts, hidden: Parts) -> Numbers:
+def busiest_seconds(work: Work, machine: Machine, wire: Hops, parts: Parts, hidden: Parts, longest: Numbers) -> Numbers:
     """What the busiest card needs for all that its stage sends in a step. Outputs and gradients go over one card where
     both neighbours are on other nodes, and one after the other where all forwards come first; the stage's other
-    messages (`parts` and `hidden`: of the slowest stage) have the card for themselves."""
+    messages (`parts` and `hidden`: of the slowest stage) have the card for themselves. Before the first of them there
+    is something to compute, and behind the last; one more transfer brings work there or back. `longest`: a micro-batch
+    on the slowest stage."""
     layout = work.layout
     both = (wire.outside == 1.0) & ((layout.pp > 2.0) | (layout.vpp > 1.0))
     once = np.where(piles_up(work), 2.0 * wire.slowest, wire.slowest + both * wire.nearest)
-    total = layout.micro_batches * layout.vpp * once
+    total = layout.micro_batches * layout.vpp * once + wire.slowest + longest / layout.vpp
     for axis, group in (("tp", "tp"), ("cp", "cp"), ("ep", "ep"), ("fsdp", "dp_cp")):
         sent = parts[f"{axis}_comm"] + hidden.get(axis, 0.0)
         total = total + np.where(machine.leaves_node(group), sent, 0.0)

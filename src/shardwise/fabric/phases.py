@@ -124,9 +124,14 @@ def phases_of(algorithm: str, op: str, members: Ints, fabric: RoutedFabric, card
             f"all-to-all over {size:,} ranks is more than {MOST_MESSAGES:,} messages; write a smaller group"
         )
     local = local_of(members, fabric.node)
-    rounds = found.flows(op, size, local)
-    seats = _Seats(members, local, cards if found.pooled else local)
-    phases = [(seats.messages(each), each.times) for each in rounds]
+    phases = []
+    if found.uneven:
+        for held, alike in _alike(members, fabric.node):
+            seats = _Seats(alike, size, size)
+            phases += [(seats.messages(each), each.times) for each in found.uneven(op, held, cards)]
+    else:
+        seats = _Seats(members, local, cards if found.pooled else local)
+        phases = [(seats.messages(each), each.times) for each in found.flows(op, size, local)]
     if found.pipelined and phases:
         phases = [(together([messages.times(float(often)) for messages, often in phases]).merged(), 1)]
     return Phases(tuple(phases))
@@ -147,6 +152,14 @@ def local_of(members: Ints, node: Ints) -> int:
     theirs are made of, each counted as a node of its own."""
     cuts = np.flatnonzero((np.diff(node[members], axis=1) != 0).any(axis=0)) + 1
     return gcd(members.shape[1], *cuts.tolist())
+
+
+def _alike(members: Ints, node: Ints) -> list[tuple[tuple[int, ...], Ints]]:
+    """(ranks in each node that a group passes, groups that lie so)."""
+    ends = np.column_stack([np.diff(node[members], axis=1) != 0, np.ones(len(members), dtype=np.bool_)])
+    patterns, which = np.unique(ends, axis=0, return_inverse=True)
+    lengths = [tuple(np.diff(np.flatnonzero(each), prepend=-1).tolist()) for each in patterns]
+    return [(held, members[which.ravel() == number]) for number, held in enumerate(lengths)]
 
 
 @dataclass(frozen=True)

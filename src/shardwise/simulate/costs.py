@@ -9,6 +9,7 @@ from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit
 from shardwise.estimate.memory import activation_pieces, memory_of
 from shardwise.estimate.once import copy_rate, optimizer_seconds, shared_seconds, sync_rates
+from shardwise.estimate.stage_groups import reduced_parameters
 from shardwise.estimate.transfers import transfer_wait_s
 from shardwise.fabric.calls import repeated_share
 from shardwise.schedules import schedules
@@ -89,6 +90,8 @@ class Costs:
     held: RankMemory
     carried_s: float = 0.0
     """what the busiest card needs for all that its stage sends: no pipeline is over before"""
+    sent_s: float = 0.0
+    """the same with gradients and parameters"""
     shared_s: float = 0.0
     """gradients that ranks of other axes hold alike (a tied table's on both ends), behind all other reductions"""
 
@@ -98,7 +101,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     stack, layout, cluster = work.stack, work.layout, case.cluster
     machine = machine_for(case, layout.policies)
     rates = sync_rates(work, machine)
-    reduce, gather = (grid[:, 0] for grid in rates.on(work.parameters))
+    reduce, gather = (grid[:, 0] for grid in rates.on(reduced_parameters(work, machine)))
     micro = float(passing(layout)[0])
     each = bool(reduced_each(layout)[0])
     one = np.ones(program.pp)
@@ -135,6 +138,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),
         carried_s=float(found.times.carried_s[0]),
+        sent_s=float(found.times.sent_s[0]),
         shared_s=float(shared_seconds(found.work, machine_for(case, found.work.layout.policies))[0]),
     )
 

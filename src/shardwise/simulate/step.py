@@ -110,7 +110,7 @@ def composed(
     reduced = np.max([pipe.reduce_end for pipe in pipes], axis=0)
     pipes = [replace(pipe, reduce_end=reduced) for pipe in pipes]
     pipeline_end = max(costs.carried_s, *(float(pipe.run.end.max()) for pipe in pipes))
-    synced = max(pipeline_end, float(reduced.max())) + costs.shared_s
+    synced = max(max(pipeline_end, float(reduced.max())) + costs.shared_s, costs.sent_s)
     # the optimizer waits for the norm of all gradients, so for every rank
     busy = synced + float(costs.optimizer_s.max())
     step = busy * (1.0 + costs.other_share) + costs.other_s
