@@ -63,7 +63,7 @@ def test_where_nothing_is_inside_the_risk_what_fits_is_listed(monkeypatch):
 def test_extremes_are_scans_of_their_own():
     here = case("llama-3-70b", "dgx-h100:64")
     found = scan(here, extremes=True)
-    assert found.fastest.policy == scan(here, top=1, risk=1.0, losers=False).best[0].policy
+    assert found.fastest.step_s == pytest.approx(scan(here, top=1, risk=1.0, losers=False).best[0].step_s, rel=0.01)
     assert found.safest.peak_bytes <= most_bytes(here, 0.01)
     assert found.recommended.step_s <= found.best[0].step_s * (1 + ALIKE) * (1 + FAR_SLOWER)
 

@@ -23,8 +23,6 @@ FAR_SLOWER = 0.05
 """... steps took so much longer than predicted, in the mean over runs of other sources (`far_slower`)"""
 POOL = 32
 """of the fastest, those that are weighed against each other"""
-FEW = 8
-"""the same where the safest is looked for"""
 PLAIN_SCHEDULES = ("none", "gpipe", "1f1b", "interleaved")
 
 

@@ -10,7 +10,7 @@ from shardwise.case import Case
 from shardwise.estimate.chance import most_bytes
 from shardwise.estimate.synced import SyncChoice
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import FEW, POOL, RISK, SAFE, recommended_of
+from shardwise.plan.choice import POOL, RISK, SAFE, recommended_of
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.keep import Keep, PricedPolicies
 from shardwise.plan.losers import Loser
@@ -47,7 +47,7 @@ class Ranking:
     recommended: Candidate | None = None
     """the one to take; None where nothing fits"""
     fastest: Candidate | None = None
-    """if everything is right: up to the last byte that `headroom` allows"""
+    """if everything is right: of all that the scan met, up to the last byte that `headroom` allows"""
     safest: Candidate | None = None
 
 
@@ -91,10 +91,11 @@ def scan(
     bounded = bounded and not frontier and not away and found.settings.whole == found.settings.recompute
     limit = min(most, most_bytes(case, risk))
     looked = Scanning(Pricing(case, sync), found, bounded=bounded, processes=processes)
-    keep = Keep(limit, max(top, POOL), losers, frontier)
+    others: tuple[float, ...] = (most, min(limit, most_bytes(case, SAFE))) if extremes else ()
+    keep = Keep(limit, max(top, POOL), losers, frontier, others)
     finished = looked.run(keep, progress)
     if not len(keep.best) and limit < most and finished:
-        limit, keep = most, Keep(most, max(top, POOL), losers, frontier)
+        limit, keep = most, Keep(most, max(top, POOL), losers, frontier, others)
         finished = looked.run(keep, progress)
 
     def candidates(seen: PricedPolicies) -> tuple[Candidate, ...]:
@@ -110,13 +111,14 @@ def scan(
             if np.isfinite(peak)
         )
 
-    def within(bytes_: float, number: int) -> Candidate | None:
-        """To take of the fastest that fill no more. What is known to be as fast bounds the search."""
-        if bytes_ == limit or not finished:
-            return recommended_of(case, pool[:number])
-        other = Keep(bytes_, number, kinds_too=False, best=keep.best.first_within(bytes_))
-        looked.run(other, None)
-        return recommended_of(case, candidates(other.best))
+    def safest() -> Candidate | None:
+        """The fastest that is nearly sure to fit; what the scan met of the kind bounds the search."""
+        best, inside = keep.inside_others[1], others[1]
+        if finished and inside < limit:
+            safe = Keep(inside, 1, kinds_too=False, best=best)
+            looked.run(safe, None)
+            best = safe.best
+        return next(iter(candidates(best)), None)
 
     pool = candidates(keep.best)
     choice = recommended_of(case, pool[:POOL])
@@ -132,8 +134,8 @@ def scan(
         limit_bytes=limit,
         risk=risk,
         recommended=choice,
-        fastest=within(most, 1) if extremes else None,
-        safest=(within(min(limit, most_bytes(case, SAFE)), FEW) or choice) if extremes else None,
+        fastest=next(iter(candidates(keep.inside_others[0])), None) if extremes else None,
+        safest=safest() or choice if extremes else None,
     )
 
 

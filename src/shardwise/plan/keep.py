@@ -73,10 +73,6 @@ class PricedPolicies:
     def take(self, index: Ints) -> "PricedPolicies":
         return PricedPolicies(self.policies.take(index), self.steps[index], self.peaks[index])
 
-    def first_within(self, bytes_: float) -> "PricedPolicies":
-        """The fastest that needs no more, of policies that stand in order."""
-        return self.take(np.flatnonzero(self.peaks <= bytes_)[:1])
-
     def first(self) -> "PricedPolicies":
         """The fastest first. Of equally fast ones what does without offload and recompute, then by their other fields,
         so that the order of looking is no part of the answer."""
@@ -112,6 +108,8 @@ class Keep:
     kinds_too: bool = True
     """look for the best of each kind as well"""
     frontier_too: bool = False
+    other_limits: tuple[float, ...] = ()
+    """bytes of which the fastest policies inside are kept too, as far as they are met"""
     best: PricedPolicies = field(default_factory=PricedPolicies.none)
     smallest: PricedPolicies = field(default_factory=PricedPolicies.none)
     """what needs the least memory, whether it fits or not"""
@@ -119,6 +117,8 @@ class Keep:
     """the fastest that fits, of each kind"""
     small_of_kind: list[PricedPolicies] = field(init=False)
     frontier: PricedPolicies = field(default_factory=PricedPolicies.none)
+    inside_others: list[PricedPolicies] = field(init=False)
+    """the fastest inside each of `other_limits`"""
     evaluated: int = 0
     fitting: int = 0
 
@@ -128,6 +128,7 @@ class Keep:
 
     def __post_init__(self) -> None:
         self.of_kind, self.small_of_kind = ([PricedPolicies.none() for _ in self.kinds] for _ in range(2))
+        self.inside_others = [PricedPolicies.none() for _ in self.other_limits]
 
     @property
     def slowest_kept(self) -> float:
@@ -143,13 +144,15 @@ class Keep:
         """The same knowledge, with nothing counted yet."""
         same = replace(self, evaluated=0, fitting=0)
         same.of_kind, same.small_of_kind = list(self.of_kind), list(self.small_of_kind)
+        same.inside_others = list(self.inside_others)
         return same
 
     def merge(self, other: "Keep") -> None:
         """What another scan kept of other policies."""
         self.evaluated += other.evaluated
         self.fitting += other.fitting
-        self._take_in(joined([other.best, other.smallest, *other.of_kind, *other.small_of_kind, other.frontier]))
+        self._take_in(joined([other.best, other.smallest, *other.of_kind, *other.small_of_kind, other.frontier,
+                              *other.inside_others]))  # fmt: skip
 
     def _take_in(self, seen: PricedPolicies) -> None:
         if not len(seen):
@@ -166,6 +169,11 @@ class Keep:
             better = _within(seen.steps, member & inside, _fastest(now))
             if len(better):
                 self.of_kind[index] = joined([now, seen.take(better)]).first().take(FIRST)
+        for index, limit in enumerate(self.other_limits):
+            now = self.inside_others[index]
+            better = np.flatnonzero((seen.peaks <= limit) & (seen.steps <= _fastest(now)))
+            if len(better):
+                self.inside_others[index] = joined([now, seen.take(better)]).first().take(FIRST)
         if self.frontier_too:
             both = joined([self.frontier, seen.take(np.flatnonzero(inside))])
             self.frontier = both.take(staircase(both.steps, both.peaks, self.limit))
