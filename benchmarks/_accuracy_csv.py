@@ -13,6 +13,7 @@ FOLDER = ROOT / "docs" / "accuracy"
 Cell = str | int | float | None
 OTHERS = {
     "folds.json": "what cross-validation found for every stack; `make accuracy FOLDS=1` renews it",
+    "left_out.json": "constants fitted without one source, or without the large runs, for bands; the same renews it",
     "h200_*_predicted.csv": "steps on one H200 as they were predicted before they were measured",
     "h200_*_measured.csv": "the same steps as measured",
     "steps.svg, residuals.svg, regret.svg": "the figures of the page",

@@ -58,9 +58,13 @@ def sources_of(stack: Stack) -> tuple[str, ...]:
     return tuple(name.strip() for name in stack.fitted_on.split(",") if name.strip())
 
 
-def fits_source(stack: Stack, source: str) -> bool:
+def covers(name: str, source: str) -> bool:
     """`fitted_on` names a source or the beginning of its name up to a dash."""
-    return any(source == name or source.startswith(f"{name}-") for name in sources_of(stack))
+    return source == name or source.startswith(f"{name}-")
+
+
+def fits_source(stack: Stack, source: str) -> bool:
+    return any(covers(name, source) for name in sources_of(stack))
 
 
 def fitted_with(other: Stack, stack: Stack) -> bool:
@@ -100,12 +104,12 @@ class Rows:
 
     def predict(self, settings: dict[str, float]) -> list[Prediction]:
         stacks = {case.stack.name: case.stack for case in self.cases}
-        tried = {name: self._with(stack, settings) for name, stack in stacks.items()}
+        tried = {name: self.with_settings(stack, settings) for name, stack in stacks.items()}
         found = predict_cases(replace(case, stack=tried[case.stack.name]) for case in self.cases)
         by_row = {prediction.measured.row: prediction for prediction in found}
         return [by_row[case.measured.row] for case in self.cases]
 
-    def _with(self, other: Stack, settings: dict[str, float]) -> Stack:
+    def with_settings(self, other: Stack, settings: dict[str, float]) -> Stack:
         """A stack that is like this one keeps what it changes."""
         shared = {name: v for name, v in settings.items() if other.setting(name) == self.stack.setting(name)}
         return other.changed(**shared)

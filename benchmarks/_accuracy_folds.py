@@ -1,8 +1,7 @@
-"""What cross-validation found, as plain numbers: kept in docs/accuracy/folds.json, turned into error bands."""
+"""What cross-validation found, as plain numbers: kept in docs/accuracy/folds.json."""
 
 import hashlib
 import json
-from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -11,14 +10,9 @@ import numpy as np
 from _accuracy_bounds import bound_of
 from _accuracy_data import ROOT, Floats, Rows, group_of, memory_errors, time_errors
 from _accuracy_fit import Key, cross_validate, defaults, fit
-from shardwise.estimate.band import ANY, HELD, kind_of
 from shardwise.software import PARTS, Stack
-from shardwise.validate.predict import Prediction
 
 FOLDS = ROOT / "docs" / "accuracy" / "folds.json"
-BANDS = ROOT / "src" / "shardwise" / "catalog" / "bands.toml"
-FEWEST_ROWS, FEWEST_GROUPS = 15, 3
-"""a kind of run with fewer held-out rows or groups has no band of its own"""
 
 Record = dict[str, Any]
 
@@ -55,7 +49,7 @@ def spread(errors: Floats) -> Record:
 
 
 def record_of(rows: Rows, folds: int, key: Key = group_of, jobs: int = 1) -> Record:
-    """Folds, the fit on all rows from the same start, and the kinds of runs among the held-out predictions."""
+    """Folds, and the fit on all rows from the same start."""
     found = cross_validate(rows, folds, key, jobs)
     held_out = [prediction for fold in found for prediction in fold.held_out]
     together = fit(rows, defaults(rows.stack))
@@ -68,51 +62,11 @@ def record_of(rows: Rows, folds: int, key: Key = group_of, jobs: int = 1) -> Rec
         "held_out": spread(time_errors(held_out)),
         "held_out_memory": spread(memory) if refits_memory else None,
         "all_rows": spread(time_errors(rows.predict(together))) | {"settings": _rounded(together)},
-        "kinds": _kinds(rows, held_out),
     }
 
 
 def _memory_names(stack: Stack) -> list[str]:
     return [name for name in stack.fitted if bound_of(name).memory]
-
-
-def _kinds(rows: Rows, held_out: list[Prediction]) -> Record:
-    case_of_row = {case.measured.row: case for case in rows.cases}
-    kinds: dict[str, list[Prediction]] = defaultdict(list)
-    for prediction in held_out:
-        case = case_of_row[prediction.measured.row]
-        experts = any(layer.experts for layer in case.model.kinds)
-        nodes = case.cluster.gpus / case.cluster.node_size
-        for kind in (ANY, kind_of(experts, nodes, prediction.host_share)):
-            kinds[kind].append(prediction)
-    return {kind: _band(group) for kind, group in sorted(kinds.items())}
-
-
-def _band(group: list[Prediction]) -> Record:
-    errors = time_errors(group)
-    over_predicted = 1 / (1 + errors) - 1
-    tail = (1 - HELD) / 2
-    low = np.quantile(over_predicted, tail, method="lower")
-    high = np.quantile(over_predicted, 1 - tail, method="higher")
-    groups = len({group_of(p.measured) for p in group})
-    return spread(errors) | {"groups": groups, "low": _short(low), "high": _short(high)}
-
-
-def write_bands(records: dict[str, Record]) -> None:
-    """The shipped table of bands: only kinds with enough rows and groups, and every stack's `any kind`."""
-    lines = [
-        "# Measured over predicted step time, less 1: a tenth of held-out runs lay below `low`, a tenth above `high`.",
-        "# Written by benchmarks/accuracy.py from docs/accuracy/folds.json; not edited by hand.",
-    ]
-    for stack, record in sorted(records.items()):
-        for kind, band in record["kinds"].items():
-            if kind == ANY or (band["rows"] >= FEWEST_ROWS and band["groups"] >= FEWEST_GROUPS):
-                lines += [
-                    "",
-                    f'["{stack}"."{kind}"]',
-                    *(f"{key} = {band[key]}" for key in ("low", "high", "rows", "groups")),
-                ]
-    BANDS.write_text("\n".join(lines) + "\n")
 
 
 def _short(value: Any) -> float:

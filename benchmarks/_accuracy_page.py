@@ -21,7 +21,7 @@ from _accuracy_data import (
     time_errors,
 )  # fmt: skip
 from _accuracy_flops import rates_alone
-from _accuracy_folds import BANDS, Record, stated_settings
+from _accuracy_folds import Record, stated_settings
 from _accuracy_settings import settings_table
 from _accuracy_tables import (
     by_model,
@@ -29,7 +29,6 @@ from _accuracy_tables import (
     by_source,
     headline,
     held_out,
-    markdown,
     never_fitted,
     path_names,
     percent,
@@ -40,7 +39,7 @@ from _accuracy_tables import (
 )  # fmt: skip
 from _accuracy_two_kinds import slow_degrees, stage_waits
 from _accuracy_written_down import written_down
-from shardwise.estimate.band import ANY
+from _band_table import band_section
 from shardwise.software import Stack, stack_of
 from shardwise.validate.failed import failed_predictions, fit_balanced_accuracy
 from shardwise.validate.one_gpu import one_gpu_predictions
@@ -60,7 +59,8 @@ DROPPED = (
 
 def write_page(records: dict[str, Record]) -> None:
     stacks = fitted_stacks()
-    sections = [_opening(), _headline(), _held_out(stacks, records), _figures(), _rest(), _fits(), _one_gpu()]
+    errors = [_opening(), _headline(), _held_out(stacks, records), band_section(), _figures()]
+    sections = [*errors, _rest(), _fits(), _one_gpu()]
     text = "\n".join(text for text, _ in sections)
     PAGE.write_text("\n".join(_wrapped(line) for line in text.split("\n")), encoding="utf-8")
     write_tables(table for _, found in sections for table in found)
@@ -114,38 +114,25 @@ def _headline() -> tuple[str, list[Table]]:
 def _held_out(stacks: list[Stack], records: dict[str, Record]) -> tuple[str, list[Table]]:
     now = {s.name: float(np.abs(time_errors(rows_of(s).predict({}))).mean()) for s in stacks}
     stale = {s.name for s in stacks if s.name in records and records[s.name]["stated"] != stated_settings(s)}
-    changed = "\n\\* settings that are not fitted have changed since these folds: run `make accuracy FOLDS=1`.\n"
     free = unfitted(stacks)
     alone = metrics(free)
-    known = sorted(
-        ((s, records[s.name]) for s in stacks if s.name in records), key=lambda item: item[1]["held_out"]["mape"]
-    )
-    lines = [
-        [f"`{s.name}`" + (" *" if s.name in stale else ""), s.summary, f"{r['held_out']['rows']:,}",
-         percent(now[s.name]), f"**{percent(r['held_out']['mape'])}**",
-         f"{r['kinds'][ANY]['low']:+.0%} .. {r['kinds'][ANY]['high']:+.0%}"]
-        for s, r in known
-    ]  # fmt: skip
-    head = ("stack", "what it is", "runs", "error, seen", "held out", "80 % of measured steps")
+    known = sorted((records[s.name]["held_out"]["mape"], s.name) for s in stacks if s.name in records)
+    ends = f"{percent(known[0][0])} (`{known[0][1]}`) to {percent(known[-1][0])} (`{known[-1][1]}`)" if known else "-"
+    old = f" Of {len(stale)} stacks, settings that are not fitted have changed since." if stale else ""
     regret = metrics([p for p in predictions() if scored(p)])["regret"]
     text = (
         "## Which error to expect\n\n"
-        "Constants of a stack were fitted on published runs, so agreement with those proves little. *Held out*: groups "
-        "of runs (source, model, GPU, number of GPUs) are dealt into five folds; settings are fitted on four, from "
-        "defaults that know nothing of the rows, and the fifth is predicted. *Seen*: the shipped constants on the same "
-        "rows. The last column is the band that `shardwise estimate` prints, by kind of run where there are enough "
-        f"(`{BANDS.relative_to(ROOT)}`). More: [folds](accuracy/held_out.csv), "
-        "[bands](accuracy/bands.csv), [what each setting does](accuracy/settings.csv).\n\n"
-        f"{markdown(head, lines, left=2)}{changed if stale else ''}\n"
-        "The form of the model, and what a stack states without fitting (overlap, fused kernels), were chosen with all "
-        "rows in view. For a program that nobody has measured, expect the error of "
-        f"[sources on which nothing was fitted](accuracy/never_fitted.csv): {alone['n']} runs, "
-        f"{percent(alone['mape'])} in the mean, {percent(alone['median_ape'])} in the median. Choosing between layouts "
-        f"of one job is easier than naming the seconds: the layout predicted best reached {percent(regret)} of the "
-        "best measured speed.\n"
+        "Constants of a stack were fitted on published runs, so agreement with those proves little. Held out in groups "
+        "(source, model, GPU, number of GPUs; five folds, fitted from defaults that know nothing of the rows), the "
+        f"mean error of the stacks is {ends}: [folds](accuracy/held_out.csv), [what each setting "
+        f"does](accuracy/settings.csv).{old} The form of the model, and what a stack states without fitting (overlap, "
+        "fused kernels), were chosen with all rows in view, those of [sources on which nothing was "
+        f"fitted](accuracy/never_fitted.csv) too ({alone['n']} runs, {percent(alone['mape'])}): new sources, below, "
+        "are further off. Choosing between layouts of one job is easier than naming the seconds: the layout predicted "
+        f"best reached {percent(regret)} of the best measured speed.\n"
     )
     settings = settings_table([rows_of(stack) for stack in stacks], records)
-    return text, [held_out(stacks, records, now, stale), _bands(records), settings, never_fitted(free)]
+    return text, [held_out(stacks, records, now, stale), settings, never_fitted(free)]
 
 
 def _figures() -> tuple[str, list[Table]]:
@@ -191,18 +178,6 @@ def _regret(found: list[Prediction]) -> str:
         if regret is not None:
             items.append((source, float(regret), f"of the best ({len(group)} rows)"))
     return bars(items, "Measured speed of the layout predicted best", "share of the best measured layout's speed")
-
-
-def _bands(records: dict[str, Record]) -> Table:
-    rows: list[list[Cell]] = []
-    for stack, record in sorted(records.items()):
-        for kind, band in record["kinds"].items():
-            rows.append([stack, kind, band["rows"], band["groups"], band["mape"], band["low"], band["high"]])
-    about = (
-        "between `low` and `high` lay 80 % of measured over predicted steps, less 1, of the held-out runs of a stack "
-        f"and kind; a kind with too few runs uses `{ANY}`, a stack without folds its own guess"
-    )
-    return Table("bands", about, ("stack", "kind", "rows", "groups", "mean_error", "low", "high"), rows)
 
 
 def _rest() -> tuple[str, list[Table]]:

@@ -17,9 +17,11 @@ import sys
 import time
 
 from _accuracy_data import ROOT, fitted_stacks, has_truth, rows_of
-from _accuracy_folds import FOLDS, read_folds, record_of, write_bands, write_folds
+from _accuracy_folds import FOLDS, read_folds, record_of, write_folds
+from _accuracy_left_out import renew_left_out
 from _accuracy_page import PAGE, write_page
 from _accuracy_peers import write_peers
+from _band_table import write_bands
 from shardwise.registry import closest
 
 
@@ -39,7 +41,7 @@ def refit(count: int, names: list[str], jobs: int) -> None:
         out = records[stack.name]["held_out"]
         print(f"{stack.name}: held out {out['mape']:.1%} of {out['rows']} rows, {time.process_time() - begun:.0f} s")
         write_folds(records)
-        write_bands(records)
+        renew_left_out([stack])
 
 
 def main() -> int:
@@ -63,9 +65,8 @@ def main() -> int:
             return 2
     records = read_folds()
     if not records:
-        print(f"{FOLDS.relative_to(ROOT)} is missing: no held-out errors, no bands; add --folds", file=sys.stderr)
-    else:
-        write_bands(records)
+        print(f"{FOLDS.relative_to(ROOT)} is missing: no held-out errors; add --folds", file=sys.stderr)
+    write_bands()
     write_page(records)
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0

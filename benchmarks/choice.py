@@ -3,8 +3,8 @@
     python benchmarks/choice.py [--data FILE.csv ...] [--failed FILE.csv] [--json]
 
 A group is one job (source, model, GPU, GPUs, sequence, batch) with at least four measured layouts; layouts that gave no
-result belong to it. `first` is the fastest by prediction that fits; `recommended` is what plan/choice.py takes, with the
-spread of measured memory and the nearest measured run taken from other sources only. regret_*: measured speed of the
+result belong to it. `first` is the fastest by prediction that fits; `recommended` is what plan/choice.py takes, the
+spread of measured memory and the nearest measured run being of other sources only. regret_*: measured speed of the
 pick over the best measured (a pick that gave no result counts 0); oom_*: share of picks that gave none. alike_order:
 of pairs predicted within ALIKE of each other, how many were measured in the predicted order. far_slower: measured over
 predicted step time, less 1, of runs FAR doublings or more from every run of another source, over that of nearer ones.

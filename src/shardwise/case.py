@@ -10,7 +10,7 @@ from shardwise.calibrate.overlay import curve_with, network_with, stack_with
 from shardwise.calibrate.profile import Profile
 from shardwise.cost.curve import Curve
 from shardwise.cost.network import Network
-from shardwise.software import Stack, running
+from shardwise.software import Stack, named, running
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
@@ -47,7 +47,12 @@ class Case(Training):
 
 def training_of(model: Model, job: Job, stack: Stack) -> Training:
     trained, compute = stack.trained(model), job.precision.compute
+    software = named(stack)
     notes = []
+    if software.note:
+        notes.append(software.note)
+    elif software.text:
+        notes.append(f"software {software.text!r} is taken as the stack {stack.name}")
     if trained is not model:
         notes.append(f"extra prediction layers: not trained by {stack.name}")
     if stack.in_bf16 and compute == "bf16":

@@ -158,3 +158,26 @@ def test_bf16_settings_count_in_a_prediction() -> None:
     assert half.step_s is not None
     assert brain.step_s is not None
     assert 1.05 < brain.step_s / half.step_s < 1.3
+
+
+def test_a_program_nobody_knows_is_said_in_its_row() -> None:
+    (found,) = predict([MeasuredRow(row=0, text=ROW | {"software": "Mine 1.0"})])
+    assert "software 'Mine 1.0' is not known; taken as megatron-core" in found.why
+    assert found.band is not None
+    assert "unknown" in found.band.missing
+
+
+def test_stacks_that_pass_as_one_program_are_shown_as_a_range() -> None:
+    named, stated = predict(
+        [
+            MeasuredRow(row=0, text=ROW | {"software": "Megatron-Bridge"}),
+            MeasuredRow(row=1, text=ROW | {"software": "NeMo/Megatron-Bridge 26.06"}),
+        ]
+    )
+    steps = named.stacks_s
+    assert steps is not None
+    assert set(steps) == {"megatron-bridge-recipes", "megatron-bridge", "megatron-bridge-25.09", "nemo"}
+    assert steps["megatron-bridge-recipes"] == named.step_s
+    assert max(steps.values()) > 1.01 * min(steps.values())
+    assert "4 stacks pass as this program" in named.why
+    assert stated.stacks_s is None

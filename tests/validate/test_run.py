@@ -27,11 +27,12 @@ ROW = {
     "software": "Megatron-Core", "tokens_per_s_per_gpu": "11000", "peak_mem_gb": "60",
 }  # fmt: skip
 ROW_KEYS = {
-    "row", "source", "verdict", "why", "step_s", "tokens_per_s_per_gpu", "peak_bytes", "measured_tokens_per_s_per_gpu",
-    "error",
+    "row", "source", "verdict", "why", "step_s", "tokens_per_s_per_gpu", "peak_bytes", "step_low_s", "step_high_s",
+    "evidence", "stacks_s", "measured_tokens_per_s_per_gpu", "error",
 }  # fmt: skip
 SUMMARY_KEYS = {
     "n", "supported", "mape", "median_ape", "bias", "within_10", "within_20", "spearman", "memory_mape", "regret",
+    "coverage", "band_width",
 }  # fmt: skip
 
 
@@ -57,7 +58,14 @@ def test_contract(tmp_path):
     assert [row["row"] for row in found["rows"]] == [0, 1, 2, 3, 4]
     assert [row["verdict"] for row in found["rows"]] == ["ok", "unsupported", "oom", "illegal", "ok"]
     assert {"all", "bench", "other"} <= set(found["summary"])
-    assert all(set(scores) == SUMMARY_KEYS for scores in found["summary"].values())
+    over_all = {"coverage_sources", "mape_sources"}
+    assert all(set(scores) - over_all == SUMMARY_KEYS for scores in found["summary"].values())
+    assert over_all < set(found["summary"]["all"])
+    first, last = found["rows"][0], found["rows"][4]
+    assert first["step_low_s"] < first["step_s"] < first["step_high_s"]
+    assert "software '(not stated)' is not known; taken as megatron-core" in last["why"]
+    assert "is not known" in last["evidence"]
+    assert "is not known" not in first["evidence"]
     assert (found["summary"]["all"]["n"], found["summary"]["all"]["supported"]) == (5, 3)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from shardwise.software import Stack, known_stack
+from shardwise.software import Stack, known_stack, stack_for
 from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of, usual_sequence
 from shardwise.spec.model import Model
 from shardwise.units import count_of
@@ -22,7 +22,11 @@ UsualPrecision = Annotated[
 ]
 UsualStack = Annotated[
     str | None,
-    Parameter(name="--stack", help="Software assumed; default: megatron-core, for a perceptron shardwise's own."),
+    Parameter(
+        name="--stack",
+        help="Software assumed: a stack, or 'software=TEXT' as in a table of runs; default: megatron-core, for a "
+        "perceptron shardwise's own.",
+    ),
 ]
 Tokens = Annotated[str | None, Parameter(help="Tokens to train on in all, such as 15T: adds days and dollars.")]
 
@@ -31,6 +35,8 @@ Imbalance = Annotated[
 ]
 
 DEFAULT_STACK = "megatron-core"
+BY_TEXT = "software="
+"""before a program's own name: the stack it is taken as, or the usual one where it is not known, is said"""
 DEFAULT_PRECISION = "bf16"
 OWN_STACK, OWN_PRECISION = "shardwise", "fp32"
 """of models that read examples: `run` trains them, the programs of language models do not"""
@@ -92,12 +98,21 @@ def usual_precision(model: Model) -> str:
 
 def software_of(name: str | None, imbalance: float | None, model: Model) -> Stack:
     """The stack named, or the model's usual one, with the routing a user expects."""
-    stack = known_stack(name or (OWN_STACK if model.inputs == "features" else DEFAULT_STACK))
+    stack = _stack(name or (OWN_STACK if model.inputs == "features" else DEFAULT_STACK))
     if imbalance is None:
         return stack
     if not 1 <= imbalance <= MOST_IMBALANCE:
         raise ValueError(f"imbalance: {imbalance:g} is out of range; write 1 (balanced) or more, such as 1.5")
     return stack.changed(expert_imbalance=imbalance)
+
+
+def _stack(name: str) -> Stack:
+    if name.startswith(BY_TEXT):
+        return stack_for(name.removeprefix(BY_TEXT))
+    try:
+        return known_stack(name)
+    except ValueError as error:
+        raise ValueError(f"{error} (a program that has no stack: --stack '{BY_TEXT}{name}')") from None
 
 
 def _sequences(text: str, seq: int, notes: list[str]) -> int:

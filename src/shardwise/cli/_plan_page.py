@@ -13,6 +13,7 @@ from shardwise.cli._plan_choice import advice_of, choice_data, show_choice
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import HEADLINE, Convention, conventions
+from shardwise.estimate.releases import release_lines
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
@@ -122,11 +123,13 @@ def notes_of(planned: PlanResult) -> list[str]:
         f"{gib(stack.memory.reserve_bytes)} in reserve leave; "
         "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the causal half of attention",
         f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
+        *planned.whole.notes,
         price_line(cluster),
         *([f"fabric: {cluster.assumed}"] if cluster.assumed else []),
     ]
     if planned.winner is not None:
         report = planned.winner
+        notes += release_lines(planned.whole, report.policy)
         part = bottleneck_of(report)
         share = report.shares.get(part, 0.0)
         notes.append(f"bottleneck of the first beside compute: {part}, {share:.1%} of the step")
@@ -142,9 +145,7 @@ def notes_of(planned: PlanResult) -> list[str]:
 
 def _band(planned: PlanResult) -> float:
     """The larger side of the first plan's error band."""
-    if planned.winner is None:
-        return planned.case.stack.error_band
-    return planned.winner.error_band or 0.0
+    return (planned.winner.error_band if planned.winner else None) or 0.0
 
 
 def plan_data(planned: PlanResult) -> dict[str, Any]:
@@ -153,6 +154,8 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
         "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
         "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": _band(planned),
+        "error_range": planned.winner.error_range if planned.winner else None,
+        "error_basis": planned.winner.error_basis if planned.winner else None,
         "limit_bytes": ranked.limit_bytes, "points": ranked.points,
         "evaluated": ranked.evaluated, "fitting": ranked.fitting, "finished": ranked.finished,
         "risk": ranked.risk, **_choice(planned),

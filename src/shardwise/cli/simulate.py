@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.estimate.band import NO_BAND, band_of
 from shardwise.exporters.chrome_trace import write_trace
 from shardwise.report.terminal import policy_text
 from shardwise.report.timeline_figure import timeline_svg
@@ -97,12 +98,15 @@ def _document(
 ) -> dict[str, Any]:
     gap = gap_of(found)
     peaks = timeline.peaks()
+    band = band_of(ask.case)
+    low, high = (None, None) if band is None else band.around(found.step_s)
     return {
         "legal": True, "fits": fits, "tier": "simulation", "model": ask.model.name, "cluster": ask.cluster.name,
         "gpus": ask.policy.gpus, "stack": ask.stack.name, "seq_tokens": ask.job.seq,
         "global_sequences": ask.job.global_batch, "policy": ask.policy, "schedule": ask.policy.schedule,
         "micro_batches": found.program.micro_batches, "tasks": len(found.program.rank) * len(found.pipelines),
-        "rank_classes": timeline.ranks, "step_s": found.step_s, "pipeline_s": found.pipeline_end_s,
+        "rank_classes": timeline.ranks, "step_s": found.step_s, "step_low_s": low, "step_high_s": high,
+        "error_basis": NO_BAND if band is None else str(band), "pipeline_s": found.pipeline_end_s,
         "bubble_share": timeline.bubble_share(), "idle_share": timeline.idle_share(),
         "active": timeline.active(slices).tolist(),
         "busy_share": timeline.busy_share().tolist(), "peak_bytes": _per_stage(timeline, peaks),
@@ -135,6 +139,7 @@ def _show(
     facts: list[tuple[str, str | int | float | None]] = [
         ("policy", f"{policy_text(ask.policy)}, schedule {ask.policy.schedule}"),
         ("step", f"{time_text(gap.simulated_s)}; closed form {time_text(gap.closed_s)} ({gap.share:+.1%} simulated)"),
+        ("error", str(band_of(ask.case) or NO_BAND)),
         (
             "pipeline",
             f"{found.program.micro_batches:,} micro-batches, bubble {timeline.bubble_share():.1%} of the step; "
@@ -144,7 +149,7 @@ def _show(
     ]
     if found.step_s != gap.simulated_s:
         slower = found.step_s / gap.simulated_s - 1.0
-        facts.insert(2, ("straggler", f"step {time_text(found.step_s)}, {slower:+.1%}"))
+        facts.insert(3, ("straggler", f"step {time_text(found.step_s)}, {slower:+.1%}"))
     if samples is not None:
         told = _percentiles(samples)
         facts.append(

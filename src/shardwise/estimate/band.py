@@ -1,89 +1,127 @@
-"""How far measured steps lay from predicted ones, in runs whose rows took no part in fitting the constants.
+"""The 80 % band of a step time: how far measured steps lie from predictions that had not seen where they come from.
 
-The table (catalog/bands.toml) is written by benchmarks/accuracy.py from cross-validated predictions, by stack and kind
-of run. A stack without an entry takes that of the stack it is like, unless it states an `error_band` of its own, which
-then stands on both sides, as it does where there is no entry at all.
+The band is the spread of runs of programs whose constants were fitted, widened by one addition for each thing that
+nothing measured supports. Spread and additions (catalog/bands.toml, in the logarithm of measured over predicted time)
+are written by benchmarks/accuracy.py, which leaves out whole sources; docs/accuracy.md says how.
 """
 
 import tomllib
 from functools import cache
+from math import expm1
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import Struct, convert
+
 from shardwise import catalog
-from shardwise.software import Stack, stack_of
-from shardwise.spec.model import Model
+from shardwise.case import Case
+from shardwise.cost.curve import Curve
+from shardwise.software import Match, named, stack_of
 
 HELD = 0.8
-"""share of held-out runs a band holds"""
-HOST_BOUND = 0.2
-"""above this share of the step spent waiting for launches, kernels are small and the host decides"""
-ANY = "any kind"
-_TABLE = Path(catalog.__file__).parent / "bands.toml"
+"""share of runs a band holds"""
+MISSING = ("alike", "unknown", "chip", "scale", "experts")
+"""what may lack support: runs under its name, the program itself, kernels of the GPU, as many GPUs, experts"""
+NO_BAND = "no band: only runs of language models were held against predictions"
+TABLE = Path(catalog.__file__).parent / "bands.toml"
+
+
+class FittedRuns(Struct, frozen=True, forbid_unknown_fields=True):
+    """The runs that the constants of a stack were fitted on."""
+
+    runs: int
+    gpus: int
+    """most of one run"""
+    on: tuple[str, ...]
+    """GPUs"""
+    experts: bool
+    named: tuple[str, ...] = ()
+    """pieces of `software` texts under which they were published"""
+
+
+Fitted = dict[str, FittedRuns]
+"""by stack"""
 
 
 class ErrorBand(NamedTuple):
     low: float
-    """measured over predicted step time, less 1, that a tenth of the runs lay below"""
+    """measured over predicted step time, less 1, that a tenth of runs lies below"""
     high: float
-    """the same that a tenth lay above"""
-    label: str
-    """what the band was taken from"""
-    held_out: bool
+    """the same that a tenth lies above"""
+    missing: tuple[str, ...]
+    """what has no support, of MISSING"""
+    evidence: str
+    """what supports the band and what does not"""
 
     @property
     def half_width(self) -> float:
         return max(abs(self.low), abs(self.high))
 
+    def around(self, step_s: float) -> tuple[float, float]:
+        return step_s * (1 + self.low), step_s * (1 + self.high)
+
     def __str__(self) -> str:
-        if not self.held_out:
-            return f"{self.label}: ±{self.high:.0%}"
-        return f"{HELD:.0%} of {self.label} were within {self.low:+.0%} .. {self.high:+.0%}"
+        return f"{HELD:.0%} of measured steps within {self.low:+.0%} .. {self.high:+.0%}: {self.evidence}"
 
 
-def kind_of(experts: bool, nodes: float, host_share: float) -> str:
-    """The kinds of runs that err differently."""
-    size = "expert model" if experts else "dense model"
-    place = "one node" if nodes <= 1 else "several nodes"
-    return f"{size}, {place}, small kernels" if host_share > HOST_BOUND else f"{size}, {place}"
-
-
-NO_BAND = "no band: only runs of language models were held against predictions"
-
-
-def band_of(stack: Stack, model: Model, nodes: float, host_share: float = 0.0) -> ErrorBand | None:
+def band_of(case: Case) -> ErrorBand | None:
     """None for a model that nothing like was measured of."""
-    if model.inputs == "features":
+    if case.model.inputs == "features":
         return None
-    experts = any(layer.experts for layer in model.kinds)
-    return band_for(stack, experts=experts, nodes=nodes, host_share=host_share)
+    experts = any(layer.experts for layer in case.model.kinds)
+    return band_for(named(case.stack), case.curve, gpus=case.cluster.gpus, experts=experts)
 
 
-def band_for(stack: Stack, *, experts: bool, nodes: float, host_share: float = 0.0) -> ErrorBand:
+def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool) -> ErrorBand:
     """The same for a run whose model nobody stated."""
-    whose = _with_runs(stack)
-    kinds = _bands().get(whose, {})
-    kind = kind_of(experts, nodes, host_share)
-    for name in (kind, ANY):
-        if name in kinds:
-            found = kinds[name]
-            label = f"{found['rows']} held-out runs" + (f" of {whose}" if whose != stack.name else "")
-            label += f" of this kind ({kind})" if name == kind else ""
-            return ErrorBand(float(found["low"]), float(found["high"]), label, held_out=True)
-    return ErrorBand(-stack.error_band, stack.error_band, f"no held-out runs of {stack.name}, assumed", held_out=False)
+    fitted = _fitted()
+    lacks = lacking(software, curve, fitted, gpus=gpus, experts=experts)
+    low, high = (_table()[side]["base"] + sum(_table()[side][what] for what in lacks) for side in ("low", "high"))
+    whose, runs = fitted_runs(software, fitted)
+    had = "the program" if not {"alike", "unknown"} & set(lacks) else whose
+    said = [words for what, words in lacks.items() if what != "alike" or "unknown" not in lacks]
+    words = [*said, f"constants of {had} fitted on {runs.runs:,} runs"]
+    return ErrorBand(expm1(low), expm1(high), tuple(lacks), "; ".join(words))
 
 
-def _with_runs(stack: Stack) -> str:
-    """The stack itself, or the nearest of those it is like that has held-out runs."""
-    while stack.name not in _bands() and stack.like:
-        parent = stack_of(stack.like)
-        if stack.error_band != parent.error_band:
-            break
-        stack = parent
-    return stack.name
+def lacking(software: Match, curve: Curve, fitted: Fitted, *, gpus: int, experts: bool) -> dict[str, str]:
+    """What of MISSING has no support, each in words."""
+    whose, runs = fitted_runs(software, fitted)
+    found = {}
+    if not software.known:
+        found["unknown"] = software.note
+    if not _under_its_name(software, fitted):
+        found["alike"] = f"no run of {software.text or software.stack.name} was fitted"
+    if curve.measured != curve.gpu.lower() and curve.gpu.lower() not in runs.on:
+        found["chip"] = f"no kernel rates of {curve.gpu}, those of {curve.measured} taken"
+    if gpus > runs.gpus:
+        found["scale"] = f"{gpus:,} GPUs, {whose} was fitted on up to {runs.gpus:,}"
+    if experts and not runs.experts:
+        found["experts"] = f"an expert model, {whose} was fitted on none"
+    return found
+
+
+def fitted_runs(software: Match, fitted: Fitted) -> tuple[str, FittedRuns]:
+    """Those of the stack, or of the nearest of those it is like that has any."""
+    stack = software.stack
+    while stack.name not in fitted and stack.like:
+        stack = stack_of(stack.like)
+    return stack.name, fitted.get(stack.name, FittedRuns(0, 0, (), False))
+
+
+def _under_its_name(software: Match, fitted: Fitted) -> bool:
+    """Whether runs of this very program were fitted on."""
+    names = {piece for runs in fitted.values() for piece in runs.named}
+    if software.text or not software.known:
+        return software.piece in names
+    return software.stack.name in fitted or any(piece in names for piece in software.stack.matches)
 
 
 @cache
-def _bands() -> dict[str, dict[str, dict[str, Any]]]:
-    found: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
-    return found
+def _fitted() -> Fitted:
+    return convert(_table()["fitted"], Fitted)
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(TABLE.read_text(encoding="utf-8"))

@@ -46,10 +46,10 @@ class Report(Struct, frozen=True, kw_only=True):
     error_band: float | None
     """the larger side of error_range"""
     error_range: tuple[float, float] | None
-    """measured over predicted step time, less 1: 80 % of held-out runs of this stack and kind lay between the two; None
-    where no runs like it were measured"""
+    """measured over predicted step time, less 1: 80 % of measured steps should lie between the two; None where no runs
+    like it were measured"""
     error_basis: str
-    """the same in words, with the runs it was taken from"""
+    """the same in words, with what supports it"""
     tokens_per_s_per_gpu: float
     peak_flops_per_s: float
     """of the compute dtype: what MFU and HFU are shares of"""

@@ -4,8 +4,30 @@ Each program is a data file (catalog/stacks), chosen by name or from the text of
 to a row: a setting states what the program does, or a number with where it comes from.
 """
 
-from shardwise.software.load import known_stack, running, stack_for, stack_of
+from shardwise.software.load import (
+    UNNAMED,
+    Match,
+    known_stack,
+    match_of,
+    named,
+    running,
+    stack_for,
+    stack_of,
+)
 from shardwise.software.origin import Origin
 from shardwise.software.stack import PARTS, Stack, part_of
 
-__all__ = ["PARTS", "Origin", "Stack", "known_stack", "part_of", "running", "stack_for", "stack_of"]
+__all__ = [
+    "PARTS",
+    "UNNAMED",
+    "Match",
+    "Origin",
+    "Stack",
+    "known_stack",
+    "match_of",
+    "named",
+    "part_of",
+    "running",
+    "stack_for",
+    "stack_of",
+]

@@ -1,7 +1,7 @@
 """Stacks from the catalog's files: inheritance, origins, and errors that name file and field."""
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,7 @@ from shardwise.spec.model import Model
 
 HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "provenance"))
 """what a file states at its top, about the stack itself"""
-INHERITED = ("caution", "error_band")
+INHERITED = ("caution",)
 """what of it a stack takes over from the one it is like"""
 
 
@@ -93,15 +93,58 @@ def _converted(name: str, part: str, settings: dict[str, Any], struct: type[msgs
         raise ValueError(f"stack {name}.toml: [{part}] {error}") from None
 
 
-def stack_for(software: str) -> Stack:
-    """The stack a `software` text names; 'megatron-core' when nothing matches."""
+UNNAMED = "megatron-core"
+"""what a `software` text that names no known program is taken as"""
+
+
+UNSTATED = "(not stated)"
+
+
+class Match(NamedTuple):
+    """The stack that is meant, and what said so."""
+
+    stack: Stack
+    piece: str
+    """of a `software` text: the part that names the stack, empty where none does; else the stack's own name"""
+    text: str = ""
+    """the whole `software` text; empty where the stack itself was named"""
+
+    @property
+    def known(self) -> bool:
+        return bool(self.piece)
+
+    @property
+    def note(self) -> str:
+        """What has to be said where nothing is known of the program."""
+        return "" if self.known else f"software {self.text!r} is not known; taken as {self.stack.name}"
+
+    @property
+    def rivals(self) -> tuple[Stack, ...]:
+        """Other stacks that pass as the same program, where its name was given and no release."""
+        others = (stack_of(name) for name in catalog.names("stacks") if name != self.stack.name)
+        return tuple(other for other in others if self.piece in self.stack.programs & other.programs)
+
+
+def match_of(software: str) -> Match:
+    """The longest piece wins; 'megatron-core' where nothing matches."""
     text = software.lower()
-    best, length = "megatron-core", 0
+    best, longest = UNNAMED, ""
     for name in catalog.names("stacks"):
         for piece in stack_of(name).matches:
-            if piece in text and len(piece) > length:
-                best, length = name, len(piece)
-    return stack_of(best)
+            if piece in text and len(piece) > len(longest):
+                best, longest = name, piece
+    return Match(stack_of(best), longest, software)
+
+
+def stack_for(software: str) -> Stack:
+    """The stack a `software` text names, which remembers the text; 'megatron-core' when nothing matches."""
+    stack, text = match_of(software).stack, software.strip() or UNSTATED
+    return msgspec.structs.replace(stack, provenance=msgspec.structs.replace(stack.provenance, called=text))
+
+
+def named(stack: Stack) -> Match:
+    """How the stack came to be meant: by a text, or by its own name."""
+    return match_of(stack.called) if stack.called else Match(stack, stack.name)
 
 
 def known_stack(name: str) -> Stack:

@@ -1,5 +1,6 @@
 """A software stack: the settings in which training programs differ, in parts, each number with its origin."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -30,6 +31,8 @@ class Provenance(Struct, frozen=True):
     """of every setting that is not at its default"""
     stated: tuple[str, ...] = ()
     """settings that the stack's own file has"""
+    called: str = ""
+    """the `software` text that the stack was taken for; empty where the stack itself was named"""
 
 
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,8 +52,6 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """each of these sources weighs the same in the fit, however many rows it has"""
     caution: str = ""
     """what is known of its runs and not predicted, for people who use stages over several nodes"""
-    error_band: float = 0.2
-    """typical relative error of a step time on measurements that were not fitted"""
 
     kernels: Kernels = Kernels()
     host: HostCosts = HostCosts()
@@ -69,6 +70,15 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def stated(self) -> tuple[str, ...]:
         return self.provenance.stated
+
+    @property
+    def called(self) -> str:
+        return self.provenance.called
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """Names of the programs it stands for, without their releases: 'megatron-bridge 26.06' is a Megatron-Bridge."""
+        return frozenset(re.split(r"[ (,]", piece.rsplit("/", 1)[-1])[0] for piece in self.matches)
 
     @property
     def fitted(self) -> tuple[str, ...]:
@@ -100,7 +110,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         stack = self.changed(**{name: other.setting(name) for name in other.stated})
         own = {name: other.origin(name) for name in other.stated}
         origins = tuple((dict(self.origins) | own).items())
-        return msgspec.structs.replace(stack, provenance=Provenance(origins, self.stated))
+        return msgspec.structs.replace(stack, provenance=Provenance(origins, self.stated, self.called))
 
     def trained(self, model: Model) -> Model:
         """The model as this program trains it."""

@@ -4,10 +4,11 @@ import numpy as np
 
 from shardwise.calibrate.overlay import what_it_changes
 from shardwise.case import Case
-from shardwise.estimate.band import NO_BAND
+from shardwise.estimate.band import NO_BAND, band_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.memory import free_bytes
 from shardwise.estimate.mfu import conventions, executed
+from shardwise.estimate.releases import release_lines
 from shardwise.estimate.synced import SyncChoice, choice_of
 from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import SyncReport
@@ -15,7 +16,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.studies.money import money_table, price_line
-from shardwise.studies.parts import band_at, parts_at
+from shardwise.studies.parts import parts_at
 from shardwise.studies.traffic import traffic_of
 from shardwise.units import gib
 
@@ -31,7 +32,7 @@ def report_of(case: Case, policy: Policy) -> Report:
     stages = _stages(found)
     fullest = int(found.memory.fullest[0])
     peak = float(found.memory.peak[0])
-    band = band_at(found, 0, case)
+    band = band_of(case)
     return Report(
         tier="closed form",
         model=model.name,
@@ -71,6 +72,7 @@ def report_of(case: Case, policy: Policy) -> Report:
         money=money_table(cluster, job, step_s),
         assumptions=(
             *_assumptions(case, policy),
+            *release_lines(case, policy),
             *_left_unfused(case, found, one),
         ),
         sync=None if choice is None else _synced(choice, found, estimate(case, one, every_stage=True)),

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from shardwise.case import Case
-from shardwise.estimate.band import NO_BAND, ErrorBand, band_of
+from shardwise.estimate.band import NO_BAND, band_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.synced import choice_of
 from shardwise.spec.policy import Policies, Policy
@@ -19,6 +19,8 @@ class StepParts(Struct, frozen=True, kw_only=True):
     """exposed seconds of a step by part; they add up to step_s"""
     error_band: float | None
     """the larger side of the band that measured steps lay in; None where nothing alike was measured"""
+    error_range: tuple[float, float] | None
+    """both sides"""
     error_basis: str
     """the band in words"""
 
@@ -33,13 +35,14 @@ def parts_of(case: Case, policies: Sequence[Policy]) -> list[StepParts]:
     for place, policy in enumerate(policies):
         places.setdefault(policy.sync, []).append(place)
     rows: dict[int, StepParts] = {}
+    band = band_of(case)
     for sync, mine in places.items():
         together = Policies.of([policies[place] for place in mine])
         found = estimate(case, together, sync=choice_of(sync, case.job.optimizer.name))
         for row, place in enumerate(mine):
-            band = band_at(found, row, case)
             rows[place] = StepParts(policy=policies[place], step_s=float(found.times.step_s[row]),
                                     time_s=parts_at(found, row), error_band=band.half_width if band else None,
+                                    error_range=(band.low, band.high) if band else None,
                                     error_basis=str(band) if band else NO_BAND)  # fmt: skip
     return [rows[place] for place in range(len(policies))]
 
@@ -47,8 +50,3 @@ def parts_of(case: Case, policies: Sequence[Policy]) -> list[StepParts]:
 def parts_at(found: Estimate, row: int) -> dict[str, float]:
     shape = found.times.step_s.shape
     return {part: float(np.broadcast_to(seconds, shape)[row]) for part, seconds in found.times.parts.items()}
-
-
-def band_at(found: Estimate, row: int, case: Case) -> ErrorBand | None:
-    host_share = parts_at(found, row)["host"] / float(found.times.step_s[row])
-    return band_of(case.stack, case.model, case.cluster.gpus / case.cluster.node_size, host_share)

@@ -6,7 +6,9 @@ from math import log2
 
 from msgspec import Struct
 
+from shardwise.cost.curve import curve_of
 from shardwise.estimate.band import ErrorBand, band_for
+from shardwise.software import named
 from shardwise.trace.events import KINDS, PHASES, AttentionCall, Capture, CollectiveCall, Pass, Product, StepEvent
 from shardwise.trace.overlap import Playback, played
 from shardwise.trace.price import KernelPrices, fused
@@ -184,7 +186,7 @@ def _time(captured: Capture, prices: KernelPrices, times: Playback) -> StepTime:
     nodes = max(captured.world / cluster.node_size, 1.0)
     parts["other"] = busy * stack.network.jitter * log2(nodes) + stack.host.step_overhead_s
     step = busy + parts["other"]
-    band: ErrorBand = band_for(stack, experts=False, nodes=nodes, host_share=times.host_s / step)
+    band: ErrorBand = band_for(named(stack), curve_of(cluster.gpu), gpus=captured.world, experts=False)
     counted, square, dtype = _useful(captured)
     peak = cluster.gpu.peak(prices.dtype(dtype))
     return StepTime(

@@ -15,7 +15,7 @@ import msgspec
 
 from shardwise import catalog
 from shardwise.arch import model_from_shape, model_of
-from shardwise.software import Stack, known_stack, stack_for
+from shardwise.software import Stack, known_stack, named, stack_for
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, gpu_of
@@ -64,6 +64,8 @@ class _Reader:
 def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     reader = _Reader(row)
     stack = stack_for(row.word("software")) if stack_name == "auto" else known_stack(stack_name)
+    if named(stack).note:
+        reader.assumed.append(named(stack).note)
     model = _model(reader)
     if stack.trained(model) is not model:
         reader.assumed.append("extra prediction layers not trained")

@@ -2,14 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shardwise.calibrate.profile import Profile
 from shardwise.case import case_of
+from shardwise.estimate.band import ErrorBand, band_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import conventions
+from shardwise.estimate.releases import disagree, range_words
+from shardwise.software import named
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
@@ -29,12 +32,23 @@ class Prediction:
     stack: str = ""
     host_share: float = 0.0
     """share of the step in which the GPU waits for the host to launch operations"""
+    band: ErrorBand | None = None
+    """in which the measured step should lie"""
+    stacks_s: dict[str, float] | None = None
+    """steps of every stack that passes as the program, where the row names no release of it and they disagree"""
 
     @property
     def error(self) -> float | None:
         """predicted over measured step time, less 1 (a step predicted too slow is positive)"""
         truth = self.measured.tokens_per_s_per_gpu
         return truth / self.tokens_per_s_per_gpu - 1 if truth and self.tokens_per_s_per_gpu else None
+
+    @property
+    def inside(self) -> bool | None:
+        """whether the measured step lies in the band"""
+        if self.error is None or self.band is None:
+            return None
+        return self.band.low <= 1 / (1 + self.error) - 1 <= self.band.high
 
 
 def predict(rows: list[MeasuredRow], stack: str = "auto", profile: Profile | None = None) -> list[Prediction]:
@@ -49,7 +63,30 @@ def predict(rows: list[MeasuredRow], stack: str = "auto", profile: Profile | Non
     if profile is not None and cases and not any(profile.fits(case.cluster.gpu) for case in cases):
         profile.on(cases[0].cluster.gpu)
     found |= {prediction.measured.row: prediction for prediction in predict_cases(cases, profile)}
+    if stack == "auto":
+        found |= _rivals(cases, found, profile)
     return [found[row.row] for row in rows]
+
+
+def _rivals(cases: list[MeasuredCase], found: dict[int, Prediction], profile: Profile | None) -> dict[int, Prediction]:
+    """Rows that name a program without a release, with the steps of all stacks that pass as it."""
+    steps: dict[int, dict[str, float]] = defaultdict(dict)
+    others: dict[str, list[MeasuredCase]] = defaultdict(list)
+    for case in cases:
+        row = case.measured.row
+        for rival in named(case.stack).rivals if found[row].step_s else ():
+            steps[row][case.stack.name] = found[row].step_s or 0.0
+            others[rival.name].append(measured_case(case.measured, rival.name))
+    for other in others.values():
+        for prediction in predict_cases(other, profile):
+            if prediction.step_s:
+                steps[prediction.measured.row][prediction.stack] = prediction.step_s
+    return {row: _said(found[row], by_stack) for row, by_stack in steps.items() if disagree(by_stack)}
+
+
+def _said(prediction: Prediction, by_stack: dict[str, float]) -> Prediction:
+    why = "; ".join(filter(None, (prediction.why, range_words(by_stack))))
+    return replace(prediction, why=why, stacks_s=by_stack)
 
 
 def predict_cases(cases: Iterable[MeasuredCase], profile: Profile | None = None) -> list[Prediction]:
@@ -89,9 +126,8 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[Predictio
         policies += chosen
     if not policies:
         return [_illegal(case) for case in cases]
-    result = estimate(
-        case_of(first.model, first.cluster, first.job, first.stack, profile), Policies.of(policies), every_stage=True
-    )
+    whole = case_of(first.model, first.cluster, first.job, first.stack, profile)
+    result = estimate(whole, Policies.of(policies), every_stage=True)
     peak, step = result.memory.peak, result.times.step_s
     flops = next(c.flops_per_token for c in conventions(first.model, first.job.seq) if c.key == "full_square")
     predictions = []
@@ -121,6 +157,7 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[Predictio
                 policy=policies[best],
                 stack=case.stack.name,
                 host_share=float(result.times.parts["host"][best] / step[best]),
+                band=band_of(replace(whole, stack=case.stack)),
             )
         )
     return predictions

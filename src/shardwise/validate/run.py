@@ -26,7 +26,8 @@ def validate(
 
 
 def _row(prediction: Prediction) -> dict[str, Any]:
-    measured = prediction.measured
+    measured, band = prediction.measured, prediction.band
+    low, high = (None, None) if band is None or prediction.step_s is None else band.around(prediction.step_s)
     return {
         "row": measured.row,
         "source": measured.word("source"),
@@ -35,6 +36,10 @@ def _row(prediction: Prediction) -> dict[str, Any]:
         "step_s": prediction.step_s,
         "tokens_per_s_per_gpu": prediction.tokens_per_s_per_gpu,
         "peak_bytes": prediction.peak_bytes,
+        "step_low_s": low,
+        "step_high_s": high,
+        "evidence": None if band is None else band.evidence,
+        "stacks_s": prediction.stacks_s,
         "measured_tokens_per_s_per_gpu": measured.tokens_per_s_per_gpu,
         "error": prediction.error,
     }

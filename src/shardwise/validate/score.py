@@ -1,7 +1,7 @@
 """Errors, rank and regret of predictions, by source and over all."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,9 @@ def summary(predictions: list[Prediction]) -> dict[str, dict[str, float | int | 
     by_source: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in kept:
         by_source[prediction.measured.word("source")].append(prediction)
-    out = {"all": metrics(kept)}
-    out |= {source: metrics(group) for source, group in by_source.items()}
+    sources = {source: metrics(group) for source, group in by_source.items()}
+    out = {"all": metrics(kept) | {f"{key}_sources": _mean(sources.values(), key) for key in ("coverage", "mape")}}
+    out |= sources
     out["unfiltered"] = metrics(predictions)
     return out
 
@@ -46,7 +47,17 @@ def metrics(group: list[Prediction]) -> dict[str, float | int | None]:
         "spearman": _spearman(group),
         "memory_mape": _memory_mape(group),
         "regret": _regret(group),
+        "coverage": _share([p.inside for p in group if p.inside is not None]),
+        "band_width": _share([(1 + p.band.high) / (1 + p.band.low) for p in group if p.band is not None]),
     }
+
+
+def _share(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _mean(found: Iterable[dict[str, float | int | None]], key: str) -> float | None:
+    return _share([value for scores in found if (value := scores[key]) is not None])
 
 
 def _pairs(group: Iterable[Prediction]) -> list[tuple[float, float]]:

@@ -1,0 +1,116 @@
+"""Bands of a step time from residuals: a base, and an addition for each missing support, by quantile regression.
+
+The base is the spread of runs that miss nothing, every run weighing the same. An addition says how much further off a
+source may be, so sources weigh the same there, none is negative, and the tail is that of so few sources: of n, the next
+one lies beyond the largest with a chance of 1 / (n + 1), so the quantile is taken (n + 1) / n further out.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linprog  # type: ignore[import-untyped]
+from scipy.sparse import csr_matrix, eye_array, hstack  # type: ignore[import-untyped]
+
+from _accuracy_data import Floats
+from _band_rows import Residual
+from shardwise.estimate.band import HELD, MISSING
+
+MOST = 60
+"""residuals that stand for all those of one source with the same support: more change no digit"""
+
+
+class Bands(NamedTuple):
+    low: dict[str, float]
+    """base and additions, in the logarithm of measured over predicted time"""
+    high: dict[str, float]
+
+    def of(self, missing: Iterable[str]) -> tuple[float, float]:
+        keys = ("base", *missing)
+        return sum(self.low[key] for key in keys), sum(self.high[key] for key in keys)
+
+
+class Coverage(NamedTuple):
+    rows: int
+    sources: int
+    inside: float
+    """share of rows inside their band"""
+    inside_sources: float
+    """mean over sources of that share"""
+    width: float
+    """mean of the band's upper end over its lower"""
+    error: float
+    """mean size of predicted over measured, less 1"""
+
+
+def bands_from(rows: Iterable[Residual]) -> Bands:
+    rows = list(rows)
+    supported = np.array([row.surplus for row in rows if not row.missing])
+    tail = (1 - HELD) / 2
+    base = np.quantile(supported, tail), np.quantile(supported, 1 - tail)
+    rest = _thinned([row for row in rows if row.missing])
+    sources = len({row.publisher for row, _ in rest if {"alike", "unknown"} & row.missing})
+    beyond = max(1 - (1 - tail) * (sources + 1) / sources, 0.0)
+    sides = []
+    for start, quantile in zip(base, (beyond, 1 - beyond), strict=True):
+        added = _additions(rest, float(start), quantile)
+        sides.append({"base": float(start)} | {what: float(a) for what, a in zip(MISSING, added, strict=True)})
+    return Bands(*sides)
+
+
+def coverage(rows: Iterable[Residual], bands: Callable[[Residual], Bands]) -> Coverage:
+    by_source: dict[str, list[bool]] = defaultdict(list)
+    widths, errors = [], []
+    for row in rows:
+        low, high = bands(row).of(row.missing)
+        by_source[row.source].append(low <= row.surplus <= high)
+        widths.append(np.exp(high - low))
+        errors.append(abs(np.expm1(-row.surplus)))
+    every = [inside for group in by_source.values() for inside in group]
+    shares = [np.mean(group) for group in by_source.values()]
+    means = (float(np.mean(values)) for values in (every, shares, widths, errors))
+    return Coverage(len(every), len(shares), *means)
+
+
+def left_out_coverage(rows: Iterable[Residual], taken_away: str = "") -> Coverage:
+    """Every source, as it is or with a support taken away, by bands that were taken from the others."""
+    rows = list(rows)
+    looked_at = [row for row in rows if row.taken_away == taken_away]
+    others = {
+        publisher: bands_from(row for row in rows if row.publisher != publisher)
+        for publisher in {row.publisher for row in looked_at}
+    }
+    return coverage(looked_at, lambda row: others[row.publisher])
+
+
+def _thinned(rows: list[Residual]) -> list[tuple[Residual, float]]:
+    """Rows with their weights: every source weighs the same in each way it is looked at."""
+    totals = Counter((row.publisher, row.taken_away) for row in rows)
+    alike: dict[tuple[str, str, frozenset[str]], list[Residual]] = defaultdict(list)
+    for row in rows:
+        alike[row.publisher, row.taken_away, row.missing].append(row)
+    found = []
+    for (publisher, taken_away, _), group in alike.items():
+        ordered = sorted(group, key=lambda row: row.surplus)
+        kept = min(len(ordered), MOST)
+        places = ((np.arange(kept) + 0.5) * len(ordered) / kept).astype(int)
+        weight = len(group) / totals[publisher, taken_away] / kept
+        found += [(ordered[place], weight) for place in places]
+    return found
+
+
+def _additions(rows: list[tuple[Residual, float]], start: float, quantile: float) -> Floats:
+    """For each of MISSING: the sum that misses `quantile` best; away from the middle or nothing."""
+    upper = quantile > 0.5
+    missing = csr_matrix([[float(what in row.missing) for what in MISSING] for row, _ in rows])
+    weights = np.array([weight for _, weight in rows])
+    apart = eye_array(len(rows))
+    found = linprog(
+        np.concatenate([np.zeros(len(MISSING)), weights * quantile, weights * (1 - quantile)]),
+        A_eq=hstack([missing, apart, -apart]), b_eq=np.array([row.surplus - start for row, _ in rows]),
+        bounds=[(0, None) if upper else (None, 0)] * len(MISSING) + [(0, None)] * (2 * len(rows)), method="highs",
+    )  # fmt: skip
+    if found.x is None:
+        raise ValueError(f"bands: the additions have no answer ({found.message})")
+    return np.asarray(found.x[: len(MISSING)])

@@ -1,0 +1,232 @@
+"""Measured over predicted steps for the bands: every run by constants that had not seen its source, then again with one
+support after the other taken away, as it would be predicted had nobody measured that.
+
+What is taken away: runs under the program's name (its fitted constants go back to those of the stack it is like), the
+program (taken as the one unknown software is taken as), the GPU's kernel rates (those every unmeasured GPU takes), runs
+of that size (constants fitted on small ones), expert models (what was fitted or set on them goes back to the default).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from math import log
+
+import msgspec
+
+from _accuracy_csv import FOLDER
+from _accuracy_data import (
+    ONE_GPU,
+    TRUTH,
+    covers,
+    fitted_stacks,
+    fitted_with,
+    measured_rows,
+    rows_of,
+    sources_of,
+)
+from _accuracy_fit import default_of
+from _accuracy_left_out import read_left_out, small
+from shardwise.catalog import names
+from shardwise.cost.curve import curve_of
+from shardwise.estimate.band import Fitted, FittedRuns, lacking
+from shardwise.software import PARTS, UNNAMED, Match, Stack, match_of, part_of, stack_of
+from shardwise.spec.cluster import Cluster
+from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.validate.one_gpu import GPU, one_gpu_case
+from shardwise.validate.predict import predict_cases
+from shardwise.validate.score import scored
+from shardwise.validate.table import MeasuredRow, read_table
+
+STEPS = ("name", "step_ms")
+MORE = "steps_more.csv"
+"""sources that took part in no fit and in no band: the test of both"""
+
+
+@dataclass(frozen=True)
+class Residual:
+    source: str
+    publisher: str
+    surplus: float
+    """logarithm of measured over predicted step time"""
+    missing: frozenset[str]
+    taken_away: str = ""
+    """empty: the run as it is"""
+
+
+@cache
+def fitted_table() -> Fitted:
+    """What the constants of every stack were fitted on."""
+    found = {}
+    for stack in fitted_stacks():
+        cases = rows_of(stack).cases
+        found[stack.name] = FittedRuns(
+            runs=len(cases),
+            gpus=max(case.cluster.gpus for case in cases),
+            on=tuple(sorted({case.cluster.gpu.name for case in cases})),
+            experts=any(_has_experts(case) for case in cases),
+            named=tuple(sorted({match_of(case.measured.word("software")).piece for case in cases})),
+        )
+    return found | _one_gpu()
+
+
+def _one_gpu() -> Fitted:
+    """Steps measured on one GPU, of the stacks that their constants were fitted on."""
+    found = {}
+    for stack in (s for name in names("stacks") if ONE_GPU in sources_of(s := stack_of(name))):
+        tables = [path for path in FOLDER.glob("h200_*_measured.csv") if path.stem in sources_of(stack)]
+        cases = [one_gpu_case(row, "auto", None)[0] for path in sorted(tables) for row in read_table(path, STEPS)]
+        mine = [case for case in cases if case.stack.name == stack.name]
+        experts = any(layer.experts for case in mine for layer in case.model.kinds)
+        found[stack.name] = FittedRuns(len(mine), 1, (GPU,), experts)
+    return found
+
+
+@cache
+def taught_rows() -> tuple[Residual, ...]:
+    """Of the tables that constants were fitted on."""
+    cases = cases_of(measured_rows())
+    seen = {case.measured.row for stack in fitted_stacks() for case in rows_of(stack).cases}
+    found = _without_their_sources()
+    found += _residuals([case for case in cases if case.measured.row not in seen])
+    taught = [case for case in cases if case.measured.row in seen]
+    found += _residuals(_changed(taught, without_its_source), "alike")
+    found += _residuals(_changed(cases, _unknown_program), "unknown")
+    found += _residuals(_changed(cases, _unknown_chip), "chip")
+    found += _residuals(_changed([case for case in taught if _has_experts(case)], _unknown_experts), "experts")
+    return tuple(found + _large_by_small())
+
+
+@cache
+def test_rows() -> tuple[Residual, ...]:
+    """Of the table that nothing was fitted on; empty where it is not beside the repository."""
+    path = TRUTH / MORE
+    return tuple(_residuals(cases_of(read_table(path)))) if path.is_file() else ()
+
+
+def cases_of(rows: Iterable[MeasuredRow]) -> list[MeasuredCase]:
+    found = []
+    for row in rows:
+        try:
+            found.append(measured_case(row))
+        except UnsupportedRow:
+            continue
+    return found
+
+
+def _residuals(cases: list[MeasuredCase], taken_away: str = "") -> list[Residual]:
+    by_row = {case.measured.row: case for case in cases}
+    found = []
+    for prediction in predict_cases(cases):
+        if prediction.error is not None and scored(prediction):
+            case = by_row[prediction.measured.row]
+            source = case.measured.word("source")
+            surplus = -log(1 + prediction.error)
+            found.append(Residual(source, publisher_of(source), surplus, _missing(case, taken_away), taken_away))
+    return found
+
+
+def _missing(case: MeasuredCase, taken_away: str) -> frozenset[str]:
+    software = match_of(case.measured.word("software"))
+    if taken_away == "unknown":
+        software = Match(stack_of(UNNAMED), "", software.text)
+    found = lacking(
+        software, curve_of(case.cluster.gpu), fitted_table(), gpus=case.cluster.gpus, experts=_has_experts(case)
+    )
+    return frozenset(found) | ({taken_away} if taken_away else set())
+
+
+def _has_experts(case: MeasuredCase) -> bool:
+    return any(layer.experts for layer in case.model.kinds)
+
+
+@cache
+def publisher_of(source: str) -> str:
+    """What is left out together: tables that a fit takes under one name."""
+    names = (name for stack in fitted_stacks() for name in sources_of(stack) if covers(name, source))
+    return next(names, source)
+
+
+def _changed(
+    cases: Iterable[MeasuredCase], change: Callable[[MeasuredCase], MeasuredCase | None]
+) -> list[MeasuredCase]:
+    return [found for case in cases if (found := change(case)) is not None]
+
+
+@cache
+def _fitted_stack(name: str) -> Stack | None:
+    """Where the fitted constants of a stack come from."""
+    return next((other for other in fitted_stacks() if fitted_with(stack_of(name), other)), None)
+
+
+def without_its_source(case: MeasuredCase) -> MeasuredCase | None:
+    """None for a stack fitted on several sources: it is fitted again without this one."""
+    fitted = _fitted_stack(case.stack.name)
+    if fitted is None or len(sources_of(fitted)) > 1:
+        return None
+    like = stack_of(fitted.like or UNNAMED)
+    back = {n: like.setting(n) for n in fitted.fitted if case.stack.setting(n) == fitted.setting(n)}
+    return replace(case, stack=case.stack.changed(**back))
+
+
+def _unknown_program(case: MeasuredCase) -> MeasuredCase | None:
+    """As `validate` would take it; its own runs do not teach the program it is taken as."""
+    source, taken_as = case.measured.word("source"), stack_of(UNNAMED)
+    if _fitted_stack(case.stack.name) is taken_as:
+        left = [s for name, by in read_left_out().items() if name == f"without {publisher_of(source)}"
+                for stack, s in by.items() if stack == UNNAMED]  # fmt: skip
+        if not left:
+            return None
+        taken_as = taken_as.changed(**left[0])
+    return replace(measured_case(case.measured, UNNAMED), stack=taken_as)
+
+
+def _unknown_chip(case: MeasuredCase) -> MeasuredCase | None:
+    """None where the GPU has no rates of its own, or is the one whose rates the others take."""
+    gpu = case.cluster.gpu
+    if curve_of(gpu).measured != gpu.name or curve_of(_renamed(case.cluster).gpu).measured == gpu.name:
+        return None
+    return replace(case, cluster=_renamed(case.cluster))
+
+
+_RENAMED: dict[int, tuple[Cluster, Cluster]] = {}
+"""one object for each cluster: predictions are batched by it"""
+
+
+def _renamed(cluster: Cluster) -> Cluster:
+    """With a GPU that the catalog has no file of."""
+    gpu = msgspec.structs.replace(cluster.gpu, name=f"{cluster.gpu.name} unmeasured")
+    return _RENAMED.setdefault(id(cluster), (cluster, msgspec.structs.replace(cluster, gpu=gpu)))[1]
+
+
+def _unknown_experts(case: MeasuredCase) -> MeasuredCase:
+    stack = case.stack
+    chosen = [
+        name
+        for name in PARTS["experts"].__struct_fields__
+        if stack.origin(name).kind in ("fitted", "set") and part_of(name) == "experts"
+    ]
+    return replace(case, stack=stack.changed(**{name: default_of(name) for name in chosen}))
+
+
+def _without_their_sources() -> list[Residual]:
+    """Rows that teach: by constants fitted without their source where others remain, else by the shipped ones."""
+    found = []
+    for stack in fitted_stacks():
+        rows = rows_of(stack)
+        for source in sources_of(stack):
+            part = rows.take(covers(source, case.measured.word("source")) for case in rows.cases)
+            settings = read_left_out().get(f"without {source}", {}).get(stack.name, {})
+            found += _residuals([replace(c, stack=rows.with_settings(c.stack, settings)) for c in part.cases])
+    return found
+
+
+def _large_by_small() -> list[Residual]:
+    found = []
+    for stack in fitted_stacks():
+        settings = read_left_out().get("small", {}).get(stack.name)
+        if settings is not None:
+            rows = rows_of(stack)
+            large = rows.take(not few for few in small(rows))
+            cases = [replace(case, stack=rows.with_settings(case.stack, settings)) for case in large.cases]
+            found += _residuals(cases, "scale")
+    return found

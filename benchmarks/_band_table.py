@@ -1,0 +1,138 @@
+"""The shipped table of bands (catalog/bands.toml), and how it does on sources it was not taken from."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from math import log
+
+import numpy as np
+
+from _accuracy_csv import Cell, Table
+from _accuracy_data import ROOT, Floats, has_truth, measured_rows
+from _accuracy_tables import markdown, percent
+from _band_fit import Bands, Coverage, bands_from, coverage, left_out_coverage
+from _band_rows import MORE, cases_of, fitted_table, publisher_of, taught_rows, test_rows, without_its_source
+from shardwise.estimate.band import HELD, MISSING, Fitted
+from shardwise.validate.interpret import MeasuredCase
+from shardwise.validate.predict import predict_cases
+
+BANDS = ROOT / "src" / "shardwise" / "catalog" / "bands.toml"
+SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+"""where the distribution of peaks is kept"""
+WORDS = {
+    "base": "nothing is missing",
+    "alike": "no run under the program's name was fitted",
+    "unknown": "the software is not known (on top of that)",
+    "chip": "no kernel rates and no runs of the GPU",
+    "scale": "more GPUs than any run of the program",
+    "experts": "an expert model, none among the program's runs",
+}
+
+
+def write_bands() -> None:
+    """Only from the large tables: the one that ships has too few sources to leave any out."""
+    if not has_truth():
+        return
+    bands = bands_from(taught_rows())
+    lines = [
+        "# Written by benchmarks/accuracy.py from measured runs and docs/accuracy/left_out.json; not edited by hand.",
+        "# Logarithm of measured over predicted step time: a tenth of runs lies below the low end, a tenth above the",
+        "# high one. The base holds where nothing is missing; each support that is missing adds to it.",
+    ]
+    for side, numbers in (("low", bands.low), ("high", bands.high)):
+        lines += ["", f"[{side}]", *(f"{key} = {value:.3f}" for key, value in numbers.items())]
+    lines += [
+        "",
+        "# Logarithm of measured over predicted peak memory, sources weighing the same: by shipped constants, and",
+    ]
+    lines += ["# by constants that had not seen the source.", "[peak]", f"share_below = {list(SHARES)}"]
+    cases = [case for case in cases_of(measured_rows()) if case.measured.number("peak_mem_gb")]
+    lines.append(f"seen = {_peaks(cases)}")
+    lines.append(f"left_out = {_peaks([without_its_source(case) or case for case in cases])}")
+    BANDS.write_text("\n".join(lines + _fitted(fitted_table())) + "\n")
+
+
+def _fitted(table: Fitted) -> list[str]:
+    lines = ["", "# The runs that the constants of each stack were fitted on."]
+    for name, runs in sorted(table.items()):
+        lines += ["", f'[fitted."{name}"]', f"runs = {runs.runs}", f"gpus = {runs.gpus}", f"on = {_quoted(runs.on)}"]
+        lines += [f"experts = {str(runs.experts).lower()}", f"named = {_quoted(runs.named)}"]
+    return lines
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return "[" + ", ".join(f'"{word}"' for word in words) + "]"
+
+
+def _peaks(cases: list[MeasuredCase]) -> list[float]:
+    by_source: dict[str, list[float]] = defaultdict(list)
+    for found in predict_cases(cases):
+        truth = found.measured.number("peak_mem_gb")
+        if found.peak_bytes and truth:
+            by_source[publisher_of(found.measured.word("source"))].append(log(truth * 2**30 / found.peak_bytes))
+    values = np.concatenate([np.array(group) for group in by_source.values()])
+    weights = np.concatenate([np.full(len(group), 1 / len(group)) for group in by_source.values()])
+    return [round(float(value), 3) for value in _weighted_quantiles(values, weights)]
+
+
+def _weighted_quantiles(values: Floats, weights: Floats) -> Floats:
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return np.asarray(np.interp(SHARES, (reached - weights[order] / 2) / reached[-1], values[order]))
+
+
+def checks() -> dict[str, Coverage]:
+    """The bands on the rows they were taken from, on each source by the others' bands, and on new sources."""
+    rows, bands = taught_rows(), bands_from(taught_rows())
+    found = {
+        "the sources the bands are from": coverage((r for r in rows if not r.taken_away), lambda _: bands),
+        "each of them by the bands of the others": left_out_coverage(rows),
+        "the same, its program never fitted": left_out_coverage(rows, "alike"),
+        "the same, its software unknown": left_out_coverage(rows, "unknown"),
+    }
+    if test_rows():
+        found[f"`{MORE}`: in no fit and no band"] = coverage(test_rows(), lambda _: bands)
+    return found
+
+
+def band_section() -> tuple[str, list[Table]]:
+    bands, found = bands_from(taught_rows()), checks()
+    lines = [
+        [name, f"{c.rows:,}", str(c.sources), percent(c.inside), percent(c.inside_sources), f"{c.width:.2f}",
+         percent(c.error)]
+        for name, c in found.items()
+    ]  # fmt: skip
+    head = ("rows", "runs", "sources", "inside", "mean over sources", "upper / lower end", "mean error")
+    parts = "; ".join(
+        f"{WORDS[key]} {np.expm1(bands.low[key]):+.0%} and {np.expm1(bands.high[key]):+.0%}" for key in MISSING
+    )
+    text = (
+        f"## The band of a step time\n\n`estimate`, `plan`, `simulate` and `validate` print one band, meant to hold "
+        f"{HELD:.0%} of measured steps, and what supports it. Its base, {np.expm1(bands.low['base']):+.0%} to "
+        f"{np.expm1(bands.high['base']):+.0%}, is the spread of measured over predicted time of runs whose program was "
+        "fitted, by constants that had not seen their source where others remain. Each support that a case lacks adds "
+        f"to the low and the high end: {parts}. An addition was found by taking that support away from every source "
+        "that has it and predicting it again: fitted constants put back to those of the stack it is like, software "
+        "taken as unknown, kernel rates of another GPU, constants of small runs for large ones, expert settings at "
+        "their defaults. They come from quantile regression in which sources weigh the same and no addition is "
+        "negative; with n sources the tail is taken (n + 1) / n further out. The prediction itself is not moved: the "
+        "band is longer upwards because programs are more often slower than predicted. Its numbers come from the first "
+        f"two tables; its form was chosen among a few with `{MORE}` in view ([by source](accuracy/bands.csv)).\n\n"
+        f"{markdown(head, lines)}"
+    )
+    columns = ("rows", "runs", "sources", "inside", "inside_mean_over_sources", "upper_over_lower_end", "mean_error")
+    cells: list[list[Cell]] = [[name.replace("`", ""), *c] for name, c in found.items()]
+    about = f"how many measured steps lie inside the {HELD:.0%} band, by which runs"
+    return text, [Table("band_coverage", about, columns, cells), _by_source(bands)]
+
+
+def _by_source(bands: Bands) -> Table:
+    rows: list[list[Cell]] = []
+    every = [r for r in (*taught_rows(), *test_rows()) if not r.taken_away]
+    for source in sorted({row.source for row in every}):
+        group = [row for row in every if row.source == source]
+        found = coverage(group, lambda _: bands)
+        missing = sorted({what for row in group for what in row.missing}, key=MISSING.index)
+        middle = float(np.median([row.surplus for row in group]))
+        rows.append([source, found.rows, found.inside, found.width, float(np.expm1(middle)), " ".join(missing)])
+    about = "the same by source, with the median of measured over predicted time, less 1, and what some run lacks"
+    return Table("bands", about, ("source", "runs", "inside", "upper_over_lower_end", "median", "missing"), rows)

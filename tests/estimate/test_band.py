@@ -1,0 +1,67 @@
+"""The band of a step time: one rule for every verb, wider for each thing that nothing measured supports."""
+
+import pytest
+
+from shardwise.arch import model_of
+from shardwise.case import case_of
+from shardwise.cost.curve import curve_of
+from shardwise.estimate.band import MISSING, band_for, band_of
+from shardwise.software import match_of, named, stack_for, stack_of
+from shardwise.spec.job import Job
+from shardwise.spec.load import cluster_of, gpu_of
+
+
+def band(software, gpu="h100", gpus=64, experts=False):
+    return band_for(match_of(software), curve_of(gpu_of(gpu)), gpus=gpus, experts=experts)
+
+
+SUPPORTED = band("NeMo 24.07")
+
+
+def test_a_fitted_program_lacks_nothing_and_says_how_many_runs():
+    assert SUPPORTED.missing == ()
+    assert SUPPORTED.low < 0 < SUPPORTED.high
+    assert SUPPORTED.evidence == "constants of the program fitted on 280 runs"
+    assert f"{SUPPORTED.low:+.0%} .. {SUPPORTED.high:+.0%}: " in str(SUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said", "given"),
+    [
+        ({"alike"}, "no run of GPT-NeoX was fitted", {"software": "GPT-NeoX", "gpu": "a100-80"}),
+        ({"alike", "unknown"}, "software 'Mine 1.0' is not known; taken as megatron-core", {"software": "Mine 1.0"}),
+        ({"chip"}, "no kernel rates of rtx4090, those of a100-80 taken", {"software": "NeMo 24.07", "gpu": "rtx4090"}),
+        ({"scale"}, "16,384 GPUs, megatron-core was fitted on up to", {"software": "NeMo 24.07", "gpus": 16384}),
+        ({"experts"}, "an expert model, nanotron was fitted on none", {"software": "nanotron", "experts": True}),
+    ],
+)
+def test_what_nothing_supports_widens_the_band_and_is_said(lacking, said, given):
+    found = band(**given)
+    assert set(found.missing) == lacking <= set(MISSING)
+    assert said in found.evidence
+    assert (1 + found.high) / (1 + found.low) > (1 + SUPPORTED.high) / (1 + SUPPORTED.low)
+    assert found.low <= SUPPORTED.low
+    assert found.high >= SUPPORTED.high
+
+
+def test_a_gpu_without_rates_is_supported_by_runs_of_the_program_on_it():
+    assert curve_of(gpu_of("gb300")).measured != "gb300"
+    assert band("NeMo/Megatron-Bridge 26.04", gpu="gb300").missing == ()
+    assert band("nanotron", gpu="gb300").missing == ("chip",)
+
+
+def test_a_stack_by_its_own_name_and_the_text_it_was_taken_for():
+    job, cluster, model = Job(seq=4096, global_batch=64), cluster_of("8xh100"), model_of("llama-3-8b")
+    by_name = case_of(model, cluster, job, stack_of("nemo-24"))
+    unknown = case_of(model, cluster, job, stack_for("Mine 1.0"))
+    assert band_of(by_name).missing == ()
+    assert band_of(case_of(model, cluster, job, stack_of("megatron-lm"))).missing == ("alike",)
+    assert band_of(unknown).missing == ("unknown", "alike")
+    assert "software 'Mine 1.0' is not known; taken as megatron-core" in unknown.notes
+    assert named(unknown.stack).text == "Mine 1.0"
+    assert by_name.notes == ()
+
+
+def test_the_ends_lie_around_the_step():
+    low, high = SUPPORTED.around(10.0)
+    assert (low, high) == (pytest.approx(10 * (1 + SUPPORTED.low)), pytest.approx(10 * (1 + SUPPORTED.high)))
