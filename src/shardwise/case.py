@@ -4,6 +4,7 @@ Nothing downstream swaps a model, a stack or a network again, so no two parts of
 """
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from shardwise.calibrate.overlay import curve_with, network_with, stack_with
@@ -78,6 +79,17 @@ def case_of(model: Model, cluster: Cluster, job: Job, stack: Stack, profile: Pro
 
 def driven_network(cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Network:
     """The cluster's network as this software drives it: the part of its bandwidth that is reached."""
-    reached = {level.name: stack.network.fabric_efficiency for level in cluster.levels if level.kind == "network"}
-    measured = profile.network.by_kind if profile is not None and profile.network is not None else {}
-    return network_with(cluster, measured, reached)
+    efficiency = stack.network.fabric_efficiency
+    if profile is None or profile.network is None:
+        return _unmeasured_network(cluster, efficiency)
+    return network_with(cluster, profile.network.by_kind, _reached(cluster, efficiency))
+
+
+@lru_cache(maxsize=256)
+def _unmeasured_network(cluster: Cluster, efficiency: float) -> Network:
+    """One for all cases of a cluster: a network remembers the groups it has priced."""
+    return network_with(cluster, {}, _reached(cluster, efficiency))
+
+
+def _reached(cluster: Cluster, efficiency: float) -> dict[str, float]:
+    return {level.name: efficiency for level in cluster.levels if level.kind == "network"}

@@ -40,9 +40,12 @@ class Law:
 
     def seconds(self, bytes_: ArrayLike) -> Floats:
         size = np.asarray(bytes_, dtype=np.float64)
-        best = self.slope[0][self.group] * size + self.latency[0][self.group]
+        best = self.slope[0][self.group] * size
+        best += self.latency[0][self.group]
         for slope, latency in zip(self.slope[1:], self.latency[1:], strict=True):
-            best = np.minimum(best, slope[self.group] * size + latency[self.group])
+            line = slope[self.group] * size
+            line += latency[self.group]
+            best = np.minimum(best, line)
         return np.asarray(best)
 
     def line(self, bytes_: ArrayLike) -> Ints:

@@ -4,7 +4,7 @@ The messages are work/messages.py's, piece by piece, which real runs are held ag
 part and the lane of the timeline they run on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +68,8 @@ def calls_of(work: Work) -> list[Call]:
     held = held_pieces(policy.schedule, policy.pp, policy.vpp)
     cut = cut_into(work, held)
     repeated = repeated_share(work, policy)
+    placed = Placement().sizes(work.layout.policies), Placement().strides(work.layout.policies)
+    known: dict[tuple[object, ...], list[StepMessage]] = {}
     found = []
     for chunk in _chunks(policy, held):
         layers = float(sum(kind[0, chunk.piece] for kind in cut.stages.kinds))
@@ -76,7 +78,12 @@ def calls_of(work: Work) -> list[Call]:
             chunk.piece, repeated * layers, sends_on=chunk.behind != chunk.stage,
             sends_back=chunk.before != chunk.stage, ends_together=both,
         )  # fmt: skip
-        found += [_call(work, policy, chunk, sent) for sent in messages(cut, piece)]
+        # pieces that hold the same and have neighbours alike send the same
+        alike = (*(float(kind[0, chunk.piece]) for kind in cut.stages.kinds), float(cut.stages.first[0, chunk.piece]),
+                 float(cut.stages.last[0, chunk.piece]), piece.sends_on, piece.sends_back, both)  # fmt: skip
+        if alike not in known:
+            known[alike] = messages(cut, piece)
+        found += [_call(work, policy, placed, chunk, sent) for sent in known[alike]]
     return [call for call in found if call.times > 0 and call.size > 1 and call.bytes > 0]
 
 
@@ -104,9 +111,10 @@ def repeated_share(work: Work, policy: Policy) -> float:
     return min(policy.recompute_layers / max(work.model.layers / policy.pp, 1.0), 1.0)
 
 
-def _call(work: Work, policy: Policy, chunk: _Chunk, sent: StepMessage) -> Call:
-    policies = work.layout.policies
-    sizes, strides = Placement().sizes(policies), Placement().strides(policies)
+def _call(
+    work: Work, policy: Policy, placed: tuple[Mapping[str, Ints], Mapping[str, Ints]], chunk: _Chunk, sent: StepMessage
+) -> Call:
+    sizes, strides = placed
     group = sent.group or sent.axis
     if group in STAGE_PAIRS:
         first, last = paired_stages(group, chunk.stage, policy.pp)

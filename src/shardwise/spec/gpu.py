@@ -43,6 +43,10 @@ class Gpu(Struct, frozen=True, kw_only=True):
     source: str = ""
     date: str = ""
 
+    def __hash__(self) -> int:
+        """The name says enough: the peaks, a dict, have no hash."""
+        return hash(self.name)
+
     def __post_init__(self) -> None:
         for field in ("memory_bytes", "memory_bandwidth", "sms", "power_watts"):
             value = getattr(self, field)
