@@ -72,7 +72,8 @@ def case_of(model: Model, cluster: Cluster, job: Job, stack: Stack, profile: Pro
 
 
 def driven_network(cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Network:
-    """The cluster's network as this software drives it: the part of its bandwidth that is reached."""
+    """The cluster's network as this software drives it: the part of its bandwidth that is reached, and what it adds."""
     reached = {level.name: stack.network.fabric_efficiency for level in cluster.levels if level.kind == "network"}
     measured = profile.network.by_kind if profile is not None and profile.network is not None else {}
-    return network_with(cluster, measured, reached)
+    network = network_with(cluster, measured, reached)
+    return replace(network, boundary_message_s=stack.network.boundary_message_s)

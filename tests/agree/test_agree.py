@@ -72,3 +72,10 @@ def test_a_reduction_may_end_as_its_ranks_next_task_begins():
     """The joint loop once stopped what had just ended: case 154 met both at the same moment."""
     sample = next(islice(cases(155), 154, None))
     assert gaps_of(sample, flows=True).flow_gap == pytest.approx(0.0, abs=0.1)
+
+
+@pytest.mark.parametrize("number", [132, 144])
+def test_cards_that_are_always_busy_set_the_pace(number):
+    """132: gradients, layers and experts share one thin port; 144: every second boundary of a pipeline is slow."""
+    sample = next(islice(cases(number + 1), number, None))
+    assert gaps_of(sample, flows=True).flow_gap == pytest.approx(0.0, abs=0.1)
