@@ -15,7 +15,6 @@ from shardwise.fabric.tree_build import tree_of
 from shardwise.simulate import Simulation, simulate
 from shardwise.simulate.agree import gap_of
 from shardwise.simulate.timeline import LANES
-from shardwise.software import Stack
 from shardwise.spec.policy import Policy
 from shardwise.studies.fabric.loop import looped
 from shardwise.studies.traffic import traffic_of
@@ -46,12 +45,12 @@ def gaps_of(sample: Sample, *, flows: bool) -> Gaps:
     found = simulate(case, sample.policy)
     calls = calls_of(found.closed.work)
     load = _load(case, sample.policy, calls)
-    gap, where = max([(0.0, ""), *_by_level(found, load), *_by_lane(found, calls)])
+    gap, where = max([(0.0, ""), *_by_level(case, found, load), *_by_lane(found, calls)])
     closed = float(found.closed.times.step_s[0])
     sim = found.step_s / closed - 1.0
     flow, prices, why = None, 0.0, ()
     if flows:
-        loop = looped(sample.model, sample.cluster, sample.job, sample.policy, sample.stack, None, found, load)
+        loop = looped(case, sample.policy, found, load)
         flow, prices = loop.step_s / closed - 1.0, loop.unshared_s / found.step_s - 1.0
         why = _flow_reasons(found, loop.unshared_s, loop.step_s)
     return Gaps(gap, where, sim, gap_of(found).why if abs(sim) > 0.03 else (), flow, prices, why)
@@ -62,9 +61,9 @@ def _load(case: Case, policy: Policy, calls: list[Call]) -> StepLoad:
     return step_load(Prices(tree, case.network, seats_of(policy, tree)), calls)
 
 
-def _by_level(found: Simulation, load: StepLoad) -> list[tuple[float, str]]:
+def _by_level(case: Case, found: Simulation, load: StepLoad) -> list[tuple[float, str]]:
     """`estimate`'s traffic against the bytes on the fabric's links."""
-    told = traffic_of(found.closed.work, load.prices.network.cluster)
+    told = traffic_of(case, found.closed.work)
     rows = []
     for axis, levels in load.level_bytes().items():
         least = NEGLIGIBLE * sum(levels.values())
@@ -105,12 +104,12 @@ def same_first(space: SmallSpace) -> bool:
     closed = estimate(case, space.policies).times.step_s
     best = float(closed.min())
     chosen = [int(i) for i in np.flatnonzero(closed <= HOPELESS * best)]
-    flow = {i: _flow_step(space, case, space.policies[i], space.stack) for i in chosen}
+    flow = {i: _flow_step(case, space.policies[i]) for i in chosen}
     first = [i for i in chosen if closed[i] <= best * (1.0 + TIED)]
     return min(flow[i] for i in first) <= min(flow.values()) * (1.0 + TIED)
 
 
-def _flow_step(space: SmallSpace, case: Case, policy: Policy, stack: Stack) -> float:
+def _flow_step(case: Case, policy: Policy) -> float:
     found = simulate(case, policy)
     load = _load(case, policy, calls_of(found.closed.work))
-    return looped(space.model, space.cluster, space.job, policy, stack, None, found, load).step_s
+    return looped(case, policy, found, load).step_s

@@ -25,6 +25,7 @@ def costs(program: Program, forward=1.0, back=1.0, weight=1.0, **given) -> Costs
         transfer_s=0.0,
         transfer_bytes=0.0,
         transfer_overhead_s=0.0,
+        stopped_share=1.0,
         exposed_transfer=1.0,
         reduce_s=np.zeros(shape),
         reduce_bytes=np.zeros(shape),

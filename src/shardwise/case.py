@@ -78,17 +78,18 @@ def case_of(model: Model, cluster: Cluster, job: Job, stack: Stack, profile: Pro
 
 
 def driven_network(cluster: Cluster, stack: Stack, profile: Profile | None = None) -> Network:
-    """The cluster's network as this software drives it: the part of its bandwidth that is reached."""
-    efficiency = stack.network.fabric_efficiency
+    """The cluster's network as this software drives it: the part of its bandwidth that is reached, and what it adds."""
+    efficiency, boundary_s = stack.network.fabric_efficiency, stack.network.boundary_message_s
     if profile is None or profile.network is None:
-        return _unmeasured_network(cluster, efficiency)
-    return network_with(cluster, profile.network.by_kind, _reached(cluster, efficiency))
+        return _unmeasured_network(cluster, efficiency, boundary_s)
+    found = network_with(cluster, profile.network.by_kind, _reached(cluster, efficiency))
+    return replace(found, boundary_message_s=boundary_s)
 
 
 @lru_cache(maxsize=256)
-def _unmeasured_network(cluster: Cluster, efficiency: float) -> Network:
+def _unmeasured_network(cluster: Cluster, efficiency: float, boundary_s: float) -> Network:
     """One for all cases of a cluster: a network remembers the groups it has priced."""
-    return network_with(cluster, {}, _reached(cluster, efficiency))
+    return replace(network_with(cluster, {}, _reached(cluster, efficiency)), boundary_message_s=boundary_s)
 
 
 def _reached(cluster: Cluster, efficiency: float) -> dict[str, float]:

@@ -81,3 +81,10 @@ def test_the_training_program_records_the_listed_messages():
     for sample in recorded_samples(3, seed=2):
         gap, where = recorded_gap(sample)
         assert gap <= 1e-6, where
+
+
+@pytest.mark.parametrize("number", [132, 144])
+def test_cards_that_are_always_busy_set_the_pace(number):
+    """132: gradients, layers and experts share one thin port; 144: every second boundary of a pipeline is slow."""
+    sample = next(islice(cases(number + 1), number, None))
+    assert gaps_of(sample, flows=True).flow_gap == pytest.approx(0.0, abs=0.1)

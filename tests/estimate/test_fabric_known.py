@@ -56,7 +56,7 @@ class TestPipelineOverTwoNodes:
         assert report.closed_form_step_s == pytest.approx(report.step_s, rel=within)
 
     def test_a_third_of_what_stages_send_leaves_the_node(self):
-        sent = traffic_of(found(two_nodes(10)).work, two_nodes(10))["pp"]
+        sent = traffic_of(case_of(MODEL, two_nodes(10), JOB, STACK), found(two_nodes(10)).work)["pp"]
         assert sent["leaf"] == pytest.approx(sent["node"] / 2)
         assert sent["leaf"] > 0
 
@@ -91,11 +91,11 @@ class TestRailsUnderAThinSpine:
 def test_a_hop_that_leaves_the_node_is_no_nvlink_byte():
     """llama-3-8b, dp 64: seven eighths of what a ring sends stays inside, in `estimate` and on the links."""
     model, cluster, policy = model_of("llama-3-8b"), cluster_of("dgx-h100:64"), Policy(dp=64)
-    work = found(cluster, policy, model, Job(seq=8192, global_batch=256)).work
-    told = traffic_of(work, cluster)["dp"]
+    case = case_of(model, cluster, Job(seq=8192, global_batch=256), STACK)
+    work = estimate(case, Policies.of([policy]), every_stage=True).work
+    told = traffic_of(case, work)["dp"]
     tree = tree_of(cluster)
-    network = case_of(model, cluster, JOB, STACK).network
-    links = step_load(Prices(tree, network, seats_of(policy, tree)), calls_of(work)).level_bytes()["dp"]
+    links = step_load(Prices(tree, case.network, seats_of(policy, tree)), calls_of(work)).level_bytes()["dp"]
     assert told == pytest.approx(links)
     assert told["node"] == pytest.approx(7 * told["leaf"])
 

@@ -104,7 +104,7 @@ def test_a_slow_stage_by_hand():
 
 def test_a_slow_link_by_hand():
     program = program_of("1f1b", 2, 1, 1)
-    cost = costs(program, transfer_s=0.5, exposed_transfer=0.2)
+    cost = costs(program, transfer_s=0.5, stopped_share=0.2)
     assert simulated(program, cost).step_s == pytest.approx(6 + 2 * 0.5)
     assert simulated(program, cost, stragglers=[Straggler(stage=0, factor=3.0, link=True)]).step_s == pytest.approx(9)
 

@@ -110,6 +110,8 @@ class Network:
     """which levels' switches add numbers"""
     efficiency: tuple[float, ...]
     """by level: factor on the bandwidth reached, beyond the fitted constants"""
+    boundary_message_s: float = 0.0
+    """what the software adds to each message of a tensor-parallel collective that passes the boundary of a node"""
     nodes_filled: bool = False
     """takes every group to fill its nodes, for what it costs that some do not"""
     known: dict[GroupQuestion, Lines] = field(default_factory=dict, init=False, compare=False, repr=False)

@@ -115,7 +115,7 @@ class Machine:
     def boundary_s(self, op: str) -> Numbers:
         """What the messages of a tensor-parallel ring take at the boundary of a node, if it passes one."""
         rounds = 2.0 if op == "all_reduce" else 1.0
-        seconds = rounds * (self.sizes["tp"] - 1.0) * self.stack.network.boundary_message_s
+        seconds = rounds * (self.sizes["tp"] - 1.0) * self.network.boundary_message_s
         return np.where(self.leaves_node("tp"), seconds, 0.0)
 
     def leaves_node(self, axis: str) -> NDArray[np.bool_]:
@@ -312,7 +312,7 @@ def _communication(
         into = phases[item.phase]
         axis = "ep" if item.axis == "etp" else item.axis
         seconds = machine.collective(item.op, item.axis, received_bytes(item, machine))
-        if machine.stack.network.boundary_message_s and item.axis == "tp":
+        if machine.network.boundary_message_s and item.axis == "tp":
             seconds = seconds + machine.boundary_s(item.op)
         into[axis] = into[axis] + item.count * seconds
         if axis == "cp" and item.op == "send":

@@ -29,7 +29,7 @@ from shardwise.estimate.pipeline.micro_batch import (
 from shardwise.estimate.stage_groups import reduced_parameters
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
-from shardwise.estimate.transfers import busiest_seconds, transfer_hops, transfer_seconds
+from shardwise.estimate.transfers import busiest_seconds, sent_at_once, transfer_hops, transfer_seconds
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
 from shardwise.work import Work
@@ -63,6 +63,8 @@ class Times:
     """one layer of each kind, the embedding and the head, in one micro-batch: what a timeline is built from"""
     transfer_s: Numbers
     """one activation or gradient from a stage to the next, over the slowest boundary"""
+    stopped_share: Numbers
+    """of it: what the sender waits for"""
     reduce_s: Numbers
     """gradient reduction of the fullest stage, before any overlap"""
     gather_s: Numbers
@@ -117,7 +119,8 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     step = busy + parts["other"]
     return Times(
         step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, units=tuple(given.units),
-        transfer_s=given.transfers.seconds, reduce_s=largest(reduce)[0], gather_s=largest(gather)[0],
+        transfer_s=given.transfers.seconds, stopped_share=given.transfers.exposed, reduce_s=largest(reduce)[0],
+        gather_s=largest(gather)[0],
         bubble_share=parts["bubble"] / step, carried_s=carried, sent_s=sent,
     )  # fmt: skip
 
@@ -125,7 +128,8 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
 def _transfers(work: Work, machine: Machine, wire: Hops) -> Transfers:
     beside = work.layout.policies.overlap_pp > 0
     exposed = np.where(beside, 1.0 - machine.stack.overlap.hidden_share, 1.0)
-    return Transfers(transfer_seconds(work, machine, wire), exposed)
+    # a sender waits for messages that leave at the same moment together
+    return Transfers(transfer_seconds(work, machine, wire), exposed / sent_at_once(work, wire))
 
 
 def _reductions(work: Work, machine: Machine, rates: SyncRates) -> Reductions:

@@ -26,7 +26,7 @@ def transfer_seconds(work: Work, machine: Machine, wire: Hops) -> Numbers:
     layout, wait = work.layout, transfer_wait_s(machine)
     chain = (layout.pp - 1.0) * wire.mean + wire.slowest
     outside = ((layout.pp - 1.0) * wire.outside + (wire.outside > 0.0)) / layout.pp
-    return _at_once(work, wire) * chain / layout.pp + outside * wait
+    return sent_at_once(work, wire) * chain / layout.pp + outside * wait
 
 
 def transfer_wait_s(machine: Machine) -> Numbers:
@@ -50,7 +50,7 @@ def busiest_seconds(work: Work, machine: Machine, wire: Hops, parts: Parts, hidd
     return np.where(wire.outside > 0.0, total, 0.0)
 
 
-def _at_once(work: Work, wire: Hops) -> Numbers:
+def sent_at_once(work: Work, wire: Hops) -> Numbers:
     """Messages that leave a stage at the same moment: a forward and a backward that run as one send both when they end,
     over the same boundary where micro-batches come from both sides, else over the same card if no neighbour is near."""
     codes, found = work.layout.policies.schedule, np.ones_like(work.layout.tp)

@@ -214,7 +214,7 @@ class Prices:
 
     def quote(self, call: Call, name: str) -> Quote:
         call = self._placed(call)
-        key = (name, call.op, call.bytes * call.skew, call.size, call.stride)
+        key = (name, call.op, call.bytes * call.skew, call.size, call.stride, call.lane == "tp")
         if key not in self.quotes:
             self.quotes[key] = self._quote(call, name)
         return self.quotes[key]
@@ -244,11 +244,16 @@ class Prices:
         shape = level_members(network.cluster, call.size, call.stride)
         rate = network.links.of(network.cluster, network.cluster.levels[0]).copy_bytes_per_s
         return Quote(
-            latency_s=float(law.latency[line, law.group]),
+            latency_s=float(law.latency[line, law.group]) + self._at_boundary(call),
             seconds_per_byte=slope,
             slower=slope / float(law.slope[:, law.group].min()) if slope else 1.0,
             own_seconds_per_byte=float(collective(name).load(call.op, shape).own) / rate if rate else 0.0,
         )
+
+    def _at_boundary(self, call: Call) -> float:
+        if call.lane != "tp" or call.size * call.stride <= self.network.cluster.node_size:
+            return 0.0
+        return (2.0 if call.op == "all_reduce" else 1.0) * (call.size - 1.0) * self.network.boundary_message_s
 
     def priced(self, call: Call, algorithm: str | None = None) -> PricedCall:
         name = algorithm or self.algorithm(call)

@@ -71,6 +71,8 @@ class Costs:
     transfer_bytes: float
     transfer_overhead_s: float
     """the part of `transfer_s` that is the host's"""
+    stopped_share: float
+    """of a transfer: what the sender waits for where messages that leave at the same moment are waited for together"""
     exposed_transfer: float
     """share of a transfer that stops the sender"""
     reduce_s: Floats
@@ -123,6 +125,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         transfer_s=float(found.times.transfer_s[0]),
         transfer_bytes=float(np.asarray(work.handover.bytes)[0]),
         transfer_overhead_s=float(transfer_wait_s(machine)[0]),
+        stopped_share=float(found.times.stopped_share[0]),
         exposed_transfer=1.0 - stack.overlap.hidden_share if policy.overlap_pp else 1.0,
         reduce_s=reduce[:, None] * _shares(work, program, pieces, rates.reduce) / (micro if each else 1.0),
         reduce_bytes=parameters * precision.grad_comm_bytes,

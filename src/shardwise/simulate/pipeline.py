@@ -46,7 +46,7 @@ def timed(program: Program, costs: Costs, gpu_factor: Floats, link_factor: Float
     send = np.zeros(len(rank))
     crossing = program.needs[program.crosses]
     send[crossing] = costs.transfer_s * link_factor[_link(rank[crossing], rank[program.crosses], program.pp)]
-    stopped = send * costs.exposed_transfer
+    stopped = send * costs.stopped_share
     waiting = np.repeat(np.arange(len(rank)), np.diff(program.tasks.need_start))
     apart = rank[program.need_source] != rank[waiting]
     delay = np.where(apart, (send - stopped)[program.need_source], 0.0)

@@ -68,7 +68,7 @@ def report_of(case: Case, policy: Policy) -> Report:
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
         micro_batches=int(found.work.layout.micro_batches[0]),
         bubble_share=float(found.times.bubble_share[0]),
-        traffic_bytes=traffic_of(found.work, cluster, case.profile, choice),
+        traffic_bytes=traffic_of(case, found.work, choice),
         money=money_table(cluster, job, step_s),
         assumptions=(
             *_assumptions(case, policy),

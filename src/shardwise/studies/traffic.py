@@ -5,8 +5,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.calibrate.profile import Profile
-from shardwise.case import driven_network
+from shardwise.case import Case
 from shardwise.cost.network import Network
 from shardwise.cost.placement import Placement, level_members
 from shardwise.estimate.synced import SyncChoice
@@ -15,7 +14,6 @@ from shardwise.fabric.calls import AXES, STAGE_PAIRS, Call, calls_of
 from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.tree_build import tree_of
-from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
 from shardwise.work import Work
 from shardwise.work.parameter_messages import worker_messages
@@ -23,12 +21,9 @@ from shardwise.work.parameter_messages import worker_messages
 Floats = NDArray[np.float64]
 
 
-def traffic_of(
-    work: Work, cluster: Cluster, profile: Profile | None = None, sync: SyncChoice | None = None
-) -> dict[str, dict[str, float]]:
+def traffic_of(case: Case, work: Work, sync: SyncChoice | None = None) -> dict[str, dict[str, float]]:
     """axis -> level -> bytes, for the one policy `work` was made for (with every stage)."""
-    levels = [level.name for level in cluster.levels]
-    network = driven_network(cluster, work.stack, profile)
+    network, levels = case.network, [level.name for level in case.cluster.levels]
     sent = {axis: np.zeros(len(levels)) for axis in AXES}
     levels_of = _Levels(network, work.layout.policies[0])
     for call in calls_of(work):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardwise.calibrate.profile import Profile
-from shardwise.case import case_of, driven_network
+from shardwise.case import case_of
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
 from shardwise.fabric.calls import Call, calls_of
@@ -53,13 +53,14 @@ def fabric_report(
     wiring = wiring or Wiring()
     cluster = wired(cluster, wiring)
     graph = fabric or tree_of(cluster, wiring)
-    found = simulate(case_of(model, cluster, job, stack, profile), policy)
-    network = _adding(driven_network(cluster, found.closed.work.stack, profile), named or {})
+    case = case_of(model, cluster, job, stack, profile)
+    found = simulate(case, policy)
+    network = _adding(case.network, named or {})
     calls = calls_of(found.closed.work)
     _serves(calls, named or {})
     orders = orders_of(policy, graph, network, calls, named)
     load = orders[0].load
-    loop = looped(model, cluster, job, policy, stack, profile, found, load)
+    loop = looped(case, policy, found, load)
     joint = loop.joint
     first, count = _kinds_of_links(load)
     series = series_of(load, loop.demand, joint, first)

@@ -1,22 +1,17 @@
 """The joint loop for a studied step; of very many micro-batches it runs some and extends the rest in proportion."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
-from msgspec.structs import replace
+from msgspec.structs import replace as with_fields
 
-from shardwise.calibrate.profile import Profile
-from shardwise.case import case_of
+from shardwise.case import Case
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.demand import Demand, demand_of
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import JointStep, joint_step
 from shardwise.simulate.step import Simulation
-from shardwise.software import Stack
-from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 
 MOST_TASKS = 30_000
@@ -37,8 +32,7 @@ class JointRun:
     note: str = ""
 
 
-def looped(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, profile: Profile | None,
-           found: Simulation, load: StepLoad) -> JointRun:  # fmt: skip
+def looped(case: Case, policy: Policy, found: Simulation, load: StepLoad) -> JointRun:
     """`found` and `load`: the whole step, simulated and placed."""
     many, tasks = found.program.micro_batches, len(found.program.rank)
     if tasks <= MOST_TASKS:
@@ -47,8 +41,8 @@ def looped(model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stac
     rounds = max(MOST_TASKS * many // tasks // policy.pp, 4)
     parts = []
     for number in (rounds, rounds // 2):
-        short = replace(job, global_batch=number * policy.pp * policy.micro_batch * policy.dp)
-        fewer = simulate(case_of(model, cluster, short, stack, profile), policy)
+        short = with_fields(case.job, global_batch=number * policy.pp * policy.micro_batch * policy.dp)
+        fewer = simulate(replace(case, job=short), policy)
         parts.append(_looped(fewer, step_load(load.prices, calls_of(fewer.closed.work))))
     ran = parts[0].simulation.program.micro_batches
     each = (parts[0].step_s - parts[1].step_s) / (ran - parts[1].simulation.program.micro_batches)
