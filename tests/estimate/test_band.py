@@ -62,6 +62,12 @@ def test_a_stack_by_its_own_name_and_the_text_it_was_taken_for():
     assert by_name.notes == ()
 
 
+def test_a_stack_without_any_fitted_runs_lacks_those_of_its_name_only():
+    found = band("Megatron-LM 2022", gpu="a100-80", gpus=4096)
+    assert found.missing == ("alike",)
+    assert found.evidence == "no run of Megatron-LM 2022 was fitted"
+
+
 def test_the_ends_lie_around_the_step():
     low, high = SUPPORTED.around(10.0)
     assert (low, high) == (pytest.approx(10 * (1 + SUPPORTED.low)), pytest.approx(10 * (1 + SUPPORTED.high)))

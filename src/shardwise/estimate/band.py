@@ -80,7 +80,7 @@ def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool) -> Erro
     whose, runs = fitted_runs(software, fitted)
     had = "the program" if not {"alike", "unknown"} & set(lacks) else whose
     said = [words for what, words in lacks.items() if what != "alike" or "unknown" not in lacks]
-    words = [*said, f"constants of {had} fitted on {runs.runs:,} runs"]
+    words = [*said, *([f"constants of {had} fitted on {runs.runs:,} runs"] if runs.runs else [])]
     return ErrorBand(expm1(low), expm1(high), tuple(lacks), "; ".join(words))
 
 
@@ -94,9 +94,9 @@ def lacking(software: Match, curve: Curve, fitted: Fitted, *, gpus: int, experts
         found["alike"] = f"no run of {software.text or software.stack.name} was fitted"
     if curve.measured != curve.gpu.lower() and curve.gpu.lower() not in runs.on:
         found["chip"] = f"no kernel rates of {curve.gpu}, those of {curve.measured} taken"
-    if gpus > runs.gpus:
+    if runs.runs and gpus > runs.gpus:
         found["scale"] = f"{gpus:,} GPUs, {whose} was fitted on up to {runs.gpus:,}"
-    if experts and not runs.experts:
+    if runs.runs and experts and not runs.experts:
         found["experts"] = f"an expert model, {whose} was fitted on none"
     return found
 
