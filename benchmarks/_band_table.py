@@ -42,9 +42,9 @@ def write_bands() -> None:
         lines += ["", f"[{side}]", *(f"{key} = {value:.3f}" for key, value in numbers.items())]
     lines += [
         "",
-        "# Logarithm of measured over predicted peak memory, sources weighing the same: by shipped constants, and",
+        "# Logarithm of measured over predicted peak memory, a source weighing as the root of its runs: by shipped",
     ]
-    lines += ["# by constants that had not seen the source.", "[peak]", f"share_below = {list(SHARES)}"]
+    lines += ["# constants, and by constants that had not seen the source.", "[peak]", f"share_below = {list(SHARES)}"]
     cases = [case for case in cases_of(measured_rows()) if case.measured.number("peak_mem_gb")]
     lines.append(f"seen = {_peaks(cases)}")
     lines.append(f"left_out = {_peaks([without_its_source(case) or case for case in cases])}")
@@ -64,13 +64,15 @@ def _quoted(words: Iterable[str]) -> str:
 
 
 def _peaks(cases: list[MeasuredCase]) -> list[float]:
+    """A source weighs as the root of its runs: one run says little, and a thousand of one study are no thousand
+    sources."""
     by_source: dict[str, list[float]] = defaultdict(list)
     for found in predict_cases(cases):
         truth = found.measured.number("peak_mem_gb")
         if found.peak_bytes and truth:
             by_source[publisher_of(found.measured.word("source"))].append(log(truth * 2**30 / found.peak_bytes))
     values = np.concatenate([np.array(group) for group in by_source.values()])
-    weights = np.concatenate([np.full(len(group), 1 / len(group)) for group in by_source.values()])
+    weights = np.concatenate([np.full(len(group), len(group) ** -0.5) for group in by_source.values()])
     return [round(float(value), 3) for value in _weighted_quantiles(values, weights)]
 
 

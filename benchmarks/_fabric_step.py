@@ -9,6 +9,7 @@ less one.
 import time
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.fabric.demand import demand_of
 from shardwise.simulate.joint import joint_step
 from shardwise.software import stack_of
@@ -21,7 +22,9 @@ from shardwise.studies.fabric.build import fabric_report
 def measure() -> dict[str, float]:
     policy, job = Policy(tp=8, pp=4, dp=32), Job(seq=8192, global_batch=512)
     start = time.process_time()
-    found = fabric_report(model_of("llama-3-70b"), cluster_of("dgx-h100:1024"), job, policy, stack_of("megatron-core"))
+    found = fabric_report(
+        case_of(model_of("llama-3-70b"), cluster_of("dgx-h100:1024"), job, stack_of("megatron-core")), policy
+    )
     study = time.process_time() - start
     start = time.process_time()
     demand = demand_of(found.load)

@@ -91,8 +91,8 @@ def surpluses_of(runs: Iterable[Tried]) -> Surpluses:
 
 
 def surplus_at(surpluses: Surpluses, share: float, without: str) -> float:
-    """What so large a share of measured peaks stays below, every source but one weighing the same."""
-    values = [(each, 1.0 / len(own)) for source, own in surpluses.items() if source != without for each in own]
+    """What so large a share of measured peaks stays below; a source weighs as the root of its runs, one is left out."""
+    values = [(each, len(own) ** -0.5) for source, own in surpluses.items() if source != without for each in own]
     order = sorted(values)
     below = np.cumsum([weight for _, weight in order])
     return order[int(np.searchsorted(below, share * below[-1]))][0]

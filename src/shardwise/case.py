@@ -45,6 +45,10 @@ class Case(Training):
         stack = self.stack.changed(**settings)
         return replace(self, stack=stack, network=driven_network(self.cluster, stack, self.profile))
 
+    def on(self, cluster: Cluster) -> "Case":
+        """The same on another cluster of its GPUs."""
+        return replace(self, cluster=cluster, network=driven_network(cluster, self.stack, self.profile))
+
 
 def training_of(model: Model, job: Job, stack: Stack) -> Training:
     trained, compute = stack.trained(model), job.precision.compute

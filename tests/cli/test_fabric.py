@@ -76,7 +76,7 @@ def test_pages_are_80_columns_wide(more, capsys):
 
 def test_without_policy_flags_the_planner_chooses(capsys):
     found = json.loads(shown(capsys, ["fabric", "llama-3-8b", "--on", "dgx-h100:64", "--json"]))
-    assert any("planner's best" in note for note in found["notes"])
+    assert any("planner's recommendation" in note for note in found["notes"])
     assert found["policy"]["dp"] * found["policy"]["tp"] * found["policy"]["pp"] * found["policy"]["cp"] == 64
 
 

@@ -52,7 +52,7 @@ class TestPipelineOverTwoNodes:
     def test_as_the_links_have_it(self, gbps, within):
         """Where a message takes longer than a stage computes, the closed form's boundaries that are all alike are
         quicker than one slow one between two fast ones."""
-        report = fabric_report(MODEL, two_nodes(gbps), JOB, SPLIT, STACK).report
+        report = fabric_report(case_of(MODEL, two_nodes(gbps), JOB, STACK), SPLIT).report
         assert report.closed_form_step_s == pytest.approx(report.step_s, rel=within)
 
     def test_a_third_of_what_stages_send_leaves_the_node(self):
@@ -79,7 +79,7 @@ class TestRailsUnderAThinSpine:
 
     @pytest.mark.parametrize("way", ["nvlink", "spine"])
     def test_as_the_links_have_it(self, way):
-        report = fabric_report(self.MODEL, thin_rails(way), self.JOB, self.POLICY, STACK).report
+        report = fabric_report(case_of(self.MODEL, thin_rails(way), self.JOB, STACK), self.POLICY).report
         assert report.closed_form_step_s == pytest.approx(report.step_s, rel=0.1)
         assert any(line.startswith("rails:") and ("PXN" in line) == (way == "nvlink") for line in report.assumptions)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from shardwise.arch import model_of
+from shardwise.case import case_of
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -13,7 +14,9 @@ from shardwise.studies.fabric.whatif import rows_of
 
 def studied():
     job, policy = Job(seq=4096, global_batch=16 * 64), Policy(tp=2, pp=2, dp=16)
-    return fabric_report(model_of("llama-3.2-1b"), cluster_of("dgx-h100:64"), job, policy, stack_of("megatron-core"))
+    return fabric_report(
+        case_of(model_of("llama-3.2-1b"), cluster_of("dgx-h100:64"), job, stack_of("megatron-core")), policy
+    )
 
 
 def test_the_extended_step_is_the_whole_one(monkeypatch):

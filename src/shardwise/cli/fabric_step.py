@@ -134,8 +134,7 @@ def step(
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     fabric = wires.broken(_graph(wires, wiring, ask) or tree_of(ask.cluster, wiring))
-    studied = fabric_report(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, wiring=wiring, fabric=fabric,
-                            profile=ask.profile, named=wires.named())  # fmt: skip
+    studied = fabric_report(ask.case, ask.policy, wiring=wiring, fabric=fabric, named=wires.named())
     found = _Answer(
         studied,
         requirement_of(studied.load, studied.report.step_s),
@@ -192,8 +191,7 @@ class _Answer:
 def _fabrics(ask: PolicyRequest, questions: FabricQuestions) -> list[FabricOption]:
     if ask.policy.gpus <= ask.cluster.levels[0].degree:
         raise ValueError(f"within: {ask.cluster.name} has no network to choose; write a cluster of several nodes")
-    case = FabricQuestion(ask.model, ask.cluster, ask.job, ask.policy, ask.stack, ask.profile,
-                          part_prices(questions.prices), questions.keep_policy)  # fmt: skip
+    case = FabricQuestion(ask.case, ask.policy, part_prices(questions.prices), questions.keep_policy)
     rows = ranked(list(watched_all(fabrics_of(case), "fabrics")))
     best = cheapest(rows, (questions.within or 0.0) / 100.0)
     return [checked(case, each) if each in best else each for each in rows]

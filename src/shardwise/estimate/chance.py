@@ -1,7 +1,7 @@
 """How likely a policy is to run out of memory, given its predicted peak.
 
-The chance is read off measured over predicted peaks of published runs (catalog/bands.toml), in which every source
-weighs the same: the share of them whose surplus would not have fitted.
+The chance is read off measured over predicted peaks of published runs (catalog/bands.toml), in which a source weighs as
+the root of its runs: the share of them whose surplus would not have fitted.
 """
 
 import tomllib

@@ -11,8 +11,7 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from shardwise.calibrate.profile import Profile
-from shardwise.case import case_of, driven_network
+from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import headline
 from shardwise.fabric.calls import Call, calls_of
@@ -29,10 +28,7 @@ from shardwise.plan import scan
 from shardwise.report.fabric_report import FabricOption
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import joint_step
-from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal
 
@@ -43,12 +39,8 @@ THINNER = (1.0, 2.0, 4.0, 8.0)
 
 @dataclass(frozen=True)
 class FabricQuestion:
-    model: Model
-    cluster: Cluster
-    job: Job
+    case: Case
     policy: Policy
-    stack: Stack
-    profile: Profile | None
     prices: PartPrices
     keep_policy: bool = False
 
@@ -65,19 +57,19 @@ class _PolicyCost:
 
 def fabrics_of(ask: FabricQuestion) -> Iterator[FabricOption]:
     """Every fabric tried, with `below_best` still 0; see `ranked`."""
-    flops = headline(ask.model, ask.job.seq)
-    peak = ask.cluster.gpu.peak(ask.job.precision.compute)
+    flops = headline(ask.case.model, ask.case.job.seq)
+    peak = ask.case.cluster.gpu.peak(ask.case.job.precision.compute)
     for domain in _domains(ask):
         policies = _policies(ask, domain)
         for card in CARDS:
-            cluster = built(ask.cluster, card, 1.0, domain)
+            cluster = built(ask.case.cluster, card, 1.0, domain)
             plans = [_planned(ask, cluster, policy) for policy in policies if _legal(ask, cluster, policy)]
             for rails in _rails(cluster) if plans else ():
                 for thinner in THINNER if len(cluster.levels) > 2 else THINNER[:1]:
-                    thin, wiring = built(ask.cluster, card, thinner, domain), Wiring(rails=rails)
+                    thin, wiring = built(ask.case.cluster, card, thinner, domain), Wiring(rails=rails)
                     steps = [(_step(ask, thin, wiring, plan), number) for number, plan in enumerate(plans)]
                     step, best = min(steps)
-                    rate = ask.job.step_tokens / step / ask.policy.gpus
+                    rate = ask.case.job.step_tokens / step / ask.policy.gpus
                     tree = tree_of(thin, wiring)
                     bill = bill_of(tree, ask.prices)
                     yield FabricOption(
@@ -105,8 +97,8 @@ def cheapest(rows: list[FabricOption], within: float) -> list[FabricOption]:
 
 def checked(ask: FabricQuestion, each: FabricOption) -> FabricOption:
     """With the step the joint loop gives on that fabric."""
-    cluster = built(ask.cluster, each.card_bytes_per_s, each.oversubscription, each.domain_gpus)
-    found = simulate(case_of(ask.model, cluster, ask.job, ask.stack, ask.profile), each.policy)
+    cluster = built(ask.case.cluster, each.card_bytes_per_s, each.oversubscription, each.domain_gpus)
+    found = simulate(ask.case.on(cluster), each.policy)
     loads = _loads(ask, cluster, Wiring(rails=each.rails), each.policy, calls_of(found.closed.work))
     load = min(loads, key=lambda load: sum(load.communication_s().values()))
     return replace(each, joint_step_s=joint_step(found, demand_of(load)).step_s)
@@ -132,7 +124,7 @@ def ports_per_gpu(tree: Tree) -> float:
 
 def _domains(ask: FabricQuestion) -> list[int]:
     """The cluster's own, and half and double of it where tensor parallelism still fits inside."""
-    own = ask.cluster.levels[0].degree
+    own = ask.case.cluster.levels[0].degree
     least = max(ask.policy.tp, 2) if ask.keep_policy else 2
     return [d for d in (own // 2, own, own * 2) if least <= d < ask.policy.gpus]
 
@@ -143,18 +135,18 @@ def _policies(ask: FabricQuestion, domain: int) -> list[Policy]:
     if ask.keep_policy:
         return found
     for card, thinner in ((CARDS[-1], THINNER[0]), (CARDS[0], THINNER[-1])):
-        cluster = built(ask.cluster, card, thinner, domain)
-        best = scan(case_of(ask.model, cluster, ask.job, ask.stack, ask.profile), top=1).recommended
+        cluster = built(ask.case.cluster, card, thinner, domain)
+        best = scan(ask.case.on(cluster), top=1).recommended
         found += [best.policy] if best is not None and best.policy not in found else []
     return found
 
 
 def _legal(ask: FabricQuestion, cluster: Cluster, policy: Policy) -> bool:
-    return bool(legal(ask.model, cluster, ask.job, Policies.of([policy]))[0])
+    return bool(legal(ask.case.model, cluster, ask.case.job, Policies.of([policy]))[0])
 
 
 def _planned(ask: FabricQuestion, cluster: Cluster, policy: Policy) -> _PolicyCost:
-    case = case_of(ask.model, cluster, ask.job, ask.stack, ask.profile)
+    case = ask.case.on(cluster)
     found = estimate(case, Policies.of([policy]), every_stage=True)
     calls = calls_of(found.work)
     return _PolicyCost(policy, float(found.times.step_s[0]), calls, _collectives(ask, cluster, Wiring(), policy, calls))
@@ -175,7 +167,7 @@ def _collectives(ask: FabricQuestion, cluster: Cluster, wiring: Wiring, policy: 
 
 
 def _loads(ask: FabricQuestion, cluster: Cluster, wiring: Wiring, policy: Policy, calls: list[Call]) -> list[StepLoad]:
-    tree, network = tree_of(cluster, wiring), driven_network(cluster, ask.stack, ask.profile)
+    tree, network = tree_of(cluster, wiring), ask.case.on(cluster).network
     quotes: Quotes = {}
     return [step_load(Prices(tree, network, seats_of(policy, tree, order=axes), quotes), calls)
             for axes in axis_orders(policy)]  # fmt: skip

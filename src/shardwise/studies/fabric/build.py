@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwise.calibrate.profile import Profile
-from shardwise.case import case_of
+from shardwise.case import Case
 from shardwise.collectives import collective
 from shardwise.cost.network import Network
 from shardwise.fabric.calls import Call, calls_of
@@ -21,10 +20,7 @@ from shardwise.fabric.wiring import Wiring, wired
 from shardwise.report.fabric_report import Bottleneck, CallLoad, FabricReport, LinkLoad, OrderLoad, TierLoad
 from shardwise.simulate import simulate
 from shardwise.simulate.joint import JointStep
-from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
-from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.studies.fabric.loop import JointRun, looped
 from shardwise.studies.fabric.phases import burst_of, phases_of
@@ -45,15 +41,14 @@ class FabricStudy:
 
 
 def fabric_report(
-    model: Model, cluster: Cluster, job: Job, policy: Policy, stack: Stack, *,
-    wiring: Wiring | None = None, fabric: RoutedFabric | None = None, profile: Profile | None = None,
+    case: Case, policy: Policy, *, wiring: Wiring | None = None, fabric: RoutedFabric | None = None,
     named: Mapping[str, str] | None = None,
 ) -> FabricStudy:  # fmt: skip
     """The policy must be legal. `fabric`: in place of the cluster's own tree; `named`: axis -> collective algorithm."""
     wiring = wiring or Wiring()
-    cluster = wired(cluster, wiring)
+    cluster = wired(case.cluster, wiring)
     graph = fabric or tree_of(cluster, wiring)
-    case = case_of(model, cluster, job, stack, profile)
+    case = case.on(cluster)
     found = simulate(case, policy)
     network = _adding(case.network, named or {})
     calls = calls_of(found.closed.work)
@@ -66,10 +61,10 @@ def fabric_report(
     series = series_of(load, loop.demand, joint, first)
     report = FabricReport(
         tier="flow level",
-        model=model.name,
+        model=case.model.name,
         cluster=cluster.name,
         gpus=policy.gpus,
-        stack=stack.name,
+        stack=case.stack.name,
         policy=policy,
         wiring=wiring,
         placement=_order(orders[0], orders[0].seconds),
