@@ -167,3 +167,11 @@ def test_bf16_settings_count_in_a_prediction() -> None:
     assert half.step_s is not None
     assert brain.step_s is not None
     assert 1.05 < brain.step_s / half.step_s < 1.3
+
+
+@pytest.mark.parametrize(("software", "ep"), [("NeMo AutoModel (PyTorch FSDP2)", 32), ("torchtitan", 1)])
+def test_experts_whose_spread_is_not_published_lie_as_the_recipes_have_them(software: str, ep: int) -> None:
+    told = {"ep": "", "tp": "1", "pp": "1", "dp": "32", "gpus": "32", "gpus_per_node": "8", "gpu": "H100-80GB-SXM"}
+    case = measured_case(MeasuredRow(row=0, text=ROW | told | {"software": software}))
+    assert {policy.ep for policy in case.candidates} == {ep}
+    assert (f"ep={ep} (not published)" in case.assumed) == (ep > 1)

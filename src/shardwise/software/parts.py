@@ -91,6 +91,8 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
     counts included"""
+    ops_per_expert: float = 0.0
+    """further ones for each expert of a rank, where a loop runs them one after the other"""
     ops_per_expert_layer_in_node: float = -1.0
     """the same where the experts lie inside one node and the program exchanges them there by a plain all-to-all, for
     which the host must read the token counts; -1 means as `ops_per_expert_layer`"""
@@ -244,6 +246,8 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     micro_batches_per_stage: int = 0
     """micro-batches it cuts a replica's batch into for each rank of a pipeline when it is told neither how many nor how
     large; 0: it has to be told"""
+    unstated_ep: int = 1
+    """most ranks that share the experts of a measured run which does not say how many do"""
     predicts_further: bool = True
     """it trains the extra layers of a model that predict further tokens"""
     empty_stages: int = 10_000

@@ -85,7 +85,7 @@ def merge(parts: list[LayerWork]) -> LayerWork:
         unfused=tuple(x for p in parts for x in p.unfused),
         saved=tuple(x for p in parts for x in p.saved),
         collectives=tuple(x for p in parts for x in p.collectives),
-        extra_ops=sum(p.extra_ops for p in parts),
+        extra_ops=sum((p.extra_ops for p in parts), start=0.0),
         routed=any(p.routed for p in parts),
         working_bytes=_largest([p.working_bytes for p in parts]),
         deferred_bytes=sum((p.deferred_bytes for p in parts), start=0.0),
