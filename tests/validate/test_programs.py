@@ -32,6 +32,7 @@ ROW = {
         ("MLPerf v3.1", "megatron-core"),
         ("NeMo AutoModel (PyTorch FSDP2)", "automodel-benchmark"),
         ("torchtitan 2024", "torchtitan"),
+        ("OLMo-core", "olmo-core"),
         ("DeepSpeed 0.6.2", "deepspeed"),
         ("GPT-NeoX", "gpt-neox"),
         ("InternEvo", "internevo"),
