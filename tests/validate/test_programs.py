@@ -32,8 +32,26 @@ ROW = {
         ("MLPerf v3.1", "megatron-core"),
         ("NeMo AutoModel (PyTorch FSDP2)", "automodel-benchmark"),
         ("torchtitan 2024", "torchtitan"),
+        ("OLMo-core", "olmo-core"),
         ("DeepSpeed 0.6.2", "deepspeed"),
-        ("GPT-NeoX", "deepspeed"),
+        ("GPT-NeoX", "gpt-neox"),
+        ("InternEvo", "internevo"),
+        ("PyTorch FSDP (fms-fsdp)", "fms-fsdp"),
+        ("PyTorch FSDP", "torch-fsdp"),
+        ("litgpt", "litgpt"),
+        ("litgpt (PyTorch FSDP, eager)", "litgpt-eager"),
+        ("Hugging Face Trainer with FSDP", "hugging-face"),
+        ("XTuner 0.1 (DeepSpeed 0.12 ZeRO-3, Hugging Face models)", "xtuner"),
+        ("Megatron-LM 2021+DeepSpeed", "deepspeed-2021"),
+        ("Megatron+DeepSpeed", "megatron-deepspeed"),
+        ("flash-attn training scripts (PyTorch Lightning DDP)", "flash-attn-training"),
+        ("Colossal-AI 0.3 (Gemini)", "colossal-ai"),
+        ("TRL SFTTrainer (FSDP)", "hugging-face"),
+        ("Axolotl", "hugging-face"),
+        ("Axolotl (DeepSpeed ZeRO-3)", "deepspeed-hugging-face"),
+        ("DeepSpeed ZeRO-3", "deepspeed"),
+        ("NeMo 24.07 (GCP a3mega)", "nemo-gcp"),
+        ("MosaicML Composer/llm-foundry (PyTorch FSDP)", "fsdp-llmfoundry"),
         ("Megatron-DeepSpeed", "megatron-deepspeed"),
         ("Megatron-DeepSpeed (BigScience, Feb 2022)", "megatron-bigscience"),
         ("Megatron-LM", "megatron-lm"),
@@ -181,3 +199,11 @@ def test_stacks_that_pass_as_one_program_are_shown_as_a_range() -> None:
     assert max(steps.values()) > 1.01 * min(steps.values())
     assert "4 stacks pass as this program" in named.why
     assert stated.stacks_s is None
+
+
+@pytest.mark.parametrize(("software", "ep"), [("NeMo AutoModel (PyTorch FSDP2)", 32), ("torchtitan", 1)])
+def test_experts_whose_spread_is_not_published_lie_as_the_recipes_have_them(software: str, ep: int) -> None:
+    told = {"ep": "", "tp": "1", "pp": "1", "dp": "32", "gpus": "32", "gpus_per_node": "8", "gpu": "H100-80GB-SXM"}
+    case = measured_case(MeasuredRow(row=0, text=ROW | told | {"software": software}))
+    assert {policy.ep for policy in case.candidates} == {ep}
+    assert (f"ep={ep} (not published)" in case.assumed) == (ep > 1)

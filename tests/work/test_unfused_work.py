@@ -19,7 +19,7 @@ from shardwise.spec.model import Experts
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
 from shardwise.work.ops import UnfusedOperations
-from shardwise.work.unfused import around_experts, scaled_rotation
+from shardwise.work.unfused import around_experts, rotation
 
 TIMED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
 EXPERTS = Experts(count=128, top_k=4, width=2880, bias=True, clamped=True)
@@ -38,7 +38,7 @@ def pieces(rows: int, experts: int) -> dict[str, UnfusedOperations]:
         EXPERTS, AUTOMODEL, float(rows), 5760.0, 2880, float(experts), cheap_to_repeat=False
     )
     assert again == bias
-    return {"clamp": clamp, "bias": bias, "up bias": up_bias, "rotation": scaled_rotation(rows * 72.0 * 64.0)}
+    return {"clamp": clamp, "bias": bias, "up bias": up_bias, "rotation": rotation(rows * 72.0 * 64.0)}
 
 
 @pytest.mark.parametrize("file", ["around-experts-h200.csv", "around-experts-h200-again.csv"])

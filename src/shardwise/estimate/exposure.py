@@ -12,6 +12,8 @@ from shardwise.work.layout import Numbers, passing
 from shardwise.work.parameters import Counts
 
 Parts = dict[str, Numbers]
+GRADIENT_BYTES = 2.0
+"""of an element of a gradient as a product writes it, before it is copied for the reduction"""
 
 
 @dataclass(frozen=True)
@@ -86,17 +88,31 @@ class ShardGathers:
     def any(self) -> bool:
         return bool(self.messages)
 
-    def seconds(self, counts: Counts) -> Numbers:
-        layout, fills = self.layout, self.machine.stack.network.fills_shards
-        held = {"dense": counts.dense_per_rank(layout), "expert": counts.filled_experts(layout, fills=fills)}
-        total = np.zeros_like(layout.tp)
+    def seconds(self, counts: Counts, repeated: Numbers) -> tuple[Numbers, Numbers]:
+        """(messages, copies between their buffers and the tensors). `repeated`: share of the part's layers whose whole
+        forward is repeated."""
+        layout, stack = self.layout, self.machine.stack
+        held = {
+            "dense": counts.dense_per_rank(layout),
+            "expert": counts.filled_experts(layout, fills=stack.network.fills_shards),
+        }
+        number = counts.messages(stack)
+        again = 1.0 + repeated * counts.gathered_again(stack)
+        per_peer = stack.host.ops_per_peer * stack.host.host_s_per_op
+        sent, copied = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
         for message in self.messages:
             if message.of == "dense" or counts.expert:
                 stride = self.machine.strides[message.group]
-                bytes_ = held[message.of] * message.element_bytes
-                each = self.machine.over(message.op, bytes_, message.ranks, stride)
-                total = total + each * message.count / self.micro_batches
-        return total
+                times = message.count / self.micro_batches
+                if (message.op, message.phase) == ("all_gather", "backward"):
+                    times = times * again
+                whole = held[message.of] * message.element_bytes
+                each = self.machine.over(message.op, whole / number[message.of], message.ranks, stride)
+                sent = sent + times * number[message.of] * (each + per_peer * message.ranks)
+                if stack.network.copies_gathered:
+                    tensors = whole if message.op == "all_gather" else held[message.of] * GRADIENT_BYTES
+                    copied = copied + times * memory_seconds(self.machine.curve, whole + tensors)
+        return sent, copied
 
 
 def _recompute_share(work: Work) -> Numbers:
@@ -134,12 +150,12 @@ def _unit(
         parts["backward"] = parts["backward"] + memory_seconds(machine.curve, touched)
     total = _sum(parts)
     if gathers.any:
-        needed = gathers.seconds(counts)
+        needed, copied = gathers.seconds(counts, full)
         share = stack.overlap.hidden_share if stack.overlap.gathers_hidden < 0 else stack.overlap.gathers_hidden
         waited = parts["tp_comm"] + parts["cp_comm"] + parts["ep_comm"]
         most = share * np.minimum(needed, total - waited)
         hidden["fsdp"] = np.where(layout.policies.overlap_param > 0, most, 0.0)
-        parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap.overlap_slowdown * hidden["fsdp"]
+        parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap.overlap_slowdown * hidden["fsdp"] + copied
         total = total + parts["fsdp_comm"]
         # one of the two gathers belongs to the forward; the other and the reduction to the backward
         ahead = ahead + parts["fsdp_comm"] / 3.0

@@ -40,7 +40,7 @@ class SyncRates:
 def sync_rates(work: Work, machine: Machine) -> SyncRates:
     """As fast as on the stage with the most parameters, whose messages are the longest."""
     held = {of: largest(work.elements(of))[0] for of in ("dense", "expert")}
-    return _rates(work.parameter_messages, held, machine)
+    return _rates(work.parameter_messages, held, work.tensors, machine)
 
 
 def inner_rates(work: Work, machine: Machine) -> SyncRates:
@@ -50,12 +50,14 @@ def inner_rates(work: Work, machine: Machine) -> SyncRates:
     dense, expert = (largest(grid)[0] for grid in work.parameters)
     together = layout.expert_ranks == layout.grad_ranks
     held = dense + np.where(together, expert, 0.0)
-    rates = _rates(worker_messages(work.job, work.stack, layout), {"dense": held}, machine)
+    rates = _rates(worker_messages(work.job, work.stack, layout), {"dense": held}, work.tensors, machine)
     reduce, gather = (np.where(together, pair[0], 0.0) for pair in (rates.reduce, rates.gather))
     return SyncRates(reduce=(rates.reduce[0], reduce), gather=(rates.gather[0], gather))
 
 
-def _rates(messages: Iterable[ParameterMessage], held: dict[str, Numbers], machine: Machine) -> SyncRates:
+def _rates(
+    messages: Iterable[ParameterMessage], held: dict[str, Numbers], tensors: Numbers, machine: Machine
+) -> SyncRates:
     """Seconds of a step's messages between replicas, over what each kind holds. ZeRO 3's are inside the layers, except
     across its replicas."""
     none = np.zeros_like(held["dense"])
@@ -63,20 +65,20 @@ def _rates(messages: Iterable[ParameterMessage], held: dict[str, Numbers], machi
     for message in messages:
         if message.axis == "dp" and message.packed != "by unit" and held[message.of].any():
             key = message.of, "gather" if message.op == "all_gather" else "reduce"
-            seconds[key] = seconds[key] + message.count * _seconds(message, held[message.of], machine)
+            seconds[key] = seconds[key] + message.count * _seconds(message, held[message.of], tensors, machine)
     per = {of: np.maximum(number, 1.0) for of, number in held.items()}
     reduce, gather = ([seconds[of, op] / per.get(of, 1.0) for of in ("dense", "expert")] for op in ("reduce", "gather"))
     return SyncRates(reduce=(reduce[0], reduce[1]), gather=(gather[0], gather[1]))
 
 
-def _seconds(message: ParameterMessage, elements: Numbers, machine: Machine) -> Numbers:
-    """Of one message (a long buffer in buckets) of a rank that holds so many elements."""
+def _seconds(message: ParameterMessage, elements: Numbers, tensors: Numbers, machine: Machine) -> Numbers:
+    """Of one message (a long buffer in buckets) of a rank that holds so many elements in so many tensors."""
     bytes_, stride = message.bytes(elements[:, None])[:, 0], machine.strides[message.group]
     if message.part == "replicas":
         stride = stride * message.shares.astype(np.int64)
     if message.packed == "once":
         return machine.over(message.op, bytes_, message.ranks, stride)
-    bucket = bucket_bytes(machine.stack, message.op, bytes_, message.ranks)
+    bucket = bucket_bytes(machine.stack, message.op, bytes_, message.ranks, tensors)
     return machine.over(message.op, bucket, message.ranks, stride) * (bytes_ / np.maximum(bucket, 1.0))
 
 

@@ -49,7 +49,7 @@ def _paces(work: Work, machine: Machine, rows: NDArray[np.int64], message: Param
         if ranks * apart > width or width % (ranks * apart):
             continue
         sent = held[mine] * message.element_bytes
-        bucket = bucket_bytes(machine.stack, op, sent, message.ranks[mine])
+        bucket = bucket_bytes(machine.stack, op, sent, message.ranks[mine], work.tensors[mine])
         each = [machine.network.law(op, ranks, apart, within=(k * width, (k + 1) * width)).seconds(bucket)
                 for k in range(pp)]  # fmt: skip
         worst = np.maximum(machine.network.seconds(op, bucket, ranks, apart), 1e-300)

@@ -29,11 +29,14 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fused_glu: bool = True
     """the gated activation is one kernel: it keeps its input only"""
     fused_norm: bool = True
-    """norms keep their input only, in the residual dtype"""
+    """a norm is one kernel and keeps its input only, in the residual dtype; if not, it is written out in fp32, one
+    operation after the other"""
     separate_projections: bool = False
     """queries, keys and values are three products, gate and up two; where each rounds its input, each keeps a copy"""
+    fuses_rotation: bool = True
+    """queries and keys are rotated in one kernel; if not, by a chain of products and sums"""
     fuses_scaled_rotation: bool = True
-    """queries and keys are rotated in one kernel also where YaRN multiplies the rotation by a factor"""
+    """so they are also where YaRN multiplies the rotation by a factor"""
     copies_heads: bool = False
     """queries, keys and values are copied into the order that attention takes, keys and values joined for the rotation,
     and the output copied back"""
@@ -65,6 +68,8 @@ class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """operations on the host that recomputing a layer costs besides the layer's own: state saved and put back, hooks"""
     ops_per_collective: float = 4.0
     """operations a tensor- or expert-parallel collective adds on the host"""
+    ops_per_peer: float = 0.0
+    """operations that a collective of ZeRO-3 costs the host for every rank that takes part, while the GPU waits"""
     gap_s_per_op: float = 0.0
     """time the GPU idles between the kernels of one operation and the next"""
     stall_s_per_peer: float = 0.0
@@ -86,6 +91,8 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ops_per_expert_layer: float = 30.0
     """operations that routing, permutation and experts add to a layer's forward pass, waits of the host for the token
     counts included"""
+    ops_per_expert: float = 0.0
+    """further ones for each expert of a rank, where a loop runs them one after the other"""
     ops_per_expert_layer_in_node: float = -1.0
     """the same where the experts lie inside one node and the program exchanges them there by a plain all-to-all, for
     which the host must read the token counts; -1 means as `ops_per_expert_layer`"""
@@ -141,6 +148,17 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """messages grow to this many bytes for each data-parallel rank, so that latency stays a small share"""
     gather_bucket_bytes: float = 160e6
     """parameters are gathered in messages of this size (ZeRO-1 and 2)"""
+    by_owner: bool = False
+    """ZeRO-1 gives a tensor whole to one rank: gradients are reduced to it and new parameters sent from it, in one
+    message for each rank that owns any, instead of buckets of equal shares"""
+    gathers_tensors_above: float = 0.0
+    """ZeRO-3 gathers and reduces every tensor of more elements than this in a message of its own, and smaller ones stay
+    whole; 0: a layer at a time"""
+    copies_gathered: bool = False
+    """what ZeRO-3 gathers is copied out of the message's buffer, and gradients into one, while layers wait"""
+    reuse_distance: float = 0.0
+    """ZeRO-3 lets go of a gathered tensor unless it is used again before so many elements of others, so a longer layer
+    is gathered once more between its recompute and its backward; 0: a layer stays gathered for both"""
     fabric_efficiency: float = 1.0
     """achieved over modelled network bandwidth between nodes"""
     boundary_message_s: float = 0.0
@@ -228,6 +246,8 @@ class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     micro_batches_per_stage: int = 0
     """micro-batches it cuts a replica's batch into for each rank of a pipeline when it is told neither how many nor how
     large; 0: it has to be told"""
+    unstated_ep: int = 1
+    """most ranks that share the experts of a measured run which does not say how many do"""
     predicts_further: bool = True
     """it trains the extra layers of a model that predict further tokens"""
     empty_stages: int = 10_000

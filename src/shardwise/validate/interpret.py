@@ -196,7 +196,7 @@ def _candidates(
     recomputes = [recompute] if recompute in RECOMPUTE else list(stack.abilities.recompute)
     tp = layout["tp"]
     experts = any(kind.experts for kind in model.kinds)
-    ep = (row.whole("ep") or 1) if experts else 1
+    ep = (row.whole("ep") or _unstated_ep(reader, model, stack, layout["dp"])) if experts else 1
     # no table has a column for tensor parallelism inside an expert; programs use none or that of the dense part
     etps = ([1, tp] if stack.experts.folds_experts else [tp]) if ep > 1 and tp > 1 else [0]
     for name, options in (("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes), ("etp", etps)):
@@ -237,6 +237,15 @@ def _micro_batches(reader: _Reader, per_rank: int, stack: Stack, pp: int) -> lis
         reader.assumed.append(f"micro_batch={per_rank // number} (not published; {stack.name} makes {number} of them)")
         return [per_rank // number]
     return [m for m in (1, 2, 4, 8, 16) if per_rank % m == 0] or [1]
+
+
+def _unstated_ep(reader: _Reader, model: Model, stack: Stack, dp: int) -> int:
+    """What the program's recipes use, as far as ranks and experts divide."""
+    count = next(kind.experts.count for kind in model.kinds if kind.experts)
+    ep = max(n for n in range(1, stack.abilities.unstated_ep + 1) if dp % n == 0 and count % n == 0)
+    if ep > 1:
+        reader.assumed.append(f"ep={ep} (not published)")
+    return ep
 
 
 def _recompute(reader: _Reader) -> str:

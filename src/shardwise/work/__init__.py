@@ -14,7 +14,7 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import FRAME, Policies
 from shardwise.work.ends import embedding_work, head_work, mtp_work
 from shardwise.work.layer import layer_work
-from shardwise.work.layout import Layout, copies_held, layout_of, sharded_over
+from shardwise.work.layout import Layout, Numbers, copies_held, layout_of, sharded_over
 from shardwise.work.ops import LayerCollective, LayerWork, element_bytes
 from shardwise.work.parameter_messages import Elements, ParameterMessage, held_alike, parameter_messages
 from shardwise.work.parameters import ModelCounts, counts_of, stage_parameters
@@ -55,6 +55,13 @@ class Work:
     def parameter_messages(self) -> tuple[ParameterMessage, ...]:
         """Sent for parameters and gradients; what layers and ends send of activations is theirs."""
         return parameter_messages(self.model, self.job, self.stack, self.layout, self.stages)
+
+    @cached_property
+    def tensors(self) -> Numbers:
+        """Dense parameters, as tensors, that a stage holds on average."""
+        counts = self.counts
+        layers = sum(len(counts.kinds[kind].tensors) for kind in self.model.pattern)
+        return (layers + len(counts.embedding.tensors) + len(counts.head_alone.tensors)) / self.layout.pp
 
     def elements(self, of: Elements) -> Grid:
         """What a message is made of, on one rank of each evaluated stage."""

@@ -87,6 +87,7 @@ def experts_work(
             *((SavedTensor("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),
         ),
         collectives=tuple(collectives),
+        extra_ops=stack.experts.ops_per_expert * owned,
         routed=True,
         working_bytes=element * received * (up + hidden),
     )

@@ -21,7 +21,7 @@ from shardwise.work.layout import Layout
 from shardwise.work.mamba import mamba_work
 from shardwise.work.ops import Attend, Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 from shardwise.work.streams import streams_work
-from shardwise.work.unfused import scaled_rotation
+from shardwise.work.unfused import rotation
 from shardwise.work.unfused_passes import activation_passes, unfused_passes
 
 
@@ -85,7 +85,7 @@ def merge(parts: list[LayerWork]) -> LayerWork:
         unfused=tuple(x for p in parts for x in p.unfused),
         saved=tuple(x for p in parts for x in p.saved),
         collectives=tuple(x for p in parts for x in p.collectives),
-        extra_ops=sum(p.extra_ops for p in parts),
+        extra_ops=sum((p.extra_ops for p in parts), start=0.0),
         routed=any(p.routed for p in parts),
         working_bytes=_largest([p.working_bytes for p in parts]),
         deferred_bytes=sum((p.deferred_bytes for p in parts), start=0.0),
@@ -127,7 +127,7 @@ def _norms_and_residuals(
         saved += [SavedTensor("dropout mask", width)] * blocks
     copies = blocks + _further_copies(layer, precision, stack)
     passes = (
-        unfused_passes(layer.norms, blocks, copies, precision)
+        unfused_passes(layer.norms, blocks, copies, precision, fused_norm=stack.kernels.fused_norm)
         if stack.kernels.one_kernel_per_op
         else (
             # a perceptron has no residual stream, but its ReLUs read and write as much
@@ -161,8 +161,8 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     out = attention.heads * attention.value_dim / tp
     gate = query if attention.gated else 0.0 * query
     qkv = Gemm("qkv", tokens, query + key + value + gate, model.hidden)
-    scaled = model.rotation_scaled and not stack.kernels.fuses_scaled_rotation
-    rotary = element * 2 * tokens * (query + key) if model.rotary and not scaled else 0.0
+    whole = stack.kernels.fuses_rotation and (stack.kernels.fuses_scaled_rotation or not model.rotation_scaled)
+    rotary = element * 2 * tokens * (query + key) if model.rotary and whole else 0.0
     unnormed: tuple[SavedTensor, ...] = ()
     if attention.qk_norm != "none":
         rotary = rotary + element * 2 * tokens * (query + key)
@@ -179,7 +179,7 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     return LayerWork(
         gemms=(qkv, Gemm("attention out", tokens, model.hidden, out)),
         pointwise=(Pointwise("rotary", rotary, rotary), *apart),
-        unfused=(scaled_rotation(tokens * (query + key)),) if scaled else (),
+        unfused=(rotation(tokens * (query + key)),) if model.rotary and not whole else (),
         saved=(
             SavedTensor("query, key, value", width * (query + key + value)),
             SavedTensor("attention output", width * out),

@@ -21,7 +21,7 @@ from shardwise.work import Work, work_of
 from shardwise.work.layout import Numbers, layout_of, passing
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import Elements, ParameterMessage
-from shardwise.work.parameters import filled_shards, on_first_rank, rows_and_width
+from shardwise.work.parameters import counted, filled_shards, on_first_rank, rows_and_width
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,10 @@ def messages(work: Work, piece: Piece) -> list[StepMessage]:
     return found
 
 
-def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers) -> Numbers:
-    """One message of a long buffer."""
+def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers, tensors: Numbers) -> Numbers:
+    """One message of a long buffer with so many tensors in it."""
+    if stack.network.by_owner:
+        return np.asarray(bytes_ / np.minimum(size, tensors))
     bucket = stack.network.gather_bucket_bytes if op == "all_gather" else stack.network.bucket_bytes
     return np.minimum(bytes_, np.maximum(bucket, stack.network.bucket_bytes_per_rank * size))
 
@@ -145,7 +147,8 @@ def _with_elements(work: Work, message: ParameterMessage, elements: float) -> li
     whole = message.element_bytes * elements
     number = 1
     if message.packed == "in buckets":
-        number = ceil(whole / _one(bucket_bytes(work.stack, message.op, np.array(whole), message.ranks)))
+        bucket = bucket_bytes(work.stack, message.op, np.array(whole), message.ranks, work.tensors)
+        number = ceil(whole / _one(bucket))
     return [_told(message, whole / number, number * count)]
 
 
@@ -191,8 +194,14 @@ def _unit_messages(work: Work, piece: Piece, message: ParameterMessage) -> list[
     for tensors, number in _units(work, piece):
         dense, expert = filled_shards(tensors, work.layout, fills=work.stack.network.fills_shards)
         own = _one(expert if message.of == "expert" else dense)
-        if own and number and _one(message.count):
-            found.append(_told(message, message.element_bytes * own * shards, number * _one(message.count)))
+        counts = counted(tensors)
+        cut = counts.messages(work.stack)[message.of]
+        times = cut * number * _one(message.count)
+        if (message.op, message.phase) == ("all_gather", "backward") and work.layout.policies.recompute[0] == 2:
+            repeated = min(piece.recomputed / max(sum(float(k[0, piece.index]) for k in work.stages.kinds), 1.0), 1.0)
+            times *= 1.0 + repeated * counts.gathered_again(work.stack) * (tensors[0].part == "layer")
+        if own and times:
+            found.append(_told(message, message.element_bytes * own * shards / cut, times))
     return found
 
 

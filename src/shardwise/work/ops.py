@@ -153,7 +153,7 @@ class LayerWork:
     collectives: tuple[LayerCollective, ...] = ()
     ops_share: float = 1.0
     """launches of a dense layer that it has, `extra_ops` aside: half where it is one block, not two"""
-    extra_ops: float = 0.0
+    extra_ops: Value = 0.0
     """launches beyond those of a dense layer"""
     routed: bool = False
     """has experts; what their routing, permutation and products launch depends on where the experts lie"""

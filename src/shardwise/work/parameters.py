@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from dataclasses import replace as replace_data
 from functools import lru_cache
 from math import prod
 
@@ -9,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
+from shardwise.software import Stack
 from shardwise.spec.model import Layer, Model
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.stages import Grid, Stages
@@ -28,6 +30,10 @@ class Counts:
     expert: float = 0.0
     """divided by ep x etp"""
     expert_count: int = 1
+    tensors: tuple[float, ...] = ()
+    """elements of every dense parameter of a program that joins queries, keys and values"""
+    expert_tensors: tuple[float, ...] = ()
+    """of every expert's"""
 
     def dense_per_rank(self, layout: Layout) -> Numbers:
         kv = self.kv / np.minimum(layout.tp, self.kv_heads) if self.kv else 0.0
@@ -46,8 +52,38 @@ class Counts:
         own = self.expert_count / np.minimum(layout.ep, self.expert_count)
         return held * np.ceil(own / layout.expert_shard) * layout.expert_shard / own
 
+    def messages(self, stack: Stack) -> dict[str, int]:
+        """In how many messages ZeRO 3 gathers or reduces this part, dense and expert."""
+        least = stack.network.gathers_tensors_above
+        if not least:
+            return {"dense": 1, "expert": 1}
+        return {
+            "dense": max(sum(size > least for size in self.tensors), 1),
+            "expert": max(sum(size > least for size in self.expert_tensors), 1),
+        }
+
+    def gathered_again(self, stack: Stack) -> float:
+        """Share of a recomputed layer that ZeRO 3 has let go of when its backward needs it: a tensor comes back after
+        twice what follows it in the layer."""
+        elements, kept = sum(self.tensors) + sum(self.expert_tensors), stack.network.reuse_distance
+        return max(1.0 - kept / (2.0 * elements), 0.0) if kept and elements else 0.0
+
 
 NOTHING = Counts()
+
+
+def _sizes(tensors: Iterable[Tensor]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Elements of every parameter as its family registers it (the name of a piece ends with [q]): dense ones, and those
+    of single experts."""
+    dense: dict[str, float] = {}
+    experts: list[float] = []
+    for tensor in tensors:
+        if tensor.split == "expert":
+            experts += [float(prod(tensor.shape[1:]))] * tensor.shape[0]
+        else:
+            name = tensor.name.partition("[")[0]
+            dense[name] = dense.get(name, 0.0) + prod(tensor.shape)
+    return tuple(dense.values()), tuple(experts)
 
 
 def rows_and_width(tensor: Tensor, layout: Layout) -> tuple[Numbers, Numbers]:
@@ -92,12 +128,16 @@ class ModelCounts:
     mtp: Counts
 
 
-def _counts(tensors: Iterable[Tensor], kv: float = 0.0, kv_heads: int = 1, experts: int = 1) -> Counts:
+def counted(tensors: Iterable[Tensor], kv: float = 0.0, kv_heads: int = 1, experts: int = 1) -> Counts:
     totals = {"split": 0.0, "whole": 0.0, "expert": 0.0}
     place = {"vocab": "split", "column": "split", "row": "split", "expert": "expert", "none": "whole"}
+    tensors = tuple(tensors)
     for tensor in tensors:
         totals[place[tensor.split]] += prod(tensor.shape)
+    dense, of_experts = _sizes(tensors)
     return Counts(
+        tensors=dense,
+        expert_tensors=of_experts,
         split=totals["split"] - kv,
         kv=kv,
         kv_heads=kv_heads,
@@ -124,13 +164,13 @@ def counts_of(model: Model) -> ModelCounts:
     kinds = []
     for index, kind in enumerate(model.kinds):
         experts = kind.experts.count if kind.experts else 1
-        kinds.append(_counts(layer_tensors(model, index), *_kv(model, kind), experts))
-    embedding, head = _counts(embedding_tensors(model)), _counts(head_tensors(model))
+        kinds.append(counted(layer_tensors(model, index), *_kv(model, kind), experts))
+    embedding, head = counted(embedding_tensors(model)), counted(head_tensors(model))
     table = float(model.vocab * model.hidden) if model.tied else 0.0
     return ModelCounts(
         kinds=tuple(kinds),
         embedding=embedding,
-        head=Counts(split=head.split + table, whole=head.whole),
+        head=replace_data(head, split=head.split + table),
         head_alone=head,
         mtp=_mtp_counts(model),
     )
@@ -142,7 +182,7 @@ def _mtp_counts(model: Model) -> Counts:
     # of a hybrid model's; elsewhere they are latent and have no keys of their own to copy
     keys = [_kv(model, model.kinds[kind]) for kind in model.mtp_pattern] if tensors else []
     kv, heads = max(keys, default=(0.0, 1))
-    return _counts(tensors, kv, heads, experts)
+    return counted(tensors, kv, heads, experts)
 
 
 def stage_shards(model: Model, layout: Layout, stages: Stages, *, cut_table: bool) -> tuple[Grid, Grid]:

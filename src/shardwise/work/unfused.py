@@ -42,8 +42,8 @@ def around_experts(
     return pieces
 
 
-def scaled_rotation(elements: Value) -> UnfusedOperations:
-    """Queries and keys turned by angles and scaled (Megatron-Core, models/common/embeddings/rope_utils.py: no fused
-    kernel takes the factor)."""
+def rotation(elements: Value) -> UnfusedOperations:
+    """Queries and keys turned by angles in separate operations: where YaRN scales them too (Megatron-Core,
+    models/common/embeddings/rope_utils.py: no fused kernel takes the factor), or where a program fuses no rotation."""
     forward, backward = (moved * elements for moved in ROTATION_BYTES)
     return UnfusedOperations("rotation", forward, backward, ROTATION_LAUNCHES)

@@ -6,7 +6,9 @@ from shardwise.spec.model import FeedForward
 from shardwise.work.ops import Pointwise, element_bytes
 
 
-def unfused_passes(norms: int, blocks: int, copies: int, precision: Precision) -> tuple[Pointwise, ...]:
+def unfused_passes(
+    norms: int, blocks: int, copies: int, precision: Precision, *, fused_norm: bool
+) -> tuple[Pointwise, ...]:
     """Bytes per element of the residual stream: norms, roundings, residual sums.
 
     A norm's backward reads gradient and input twice, for the input's and for the weight's gradient. With a residual in
@@ -14,11 +16,24 @@ def unfused_passes(norms: int, blocks: int, copies: int, precision: Precision) -
     are added up, and the gradient that enters a block is rounded."""
     stream, element = precision.residual_bytes, element_bytes(precision)
     rounding = stream + element if stream > element else 0.0
+    forward, backward = (2.0 * stream, 5.0 * stream) if fused_norm else _written_out_norm(stream, element)
     return (
-        Pointwise("norm", 2.0 * norms * stream, 5.0 * norms * stream),
+        Pointwise("norm", norms * forward, norms * backward),
         Pointwise("rounding", copies * rounding, (copies + blocks) * rounding),
         Pointwise("residual", blocks * (2.0 * stream + element), 3.0 * stream * copies),
     )
+
+
+def _written_out_norm(stream: float, element: float) -> tuple[float, float]:
+    """A root-mean-square norm in fp32, one operation after the other (Hugging Face transformers, LlamaRMSNorm; litgpt,
+    RMSNorm). Forward: widened, squared, averaged, scaled, rounded, times the weight. Backward: times the weight, the
+    weight's gradient as a product and a sum, widened, the scale's two gradients and a sum, the square's two products,
+    both added up, rounded."""
+    wide, narrow = 4.0, min(stream, element)
+    widen = narrow + wide if narrow < wide else 0.0
+    forward = widen + 2.0 * wide + wide + 2.0 * wide + widen + 2.0 * narrow
+    weight = 2.0 * narrow + 3.0 * narrow + narrow
+    return forward, weight + widen + (2.0 + 3.0 + 1.0) * wide + 4.0 * wide + 3.0 * wide + widen
 
 
 def activation_passes(ff: FeedForward, stack: Stack) -> tuple[float, float]:

@@ -89,12 +89,12 @@ def _calls(work: Work, machine: Machine) -> Iterator[StepCollective]:
                          float(np.asarray(work.handover.bytes)[0]), 2.0 * micro * float(layout.vpp[0]))  # fmt: skip
     for message in work.parameter_messages:
         if message.axis == "dp":
-            yield _between_replicas(message, float(work.elements(message.of).max()), machine)
+            yield _between_replicas(message, float(work.elements(message.of).max()), work, machine)
 
 
-def _between_replicas(message: ParameterMessage, elements: float, machine: Machine) -> StepCollective:
+def _between_replicas(message: ParameterMessage, elements: float, work: Work, machine: Machine) -> StepCollective:
     whole = message.bytes(np.array([[elements]]))[0]
-    bucket = float(bucket_bytes(machine.stack, message.op, whole, message.ranks)[0])
+    bucket = float(bucket_bytes(machine.stack, message.op, whole, message.ranks, work.tensors)[0])
     return StepCollective(
         f"{message.group} {message.op}", message.op, int(message.ranks[0]), int(machine.strides[message.group][0]),
         bucket, float(message.count[0] * whole[0]) / max(bucket, 1.0),
