@@ -54,6 +54,11 @@ def test_sequence_rules() -> None:
     assert verdict_of(LLAMA, CLUSTER, short, Policy(dp=8, tp=4, pp=2, sp=False)).legal
 
 
+def test_modules_are_there() -> None:
+    again = Policy(dp=64, recompute="selective", recompute_modules=("mla_up_proj", "mlp"))
+    assert verdict_of(LLAMA, CLUSTER, JOB, again).rule == "recompute modules"
+
+
 def test_experts_divide() -> None:
     assert verdict_of(MIXTRAL, CLUSTER, JOB, Policy(dp=64, ep=8)).legal
     assert verdict_of(MIXTRAL, CLUSTER, JOB, Policy(dp=64, ep=3)).rule == "expert parallel"
@@ -87,7 +92,7 @@ def test_experts_lie_on_neighbouring_ranks() -> None:
 
 def test_every_rule_can_fail() -> None:
     shown = {*BROKEN, "cp divides the sequence", "sequence parallel divides the sequence",
-             "tp divides width", "tp divides groups", "order"}  # fmt: skip
+             "tp divides width", "tp divides groups", "order", "recompute modules"}  # fmt: skip
     assert shown == {rule.name for rule in RULES}
 
 

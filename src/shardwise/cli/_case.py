@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec import structs
 
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
@@ -88,7 +89,7 @@ class OpenCase:
         layers or none: the rest lies between them."""
         return scan(
             self.on(cluster), headroom=self.headroom, risk=1.0, only=self.only, losers=False, frontier=True,
-            limits=Limits(some_layers=False, shard_groups=False),
+            limits=structs.replace(self.limits or Limits(), some_layers=False, shard_groups=False),
         ).frontier  # fmt: skip
 
     def report(self, cluster: Cluster, policy: Policy) -> Report:

@@ -10,12 +10,17 @@ from shardwise.calibrate.profile import Profile
 from shardwise.case import Case, case_of
 from shardwise.cli._job import (
     GlobalBatch,
+    GradDtype,
     Imbalance,
+    LossName,
+    ModuleNames,
+    OffloadShare,
     OptimizerName,
     Seq,
     UsualPrecision,
     UsualStack,
     job_of,
+    modules_of,
     software_of,
 )
 from shardwise.cli._options import ProfileFile, profile_or_none
@@ -53,10 +58,13 @@ class Flags:
     ] = None
     recompute: Annotated[str, Parameter(help="none, selective or full.")] = "none"
     recompute_layers: Annotated[int, Parameter(help="Layers of each stage that recompute; -1: all.")] = -1
+    recompute_modules: ModuleNames = ""
     schedule: Annotated[str | None, Parameter(help="1f1b, interleaved, gpipe, zb_v, dualpipe, ...")] = None
     shard_group: Annotated[int, Parameter(help="Ranks ZeRO shards over (HSDP); 0: all.")] = 0
     offload: Annotated[str, Parameter(help="none, optimizer, activations or both.")] = "none"
+    offload_share: OffloadShare = 1.0
     attention: Annotated[str, Parameter(help="flash or plain.")] = "flash"
+    loss: LossName = ""
     order: Annotated[str, Parameter(help="Axes on neighbouring ranks, innermost first.")] = ORDERS[0]
     overlap_grad: Annotated[OnOff, Parameter(negative="--no-overlap-grad", help="Default: the stack's.")] = None
     overlap_param: Annotated[OnOff, Parameter(negative="--no-overlap-param", help="Default: the stack's.")] = None
@@ -66,6 +74,7 @@ class Flags:
     seq: Seq = None
     global_batch: GlobalBatch = None
     precision: UsualPrecision = None
+    grad_dtype: GradDtype = None
     optimizer: OptimizerName = "adamw"
     stack: UsualStack = None
     profile: ProfileFile = None
@@ -102,7 +111,9 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
     shape, cluster = model_of(model), cluster_of(flags.on)
     stack = software_of(flags.stack, flags.imbalance, shape)
     profile = profile_or_none(flags.profile)
-    job, notes = job_of(shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens)
+    job, notes = job_of(
+        shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens, flags.grad_dtype
+    )
     for name in ("tp", "pp", "cp"):
         if getattr(flags, name) < 1:
             raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")
@@ -111,12 +122,17 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
     whole = max(job.global_batch // max(dp, 1), 1) if shape.inputs == "features" else 1
     if whole > 1 and flags.micro is None:
         notes.append(f"--micro not given: {whole:,}, all examples of a rank")
+    if flags.offload_share != 1 and flags.offload == "none":
+        raise ValueError(
+            f"offload-share: {flags.offload_share:g} of nothing; write --offload optimizer, activations or both"
+        )
     stated = {f"overlap_{n}": getattr(flags, f"overlap_{n}") for n in ("grad", "param", "tp", "pp")}
     policy = Policy(
         tp=flags.tp, pp=flags.pp, cp=flags.cp, dp=dp, ep=flags.ep, vpp=flags.vpp,
         etp=flags.etp, zero=flags.zero, sp=flags.sp and flags.tp > 1 and shape.inputs == "tokens",
         micro_batch=whole if flags.micro is None else flags.micro,
         recompute=flags.recompute, recompute_layers=flags.recompute_layers,
+        recompute_modules=modules_of(flags.recompute_modules), loss=flags.loss, offload_share=flags.offload_share,
         schedule=flags.schedule or usual_schedule(flags.vpp), shard_group=flags.shard_group,
         offload=flags.offload, attention=flags.attention, order=flags.order,
         **{name: stack.setting(name) if value is None else value for name, value in stated.items()},

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.software import Stack, known_stack, stack_for
-from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of, usual_sequence
+from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of, usual_sequence, with_grad_dtype
 from shardwise.spec.model import Model
 from shardwise.units import count_of
 
@@ -30,6 +30,24 @@ UsualStack = Annotated[
 ]
 Tokens = Annotated[str | None, Parameter(help="Tokens to train on in all, such as 15T: adds days and dollars.")]
 
+GradDtype = Annotated[
+    str | None,
+    Parameter(name="--grad-dtype", help="bf16 or fp32: gradients added up and reduced; default: the precision's."),
+]
+LossName = Annotated[
+    str, Parameter(name="--loss", help="plain, fused or chunked loss over the vocabulary; default: the stack's.")
+]
+ModuleNames = Annotated[
+    str,
+    Parameter(
+        name="--recompute-modules",
+        help="What selective recompute repeats: core_attn, mla_up_proj, layernorm, moe_act, mlp, moe, shared_experts.",
+    ),
+]
+OffloadShare = Annotated[
+    float, Parameter(name="--offload-share", help="Share of the optimizer, or of the layers, that --offload moves.")
+]
+
 Imbalance = Annotated[
     float | None, Parameter(help="Tokens of the fullest expert rank over the mean; default: the stack's.")
 ]
@@ -48,7 +66,13 @@ MOST_IMBALANCE = 1000
 
 
 def job_of(
-    model: Model, seq: str | None, batch: str | None, precision: str | None, optimizer: str, tokens: str | None
+    model: Model,
+    seq: str | None,
+    batch: str | None,
+    precision: str | None,
+    optimizer: str,
+    tokens: str | None,
+    grad_dtype: str | None = None,
 ) -> tuple[Job, list[str]]:
     """The job, and one note for each thing that was assumed."""
     notes: list[str] = []
@@ -64,8 +88,10 @@ def job_of(
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
     else:
         sequences = _sequences(batch, length, notes)
+    recipe = precision_of(precision or usual_precision(model))
     job = Job(
-        seq=length, global_batch=sequences, precision=precision_of(precision or usual_precision(model)),
+        seq=length, global_batch=sequences,
+        precision=recipe if grad_dtype is None else with_grad_dtype(recipe, grad_dtype),
         optimizer=optimizer_of(optimizer),
         tokens=float(count_of(tokens, "tokens")) if tokens is not None else 0.0,
     )  # fmt: skip
@@ -113,6 +139,11 @@ def _stack(name: str) -> Stack:
         return known_stack(name)
     except ValueError as error:
         raise ValueError(f"{error} (a program that has no stack: --stack '{BY_TEXT}{name}')") from None
+
+
+def modules_of(text: str) -> tuple[str, ...]:
+    """'layernorm,moe_act' as a policy has it; unknown names are refused there."""
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
 def _sequences(text: str, seq: int, notes: list[str]) -> int:

@@ -10,8 +10,10 @@ from shardwise.spec.policy import Policy
 WORDS = (
     ("tp", "--tp"), ("pp", "--pp"), ("dp", "--dp"), ("cp", "--cp"), ("ep", "--ep"), ("vpp", "--vpp"), ("etp", "--etp"),
     ("zero", "--zero"), ("micro_batch", "--micro"), ("recompute", "--recompute"),
-    ("recompute_layers", "--recompute-layers"), ("schedule", "--schedule"), ("shard_group", "--shard-group"),
-    ("offload", "--offload"), ("attention", "--attention"), ("order", "--order"), ("sync", "--sync"),
+    ("recompute_layers", "--recompute-layers"), ("recompute_modules", "--recompute-modules"),
+    ("schedule", "--schedule"), ("shard_group", "--shard-group"), ("offload", "--offload"),
+    ("offload_share", "--offload-share"), ("attention", "--attention"), ("loss", "--loss"), ("order", "--order"),
+    ("sync", "--sync"),
 )  # fmt: skip
 ALWAYS = ("tp", "pp", "dp", "zero")
 
@@ -25,8 +27,9 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
     for field, flag in WORDS:
         value = getattr(policy, field)
         implied = field == "schedule" and value == usual_schedule(policy.vpp)
+        implied |= field == "offload_share" and policy.offload == "none"
         if field in ALWAYS or (value != getattr(default, field) and not implied):
-            words += [flag, str(value)]
+            words += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
     if not policy.sp and policy.tp > 1:
         words.append("--no-sp")
     return shlex.join(words)

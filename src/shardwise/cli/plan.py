@@ -14,13 +14,18 @@ from shardwise.cli._choice import check_policy
 from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
 from shardwise.cli._job import (
     GlobalBatch,
+    GradDtype,
     Imbalance,
+    LossName,
+    ModuleNames,
+    OffloadShare,
     OptimizerName,
     Seq,
     Tokens,
     UsualPrecision,
     UsualStack,
     job_of,
+    modules_of,
     software_of,
 )
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
@@ -32,7 +37,7 @@ from shardwise.cli._progress import bar, watched
 from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of
-from shardwise.plan import scan
+from shardwise.plan import Limits, scan
 from shardwise.plan.choice import RISK
 from shardwise.plan.constraints import constraints_of, words_of
 from shardwise.plan.exhaustive import HEADROOM
@@ -50,6 +55,9 @@ class PlanQuestions:
     """What else is asked about the plan."""
 
     fix: Fixed = None
+    loss: LossName = ""
+    recompute_modules: ModuleNames = ""
+    offload_share: OffloadShare = 1.0
     sync: Annotated[
         str | None,
         Parameter(help="Search strategies of data parallelism too: any, or NAME[,setting=value],NAME..."),
@@ -77,6 +85,7 @@ def plan(
     global_batch: GlobalBatch = None,
     tokens: Tokens = None,
     precision: UsualPrecision = None,
+    grad_dtype: GradDtype = None,
     optimizer: OptimizerName = "adamw",
     stack: UsualStack = None,
     imbalance: Imbalance = None,
@@ -91,12 +100,14 @@ def plan(
     shape, cluster = model_of(model), cluster_of(on)
     software = software_of(stack, imbalance, shape)
     measured = profile_or_none(profile)
-    job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens)
+    job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens, grad_dtype)
     if not 1 <= top <= MOST_SHOWN:
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
-    case = OpenCase(shape, job, software, measured, headroom, risk, constraints_of(questions.fix or ()))
+    case = OpenCase(
+        shape, job, software, measured, headroom, risk, constraints_of(questions.fix or ()), _limits(questions)
+    )
     if questions.sync is not None:
         if questions.budget or questions.pareto:
             raise ValueError("sync: sizes of a --budget or a --pareto front are planned with the mean gradient only; "
@@ -111,7 +122,7 @@ def plan(
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
     given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "risk": risk,
-                             "only": case.only, "processes": cores()}  # fmt: skip
+                             "only": case.only, "processes": cores(), "limits": case.limits}  # fmt: skip
     if questions.sync is None:
         with bar("frames of policies") as progress:
             ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
@@ -131,6 +142,16 @@ def plan(
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     _answer(planned, largest, questions, notes, json=json)
     return 0 if ranked.best else DOES_NOT_FIT
+
+
+def _limits(asked: PlanQuestions) -> Limits | None:
+    """What every policy of the plan has alike; None: nothing was asked for."""
+    limits = Limits(
+        loss=asked.loss,
+        recompute_modules=modules_of(asked.recompute_modules),
+        offload_share=asked.offload_share,
+    )
+    return None if limits == Limits() else limits
 
 
 def _inside(case: OpenCase, on: str, limit: Budget) -> SizePoint | list[SizePoint]:

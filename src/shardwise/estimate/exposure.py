@@ -31,19 +31,28 @@ class Unit:
 
 def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "ShardGathers") -> Unit:
     policies = work.layout.policies
-    repeats = _recompute_share(work)
+    repeats = recompute_share(work)
     full = (policies.recompute == 2) * repeats
     stack = machine.stack
     core, rest = stack.memory.selective_attention, stack.memory.selective_repeat
     selective = core * seconds.selective + rest * (seconds.forward - seconds.attention)
+    if policies.recompute_modules.any():
+        selective = np.where(policies.recompute_modules > 0, seconds.selective, selective)
     again = full * seconds.forward + (policies.recompute == 1) * repeats * selective
     return _unit(seconds, again, full, counts, work, machine, gathers)
 
 
-def end_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "ShardGathers") -> Unit:
-    """Embedding or head: never recomputed."""
+def end_unit(
+    seconds: LayerSeconds,
+    counts: Counts,
+    work: Work,
+    machine: Machine,
+    gathers: "ShardGathers",
+    repeats: Numbers | float = 0.0,
+) -> Unit:
+    """Embedding or head: no recompute of layers repeats it, but its own loss may."""
     zero = np.zeros_like(work.layout.tp)
-    return _unit(seconds, zero, zero, counts, work, machine, gathers)
+    return _unit(seconds, repeats * seconds.forward, zero, counts, work, machine, gathers)
 
 
 def with_mtp(head: Unit, layers: list[Unit], project: Unit, depth: int) -> Unit:
@@ -115,7 +124,7 @@ class ShardGathers:
         return sent, copied
 
 
-def _recompute_share(work: Work) -> Numbers:
+def recompute_share(work: Work) -> Numbers:
     """Share of a stage's layers that recompute."""
     policies = work.layout.policies
     per_stage = np.maximum(work.model.layers / work.layout.pp, 1.0)
@@ -166,7 +175,7 @@ def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) ->
     """Time the host needs to launch the layer: the device cannot be faster than that."""
     layout, stack = work.layout, machine.stack
     # the backward launches twice as many operations; a recomputed layer launches its forward once more
-    operations = seconds.ops * (3.0 + full) + full * stack.host.ops_per_recompute
+    operations = seconds.ops * (3.0 + full) + full * stack.host.ops_per_recompute + seconds.repeated_ops
     operations = operations + seconds.collectives * stack.host.ops_per_collective
     launch = operations * stack.host.host_s_per_op
     if not stack.host.stall_s_per_peer:

@@ -22,6 +22,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
 from shardwise.work.experts import fullest_share
 from shardwise.work.layout import Layout, Numbers
+from shardwise.work.modules import CORE
 from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Scan, Value
 from shardwise.work.runs import Runs
 
@@ -52,8 +53,8 @@ class LayerSeconds:
     attention: Numbers
     """forward time of the attention core, a part of `forward`"""
     selective: Numbers
-    """forward time of what selective recompute repeats: that core, the up projections of latents, or norms and the
-    experts' activation"""
+    """forward time of what selective recompute repeats: that core, the up projections of latents, norms and the
+    experts' activation, or the modules a policy names"""
     forward_comm: dict[str, Numbers]
     """by axis, before any overlap"""
     backward_comm: dict[str, Numbers]
@@ -61,6 +62,8 @@ class LayerSeconds:
     """operations the host launches in the forward pass, collectives aside"""
     collectives: Numbers
     """tensor- and expert-parallel collectives of the forward and backward pass"""
+    repeated_ops: Value = 0.0
+    """operations the host launches to recompute modules"""
 
     def spread(self, runs: Runs) -> "LayerSeconds":
         """From one value per run of policies to one per policy."""
@@ -76,6 +79,7 @@ class LayerSeconds:
             backward_comm={axis: runs.rows(seconds) for axis, seconds in self.backward_comm.items()},
             ops=runs.rows(self.ops) if isinstance(self.ops, np.ndarray) else self.ops,
             collectives=runs.rows(self.collectives),
+            repeated_ops=runs.rows(self.repeated_ops) if isinstance(self.repeated_ops, np.ndarray) else 0.0,
         )
 
 
@@ -172,6 +176,8 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         selective = raised
     elif any(part.cheap_to_repeat for part in work.pointwise):
         selective = light + np.where(layout.policies.attention > 0, attention, 0.0)
+    if work.modules is not None:
+        selective = np.where(work.modules > 0, _of_modules(work, work.modules, attention, machine), selective)
     return LayerSeconds(
         forward=forward,
         backward=backward,
@@ -182,7 +188,25 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         backward_comm=backward_comm,
         ops=ops,
         collectives=collectives,
+        repeated_ops=stack.host.ops_per_module * work.regions,
     )
+
+
+def _of_modules(work: LayerWork, named: Ints, attention: Numbers, machine: Machine) -> Numbers:
+    """Forward seconds of the modules that a policy names."""
+    seconds = np.where(named & CORE, attention, 0.0)
+    for gemm in work.gemms:
+        if gemm.repeated_by:
+            seconds = seconds + np.where(named & gemm.repeated_by, gemm_passes(gemm, machine)[0], 0.0)
+    passes = machine.stack.kernels.pointwise_passes
+    for part in work.pointwise:
+        took = memory_seconds(machine.curve, part.forward_bytes * passes)
+        seconds = seconds + np.where(named & part.repeated_by, took, 0.0)
+    for piece in work.unfused:
+        share = _unfused_share(machine) if piece.of_experts else 1.0
+        took = memory_seconds(machine.curve, share * piece.forward_bytes, kernels=share * piece.launches / 3.0)
+        seconds = seconds + np.where(named & piece.repeated_by, took, 0.0)
+    return seconds
 
 
 def _expert_operations(machine: Machine) -> Value:
@@ -209,9 +233,10 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     if gemm.grouped:
         efficiency = stack.kernels.kernel_efficiency * stack.experts.grouped_gemm_efficiency
         batch: Value | None = gemm.batch
+        in_turn: Value = 1.0
         rows = gemm.m * (machine.fullest_share() if imbalance is None else imbalance)
     else:
-        efficiency, batch, rows = stack.kernels.kernel_efficiency, None, gemm.m
+        efficiency, batch, rows, in_turn = stack.kernels.kernel_efficiency, None, gemm.m, gemm.batch
     forward = gemm_seconds(curve, rows, gemm.n, gemm.k, dtype, batch=batch)
     input_grad = gemm_seconds(curve, rows, gemm.k, gemm.n, dtype, batch=batch)
     fp32 = precision.grad_bytes > 2
@@ -219,7 +244,7 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     if precision.by_row and dtype == precision.compute:
         both = (gemm.n + gemm.k) * rows * (1.0 if batch is None else batch)
         weight_grad = weight_grad + rounding_seconds(curve, both, dtype)
-    slowed = misalignment(gemm.n, gemm.k) / efficiency
+    slowed = in_turn * misalignment(gemm.n, gemm.k) / efficiency
     return np.asarray(forward * slowed), np.asarray(input_grad * slowed), np.asarray(weight_grad * slowed)
 
 
@@ -309,7 +334,7 @@ def _communication(
     for item in collectives:
         if not np.any(item.count):
             continue
-        into = phases[item.phase]
+        into = phases["forward" if item.phase == "forward" else "backward"]
         axis = "ep" if item.axis == "etp" else item.axis
         seconds = machine.collective(item.op, item.axis, received_bytes(item, machine))
         if machine.network.boundary_message_s and item.axis == "tp":

@@ -12,9 +12,10 @@ from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job
+from shardwise.spec.policy import SHARES
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, copies_held, sharded_over
-from shardwise.work.ops import element_bytes
+from shardwise.work.ops import LayerWork, element_bytes
 from shardwise.work.parameters import stage_shards
 from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
@@ -48,22 +49,19 @@ class Memory:
 def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | None = None) -> Memory:
     """`cluster`: whose memory what is freed late must find room in; without one there is room for all of it."""
     layout, stack, precision = work.layout, work.stack, work.job.precision
-    policies, stages = layout.policies, work.stages
-    dense, expert = work.parameters
+    stages, (dense, expert) = work.stages, work.parameters
     in_flight = _in_flight(work)
     activations, logits = _activations(work, in_flight)
     # the loss is over before the first layer's backward begins: the two never stand together
     layers_need = _working(work)
     working = np.maximum(layers_need, logits) - logits
-    off_activations = (policies.offload >= 2)[:, None]
-    off_optimizer = ((policies.offload == 1) | (policies.offload == 3))[:, None]
-    kept = np.where(off_activations, activations / np.maximum(stages.layers * in_flight, 1.0), activations)
     optimizer = _sharded(work, dense, expert, 1) * _state_bytes(work)
+    kept, updated = _left_here(work, activations, in_flight, optimizer)
     kinds = {
         "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes,
         "gradients": _sharded(work, dense, expert, 2) * precision.grad_bytes
         + (dense + expert) * stack.memory.grad_copy_bytes,
-        "optimizer": np.where(off_optimizer, 0.0, optimizer),
+        "optimizer": updated,
         "activations": kept * stack.memory.act_overhead,
         "logits": logits,
         "gathered": _gathered(work, dense + expert, logits, layers_need),
@@ -84,14 +82,29 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
     kinds["overhead"] = tensors * stack.memory.fragmentation + stack.memory.base_bytes
     total = tensors + kinds["overhead"]
     peak, fullest = largest(total)
-    host = np.where(off_activations, activations - kept, 0.0) + np.where(off_optimizer, optimizer, 0.0)
     return Memory(
         kinds=kinds,
         total=total,
         peak=peak,
         fullest=stages.index[np.arange(len(total)), fullest],
         in_flight=in_flight,
-        host_bytes=largest(host)[0],
+        host_bytes=largest((activations - kept) + (optimizer - updated))[0],
+    )
+
+
+def _left_here(work: Work, activations: Grid, in_flight: Grid, optimizer: Grid) -> tuple[Grid, Grid]:
+    """Activations and optimizer that stay on the GPU. What goes is there until it is copied: one layer of one
+    micro-batch at a time."""
+    policies = work.layout.policies
+    if not policies.offload.any():
+        return activations, optimizer
+    share = (policies.offload_share / SHARES)[:, None]
+    leaving = activations / np.maximum(work.stages.layers * in_flight, 1.0)
+    kept = np.minimum((1.0 - share) * activations + leaving, activations)
+    away = np.isin(policies.offload, (1, 3))[:, None]
+    return (
+        np.where((policies.offload >= 2)[:, None], kept, activations),
+        np.where(away, (1.0 - share) * optimizer, optimizer),
     )
 
 
@@ -191,13 +204,10 @@ def _fullest(work: Work, saved: Grid, deferred: Grid, held: Grid, rest: Grid) ->
 
 def _saved(work: Work) -> tuple[Grid, Grid]:
     """Of the layers, for each micro-batch: whole, and where only weight gradients are missing."""
-    layout, stages = work.layout, work.stages
-    policies, share = layout.policies, _recomputed(work)
+    stages, share = work.stages, _recomputed(work)
     held, deferred = np.zeros_like(stages.index), np.zeros_like(stages.index)
     for layer, count in zip(work.kinds, stages.kinds, strict=True):
-        none, selective, full = map(work.runs.spread, layer.saved_bytes())
-        selective = full + work.stack.memory.selective_kept * (selective - full)
-        short = np.where(policies.recompute == 2, full, selective)
+        none, short = saved_and_left(work, layer)
         held = held + count * (none[:, None] - share * (none - short)[:, None])
         deferred = deferred + count * work.runs.spread(layer.deferred_bytes)[:, None]
     embedding = work.runs.spread(work.embedding.saved_bytes()[0])
@@ -208,6 +218,14 @@ def _saved(work: Work) -> tuple[Grid, Grid]:
             held = held + times * work.runs.spread(extra.saved_bytes()[0])[:, None]
             deferred = deferred + times * work.runs.spread(extra.deferred_bytes)[:, None]
     return held, deferred
+
+
+def saved_and_left(work: Work, layer: LayerWork) -> tuple[Numbers, Numbers]:
+    """Bytes of a layer and micro-batch: all that the backward needs, and what a layer that recomputes keeps of it."""
+    policies, part = work.layout.policies, work.stack.memory.selective_kept
+    none, selective, full = map(work.runs.spread, layer.saved_bytes())
+    whole = part if layer.modules is None else np.where(policies.recompute_modules > 0, 1.0, part)
+    return none, np.where(policies.recompute == 2, full, full + whole * (selective - full))
 
 
 def _recomputed(work: Work) -> Grid:
@@ -288,12 +306,16 @@ def _gathered(work: Work, parameters: Grid, logits: Grid, working: Grid) -> Grid
 
 
 def _working(work: Work) -> Grid:
-    """Short-lived tensors of the largest layer's backward; a layer that recomputes also needs its whole set once."""
+    """Short-lived tensors of the largest layer's backward; a layer that recomputes also needs once what it makes again:
+    its whole set, or that of its modules."""
     full = work.layout.policies.recompute == 2
     most = np.zeros_like(work.stages.index)
     for layer, count in zip(work.kinds, work.stages.kinds, strict=True):
-        none, _, short = map(work.runs.spread, layer.saved_bytes())
-        needed = work.runs.spread(layer.working_bytes) + np.where(full, none - short, 0.0)
+        none, selective, short = map(work.runs.spread, layer.saved_bytes())
+        made_again = np.where(full, none - short, 0.0)
+        if layer.modules is not None:
+            made_again = np.where(work.layout.policies.recompute_modules > 0, none - selective, made_again)
+        needed = work.runs.spread(layer.working_bytes) + made_again
         most = np.maximum(most, (count > 0) * needed[:, None])
     return most
 

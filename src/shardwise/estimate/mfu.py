@@ -94,6 +94,10 @@ def executed(model: Model, seq: int, policy: Policy) -> Convention:
     per_stage = max(model.layers / policy.pp, 1.0)
     share = 1.0 if policy.recompute_layers < 0 else min(policy.recompute_layers / per_stage, 1.0)
     again = share * recomputed_flops(model, seq, policy.recompute, causal_half=half)
+    if policy.recompute_modules:
+        again = _module_flops(model, policy.recompute_modules)
+        if "core_attn" in policy.recompute_modules:
+            again += attention_flops_per_token(model, seq, causal_half=half)
     return Convention(key="executed", what=f"{known.what} + recompute", flops_per_token=known.flops_per_token + again)
 
 
@@ -108,6 +112,25 @@ def recomputed_flops(model: Model, seq: int, recompute: str, *, causal_half: boo
         return core
     # The head lies outside the checkpointed layers.
     return 2 * (float(matmul_parameters(model)) - head_parameters(model)) + core
+
+
+def _module_flops(model: Model, modules: tuple[str, ...]) -> float:
+    """Forward FLOP per token of the products inside these modules, over all layers."""
+    total = 0.0
+    for kind, layer in enumerate(model.kinds):
+        wide, latent, times = layer.feed_forward, layer.attention, 2 * model.pattern.count(kind)
+        if "mlp" in modules and wide is not None:
+            total += times * model.hidden * wide.width * (3 if wide.glu else 2)
+        if "mla_up_proj" in modules and latent is not None and latent.latent:
+            own = latent.head_dim - latent.rope_dim + latent.value_dim
+            total += times * latent.heads * (latent.head_dim * latent.q_lora + own * latent.kv_lora)
+        if (experts := layer.experts) is not None:
+            matrices = 3 if experts.glu else 2
+            shared = model.hidden * experts.shared_width * matrices
+            routed = experts.top_k * (experts.latent or model.hidden) * experts.width * matrices
+            total += times * (routed if "moe" in modules else 0)
+            total += times * (shared if {"moe", "shared_experts"} & {*modules} else 0)
+    return float(total)
 
 
 def head_parameters(model: Model) -> float:

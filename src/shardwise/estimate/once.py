@@ -7,8 +7,8 @@ import numpy as np
 
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.layers import Machine
-from shardwise.spec.cluster import HOST_BYTES_PER_S, Cluster
-from shardwise.spec.policy import Ints
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.policy import SHARES, Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.messages import bucket_bytes
@@ -18,7 +18,7 @@ from shardwise.work.stages import Grid, largest
 
 def copy_rate(cluster: Cluster) -> float:
     """bytes/s of one GPU to or from its host while its neighbours copy too: they share the host's memory."""
-    return min(cluster.gpu.pcie_bandwidth, HOST_BYTES_PER_S)
+    return min(cluster.gpu.pcie_bandwidth, cluster.gpu.host_bandwidth)
 
 
 @dataclass(frozen=True)
@@ -125,5 +125,8 @@ def optimizer_seconds(work: Work, machine: Machine, cluster: Cluster) -> Numbers
     if offloaded.any():
         # gradients go down and weights come back over PCIe; the host updates at the pace of its own memory
         wire = owned * (precision.grad_bytes + precision.param_bytes) / copy_rate(cluster)
-        seconds = np.where(offloaded, owned * moved / HOST_BYTES_PER_S + wire, seconds)
+        on_host = owned * moved / cluster.gpu.host_bandwidth + wire
+        # host and GPU update their shares at the same time
+        share = layout.policies.offload_share / SHARES
+        seconds = np.where(offloaded, np.maximum(share * on_host, (1.0 - share) * seconds), seconds)
     return seconds

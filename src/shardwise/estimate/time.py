@@ -6,8 +6,9 @@ import numpy as np
 
 from shardwise.cost.hops import Hops
 from shardwise.estimate.cards import sent_seconds, slow_boundaries
-from shardwise.estimate.exposure import Parts, ShardGathers, Unit, end_unit, layer_unit, with_mtp
+from shardwise.estimate.exposure import Parts, ShardGathers, Unit, end_unit, layer_unit, recompute_share, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
+from shardwise.estimate.memory import saved_and_left
 from shardwise.estimate.nodes import nodes_of
 from shardwise.estimate.once import (
     SyncRates,
@@ -31,7 +32,7 @@ from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
 from shardwise.estimate.transfers import busiest_seconds, sent_at_once, transfer_hops, transfer_seconds
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.policy import Ints
+from shardwise.spec.policy import SHARES, Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, passing
 from shardwise.work.ops import LayerWork
@@ -168,7 +169,8 @@ def _units(work: Work, machine: Machine) -> list[Unit]:
     layers = [seconds(kind, machine.stack.host.ops_per_layer * kind.ops_share) for kind in work.kinds]
     kinds = [layer_unit(s, c, work, machine, gathers) for s, c in zip(layers, work.counts.kinds, strict=True)]
     embedding = end_unit(seconds(work.embedding, ends), work.counts.embedding, work, machine, gathers)
-    head = end_unit(seconds(work.head, ends), work.counts.head_alone, work, machine, gathers)
+    again = work.runs.spread(work.head.repeated)
+    head = end_unit(seconds(work.head, ends), work.counts.head_alone, work, machine, gathers, again)
     if work.mtp is not None:
         project = end_unit(seconds(work.mtp, 1.0), NOTHING, work, machine, gathers)
         head = with_mtp(head, [kinds[kind] for kind in work.model.mtp_kinds], project, work.model.mtp_layers)
@@ -242,8 +244,10 @@ def _strategy(
 
 def _copy_seconds(work: Work, cluster: Cluster) -> list[Numbers]:
     """Activations of one layer of each kind in one micro-batch, to the host and back; nothing where none go there."""
-    away = work.layout.policies.offload >= 2
+    policies = work.layout.policies
+    away = policies.offload >= 2
     if not away.any():
         return []
-    each = [work.runs.spread(layer.saved_bytes()[0]) for layer in work.kinds]
-    return [np.where(away, 2.0 * saved / copy_rate(cluster), 0.0) for saved in each]
+    again, share = recompute_share(work), policies.offload_share / SHARES
+    each = [saved - again * (saved - left) for saved, left in (saved_and_left(work, kind) for kind in work.kinds)]
+    return [np.where(away, 2.0 * share * kept / copy_rate(cluster), 0.0) for kept in each]

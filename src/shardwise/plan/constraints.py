@@ -14,6 +14,8 @@ from shardwise.spec.policy import Policies, Policy, choices
 Flags = NDArray[np.bool_]
 
 SHORT = {"micro": "micro_batch"}
+NO_CHOICE = ("recompute_modules", "offload_share")
+"""fields that a plan takes as stated"""
 SWITCH = {"on": 1, "true": 1, "yes": 1, "1": 1, "off": 0, "false": 0, "no": 0, "0": 0}
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<=": np.less_equal, ">=": np.greater_equal, "!=": np.not_equal, "<": np.less, ">": np.greater, "=": np.equal,
@@ -59,7 +61,7 @@ def _constraint(item: str) -> Constraint:
     if not match:
         raise ValueError(f"policy: cannot read {item!r}; {_FORM}")
     name, compare, word = match[1].lower(), match[2], match[3].lower()
-    field, known = SHORT.get(name, name), [f.name for f in fields(Policies)]
+    field, known = SHORT.get(name, name), [f.name for f in fields(Policies) if f.name not in NO_CHOICE]
     if field not in known:
         raise ValueError(f"policy: {name!r} is no field; {closest(name, [*SHORT, *known])}")
     value = _value(field, word)

@@ -24,7 +24,20 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import needs, schedule_names, schedules_named
-from shardwise.spec.policy import FRAME, OFFLOAD, ORDERS, OVERLAPS, RECOMPUTE, ZERO, Ints, Policies, choices
+from shardwise.spec.policy import (
+    FRAME,
+    LOSS,
+    OFFLOAD,
+    ORDERS,
+    OVERLAPS,
+    RECOMPUTE,
+    ZERO,
+    Ints,
+    Policies,
+    Policy,
+    choices,
+    encoded,
+)
 from shardwise.spec.rules import context_divides, divisors, legal
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE))
@@ -52,6 +65,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """full recompute of the first k layers of each stage too, for every k"""
     offload: tuple[str, ...] = ()
     """none named: those the stack has"""
+    offload_share: float = 1.0
+    """of what is offloaded"""
+    recompute_modules: tuple[str, ...] = ()
+    """what selective recompute repeats, which is then the only one; none named: what the program repeats"""
+    loss: str = ""
+    """empty: the program's own"""
     orders: tuple[str, ...] = ORDERS
     shard_groups: bool = True
     """ZeRO over every part of the data-parallel ranks too (HSDP), not only over all of them"""
@@ -145,7 +164,7 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     """`only` leaves out what the user does not allow."""
     model, cluster, job, stack = case.model, case.cluster, case.job, case.stack
     bounds, asked = limits or Limits(), tuple(only)
-    settings = _settings(stack, bounds, asked)
+    settings, fixed = _settings(stack, bounds, asked), _fixed(bounds)
     degrees = _degrees(model, cluster, job, bounds)
     named = {c.field for c in asked}
     known = schedule_names() if "schedule" in named else schedules_named(stack.abilities.schedules)
@@ -157,13 +176,16 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
         codes,
         [1, 0],
         [ORDERS.index(order) for order in bounds.orders],
+        list(range(1, len(LOSS))) if "loss" in named else [LOSS.index(fixed.loss)],
     )
     left, right = np.repeat(degrees, len(per_degree), axis=0), np.tile(per_degree, (len(degrees), 1))
     tp, pp, cp, vpp, ep, etp = left.T
-    micro, schedule, sp, order = right.T
+    micro, schedule, sp, order, loss = right.T
     size = len(left)
     frames = Policies.columns(
         size, tp=tp, pp=pp, cp=cp, vpp=vpp, ep=ep, etp=etp, micro_batch=micro, schedule=schedule, sp=sp, order=order,
+        loss=loss,
+        **{name: np.full(size, encoded(fixed, name)) for name in ("recompute_modules", "offload_share")},
         dp=cluster.gpus // np.maximum(tp * pp * cp, 1), zero=np.full(size, settings.zero[0]),
         recompute=np.full(size, settings.recompute[0]), offload=np.full(size, settings.offload[0]),
         **{name: np.full(size, values[0]) for name, values in settings.overlaps.items()},
@@ -171,6 +193,15 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     ok = _once_each(frames, _plain(codes)) & allowed(frames, [c for c in asked if c.field in FRAME])
     frames = frames.take(np.flatnonzero(ok))
     return Space(frames.take(np.flatnonzero(legal(model, cluster, job, frames))), settings, model.layers, size)
+
+
+def _fixed(bounds: Limits) -> Policy:
+    """What every policy has alike; a value that none can have is refused here."""
+    again = RECOMPUTE[SELECTIVE if bounds.recompute_modules else NONE]
+    return Policy(
+        recompute=again, recompute_modules=bounds.recompute_modules, offload_share=bounds.offload_share,
+        loss=bounds.loss,
+    )  # fmt: skip
 
 
 def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Settings:
@@ -187,6 +218,8 @@ def _settings(stack: Stack, bounds: Limits, asked: Sequence[Constraint]) -> Sett
 
     named = {c.field for c in asked}
     recomputes = bounds.recompute or (RECOMPUTE if "recompute" in named else stack.abilities.recompute)
+    if bounds.recompute_modules:
+        recomputes = (RECOMPUTE[SELECTIVE],)
     recompute = kept("recompute", (RECOMPUTE.index(name) for name in recomputes))
     layers = tuple(c for c in asked if c.field == "recompute_layers")
     groups = tuple(c for c in asked if c.field == "shard_group")

@@ -70,9 +70,12 @@ def policy_text(policy: Policy) -> str:
         words.append(f"shard group {policy.shard_group}")
     if policy.recompute != "none":
         some = f" ({policy.recompute_layers} layers)" if policy.recompute_layers >= 0 else ""
-        words.append(f"recompute {policy.recompute}{some}")
+        of = f" of {' and '.join(policy.recompute_modules)}" if policy.recompute_modules else ""
+        words.append(f"recompute {policy.recompute}{some}{of}")
     if policy.offload != "none":
-        words.append(f"offload {policy.offload}")
+        words.append(f"offload {policy.offload}{_part(policy)}")
+    if policy.loss:
+        words.append(f"{policy.loss} loss")
     if policy.tp > 1 and not policy.sp:
         words.append("no sequence parallelism")
     if policy.order != Policy().order:
@@ -80,6 +83,10 @@ def policy_text(policy: Policy) -> str:
     if policy.sync:
         words.append(f"sync {policy.sync}")
     return ", ".join(words)
+
+
+def _part(policy: Policy) -> str:
+    return "" if policy.offload_share == 1 else f" {policy.offload_share:.0%}"
 
 
 def policy_code(policy: Policy) -> str:
@@ -91,8 +98,11 @@ def policy_code(policy: Policy) -> str:
     words.append(f"mb{policy.micro_batch}")
     if policy.recompute != "none":
         words.append(policy.recompute + (str(policy.recompute_layers) if policy.recompute_layers >= 0 else ""))
+    words += policy.recompute_modules
     if policy.offload != "none":
-        words.append(OFFLOAD_CODES[policy.offload])
+        words.append(OFFLOAD_CODES[policy.offload] + _part(policy).strip())
+    if policy.loss:
+        words.append(policy.loss)
     if policy.tp > 1 and not policy.sp:
         words.append("nosp")
     if _unusual_schedule(policy):

@@ -6,8 +6,8 @@ import numpy as np
 
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, machine_for
-from shardwise.estimate.exposure import Unit
-from shardwise.estimate.memory import activation_pieces, memory_of
+from shardwise.estimate.exposure import Unit, recompute_share
+from shardwise.estimate.memory import activation_pieces, memory_of, saved_and_left
 from shardwise.estimate.once import copy_rate, optimizer_seconds, shared_seconds, sync_rates
 from shardwise.estimate.stage_groups import reduced_parameters
 from shardwise.estimate.transfers import transfer_wait_s
@@ -170,8 +170,9 @@ def _shares(work: Work, program: Program, pieces: Pieces, weights: tuple[Floats,
 def _copied(work: Work, policy: Policy, pieces: Pieces) -> Floats:
     if policy.offload not in ("activations", "both"):
         return np.zeros(len(pieces.first))
-    each = np.array([float(np.asarray(layer.saved_bytes()[0]).reshape(-1)[0]) for layer in work.kinds])
-    return np.asarray(pieces.kinds @ each)
+    again, kinds = float(recompute_share(work)[0]), [saved_and_left(work, layer) for layer in work.kinds]
+    each = np.array([float(saved[0] - again * (saved - left)[0]) for saved, left in kinds])
+    return np.asarray(policy.offload_share * (pieces.kinds @ each))
 
 
 def _streams(found: Estimate, pieces: Pieces, policy: Policy) -> dict[str, Stream]:

@@ -66,6 +66,8 @@ class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """operations that the embedding launches in the forward pass, and the head with its loss"""
     ops_per_recompute: float = 0.0
     """operations on the host that recomputing a layer costs besides the layer's own: state saved and put back, hooks"""
+    ops_per_module: float = 0.0
+    """the same of recomputing one module of a layer, its own launches included"""
     ops_per_collective: float = 4.0
     """operations a tensor- or expert-parallel collective adds on the host"""
     ops_per_peer: float = 0.0
@@ -223,10 +225,25 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """so it is where one rank holds all of it"""
     embedding: Literal["vocab", "broadcast"] = "vocab"
     """with tensor parallelism the vocabulary table is cut, or the first rank has it and sends what it looked up"""
+    loss_kind: Literal["plain", "fused", "chunked"] = "plain"
+    """the loss it has unless a policy names another"""
     loss_logit_bytes: float = 10.0
-    """bytes per logit alive at the fullest moment of the loss; 0: the logits alone, their gradient takes their place"""
+    """of its own plain or fused loss, bytes per logit alive at the fullest moment; 0: the logits alone, their gradient
+    takes their place"""
     loss_passes: float = 6.0
-    """bytes moved per logit byte of compute dtype, forward and backward of the loss"""
+    """of that loss, bytes moved per logit byte of compute dtype, forward and backward"""
+    chunk_tokens: int = 0
+    """tokens of a chunk of its chunked loss; 0: as `loss_chunks` says"""
+    loss_chunks: int = 0
+    """chunks that its chunked loss makes of a micro-batch; 0: as many as keep one as small as what the head reads"""
+    chunk_logit_bytes: float = 2.0
+    """bytes per logit of a chunk alive at the fullest moment; by default in place, as in Liger"""
+    chunk_grad_bytes: float = 2.0
+    """bytes per element of what the head reads, in which a chunked loss collects its gradient"""
+    chunk_passes: float = 4.0
+    """bytes moved per logit byte of a chunked loss: Liger's kernel reads twice, then reads and writes the gradient"""
+    repeats_head: bool = False
+    """its chunked loss keeps no chunk's logits for the backward, which runs the product once more"""
 
 
 class Abilities(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

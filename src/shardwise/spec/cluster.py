@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from shardwise.spec.gpu import Gpu
 
-HOST_BYTES_PER_S = 25e9
-"""host memory bandwidth one GPU's share of the CPUs has (200 GB/s for a node of 8)"""
 CROSS_RAIL = ("nvlink", "spine")
 
 
@@ -116,7 +114,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
         """bytes/s that one GPU can send into each level, each way. Through the host both copies take their share of its
         memory."""
         inside, *above = (level.usable_bandwidth for level in self.levels)
-        return (min(inside, HOST_BYTES_PER_S / 2.0) if self.through_host else inside, *above)
+        return (min(inside, self.gpu.host_bandwidth / 2.0) if self.through_host else inside, *above)
 
     @property
     def rails(self) -> int:

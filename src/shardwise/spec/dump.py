@@ -7,7 +7,7 @@ import yaml
 
 from shardwise import catalog
 from shardwise.spec.cluster import Cluster, Level
-from shardwise.spec.gpu import Gpu
+from shardwise.spec.gpu import HOST_BYTES_PER_S, Gpu
 from shardwise.spec.hardware import gpu_of
 from shardwise.units import bytes_of, flops_of, hertz_of, rate_of, seconds_of, watts_of
 
@@ -59,6 +59,8 @@ def _gpu(gpu: Gpu) -> str | dict[str, Any]:
             "links": gpu.nvlink.links,
             "link_bandwidth": link,
         }
+    if gpu.host_bandwidth != HOST_BYTES_PER_S:
+        data["host_bandwidth"] = quantity_text(gpu.host_bandwidth, rate_of)
     if not gpu.peer_to_peer:
         data["peer_to_peer"] = False
     optional = {"aliases": list(gpu.aliases), "source": gpu.source, "date": gpu.date}

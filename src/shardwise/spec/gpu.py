@@ -2,6 +2,9 @@
 
 from msgspec import Struct
 
+HOST_BYTES_PER_S = 25e9
+"""host memory bandwidth one GPU's share of the CPUs has (200 GB/s for a node of 8)"""
+
 
 class Link(Struct, frozen=True, kw_only=True):
     """A point-to-point port technology of the GPU, such as NVLink."""
@@ -36,6 +39,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     power_watts: float
     pcie_bandwidth: float
     """bytes/s to the host, each way"""
+    host_bandwidth: float = HOST_BYTES_PER_S
+    """bytes/s of the host's memory that are this GPU's share while its neighbours use theirs"""
     nvlink: Link | None = None
     peer_to_peer: bool = True
     """reads and writes another GPU's memory over PCIe; without it what one sends another is copied through the host"""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from shardwise import catalog
 from shardwise.fields import Fields
 from shardwise.spec.cluster import Level
-from shardwise.spec.gpu import Gpu, Link
+from shardwise.spec.gpu import HOST_BYTES_PER_S, Gpu, Link
 from shardwise.units import bytes_of, flops_of, hertz_of, rate_of, seconds_of, watts_of
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
@@ -64,6 +64,9 @@ def _gpu(fields: Fields) -> Gpu:
         boost_clock_hz=fields.quantity("boost_clock", hertz_of, "1.98 GHz"),
         power_watts=fields.quantity("power", watts_of, "700 W"),
         pcie_bandwidth=fields.quantity("pcie_bandwidth", rate_of, "64 GB/s"),
+        host_bandwidth=fields.quantity("host_bandwidth", rate_of, "25 GB/s")
+        if fields.has("host_bandwidth")
+        else HOST_BYTES_PER_S,
         nvlink=_link(fields),
         peer_to_peer=fields.flag("peer_to_peer", default=True),
         aliases=fields.texts("aliases"),

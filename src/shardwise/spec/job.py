@@ -1,6 +1,7 @@
 """What is trained: batch, sequence, precision, optimizer, tokens. A Job never knows degrees."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shardwise.registry import closest
 from shardwise.spec.model import Model
@@ -82,6 +83,26 @@ PRECISIONS: dict[str, Precision] = {
 }
 
 
+GRAD_DTYPES = {"bf16": 2.0, "fp32": 4.0}
+"""bytes of a gradient by the dtype it is added up and reduced in"""
+_GRAD_NAMES = {2.0: "grad16", 4.0: "grad32"}
+
+
+def with_grad_dtype(precision: Precision, dtype: str) -> Precision:
+    """The recipe with gradients in another dtype. Where weights are kept in fp32 and rounded for use (FSDP), so are
+    their gradients: the dtype is then of what is reduced."""
+    if dtype not in GRAD_DTYPES:
+        raise ValueError(f"grad-dtype: {dtype!r} is unknown; write {' or '.join(GRAD_DTYPES)}")
+    bytes_ = GRAD_DTYPES[dtype]
+    held = precision.grad_bytes if precision.param_bytes >= 4 else bytes_
+    changed = replace(precision, grad_bytes=held, grad_comm_bytes=bytes_)
+    for known in (precision, *PRECISIONS.values()):
+        if replace(changed, name=known.name) == known:
+            return known
+    base = precision.name.removesuffix("-grad16").removesuffix("-grad32")
+    return replace(changed, name=f"{base}-{_GRAD_NAMES[bytes_]}")
+
+
 class Optimizer(Struct, frozen=True, kw_only=True):
     name: str
     moments: float
@@ -136,6 +157,10 @@ def usual_sequence(model: Model) -> int:
 
 
 def precision_of(name: str) -> Precision:
+    """A known recipe, or one with the dtype of its gradients behind it: fp8-grad32."""
+    base, _, gradients = name.rpartition("-")
+    if name not in PRECISIONS and base in PRECISIONS and gradients in _GRAD_NAMES.values():
+        return with_grad_dtype(PRECISIONS[base], "bf16" if gradients == "grad16" else "fp32")
     if name not in PRECISIONS:
         raise ValueError(f"precision: {name!r} is unknown; {closest(name, list(PRECISIONS))}")
     return PRECISIONS[name]

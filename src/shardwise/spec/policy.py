@@ -7,6 +7,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -20,10 +21,20 @@ Ints = NDArray[np.int64]
 RECOMPUTE = ("none", "selective", "full")
 ATTENTION = ("flash", "plain")
 OFFLOAD = ("none", "optimizer", "activations", "both")
+LOSS = ("", "plain", "fused", "chunked")
+"""over all logits with copies of them in fp32; in place of the logits; or over logits of a few tokens at a time. Empty:
+the program's own"""
+MODULES = ("core_attn", "mla_up_proj", "layernorm", "moe_act", "mlp", "moe", "shared_experts")
+"""what selective recompute can repeat, in Megatron-Core's words; the column of policies has one bit for each"""
+SHARES = 1000
+"""parts of a whole that the column of `offload_share` counts in"""
 ORDERS = ("tp-cp-dp-pp", "tp-dp-cp-pp", "tp-pp-cp-dp", "tp-pp-dp-cp")
 """which axes lie on neighbouring ranks, innermost first; cp and dp stay together: gradients are reduced over both"""
 ZERO = (0, 1, 2, 3)
-FRAME = ("dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "attention", "order")
+FRAME = (
+    "dp", "tp", "pp", "vpp", "cp", "ep", "etp", "sp", "micro_batch", "schedule", "attention", "order", "loss",
+    "recompute_modules",
+)  # fmt: skip
 """fields that decide what a layer computes and where it runs; all others are settings of such a frame"""
 OVERLAPS = ("overlap_grad", "overlap_param", "overlap_tp", "overlap_pp")
 
@@ -33,7 +44,7 @@ def choices() -> dict[str, tuple[str, ...]]:
     """Fields that are one of several words; the position of a word is what columns of policies store."""
     return {
         "recompute": RECOMPUTE, "schedule": schedule_names(), "attention": ATTENTION, "offload": OFFLOAD,
-        "order": ORDERS,
+        "order": ORDERS, "loss": LOSS,
     }  # fmt: skip
 
 
@@ -62,6 +73,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     recompute: str = "none"
     recompute_layers: int = -1
     """layers of each stage that recompute; -1 means all"""
+    recompute_modules: tuple[str, ...] = ()
+    """what selective recompute repeats, of `MODULES`; empty: what the program repeats by itself"""
     schedule: str = "1f1b"
     attention: str = "flash"
     overlap_grad: bool = True
@@ -72,6 +85,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     """tensor-parallel collectives are pipelined with their products"""
     overlap_pp: bool = True
     offload: str = "none"
+    offload_share: float = 1.0
+    """of what `offload` names: of the optimizer's parameters, of the layers whose activations go"""
+    loss: str = ""
     order: str = ORDERS[0]
     """how the axes lie on the fabric"""
     sync: str = ""
@@ -89,7 +105,14 @@ class Policy(Struct, frozen=True, kw_only=True):
         for field, known in choices().items():
             value = getattr(self, field)
             if value not in known:
-                raise ValueError(f"policy: {field} is {value!r}; {closest(str(value), list(known))}")
+                raise ValueError(f"policy: {field} is {value!r}; {closest(str(value), [w for w in known if w])}")
+        if self.recompute_modules:
+            _check_modules(self.recompute_modules, self.recompute, self.recompute_layers)
+        if not 1 / SHARES <= self.offload_share <= 1:
+            raise ValueError(
+                f"policy: offload_share is {self.offload_share:g}; write a share from {1 / SHARES:g} to 1, and "
+                "offload none for nothing"
+            )
 
     @property
     def gpus(self) -> int:
@@ -98,8 +121,8 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Policies:
-    """Many policies: one column per field of Policy but `sync`, choices as their index in `choices`. A batch has one
-    strategy, which whoever prices it states."""
+    """Many policies: one column per field of Policy but `sync`, choices as their index in `choices`, modules as bits,
+    shares in thousandths. A batch has one strategy, which whoever prices it states."""
 
     dp: Ints
     tp: Ints
@@ -114,6 +137,7 @@ class Policies:
     micro_batch: Ints
     recompute: Ints
     recompute_layers: Ints
+    recompute_modules: Ints
     schedule: Ints
     attention: Ints
     overlap_grad: Ints
@@ -121,6 +145,8 @@ class Policies:
     overlap_tp: Ints
     overlap_pp: Ints
     offload: Ints
+    offload_share: Ints
+    loss: Ints
     order: Ints
 
     def __len__(self) -> int:
@@ -148,14 +174,7 @@ class Policies:
         return Policies(**{name: getattr(self, name)[index] for name in self.__dataclass_fields__})
 
     def __getitem__(self, index: int) -> Policy:
-        values: dict[str, int | bool | str] = {}
-        for f in fields(self):
-            value = int(getattr(self, f.name)[index])
-            if f.name in choices():
-                values[f.name] = choices()[f.name][value]
-            else:
-                values[f.name] = bool(value) if isinstance(getattr(Policy(), f.name), bool) else value
-        return Policy(**values)  # type: ignore[arg-type]
+        return Policy(**{f.name: _decoded(f.name, int(getattr(self, f.name)[index])) for f in fields(self)})
 
 
 def expert_tp(policies: Policies) -> Ints:
@@ -164,5 +183,38 @@ def expert_tp(policies: Policies) -> Ints:
 
 
 def encoded(policy: Policy, field: str) -> int:
-    value = getattr(policy, field)
+    value: Any = getattr(policy, field)
+    if field == "recompute_modules":
+        return module_bits(*value)
+    if field == "offload_share":
+        return round(SHARES * float(value))
     return choices()[field].index(value) if field in choices() else int(value)
+
+
+def module_bits(*names: str) -> int:
+    """The column's value."""
+    return sum(1 << MODULES.index(name) for name in set(names))
+
+
+def _decoded(field: str, value: int) -> Any:
+    if field == "recompute_modules":
+        return tuple(name for bit, name in enumerate(MODULES) if value >> bit & 1)
+    if field == "offload_share":
+        return value / SHARES
+    if field in choices():
+        return choices()[field][value]
+    return bool(value) if isinstance(getattr(Policy(), field), bool) else value
+
+
+def _check_modules(modules: tuple[str, ...], recompute: str, layers: int) -> None:
+    for name in modules:
+        if name not in MODULES:
+            raise ValueError(f"policy: recompute_modules has {name!r}; {closest(name, list(MODULES))}")
+    if recompute != "selective":
+        raise ValueError(
+            f"policy: recompute_modules is {','.join(modules)} with recompute {recompute}; write recompute selective"
+        )
+    if layers >= 0:
+        raise ValueError(
+            f"policy: recompute_layers is {layers} with recompute_modules, which are of every layer; write -1"
+        )

@@ -17,7 +17,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Experts, Model
 from shardwise.spec.pipeline import needs, refusal, schedule_names, usual_schedule
-from shardwise.spec.policy import ORDERS, Policies, Policy, expert_tp
+from shardwise.spec.policy import MODULES, ORDERS, Policies, Policy, expert_tp, module_bits
 
 Flags = NDArray[np.bool_]
 STAGES_OUTERMOST = tuple(code for code, order in enumerate(ORDERS) if order.endswith("pp"))
@@ -139,6 +139,33 @@ def _repeat(model: Model, _: int, __: Job, p: Policies) -> Flags:
     return np.asarray(p.recompute_layers <= -(-model.layers // p.pp))
 
 
+def _modules(model: Model, _: int, __: Job, p: Policies) -> Flags:
+    if not p.recompute_modules.any():
+        return np.ones(len(p), dtype=bool)
+    return np.asarray((p.recompute_modules & module_bits(*absent_modules(model))) == 0)
+
+
+def absent_modules(model: Model) -> tuple[str, ...]:
+    """Modules that no layer of the model has."""
+    kinds = model.kinds
+    has = {
+        "core_attn": any(k.attention for k in kinds),
+        "mla_up_proj": any(k.attention and (k.attention.latent or k.attention.compressed) for k in kinds),
+        "layernorm": any(k.norms for k in kinds),
+        "moe_act": any(k.experts for k in kinds),
+        "mlp": any(k.feed_forward for k in kinds),
+        "moe": any(k.experts for k in kinds),
+        "shared_experts": any(k.experts and k.experts.shared_width for k in kinds),
+    }
+    return tuple(name for name, there in has.items() if not there)
+
+
+def _explain_modules(model: Model, _: int, __: Job, p: Policy) -> str:
+    absent = absent_modules(model)
+    wrong = ", ".join(name for name in p.recompute_modules if name in absent)
+    return f"no layer has {wrong}; take {', '.join(name for name in MODULES if name not in absent)}"
+
+
 def _explain_heads(model: Model, _: int, __: Job, p: Policy) -> str:
     attention = next(kind.attention for kind in model.kinds if kind.attention)
     if (parts := attention.compressed) is not None:
@@ -252,6 +279,11 @@ RULES: tuple[Rule, ...] = (
             f"recompute_layers {p.recompute_layers} but a stage has {-(-m.layers // p.pp)} layers"
         ),
     ),
+    Rule(
+        name="recompute modules",
+        check=_modules,
+        explain=_explain_modules,
+    ),
 )
 
 
@@ -330,5 +362,5 @@ def replace_degrees(policy: Policy, degrees: Policy) -> Policy:
     return replace(
         policy, tp=degrees.tp, pp=degrees.pp, cp=degrees.cp, dp=degrees.dp, vpp=degrees.vpp, ep=degrees.ep, etp=0,
         micro_batch=degrees.micro_batch, schedule=degrees.schedule, shard_group=0, recompute_layers=-1,
-        order=degrees.order,
+        recompute_modules=(), order=degrees.order,
     )  # fmt: skip

@@ -175,6 +175,8 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
     again = stack.memory
     cheap = again.selective_experts and any(kind.experts for kind in model.kinds) and not _latent(model)
     drops = again.selective_kept < 1 or cheap or (again.latent_recompute == "up" and _latent(model))
+    if policy.recompute_modules:
+        drops = policy.recompute_modules != ("core_attn",)
     if stack.caution and policy.pp > 1 and cluster.gpus > cluster.node_size:
         lines.append(f"not predicted: {stack.caution}")
     if policy.recompute == "selective" and policy.attention == "flash" and not drops:

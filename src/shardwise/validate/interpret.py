@@ -22,6 +22,7 @@ from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
+from shardwise.validate.facts import named_loss, named_modules, offloads, with_stated_gradients
 from shardwise.validate.table import MeasuredRow
 
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
@@ -79,7 +80,8 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     if not batch:
         batch = layout["dp"] * (row.whole("micro_batch") or 1) * max(4 * layout["pp"], 1)
         reader.assumed.append(f"global_batch={batch} (not published)")
-    job = Job(seq=seq, global_batch=batch, precision=precision_of(stack.precision_for(dtype)))
+    precision = with_stated_gradients(row, precision_of(stack.precision_for(dtype)))
+    job = Job(seq=seq, global_batch=batch, precision=precision)
     candidates = tuple(_candidates(reader, model, job, stack, layout, _plain_attention(reader, model, cluster, stack)))
     return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed))
 
@@ -199,12 +201,15 @@ def _candidates(
     ep = (row.whole("ep") or _unstated_ep(reader, model, stack, layout["dp"])) if experts else 1
     # no table has a column for tensor parallelism inside an expert; programs use none or that of the dense part
     etps = ([1, tp] if stack.experts.folds_experts else [tp]) if ep > 1 and tp > 1 else [0]
-    for name, options in (("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes), ("etp", etps)):
+    away = offloads(row, model.layers)
+    for name, options in (
+        ("micro_batch", micros), ("vpp", vpps), ("recompute", recomputes), ("etp", etps), ("offload", away)
+    ):  # fmt: skip
         if len(options) > 1:
             reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
     zero, group = _zero(reader, layout)
-    sp = row.word("sp")
-    for micro_batch, vpp, again, etp in product(micros, vpps, recomputes, etps):
+    sp, modules, loss = row.word("sp"), named_modules(row), named_loss(row)
+    for micro_batch, vpp, again, etp, gone in product(micros, vpps, recomputes, etps, away):
         yield Policy(
             dp=layout["dp"],
             tp=tp,
@@ -218,6 +223,10 @@ def _candidates(
             shard_group=group,
             micro_batch=micro_batch,
             recompute=again,
+            recompute_modules=modules if again == "selective" else (),
+            offload=gone.what,
+            offload_share=gone.share,
+            loss=loss,
             schedule=usual_schedule(vpp),
             attention="plain" if plain else "flash",
             overlap_grad=stack.overlap.overlap_grad and (zero == 0 or stack.overlap.overlap_sharded_grad),

@@ -18,6 +18,7 @@ from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Attention, CompressedAttention, Model
 from shardwise.work.layout import Layout
+from shardwise.work.modules import UP
 from shardwise.work.ops import Attend, Gemm, Index, LayerCollective, LayerWork, Pointwise, SavedTensor, element_bytes
 
 KEY_TILE = 64
@@ -84,7 +85,7 @@ def _heads(
     return LayerWork(
         gemms=(
             Gemm("q down", tokens, attention.q_lora, model.hidden),
-            Gemm("q up", tokens, query, attention.q_lora, latent_up=True),
+            Gemm("q up", tokens, query, attention.q_lora, latent_up=True, repeated_by=UP),
             Gemm("kv", tokens, attention.head_dim, model.hidden),
             # each group of heads has a matrix of its own, all of one shape
             Gemm("attention out by group", tokens * parts.out_groups / tp, parts.out_rank, group, low_precision=False),
@@ -95,7 +96,7 @@ def _heads(
             Pointwise("latent norms", 8.0 * tokens * low, 16.0 * tokens * low),
             # every head is normed and a part of it turned in place; the output is turned back into another tensor, and
             # both are kept (Megatron-LM pull request 7036 ends that)
-            Pointwise("heads", width * query * (4 + 2 * turned), width * query * (5 + 2 * turned)),
+            Pointwise("heads", width * query * (4 + 2 * turned), width * query * (5 + 2 * turned), repeated_by=UP),
         ),
         saved=(
             SavedTensor("latents", 2 * width * low),
@@ -103,6 +104,7 @@ def _heads(
                 "query before its norm and after",
                 2 * width * query,
                 "selective" if stack.memory.latent_recompute == "up" else "full",
+                UP,
             ),
             SavedTensor("attention output and turned back", 2 * width * query),
             SavedTensor("attention output by group", width * grouped),

@@ -6,6 +6,7 @@ from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Model
 from shardwise.work.layout import Layout
+from shardwise.work.loss import loss_work
 from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 
 
@@ -62,7 +63,8 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
     stream = precision.residual_bytes
     width = model.embedding_width or model.hidden
     full = element_bytes(precision) * tokens * width
-    gemms = [Gemm("head", tokens, columns, width, low_precision=False)]
+    loss = loss_work(layout, precision, stack, columns, width)
+    gemms = [Gemm("head", loss.rows, columns, width, loss.products, low_precision=False)]
     if width != model.hidden:
         gemms.append(Gemm("model to embedding width", tokens / layout.sp, width, model.hidden, low_precision=False))
     if model.streams > 1:
@@ -75,12 +77,13 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
         pointwise=(
             Pointwise("final norm", 2 * shard * stream, 4 * shard * stream),
             *_joined_streams(model, shard * stream),
-            Pointwise("loss", 2.0 * logits * stack.loss.loss_passes / 2, 2.0 * logits * stack.loss.loss_passes / 2),
+            Pointwise("loss", 2.0 * logits * loss.passes / 2, 2.0 * logits * loss.passes / 2),
         ),
         saved=(
             SavedTensor("final norm", shard * (stream * model.final_norm + precision.act_bytes), "never"),
-            SavedTensor("logits and loss", _loss_bytes(stack, precision, logits, tokens), "never"),
+            SavedTensor("logits and loss", loss.bytes, "never"),
         ),
+        repeated=loss.repeated,
         collectives=(
             LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "forward"),
             LayerCollective("loss all-reduce", "all_reduce", "tp", 4.0 * tokens, 3.0 * on, "forward"),
@@ -95,12 +98,6 @@ def _joined_streams(model: Model, width: Value) -> tuple[Pointwise, ...]:
     """All streams are read for their sum; backward once more, two gradients are written and added."""
     n = model.streams
     return (Pointwise("streams joined", (n + 1) * width, (5 * n + 1) * width),) if n > 1 else ()
-
-
-def _loss_bytes(stack: Stack, precision: Precision, logits: Value, tokens: Value) -> Value:
-    """In place: the logits, and the log-sum-exp of each token."""
-    in_place = logits * element_bytes(precision) + 4.0 * tokens
-    return logits * stack.loss.loss_logit_bytes if stack.loss.loss_logit_bytes else in_place
 
 
 def mtp_work(model: Model, layout: Layout) -> LayerWork:

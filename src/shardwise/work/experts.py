@@ -9,6 +9,7 @@ from shardwise.spec.job import Precision
 from shardwise.spec.model import Experts, FeedForward, Model
 from shardwise.spec.policy import Ints
 from shardwise.work.layout import Layout
+from shardwise.work.modules import EXPERT_ACTIVATION
 from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 from shardwise.work.unfused import around_experts
 from shardwise.work.unfused_passes import activation_passes
@@ -68,20 +69,20 @@ def experts_work(
     )
     dropped: Literal["selective", "full"] = "selective" if cheap_to_repeat else "full"
     if experts.clamped and stack.experts.expert_biases == "unfused":
-        apart += (SavedTensor("clamped pre-activation", element * received * up, dropped),)
+        apart += (SavedTensor("clamped pre-activation", element * received * up, dropped, EXPERT_ACTIVATION),)
     fused = stack.experts.expert_biases == "fused"
     return LayerWork(
         gemms=gemms,
         pointwise=(
             Pointwise("permute", permute, permute),
             Pointwise("router", 16.0 * local * experts.count, 16.0 * local * experts.count),
-            Pointwise("expert activation", moved * forward, moved * backward, cheap_to_repeat),
+            Pointwise("expert activation", moved * forward, moved * backward, cheap_to_repeat, EXPERT_ACTIVATION),
         ),
         unfused=() if fused else around_experts(experts, stack, copies, up, hidden, owned, cheap_to_repeat),
         saved=(
             SavedTensor("routed tokens", precision.act_bytes * received * hidden),
             SavedTensor("expert pre-activation", element * received * up),
-            SavedTensor("expert activation", precision.act_bytes * received * width, dropped),
+            SavedTensor("expert activation", precision.act_bytes * received * width, dropped, EXPERT_ACTIVATION),
             SavedTensor("router scores", 8.0 * local * experts.count),
             *apart,
             *((SavedTensor("latent output", precision.act_bytes * local * hidden),) if experts.latent else ()),

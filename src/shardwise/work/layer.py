@@ -19,6 +19,7 @@ from shardwise.work.delta import delta_work
 from shardwise.work.experts import experts_work
 from shardwise.work.layout import Layout
 from shardwise.work.mamba import mamba_work
+from shardwise.work.modules import CORE, NORM, UP, inside, named_modules, with_repeats
 from shardwise.work.ops import Attend, Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 from shardwise.work.streams import streams_work
 from shardwise.work.unfused import rotation
@@ -27,6 +28,7 @@ from shardwise.work.unfused_passes import activation_passes, unfused_passes
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
     cheap_to_repeat = stack.memory.selective_experts and _plain_experts(layer)
+    named = named_modules(layout)
     parts = [_norms_and_residuals(model, layer, layout, precision, stack, cheap_to_repeat)]
     element = element_bytes(precision)
     if model.streams > 1:
@@ -43,7 +45,7 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(_core(model, attention, layout, seq, element))
         inputs = _latent_inputs(model, attention) if attention.latent else None
         parts.append(_split_collectives(model, layout, stack, "attention", element, inputs))
-        parts.append(attention_over_context(attention, layout, element, stack))
+        parts.append(inside(attention_over_context(attention, layout, element, stack), named, "core_attn"))
         if stack.abilities.attention_split == "gather-qk":
             parts.append(gathered_queries(attention, layout, element))
     if layer.mamba is not None:
@@ -53,17 +55,20 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(delta_work(model, layer.delta, layout, precision))
         parts.append(_split_collectives(model, layout, stack, "delta", element))
     if layer.feed_forward is not None:
-        parts.append(_feed_forward(model, layer.feed_forward, layout, precision, stack))
-        parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
+        dense = _feed_forward(model, layer.feed_forward, layout, precision, stack)
+        sent = _split_collectives(model, layout, stack, "feed_forward", element)
+        parts += [inside(part, named, "mlp") for part in (dense, sent)]
     if layer.experts is not None:
-        parts.append(experts_work(model, layer.experts, layout, precision, stack, cheap_to_repeat))
+        routed = experts_work(model, layer.experts, layout, precision, stack, cheap_to_repeat)
+        parts.append(inside(routed, named, "moe"))
         if layer.experts.shared_width:
             shared = FeedForward(width=layer.experts.shared_width, glu=layer.experts.glu)
-            parts.append(_feed_forward(model, shared, layout, precision, stack, name="shared"))
-            parts.append(_split_collectives(model, layout, stack, "feed_forward", element))
+            beside = _feed_forward(model, shared, layout, precision, stack, name="shared")
+            sent = _split_collectives(model, layout, stack, "feed_forward", element)
+            parts += [inside(part, named, "moe", "shared_experts") for part in (beside, sent)]
     whole = stack.memory.gathered_working * element * layout.tokens * model.hidden
     return replace(
-        merged := merge(parts),
+        merged := with_repeats(merge(parts), named),
         working_bytes=merged.working_bytes + np.where(layout.sp > 1, whole, 0.0),
         ops_share=layer.blocks / 2 if model.inputs == "tokens" else 1.0,
     )
@@ -116,7 +121,7 @@ def _norms_and_residuals(
     kept = layout.tokens * model.hidden if stack.memory.gathered_inputs_saved else width
     if layer.norms:
         dropped: Literal["selective", "full"] = "selective" if cheap_to_repeat else "full"
-        saved += [SavedTensor("norm output", kept * precision.act_bytes, dropped)] * (
+        saved += [SavedTensor("norm output", kept * precision.act_bytes, dropped, NORM)] * (
             blocks + _further_copies(layer, precision, stack)
         )
     # further norms stand behind a block: the block's output is kept for them, theirs goes into the residual
@@ -137,7 +142,14 @@ def _norms_and_residuals(
         )
     )
     pointwise = tuple(
-        Pointwise(p.name, p.forward_bytes * width, p.backward_bytes * width, p.cheap_to_repeat) for p in passes
+        Pointwise(
+            p.name,
+            p.forward_bytes * width,
+            p.backward_bytes * width,
+            p.cheap_to_repeat,
+            NORM if p.name in ("norm", "rounding") else 0,
+        )
+        for p in passes
     )
     return LayerWork(pointwise=pointwise, saved=tuple(saved), working_bytes=2 * width * stream)
 
@@ -211,13 +223,16 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float, 
     if attention.q_lora:
         gemms += [
             Gemm("q down", tokens / layout.sp, attention.q_lora, hidden),
-            Gemm("q up", tokens, query, attention.q_lora, latent_up=True),
+            Gemm("q up", tokens, query, attention.q_lora, latent_up=True, repeated_by=UP),
         ]
     else:
         gemms += [Gemm("q", tokens, query, hidden)]
     up = heads * (nope + attention.value_dim)
     out = heads * attention.value_dim
-    gemms += [Gemm("kv up", tokens, up, attention.kv_lora, latent_up=True), Gemm("attention out", tokens, hidden, out)]
+    gemms += [
+        Gemm("kv up", tokens, up, attention.kv_lora, latent_up=True, repeated_by=UP),
+        Gemm("attention out", tokens, hidden, out),
+    ]
     low = attention.q_lora + down
     # keys are rebuilt per head with the shared rotary part: query, key and value all have head width
     heads_bytes = element * tokens * (2 * query + out)
@@ -226,13 +241,13 @@ def _latent(model: Model, attention: Attention, layout: Layout, element: float, 
     return LayerWork(
         gemms=tuple(gemms),
         pointwise=(
-            Pointwise("rotary and concat", 2 * heads_bytes, 2 * heads_bytes),
+            Pointwise("rotary and concat", 2 * heads_bytes, 2 * heads_bytes, repeated_by=UP),
             Pointwise("latent norms", 8.0 * tokens * low, 16.0 * tokens * low),
         ),
         saved=(
             SavedTensor("latents", element * tokens * kept / layout.sp),
             SavedTensor(
-                "query, key, value", heads_bytes, "selective" if stack.memory.latent_recompute == "up" else "full"
+                "query, key, value", heads_bytes, "selective" if stack.memory.latent_recompute == "up" else "full", UP
             ),
             SavedTensor("attention output", element * tokens * out),
         ),
@@ -265,10 +280,10 @@ def _core(model: Model, attention: Attention, layout: Layout, seq: int, element:
     )
     plain = layout.policies.attention > 0
     scores = layout.sequences * heads * layout.local_seq * float(seq)
-    softmax = SavedTensor("softmax", np.where(plain, element * scores, 0.0), "selective")
+    softmax = SavedTensor("softmax", np.where(plain, element * scores, 0.0), "selective", CORE)
     masked = np.where(plain, (element + 1.0) * scores, 0.0)
-    dropout = (SavedTensor("attention dropout", masked, "selective"),) if model.dropout else ()
-    lse = SavedTensor("log-sum-exp", np.where(plain, 0.0, 4.0 * layout.tokens * heads))
+    dropout = (SavedTensor("attention dropout", masked, "selective", CORE),) if model.dropout else ()
+    lse = SavedTensor("log-sum-exp", np.where(plain, 0.0, 4.0 * layout.tokens * heads), repeated_by=CORE)
     return LayerWork(attention=attend, saved=(softmax, *dropout, lse))
 
 

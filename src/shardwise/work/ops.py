@@ -6,7 +6,10 @@ Every number may be an array with one element per policy.
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from shardwise.spec.job import Precision
+from shardwise.spec.policy import Ints
 from shardwise.work.layout import Numbers
 
 Value = Numbers | float
@@ -20,7 +23,8 @@ def element_bytes(precision: Precision) -> float:
 
 @dataclass(frozen=True)
 class Gemm:
-    """A matrix product with weights: [m, k] x [k, n], `batch` times; its backward is two products of the same size."""
+    """A matrix product with weights: [m, k] x [k, n], `batch` times, one after the other unless they are grouped; its
+    backward is two products of the same size."""
 
     name: str
     m: Value
@@ -33,6 +37,8 @@ class Gemm:
     """many small products in one launch (experts)"""
     latent_up: bool = False
     """raises a latent to heads: what selective recompute may repeat in place of the attention core"""
+    repeated_by: int = 0
+    """bits of the modules (`spec.policy.MODULES`) whose recompute runs it again; so of the pieces below"""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class Pointwise:
     backward_bytes: Value
     cheap_to_repeat: bool = False
     """selective recompute repeats it: its output is large, its time short"""
+    repeated_by: int = 0
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,7 @@ class UnfusedOperations:
     """a program that puts the experts' element-wise work into their products has it there"""
     cheap_to_repeat: bool = False
     """as of `Pointwise`"""
+    repeated_by: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,8 @@ class SavedTensor:
     name: str
     bytes: Value
     dropped_by: Literal["selective", "full", "never"] = "full"
+    repeated_by: int = 0
+    """of the modules that make it again and so need not keep it"""
 
 
 @dataclass(frozen=True)
@@ -137,6 +147,7 @@ class LayerCollective:
     """of each token in `bytes`, one for each of its experts: some programs send one to all experts of a place"""
     experts: float = 1.0
     """how many there are"""
+    repeated_by: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,12 @@ class LayerWork:
     """largest short-lived tensors of the layer's backward, not saved"""
     deferred_bytes: Value = field(default=0.0)
     """what waits for weight gradients that are put off: inputs and output gradients of the dense products"""
+    modules: Ints | None = None
+    """bits of those that selective recompute repeats, where any policy names some"""
+    regions: Value = 0.0
+    """how many of these it has"""
+    repeated: Value = 0.0
+    """times that the forward pass of an end runs again in its backward"""
 
     def saved_bytes(self) -> tuple[Value, Value, Value]:
         """Bytes kept for the backward with no recompute, with selective, and with full recompute."""
@@ -169,8 +186,16 @@ class LayerWork:
         full: Value = 0.0
         for tensor in self.saved:
             none = none + tensor.bytes
-            if tensor.dropped_by != "selective":
+            if self.modules is not None:
+                kept = np.where(self.modules > 0, (self.modules & tensor.repeated_by) == 0, _kept_by_itself(tensor))
+                selective = selective + tensor.bytes * kept
+            elif _kept_by_itself(tensor):
                 selective = selective + tensor.bytes
             if tensor.dropped_by == "never":
                 full = full + tensor.bytes
         return none, selective, full
+
+
+def _kept_by_itself(tensor: SavedTensor) -> bool:
+    """By selective recompute of what the program chooses."""
+    return tensor.dropped_by != "selective"

@@ -7,6 +7,7 @@ slices of a gradient are not contiguous.
 
 from shardwise.software import Stack
 from shardwise.spec.model import Experts
+from shardwise.work.modules import EXPERT_ACTIVATION
 from shardwise.work.ops import UnfusedOperations, Value
 
 CLAMP_BYTES, CLAMP_LAUNCHES = (16.0, 32.0), 12.0
@@ -28,7 +29,13 @@ def around_experts(
         forward, backward = (moved * copies * up for moved in CLAMP_BYTES)
         pieces += (
             UnfusedOperations(
-                "clamp", forward, backward, CLAMP_LAUNCHES, of_experts=True, cheap_to_repeat=cheap_to_repeat
+                "clamp",
+                forward,
+                backward,
+                CLAMP_LAUNCHES,
+                of_experts=True,
+                cheap_to_repeat=cheap_to_repeat,
+                repeated_by=EXPERT_ACTIVATION,
             ),
         )
     if experts.bias and both:

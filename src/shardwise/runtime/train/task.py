@@ -177,6 +177,12 @@ def checked(task: Task) -> Task:
         raise ValueError(f"precision: {precision.name} is FSDP's; write --zero 3 with dp above 1, or --precision bf16")
     if precision.name.startswith("bf16") and sharded:
         raise ValueError(f"precision: {precision.name} with zero 3 cannot be run; write fsdp-mixed-reduce32")
+    if policy.loss not in ("", "fused"):
+        raise ValueError(f"loss: {policy.loss} cannot be run; write --loss fused")
+    if policy.recompute_modules:
+        raise ValueError("recompute-modules: cannot be run; write --recompute none or full")
+    if policy.offload_share != 1:
+        raise ValueError(f"offload-share: {policy.offload_share:g} cannot be run; write 1")
     if policy.offload not in ("none", "optimizer"):
         raise ValueError(f"offload: {policy.offload} cannot be run; write --offload none or optimizer")
     if policy.offload != "none" and precision.name.startswith("bf16"):

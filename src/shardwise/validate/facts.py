@@ -1,0 +1,78 @@
+"""Facts of a run that few tables have columns for: which modules recompute, which loss, what is offloaded, gradients.
+
+A column of that name states them; else the notes do, as `name=value` or in the words of a recipe."""
+
+import re
+from dataclasses import dataclass
+
+from shardwise.spec.job import Precision, with_grad_dtype
+from shardwise.spec.policy import LOSS, MODULES, OFFLOAD
+from shardwise.validate.table import MeasuredRow
+
+_RECOMPUTES = re.compile(r"\brecompute ([a-z_]+(?:\+[a-z_]+)*)")
+_LAYERS_AWAY = re.compile(r"offloads? activations of (\d+)-(\d+) layers")
+_MORE_AWAY = re.compile(r"offloads (\d+) layers")
+_SOME_AWAY = re.compile(r"\+ CPU offload")
+LAYERS_AWAY = (5, 10, 20, 30, 40)
+"""of the numbers a range of notes allows, those that are tried"""
+
+
+@dataclass(frozen=True)
+class Offloading:
+    what: str
+    share: float = 1.0
+
+    def __str__(self) -> str:
+        return self.what if self.share == 1 else f"{self.what} {self.share:.0%}"
+
+
+def named_modules(row: MeasuredRow) -> tuple[str, ...]:
+    """What selective recompute repeated; empty: not told."""
+    stated = _stated(row, "recompute_modules")
+    words = stated or (found[1] if (found := _RECOMPUTES.search(row.word("notes"))) else "")
+    names = [word for word in re.split(r"[+,\s]+", words) if word]
+    if stated and names != ["none"]:
+        for name in names:
+            if name not in MODULES:
+                raise ValueError(
+                    f"row {row.row}: recompute_modules has {name!r}; write names of {', '.join(MODULES)} joined by +"
+                )
+    return tuple(dict.fromkeys(names)) if all(name in MODULES for name in names) else ()
+
+
+def named_loss(row: MeasuredRow) -> str:
+    return _one_of(row, "loss", LOSS)
+
+
+def offloads(row: MeasuredRow, layers: int) -> tuple[Offloading, ...]:
+    """What may have been in the host's memory: one, or all that the notes leave open."""
+    stated, share = _one_of(row, "offload", OFFLOAD), row.number("offload_share")
+    if stated:
+        return (Offloading(stated, 1.0 if share is None else share),)
+    notes = row.word("notes")
+    if found := _LAYERS_AWAY.search(notes):
+        tried = [n for n in LAYERS_AWAY if int(found[1]) <= n <= int(found[2])]
+        tried += [int(n) for n in _MORE_AWAY.findall(notes)]
+        shares = [round(n / layers, 3) for n in tried if n <= layers]
+        return (Offloading("none"), *(Offloading("activations", share) for share in shares))
+    if _SOME_AWAY.search(notes):
+        return tuple(Offloading(what) for what in OFFLOAD)
+    return (Offloading("none"),)
+
+
+def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:
+    dtype = _stated(row, "grad_dtype")
+    return with_grad_dtype(precision, dtype) if dtype else precision
+
+
+def _one_of(row: MeasuredRow, name: str, known: tuple[str, ...]) -> str:
+    stated = _stated(row, name)
+    if stated and stated not in known:
+        raise ValueError(f"row {row.row}: {name} is {stated!r}; write {', '.join(w for w in known if w)}, or nothing")
+    return stated
+
+
+def _stated(row: MeasuredRow, name: str) -> str:
+    """The cell, or `name=value` in the notes."""
+    found = re.search(rf"(?:^|[;,\s]){name}=([\w+]+)", row.word("notes"))
+    return row.word(name).lower() or (found[1].lower() if found else "")

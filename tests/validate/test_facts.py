@@ -1,0 +1,63 @@
+"""What rows state about loss, recomputed modules, offloading and gradients, in columns or in notes."""
+
+import pytest
+
+from shardwise.spec.job import PRECISIONS
+from shardwise.validate.facts import Offloading, named_loss, named_modules, offloads, with_stated_gradients
+from shardwise.validate.interpret import measured_case
+from shardwise.validate.table import MeasuredRow
+
+
+def _row(**text: str) -> MeasuredRow:
+    return MeasuredRow(row=7, text=text)
+
+
+@pytest.mark.parametrize(
+    ("row", "modules"),
+    [
+        (_row(recompute_modules="moe_act+layernorm"), ("moe_act", "layernorm")),
+        (_row(notes="recompute_modules=mla_up_proj+mlp; peak after iteration 2"), ("mla_up_proj", "mlp")),
+        (_row(notes="SFT FP8; recompute mlp+core_attn; PRIMARY=mem"), ("mlp", "core_attn")),
+        (_row(notes="recompute_modules=none; mean of iterations"), ()),
+        (_row(notes="recompute taken from HEAD perf_recipes"), ()),
+        (_row(), ()),
+    ],
+)
+def test_modules(row: MeasuredRow, modules: tuple[str, ...]) -> None:
+    assert named_modules(row) == modules
+
+
+def test_offloads_that_notes_leave_open() -> None:
+    notes = "HEAD recipes offload activations of 5-20 layers to the CPU (NeMo 25.x config: 405B offloads 60 layers)"
+    found = offloads(_row(notes=notes), 80)
+    assert found == (Offloading("none"), *(Offloading("activations", s) for s in (0.062, 0.125, 0.25, 0.75)))
+    assert offloads(_row(), 80) == (Offloading("none"),)
+    assert [o.what for o in offloads(_row(notes="ZeRO-3 (+ CPU offload for the larger)"), 80)] == [
+        "none", "optimizer", "activations", "both"
+    ]  # fmt: skip
+    assert offloads(_row(offload="optimizer", offload_share="0.5"), 80) == (Offloading("optimizer", 0.5),)
+
+
+def test_loss_and_gradients() -> None:
+    assert named_loss(_row(loss="chunked")) == "chunked"
+    assert named_loss(_row(notes="FSDP2; loss=fused; x")) == "fused"
+    assert with_stated_gradients(_row(grad_dtype="bf16"), PRECISIONS["bf16"]).grad_bytes == 2
+    assert with_stated_gradients(_row(), PRECISIONS["bf16"]) is PRECISIONS["bf16"]
+    with pytest.raises(ValueError, match="row 7: loss is 'liger'; write plain, fused, chunked"):
+        named_loss(_row(loss="liger"))
+    with pytest.raises(ValueError, match="row 7: recompute_modules has 'norms'"):
+        named_modules(_row(recompute_modules="norms"))
+
+
+def test_a_row_becomes_a_policy() -> None:
+    row = _row(
+        source="x", model="llama-3-8b", gpu="H100-80GB-SXM", gpus="8", seq="8192", global_batch="64", micro_batch="1",
+        recompute="selective", recompute_modules="mlp", loss="fused", offload="optimizer", offload_share="0.25",
+        grad_dtype="fp32", software="Megatron-LM",
+    )  # fmt: skip
+    case = measured_case(row)
+    (policy,) = case.candidates
+    assert (policy.recompute_modules, policy.loss, policy.offload, policy.offload_share) == (
+        ("mlp",), "fused", "optimizer", 0.25
+    )  # fmt: skip
+    assert case.job.precision.grad_bytes == 4

@@ -1,0 +1,69 @@
+"""The loss as an axis: what is alive of the logits, and how the head is cut."""
+
+import numpy as np
+import pytest
+
+from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
+from shardwise.case import Case
+from shardwise.estimate.closed_form import estimate
+from shardwise.spec.policy import LOSS, Policies
+from shardwise.work import Work, work_of
+
+SEQ, VOCAB, HIDDEN = 8192, 128_256, 4096
+
+
+def _case(stack: str = "megatron-core") -> Case:
+    return case_of(model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=SEQ, global_batch=8), stack_of(stack))
+
+
+def _work(loss: str, stack: str = "megatron-core") -> Work:
+    return work_of(_case(stack), Policies.of([Policy(dp=8, loss=loss)]), every_stage=True)
+
+
+def _logits(loss: str, stack: str = "megatron-core") -> float:
+    found = next(t.bytes for t in _work(loss, stack).head.saved if t.name == "logits and loss")
+    return float(np.asarray(found).reshape(-1)[0])
+
+
+def test_the_default_is_the_programs_own() -> None:
+    own = {"megatron-core": "plain", "torchtitan": "plain", "fsdp-llmfoundry": "fused", "trl": "chunked"}
+    for stack, kind in own.items():
+        assert stack_of(stack).loss.loss_kind == kind
+        assert _logits("", stack) == _logits(kind, stack)
+
+
+def test_fused_is_in_place_of_the_logits() -> None:
+    assert _logits("fused") == 2.0 * SEQ * VOCAB + 4.0 * SEQ
+    assert _logits("plain") == 10.0 * SEQ * VOCAB
+
+
+@pytest.mark.parametrize(("stack", "rows"), [("megatron-core", 256), ("torchtitan", 1024), ("trl", 256)])
+def test_chunks_are_as_large_as_each_program_makes_them(stack: str, rows: int) -> None:
+    """Liger: 8,192 tokens over ceil(128,256 / 4,096) = 32 parts, a power of two; torchtitan: an eighth; TRL: 256."""
+    work = _work("chunked", stack)
+    head = next(g for g in work.head.gemms if g.name == "head")
+    assert float(np.asarray(head.m).reshape(-1)[0]) == rows
+    assert float(np.asarray(head.m * head.batch).reshape(-1)[0]) == SEQ
+    own = stack_of(stack).loss
+    assert _logits("chunked", stack) == own.chunk_logit_bytes * rows * VOCAB + own.chunk_grad_bytes * SEQ * HIDDEN
+
+
+def test_only_a_checkpointed_chunk_runs_the_head_again() -> None:
+    for stack, again in (("torchtitan", False), ("trl", True)):
+        found = estimate(_case(stack), Policies.of([Policy(dp=8, zero=3, loss="chunked")]))
+        assert (found.times.parts["recompute"][0] > 0) == again
+
+
+def test_a_batch_of_losses_is_each_of_them_alone() -> None:
+    policies = [Policy(dp=8, loss=loss) for loss in LOSS]
+    together = estimate(_case(), Policies.of(policies))
+    for i, policy in enumerate(policies):
+        alone = estimate(_case(), Policies.of([policy]))
+        assert together.times.step_s[i] == pytest.approx(alone.times.step_s[0], rel=1e-12)
+        assert together.memory.peak[i] == alone.memory.peak[0]
+
+
+def test_a_small_chunk_costs_time_and_a_fused_loss_none() -> None:
+    policies = [Policy(dp=8, loss=loss) for loss in ("plain", "fused", "chunked")]
+    plain, fused, chunked = estimate(_case(), Policies.of(policies)).times.step_s
+    assert fused < plain < chunked
