@@ -91,3 +91,14 @@ def test_ends_launch_what_the_stack_says() -> None:
     policy = Policy(dp=64, zero=0)
     steps = [float(of(policy, stack).times.step_s[0]) for stack in (more, slow)]
     assert np.diff(steps)[0] == pytest.approx(-2 * 3 * 10 * 1e-3)  # two ends, forward and twice that backward
+
+
+def test_the_first_flash_attention_takes_twice_as_long() -> None:
+    policy = Policy(dp=8)
+    first, second = (PLAIN.changed(attention_kernel=kernel) for kernel in ("flash1", "flash2"))
+    none = PLAIN.changed(attention_kernel="flash2", attention_efficiency=1e9)
+    for name in ("forward", "backward"):
+        without = part(policy, none, name)
+        assert part(policy, first, name) - without == pytest.approx(
+            2.0 * (part(policy, second, name) - without), rel=0.01
+        )
