@@ -27,7 +27,9 @@ class Product:
     batch: int
     dtype: str
     rows: tuple[float, ...]
-    """how far neighbouring rows of the matrices lie apart, in elements of 2 bytes"""
+    """how far neighbouring rows of the two factors and of the result lie apart, in elements of 2 bytes"""
+    grouped: str = ""
+    """experts' products in one kernel: 'tokens', or 'weights' for the gradient of their weights"""
 
     @property
     def flops(self) -> float:
@@ -46,6 +48,13 @@ class AttentionCall:
     """batch x heads"""
     backward: bool
     dtype: str
+    causal: bool = True
+    masked: bool = False
+    """an explicit mask or bias is added to the scores"""
+    drops: bool = False
+    """a part of the scores is dropped at random"""
+    efficient: bool = False
+    """the kernel for a bias that is trained"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,10 @@ class Pass:
     """Bytes read and written besides products and attention."""
 
     bytes: int
+    kind: str = "stream"
+    """the way they are moved, by a name of `rates.py`"""
+    elements: int = 0
+    """gone through one by one, where the kernel's instructions count"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,8 @@ class StepEvent:
     """how many changes of memory came before"""
     calls: int
     """operators the host called since the event before, views and this one included"""
+    read_by_host: bool = False
+    """the host waits for what it gives: a number, or how many elements there are"""
 
 
 @dataclass

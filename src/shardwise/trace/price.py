@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from shardwise.calibrate.overlay import curve_with, stack_with
 from shardwise.calibrate.profile import Profile
 from shardwise.case import driven_network
-from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_seconds
+from shardwise.cost.gpu import Curve, gemm_seconds
 from shardwise.cost.network import Network
-from shardwise.estimate.layers import misalignment
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Pass, Product, StepEvent
+from shardwise.trace.rates import GROUPED_TIME, attention_kernel_seconds, misaligned, pass_seconds
 
 PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
 """what the network model has no law for, by what moves the same bytes"""
@@ -26,18 +26,16 @@ class KernelPrices:
     tf32: bool
     seen: dict[tuple[str, int, int, int], float] = field(default_factory=dict)
 
-    def of(self, event: StepEvent, *, launched: bool) -> float:
-        """`launched`: the operator is a kernel of its own, not a further tensor of the one before."""
+    def of(self, event: StepEvent) -> float:
         work = event.work
         if isinstance(work, CollectiveCall):
             return self._message(work)
-        gap = self.stack.host.gap_s_per_op if launched else 0.0
+        gap = self.stack.host.gap_s_per_op
         if isinstance(work, Product):
             return gap + self._product(work)
         if isinstance(work, AttentionCall):
             return gap + self._attention(work)
-        kind = "optimizer" if event.phase == "optimizer" else "stream"
-        return gap + float(memory_seconds(self.curve, work.bytes, kind, kernels=1.0 if launched else 0.0))
+        return gap + self.curve.kernel_floor_s + pass_seconds(self.curve, self.cluster.gpu, work)
 
     def _message(self, message: CollectiveCall) -> float:
         size, stride = message.group.size, message.group.stride
@@ -54,17 +52,14 @@ class KernelPrices:
     def _product(self, work: Product) -> float:
         batch = None if work.batch == 1 else float(work.batch)
         seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
-        efficiency = self.stack.kernels.kernel_efficiency * (
-            1.0 if batch is None else self.stack.experts.grouped_gemm_efficiency
-        )
-        return float(seconds * misalignment(*work.rows)) / efficiency
+        slowed = misaligned(self.cluster.gpu, work) * GROUPED_TIME.get(work.grouped, 1.0)
+        return float(seconds) * slowed / self.stack.kernels.kernel_efficiency
 
     def _attention(self, work: AttentionCall) -> float:
-        shape = (work.keys, work.head_dim, work.groups)
         kernel = self.stack.kernels.attention_kernel
-        seconds = attention_seconds(self.curve, work.flops, *shape, backward=work.backward, kernel=kernel)
+        seconds = attention_kernel_seconds(self.curve, work, kernel)
         narrow, peak = self.cluster.gpu.peak("bf16"), self.cluster.gpu.peak(self.dtype(work.dtype))
-        return float(seconds) * max(narrow / peak, 1.0) / self.stack.kernels.attention_efficiency
+        return seconds * max(narrow / peak, 1.0) / self.stack.kernels.attention_efficiency
 
     def dtype(self, name: str) -> str:
         """fp32 products run on tensor cores only where the script allows it."""

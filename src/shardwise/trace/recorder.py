@@ -14,6 +14,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shardwise.trace import values
 from shardwise.trace.events import Capture, CollectiveCall, StepEvent, Touched
 from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
 from shardwise.trace.operators import name_of, runs_nothing, size_of, work_of
@@ -33,6 +34,7 @@ MADE_IN = {"forward": "activations", "recompute": "activations", "backward": "wo
 FSDP = "FSDP::"
 TRANSFERS = ("send", "recv_", "isend", "irecv")
 """between pipeline stages, outside autograd: gradients after a backward, activations after a forward"""
+READ_BY_HOST = ("_local_scalar_dense", "nonzero")
 TOLD_EVERY = 200
 
 
@@ -107,11 +109,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             out = func(*args, **kwargs)
         except VALUE_ERRORS:
-            if func._opname == "_local_scalar_dense" and args[0].dtype.is_floating_point:
-                self.captured.numbers_read += 1
-                return 1.0
-            raise
+            out = values.answer(func, args)
+            if out is values.UNKNOWN:
+                raise
+            self.captured.numbers_read += 1
         if not self._paused and func.namespace != "prim":
+            values.follow(func, args, out)
             self._note(func, args, kwargs, out)
         return out
 
@@ -132,13 +135,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if held.kind in ("activations", "working"):
                     held.kind = "gathered"
         self._calls += 1
-        if not self.recording or (not message and runs_nothing(func)):
+        # an optimizer counts its steps on the host
+        asked = func._opname in READ_BY_HOST and not self._optimizing
+        if not self.recording or (not message and not asked and runs_nothing(func)):
             return
         work = message_of(func, args, kwargs, out) if message else work_of(func, args, ins, outs)
         name = work.op if isinstance(work, CollectiveCall) else name_of(func)
         scope = self._scopes[-1] if self._scopes else ""
         at, calls, self._calls = len(self.storages.changes), self._calls, 0
-        self.captured.events.append(StepEvent(name, phase, work, scope, reads, writes, at, calls))
+        self.captured.events.append(StepEvent(name, phase, work, scope, reads, writes, at, calls, asked))
 
     def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
         return tuple((self.storages.held(tensor, kind), size_of(tensor)) for tensor in tensors)

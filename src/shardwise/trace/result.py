@@ -114,7 +114,7 @@ def _messages(captured: Capture, prices: KernelPrices | None) -> tuple[MessageRo
         counts[key] += 1
         sizes[key] += message.bytes
         if prices is not None:
-            seconds[key] = seconds.get(key, 0.0) + prices.of(event, launched=True)
+            seconds[key] = seconds.get(key, 0.0) + prices.of(event)
     order = sorted(counts, key=lambda key: (key[0], key[3], PHASES.index(key[4])))
     return tuple(
         MessageRow(group=key[0], ranks=key[1], stride=key[2], op=key[3], phase=key[4], dtype=key[5],
