@@ -247,3 +247,77 @@ def sharded(name: str) -> None:
 
 replicated("llama-700m-replicas")
 sharded("tinyllama-fsdp2")
+
+# A second set, added after the first was measured: nothing was changed between its predictions and its measurements.
+SECOND = len(PROGRAMS)
+language("gpt2-xl-checkpointed", "gpt2", "GPT2LMHeadModel", 8, 1024, checkpoint=True, n_embd=1600, n_layer=48,
+         n_head=25, vocab_size=50257)  # fmt: skip
+language("starcoder2-3b-cut", "starcoder2", "Starcoder2ForCausalLM", 2, 4096, hidden_size=3072,
+         intermediate_size=12288, num_hidden_layers=16, num_attention_heads=24, num_key_value_heads=2,
+         vocab_size=49152, sliding_window=None)  # fmt: skip
+language("olmo2-1b", "olmo", "Olmo2ForCausalLM", 4, 2048, precision="autocast", clip=True, hidden_size=2048,
+         intermediate_size=8192, num_hidden_layers=16, num_attention_heads=16, num_key_value_heads=16,
+         vocab_size=100352)  # fmt: skip
+language("gemma3-1b", "gemma", "Gemma3ForCausalLM", 4, 2048, config="Gemma3TextConfig", hidden_size=1152,
+         intermediate_size=6912, num_hidden_layers=26, num_attention_heads=4, num_key_value_heads=1, head_dim=256,
+         vocab_size=262144, sliding_window=512)  # fmt: skip
+language("qwen2.5-7b-lora-checkpointed", "lora", "Qwen2ForCausalLM", 4, 2048, lora=True, checkpoint=True,
+         hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
+         num_key_value_heads=4, vocab_size=152064)  # fmt: skip
+language("phi-2-padded", "phi", "PhiForCausalLM", 2, 2048, padded=True, hidden_size=2560, intermediate_size=10240,
+         num_hidden_layers=32, num_attention_heads=32, vocab_size=51200, partial_rotary_factor=0.4)  # fmt: skip
+language("falcon-1b", "falcon", "FalconForCausalLM", 4, 2048, hidden_size=2048, num_hidden_layers=24,
+         num_attention_heads=32, vocab_size=50304, alibi=False, multi_query=True, parallel_attn=True,
+         new_decoder_architecture=False)  # fmt: skip
+language("roberta-base-accumulated", "bert", "RobertaForMaskedLM", 32, 512, precision="autocast", pieces=2,
+         hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, vocab_size=50265,
+         max_position_embeddings=514)  # fmt: skip
+language("flan-t5-base", "t5", "T5ForConditionalGeneration", 16, 512, config="T5Config", precision="autocast",
+         d_model=768, d_ff=2048, d_kv=64, num_layers=12, num_heads=12, vocab_size=32128,
+         feed_forward_proj="gated-gelu", decoder_start_token_id=0, pad_token_id=0)  # fmt: skip
+language("bart-large", "bart", "BartForConditionalGeneration", 8, 1024, config="BartConfig", precision="autocast",
+         d_model=1024, encoder_layers=12, decoder_layers=12, encoder_ffn_dim=4096, decoder_ffn_dim=4096,
+         encoder_attention_heads=16, decoder_attention_heads=16, vocab_size=50265)  # fmt: skip
+language("olmoe-cut", "experts", "OlmoeForCausalLM", 4, 2048, hidden_size=2048, intermediate_size=1024,
+         num_hidden_layers=8, num_attention_heads=16, num_key_value_heads=16, num_experts=64, num_experts_per_tok=8,
+         vocab_size=50304, experts_implementation="grouped_mm")  # fmt: skip
+language("deepseek-v3-cut", "experts", "DeepseekV3ForCausalLM", 2, 2048, hidden_size=2048, intermediate_size=8192,
+         moe_intermediate_size=1024, num_hidden_layers=6, num_attention_heads=16, num_key_value_heads=16,
+         n_routed_experts=32, num_experts_per_tok=4, n_group=4, topk_group=2, q_lora_rank=512, kv_lora_rank=256,
+         first_k_dense_replace=1, vocab_size=102400, experts_implementation="grouped_mm")  # fmt: skip
+pictures("timm-deit-large", "timm", _timm("deit3_large_patch16_224"), 64)
+pictures("timm-mixer-base", "timm", _timm("mixer_b16_224"), 128)
+pictures("timm-regnety", "timm", _timm("regnety_032"), 128, last=True)
+language("qwen2.5-0.5b-compiled", "compiled", "Qwen2ForCausalLM", 8, 2048, compiled=True, precision="autocast",
+         hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
+         vocab_size=151936, tie_word_embeddings=True)  # fmt: skip
+
+
+def sharded_first(name: str) -> None:
+    """FullyShardedDataParallel (FSDP1) around each layer, on one GPU."""
+
+    def build() -> tuple[Any, ...]:
+        from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+        from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+        grouped()
+        settings = {"use_cache": False, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16,
+                    "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 32000}  # fmt: skip
+        model = FullyShardedDataParallel(
+            _made("LlamaForCausalLM", settings, "fp32"),
+            auto_wrap_policy=ModuleWrapPolicy({LlamaDecoderLayer}),
+            mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+            device_id=torch.cuda.current_device(),
+            use_orig_params=True,
+        )
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-5)
+
+    def batch() -> Batch:
+        tokens = torch.randint(0, 32000, (4, 2048), device=DEVICE)
+        return {"input_ids": tokens, "labels": tokens}
+
+    PROGRAMS[name] = Program("sharded", build, batch, _language_step(autocast=False, pieces=1, clip=False))
+
+
+sharded_first("llama-900m-fsdp1")

@@ -12,14 +12,16 @@ from shardwise.spec.load import cluster_of  # noqa: E402
 from shardwise.trace import private  # noqa: E402
 from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, Product, StepEvent, TensorStorage  # noqa: E402
 from shardwise.trace.overlap import KERNELS, played  # noqa: E402
-from shardwise.trace.price import fused, prices_of  # noqa: E402
+from shardwise.trace.compiled import fused
+from shardwise.trace.price import prices_of  # noqa: E402
 
 DP = ProcessGroup("dp", 8, 1, True)
 BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", rows=(8192.0,) * 3)
 
 
 def event(work, reads=(), writes=(), *, scope="", phase="forward", name="op") -> StepEvent:
-    return StepEvent(name, phase, work, scope, tuple((h, 1) for h in reads), tuple((h, 1) for h in writes), 0, 1)
+    touched = (tuple((held, 1) for held in part) for part in (reads, writes))
+    return StepEvent(name, phase, work, scope, *touched, 0, 1, compiled=True)
 
 
 def gather(*, waited=False) -> CollectiveCall:

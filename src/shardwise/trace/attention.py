@@ -15,7 +15,8 @@ NARROW = (torch.bfloat16, torch.float16)
 
 
 def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`original` stays for tensors with values, and where CUDA has no fused kernel either."""
+    """`original` stays for tensors with values, and where CUDA has no fused kernel either: it is the same plain
+    attention there, in 32 bits, as for a bias that is trained."""
 
     def scaled_dot_product_attention(
         query: Tensor,
@@ -32,26 +33,19 @@ def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tenso
             query, key, value = (t.to(to) if t.dtype is torch.float32 else t for t in (query, key, value))
             if attn_mask is not None and attn_mask.dtype is torch.float32:
                 attn_mask = attn_mask.to(to)
-        if not _fused(query, key, value):
+        trained = attn_mask is not None and attn_mask.requires_grad
+        if trained or not _fused(query, key, value):
             given: dict[str, Any] = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal,
                                      "scale": scale, "enable_gqa": enable_gqa}  # fmt: skip
             return original(query, key, value, **given)
         if attn_mask is not None and attn_mask.dtype is torch.bool:
             attn_mask = torch.where(attn_mask, 0.0, float("-inf")).to(query.dtype)
         kept = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-        if attn_mask is not None and attn_mask.requires_grad:
-            # a bias that is trained: the one kernel that gives its gradient
-            bias = attn_mask.expand(*query.shape[:3], key.shape[2])
-            run = torch.ops.aten._scaled_dot_product_efficient_attention
-            return _first(run(query, key, value, bias, kept, dropout_p, is_causal, scale=scale))
         run = torch.ops.aten._scaled_dot_product_cudnn_attention
-        return _first(run(query, key, value, attn_mask, kept, dropout_p, is_causal, False, scale=scale))
+        found: Tensor = run(query, key, value, attn_mask, kept, dropout_p, is_causal, False, scale=scale)[0]
+        return found
 
     return scaled_dot_product_attention
-
-
-def _first(found: tuple[Tensor, ...]) -> Tensor:
-    return found[0]
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor) -> bool:

@@ -19,6 +19,8 @@ WIDENED = (
 """run in 32 bits (ATen/autocast_mode.h of torch 2.11, AT_FORALL_FP32, which has no RMS norm yet)"""
 SUMMED = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cumsum", "prod", "prod.dim_int")
 """take 16 bits and give 32 (AT_FORALL_FP32_SET_OPT_DTYPE)"""
+LEFT = ("cross_entropy_loss",)
+"""widened on a CPU alone"""
 NARROW = (torch.bfloat16, torch.float16)
 
 
@@ -37,22 +39,30 @@ def _widening(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _summing(operator: Callable[..., Any]) -> Callable[..., Any]:
-    def kernel(x: Tensor, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    def kernel(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        asked = any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values()))
         with without_autocast():
-            if dtype is None and x.dtype in NARROW:
-                dtype = torch.float32
-            return operator(x, *args, dtype=dtype, **kwargs)
+            if not asked and x.dtype in NARROW:
+                kwargs["dtype"] = torch.float32
+            return operator(x, *args, **kwargs)
+
+    return kernel
+
+
+def _taken_apart(operator: Any) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return operator.decompose(*args, **kwargs)
 
     return kernel
 
 
 @contextmanager
 def autocast_as_on_cuda() -> Iterator[None]:
-    def found(name: str) -> Callable[..., Any]:
+    def found(name: str) -> Any:
         base, _, overload = name.partition(".")
-        operator: Callable[..., Any] = getattr(getattr(torch.ops.aten, base), overload or "default")
-        return operator
+        return getattr(getattr(torch.ops.aten, base), overload or "default")
 
     kernels = {name: _widening(found(name)) for name in WIDENED} | {name: _summing(found(name)) for name in SUMMED}
+    kernels |= {name: _taken_apart(found(name)) for name in LEFT}
     with autocast_kernels(kernels):
         yield

@@ -11,10 +11,12 @@ or the optimizer and soon freed; other: made before the step (batch, tables)"""
 class TensorStorage:
     """One storage: bytes that live and die together."""
 
-    __slots__ = ("kind", "size")
+    __slots__ = ("compiled", "kind", "size")
 
     def __init__(self, kind: str, size: int) -> None:
         self.kind, self.size = kind, size
+        self.compiled = False
+        """made by what torch.compile was asked for"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,6 @@ class AttentionCall:
     """an explicit mask or bias is added to the scores"""
     drops: bool = False
     """a part of the scores is dropped at random"""
-    efficient: bool = False
-    """the kernel for a bias that is trained"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,8 @@ class StepEvent:
     """operators the host called since the event before, views and this one included"""
     read_by_host: bool = False
     """the host waits for what it gives: a number, or how many elements there are"""
+    compiled: bool = False
+    """of what torch.compile was asked for; backward: it reads what that has made"""
 
 
 @dataclass

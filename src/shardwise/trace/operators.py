@@ -140,4 +140,4 @@ def _attention(func: Any, args: Sequence[Any], ins: list[Tensor]) -> AttentionCa
     masked = any(isinstance(given.get(place), Tensor) and given[place].numel() for place in MASKS)
     return AttentionCall(flops=square * share, square_flops=square, keys=keys, head_dim=width, groups=batch * heads,
                          backward=backward, dtype=dtype_name(query.dtype), causal=causal, masked=masked,
-                         drops=bool(given.get("dropout_p")), efficient="efficient" in func._opname)  # fmt: skip
+                         drops=bool(given.get("dropout_p")))  # fmt: skip

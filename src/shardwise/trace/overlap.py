@@ -8,6 +8,7 @@ other message that is waited for at once holds the kernels up.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardwise.trace.events import AttentionCall, CollectiveCall, Product, StepEvent
@@ -129,7 +130,7 @@ class _Stage:
             self.copied_out = [self.copied_out[1], end]
 
 
-def played(events: list[StepEvent], prices: KernelPrices) -> Playback:
+def played(events: Sequence[StepEvent], prices: KernelPrices) -> Playback:
     stage = _Stage(prices)
     for event in events:
         stage.put(event)

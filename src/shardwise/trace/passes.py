@@ -79,6 +79,9 @@ def _moved(name: str, ins: list[Tensor], outs: list[Tensor]) -> int:
         return written + 2 * sum(map(read_bytes, ins))
     if name == "embedding_dense_backward":
         return written + 2 * read_bytes(ins[0])
+    if name == "masked_fill":
+        # a copy, then the fill in place
+        return 3 * written + sum(map(read_bytes, ins))
     return written + sum(map(read_bytes, ins))
 
 
@@ -105,7 +108,7 @@ def _way(
     if name in OWN:
         return OWN[name], many if OWN[name] in ("dropout", "sorted") else 0
     if name in SCATTERED or name in ADDED_UP:
-        source = min((t.numel() for t in ins if t.is_floating_point()), default=many)
+        source = next((t.numel() for t in ins[::-1] if t.is_floating_point()), many)
         if name in ADDED_UP:
             return "added_up", source
         return ("sorted_sums" if _accumulates(args) else "scattered"), source

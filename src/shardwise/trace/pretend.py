@@ -112,15 +112,14 @@ def pretended_world(rank: int, world: int) -> Iterator[None]:
 
 
 @contextmanager
-def no_gpu_needed(rank: int, world: int, compiled: Callable[[], None]) -> Iterator[None]:
+def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any]) -> Iterator[None]:
     """torchrun's environment, and every call that needs CUDA, an own process group or a compiler answered here."""
 
     def uncompiled(model: Any = None, **_: Any) -> Any:
-        compiled()
-        return model if model is not None else lambda function: function
+        return compiled if model is None else compiled(model)
 
-    def unchanged(_: Any, *__: Any, **___: Any) -> None:
-        compiled()
+    def unchanged(model: Any, *_: Any, **__: Any) -> None:
+        compiled(model)
 
     with ExitStack() as stack:
         stack.enter_context(_environment(rank, world))
@@ -144,6 +143,7 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[], None]) -> Iterat
         for placing in (torch.set_default_device, device_mesh.init_device_mesh):
             stack.enter_context(swapped_everywhere(placing, _with_cpu(placing)))
         stack.enter_context(swapped_everywhere(F.one_hot, _one_hot))
+        stack.enter_context(swapped_everywhere(F.dropout, _fused_dropout(F.dropout)))
         attends = F.scaled_dot_product_attention
         stack.enter_context(swapped_everywhere(attends, attention_as_on_cuda(attends)))
         stack.enter_context(autocast_as_on_cuda())
@@ -165,6 +165,18 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     hot = tensor.new_zeros((*tensor.shape, num_classes))
     hot.scatter_(-1, tensor.unsqueeze(-1), 1)
     return picked(hot, num_classes)
+
+
+def _fused_dropout(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """CUDA's one kernel keeps a byte an element; a CPU keeps a mask as wide as the input."""
+
+    def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or inplace or not 0.0 < p < 1.0:
+            return original(input, p, training, inplace)
+        dropped: Tensor = torch.native_dropout(input, p, True)[0]
+        return dropped
+
+    return dropout
 
 
 def _always(answer: object) -> Callable[..., object]:

@@ -43,7 +43,7 @@ RATES = {
     "embedding_backward": Rate(0.91, 0.28),
     "sorted": Rate(1.0, 0.06),
     "reduced": Rate(0.95),
-    "reduced_columns": Rate(0.85),
+    "reduced_columns": Rate(0.4),
     "short_softmax": Rate(1.0, 3.2),
     "softmax": Rate(1.0, 1.3),
     "softmax_backward": Rate(0.49),
@@ -71,9 +71,10 @@ def pass_seconds(curve: Curve, gpu: Gpu, work: Pass) -> float:
 
 GROUPED_TIME = {"tokens": 1.13, "weights": 1.4}
 """experts' products in one kernel over one product of each (8, 64 and 128 experts)"""
-UNEVEN_READ, UNEVEN_WRITE = 4.5, 6.8
+ODD_READ, ODD_WRITE, UNEVEN = 4.5, 6.8, 2.4
 """a product of Hopper whose factor, or whose result, has rows that do not start on 16 bytes: its copy engine cannot load
-them, and kernels of the generation before run (8,192 x 50,257 x 768 against the law of even rows)"""
+them, and kernels of the generation before run. Rows of an odd number of elements: 8,192 x 50,257 x 768 against the law
+of even rows; of an even one: the head of BERT, 30,522 columns"""
 WITH_COPY_ENGINE = ("Hopper", "Blackwell")
 
 TILE_WIDTHS = (64, 128, 256)
@@ -85,8 +86,6 @@ MASKED_TIME = {False: (1.85, 2.7), True: (1.75, 1.85)}
 """a mask or bias is read and added: forward and backward, heads up to 128 wide and wider, over the unmasked square"""
 WIDE_BACKWARD = 1.5
 """a backward of heads wider than 128 over the law, which was fitted on narrower ones"""
-EFFICIENT_SHARE = {False: (0.105, 0.15), True: (0.085, 0.117)}
-"""of the peak that the kernel for trained biases reaches, heads up to 64 wide and wider"""
 DROPPED_S = {False: (1.1e-12, 4.3e-12), True: (0.65e-12, 1.5e-12)}
 """seconds a score for its random number, as above, on the GPU measured"""
 
@@ -95,16 +94,12 @@ def misaligned(gpu: Gpu, work: Product) -> float:
     """Time of a product over one whose rows start on 128-byte lines."""
     if gpu.architecture in WITH_COPY_ENGINE and len(work.rows) == 3:
         *factors, result = work.rows
-        uneven = max(UNEVEN_WRITE * bool(result % EVEN), UNEVEN_READ * any(row % EVEN for row in factors))
-        if uneven:
-            return uneven
+        if any(row % EVEN for row in work.rows):
+            return max(ODD_WRITE * (result % 2), ODD_READ * max(row % 2 for row in factors), UNEVEN)
     return float(misalignment(*work.rows))
 
 
 def attention_kernel_seconds(curve: Curve, work: AttentionCall, kernel: str) -> float:
-    if work.efficient:
-        share = EFFICIENT_SHARE[work.backward][work.head_dim > TILE_WIDTHS[0]]
-        return work.flops / (curve.attention_peak * share) + curve.kernel_floor_s
     wide = work.head_dim > TILE_WIDTHS[-2]
     padded_width = next((width for width in TILE_WIDTHS if work.head_dim <= width), work.head_dim)
     padded_keys = -(-work.keys // TILE_KEYS) * TILE_KEYS

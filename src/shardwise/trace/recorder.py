@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import (
     Optimizer,
@@ -54,6 +55,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._after_backward = False
         self._optimizing = False
         self._paused = 0
+        self._compiling = 0
         self._calls = 0
 
     @contextmanager
@@ -85,8 +87,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.captured.tf32 = torch.get_float32_matmul_precision() != "highest"
         self.recording = False
 
-    def compiles(self) -> None:
+    def compiles(self, target: Any) -> Any:
+        """torch.compile was asked for this module or function: it stays what it is, and is listened to."""
         self.captured.compiled = True
+        if isinstance(target, nn.Module):
+            target.register_forward_pre_hook(lambda *_: self._compiles(True), prepend=True)
+            target.register_forward_hook(lambda *_: self._compiles(False), always_call=True)
+            return target
+
+        @wraps(target)
+        def listened(*args: Any, **kwargs: Any) -> Any:
+            self._compiles(True)
+            try:
+                return target(*args, **kwargs)
+            finally:
+                self._compiles(False)
+
+        return listened
+
+    def _compiles(self, begins: bool) -> None:
+        self._compiling += 1 if begins else -1
 
     def sized(self, tokens: int, samples: int) -> None:
         self.captured.tokens, self.captured.samples = tokens, samples
@@ -134,6 +154,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for held, _ in (*reads, *writes):
                 if held.kind in ("activations", "working"):
                     held.kind = "gathered"
+        compiled = self._compiling > 0 or (phase == "backward" and any(held.compiled for held, _ in reads))
+        for held, _ in writes if compiled else ():
+            held.compiled = True
         self._calls += 1
         # an optimizer counts its steps on the host
         asked = func._opname in READ_BY_HOST and not self._optimizing
@@ -143,7 +166,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = work.op if isinstance(work, CollectiveCall) else name_of(func)
         scope = self._scopes[-1] if self._scopes else ""
         at, calls, self._calls = len(self.storages.changes), self._calls, 0
-        self.captured.events.append(StepEvent(name, phase, work, scope, reads, writes, at, calls, asked))
+        self.captured.events.append(StepEvent(name, phase, work, scope, reads, writes, at, calls, asked, compiled))
 
     def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
         return tuple((self.storages.held(tensor, kind), size_of(tensor)) for tensor in tensors)

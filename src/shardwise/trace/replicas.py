@@ -55,7 +55,7 @@ class _Buckets:
             self.arrived.append(parameter)
         part = self._part(index, parameter)
         assert parameter.grad is not None
-        if parameter.grad.data_ptr() != part.data_ptr() or not self.views:
+        if not self.views or parameter.grad._base is not self.buffers[index]:
             torch.mul(parameter.grad, 1.0 / dist.get_world_size(self.group), out=part)
         self.missing[index] -= 1
         if not self.missing[index]:

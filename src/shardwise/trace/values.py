@@ -15,6 +15,10 @@ CHOICES = "_one_of"
 """of indices: how many there are to pick from"""
 INDEX = "_is_index"
 """of what `nonzero` gave: any of them is as good as the first"""
+ARE_ALL = "_are_all"
+"""of an answer: whether it was asked of all"""
+COUNT_OF = "_count_of"
+"""of the number of elements that are true: of how many"""
 KEEPS = frozenset({"_to_copy", "clone", "index", "index_select", "copy", "lift_fresh", "reshape", "contiguous", "sort"})
 """besides views: the result holds what the argument held"""
 COMPARES = frozenset({"eq"})
@@ -29,10 +33,16 @@ def follow(func: Any, args: Any, out: Any) -> None:
         setattr(out[1], CHOICES, args[0].shape[args[2] if len(args) > 2 else -1])
         return
     if name in ("all", "any") and isinstance(out, Tensor):
-        out._is_all = name == "all"  # type: ignore[attr-defined]
+        setattr(out, ARE_ALL, name == "all")
         return
     source = args[0] if args else None
     if not isinstance(source, Tensor) or not isinstance(out, (Tensor, list, tuple)):
+        return
+    if name == "sum" and source.dtype is torch.bool and isinstance(out, Tensor) and not out.dim():
+        setattr(out, COUNT_OF, source.numel())
+        return
+    if name == "eq" and getattr(source, COUNT_OF, None) == args[1]:
+        setattr(out, ARE_ALL, True)
         return
     marks = {mark: getattr(source, mark) for mark in (SHARE, CHOICES, INDEX) if hasattr(source, mark)}
     if not marks:
@@ -61,7 +71,7 @@ def answer(func: Any, args: Any) -> Any:
         if asked.dtype.is_floating_point:
             return 1.0
         if asked.dtype is torch.bool:
-            return bool(getattr(asked, "_is_all", False))
+            return bool(getattr(asked, ARE_ALL, False))
         return 0 if hasattr(asked, INDEX) else UNKNOWN
     if func._opname == "nonzero" and hasattr(asked, SHARE):
         count = max(round(asked.numel() * getattr(asked, SHARE)), 1)
