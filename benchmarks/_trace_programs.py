@@ -164,9 +164,11 @@ language("mistral-7b-lora", "lora", "MistralForCausalLM", 2, 2048, lora=True, hi
          intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8,
          vocab_size=32768, sliding_window=None)  # fmt: skip
 language("gemma-2b", "gemma", "GemmaForCausalLM", 2, 2048, hidden_size=2048, intermediate_size=16384,
-         num_hidden_layers=18, num_attention_heads=8, num_key_value_heads=1, head_dim=256, vocab_size=256000)  # fmt: skip
+         num_hidden_layers=18, num_attention_heads=8, num_key_value_heads=1, head_dim=256,
+         vocab_size=256000)  # fmt: skip
 language("gemma2-2b", "gemma", "Gemma2ForCausalLM", 2, 2048, hidden_size=2304, intermediate_size=9216,
-         num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256, vocab_size=256000)  # fmt: skip
+         num_hidden_layers=26, num_attention_heads=8, num_key_value_heads=4, head_dim=256,
+         vocab_size=256000)  # fmt: skip
 language("qwen3-1.7b", "qwen", "Qwen3ForCausalLM", 4, 2048, hidden_size=2048, intermediate_size=6144,
          num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128, vocab_size=151936,
          tie_word_embeddings=True)  # fmt: skip
@@ -249,7 +251,6 @@ replicated("llama-700m-replicas")
 sharded("tinyllama-fsdp2")
 
 # A second set, added after the first was measured: nothing was changed between its predictions and its measurements.
-SECOND = len(PROGRAMS)
 language("gpt2-xl-checkpointed", "gpt2", "GPT2LMHeadModel", 8, 1024, checkpoint=True, n_embd=1600, n_layer=48,
          n_head=25, vocab_size=50257)  # fmt: skip
 language("starcoder2-3b-cut", "starcoder2", "Starcoder2ForCausalLM", 2, 4096, hidden_size=3072,

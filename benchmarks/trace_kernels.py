@@ -199,7 +199,8 @@ def images(dtype: torch.dtype = torch.bfloat16) -> Iterator[Case]:
 
 def attention() -> Iterator[Case]:
     shapes = [(4, 16, 2048, 64), (4, 32, 2048, 128), (2, 16, 4096, 128), (4, 16, 2048, 256),
-              (4, 8, 2048, 256), (8, 12, 1024, 64), (32, 12, 197, 64), (64, 16, 512, 64), (2, 32, 2048, 80), (2, 32, 2048, 96)]  # fmt: skip
+              (4, 8, 2048, 256), (8, 12, 1024, 64), (32, 12, 197, 64), (64, 16, 512, 64),
+              (2, 32, 2048, 80), (2, 32, 2048, 96)]  # fmt: skip
     for batch, heads, seq, width in shapes:
         q, k, v = (
             torch.randn(batch, seq, heads, width, device="cuda", dtype=torch.bfloat16).transpose(1, 2).requires_grad_()

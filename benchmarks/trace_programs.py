@@ -2,10 +2,10 @@
 
     python benchmarks/trace_programs.py predict --out docs/accuracy/h200_programs_predicted.csv      # on a CPU
     python benchmarks/trace_programs.py measure --out measured.csv                                   # on the GPU
-    python benchmarks/trace_programs.py compare docs/accuracy/h200_programs_predicted.csv docs/accuracy/h200_programs_measured.csv
+    python benchmarks/trace_programs.py compare PREDICTED.csv MEASURED.csv
 
-The programs are in `_trace_programs.py`; `--only NAME,NAME` takes some of them, `--set` one of its sets. Each is built
-and run in a process of its own. `--kernels FOLDER` writes the device time of each operator too.
+The programs are in `_trace_programs.py`; `--only NAME,NAME` takes some of them. Each is built and
+run in a process of its own. `--kernels FOLDER` writes the device time of each operator too.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 GIB = 2.0**30
 ON = "1xh200"
+COMMAND = "import sys; from shardwise.cli import main; sys.exit(main())"
 WARM_UP, FEWEST, MOST, LONG_ENOUGH_S = 3, 5, 30, 3.0
 TIME_LIMIT_S = 120
 SCRIPT = """
@@ -51,7 +52,16 @@ def predicted(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "program.py"
         script.write_text(SCRIPT.format(folder=str(HERE), name=name), encoding="utf-8")
-        words = [sys.executable, "-c", "import sys; from shardwise.cli import main; sys.exit(main())", "trace", str(script), "--on", ON, "--json"]
+        words = [
+            sys.executable,
+            "-c",
+            "import sys; from shardwise.cli import main; sys.exit(main())",
+            "trace",
+            str(script),
+            "--on",
+            ON,
+            "--json",
+        ]
         run = subprocess.run(words, capture_output=True, text=True, check=False)
     row = {"name": name, "family": PROGRAMS[name].family}
     if run.returncode == 2:
@@ -67,6 +77,7 @@ def predicted(name: str) -> dict[str, Any]:
 
 def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     import torch
+
     from _trace_programs import PROGRAMS
 
     program = PROGRAMS[name]
@@ -101,7 +112,9 @@ def _profiled(step: Any, to: Path) -> None:
     """Device time of one step by operator."""
     import torch
 
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]) as p:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+    ) as p:
         step()
     with to.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)

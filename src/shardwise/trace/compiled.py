@@ -1,8 +1,9 @@
 """What a compiler makes of a traced step: passes between two products are one kernel, what such a kernel makes and uses
 up itself is never in memory, and what the backward can make again from what is kept anyway is not kept.
 
-torch.compile's own rule (its min-cut partitioner) is followed in three points: results of products and attention that the
-backward reads are kept, so is what the backward's products read, and what passes made of kept tensors is made again.
+torch.compile's own rule (its min-cut partitioner) is followed in three points: results of products and attention that
+the backward reads are kept, so is what the backward's products read, and what passes made of kept tensors is made
+again.
 """
 
 from collections.abc import Iterable

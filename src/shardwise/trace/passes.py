@@ -25,14 +25,16 @@ PICKED = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
 PADDED = frozenset({"slice_backward", "select_backward", "diagonal_backward"})
 """a fill, and a copy into a part of it"""
 COPIES = frozenset({"clone", "copy_", "_to_copy", "contiguous"})
-SCATTERED = frozenset({"index_put", "index_put_", "_index_put_impl_", "scatter", "scatter_", "index_copy", "index_copy_"})
+SCATTERED = frozenset(
+    {"index_put", "index_put_", "_index_put_impl_", "scatter", "scatter_", "index_copy", "index_copy_"}
+)
 ADDED_UP = frozenset({"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce"})
 REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "var", "var_mean", "std", "linalg_vector_norm",
                         "logsumexp", "all", "any", "argmax", "prod"})  # fmt: skip
 NORMS = {"native_layer_norm": "norm", "_fused_rms_norm": "norm", "rms_norm": "norm", "native_group_norm": "norm",
          "native_layer_norm_backward": "norm_backward", "_fused_rms_norm_backward": "norm_backward",
          "rms_norm_backward": "norm_backward", "native_group_norm_backward": "norm_backward"}  # fmt: skip
-OWN = {"native_dropout": "dropout", "embedding_dense_backward": "embedding_backward", "topk": "sorted", "sort": "sorted",
+OWN = {"native_dropout": "dropout", "topk": "sorted", "sort": "sorted",
        "_softmax_backward_data": "softmax_backward", "_log_softmax_backward_data": "log_softmax_backward",
        "max_pool2d_with_indices": "pooled", "max_pool2d_with_indices_backward": "pooled",
        "native_batch_norm": "batch_norm", "cudnn_batch_norm": "batch_norm", "_native_batch_norm_legit": "batch_norm",
@@ -45,6 +47,8 @@ ON_CHIP_ROW = 1024
 """longest row that torch's softmax keeps in registers"""
 ROW_START = 1460
 """elements that a norm could have gone through while it begins a row (rows of 1,024 against rows of 4,096)"""
+TURNED_FIRST = 8
+"""elements that a norm could have gone through while one is copied into order"""
 NARROW_ROW, FEW_ROWS = 2048, 65536
 """torch adds up the gradients of a norm's weights with few blocks below both"""
 
@@ -85,9 +89,7 @@ def _moved(name: str, ins: list[Tensor], outs: list[Tensor]) -> int:
     return written + sum(map(read_bytes, ins))
 
 
-def _way(
-    func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: list[Tensor]
-) -> tuple[str, int]:
+def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: list[Tensor]) -> tuple[str, int]:
     """(kind, elements it goes through one by one)."""
     if name.startswith("_foreach"):
         return "list", sum(t.numel() for t in args[0])
@@ -100,7 +102,7 @@ def _way(
     if name in FILLS:
         return "fill", 0
     if name in NORMS:
-        return _norm(NORMS[name], ins[0])
+        return _norm(NORMS[name], ins)
     if name == "embedding_dense_backward":
         return "embedding_backward", ins[0].numel()
     if name in ("_softmax", "_log_softmax"):
@@ -113,7 +115,7 @@ def _way(
             return "added_up", source
         return ("sorted_sums" if _accumulates(args) else "scattered"), source
     if name in REDUCTIONS and ins:
-        return _reduction(ins[0], outs), 0
+        return _reduction(args, ins[0], outs), 0
     if name == "cat":
         return ("joined", 0) if all(t.is_contiguous() for t in ins) else ("joined_pieces", many)
     if name in COPIES and ins:
@@ -127,12 +129,15 @@ def _accumulates(args: Sequence[Any]) -> bool:
     return any(arg is True for arg in args)
 
 
-def _norm(kind: str, x: Tensor) -> tuple[str, int]:
+def _norm(kind: str, ins: list[Tensor]) -> tuple[str, int]:
+    """Rows that do not lie one behind the other are copied first."""
+    x = ins[0]
     width = x.shape[-1]
+    copied = sum(t.numel() for t in ins if t.shape == x.shape and not t.is_contiguous()) * TURNED_FIRST
     if kind == "norm":
-        return "norm", x.numel() + x.numel() // max(width, 1) * ROW_START
+        return "norm", x.numel() + x.numel() // max(width, 1) * ROW_START + copied
     few = width <= NARROW_ROW and x.numel() // max(width, 1) < FEW_ROWS
-    return ("narrow_norm_backward" if few else "norm_backward"), 0
+    return ("narrow_norm_backward" if few else "norm_backward"), copied
 
 
 def _softmax(name: str, out: Tensor) -> str:
@@ -141,13 +146,12 @@ def _softmax(name: str, out: Tensor) -> str:
     return "softmax" if name == "_softmax" else "log_softmax"
 
 
-def _reduction(x: Tensor, outs: list[Tensor]) -> str:
+def _reduction(args: Sequence[Any], x: Tensor, outs: list[Tensor]) -> str:
     """Along rows, or down columns, where blocks must add up each other's sums."""
-    kept = outs[0].numel()
-    if kept <= 1 or not x.shape:
-        return "reduced"
-    last_kept = outs[0].shape and outs[0].shape[-1] == x.shape[-1] and x.shape[-1] != 1
-    return "reduced_columns" if last_kept else "reduced"
+    axes = args[1] if len(args) > 1 else None
+    given = [axes] if isinstance(axes, int) else list(axes) if isinstance(axes, (list, tuple)) else []
+    whole = outs[0].numel() <= 1 or not given
+    return "reduced" if whole or any(axis % x.dim() == x.dim() - 1 for axis in given) else "reduced_columns"
 
 
 def _copy(source: Tensor, out: Tensor) -> tuple[str, int]:

@@ -26,6 +26,7 @@ from shardwise.trace.private import (
     fake_tensors,
     forget_meshes,
     lists_of_tensors,
+    quiet_addresses,
     real_loaders,
     real_meshes,
     static_pipelines,
@@ -104,6 +105,7 @@ def pretended_world(rank: int, world: int) -> Iterator[None]:
             real_loaders(),
             convertible_modules(mode),
             taken_for_real(),
+            quiet_addresses(),
             mode,
         ):
             stack.enter_context(part)

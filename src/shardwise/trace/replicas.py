@@ -1,8 +1,8 @@
 """DistributedDataParallel in Python: the same buckets, copies and messages as its C++ reducer, which cannot be traced.
 
 Gradients are copied into buckets of 25 MiB (the first of 1) in the order in which they come, each bucket is summed as
-soon as it is full, and what was summed is copied back when the backward pass ends. From the second pass on: in the first
-one torch finds out the order too.
+soon as it is full, and what was summed is copied back when the backward pass ends. So it is from the second pass on: in
+the first one torch finds out the order too.
 """
 
 from collections.abc import Callable, Iterator
@@ -90,11 +90,11 @@ class _Buckets:
 def _init(
     self: DistributedDataParallel,
     module: nn.Module,
-    device_ids: Any = None,
-    output_device: Any = None,
-    dim: int = 0,
+    _device_ids: Any = None,
+    _output_device: Any = None,
+    _dim: int = 0,
     broadcast_buffers: bool = True,
-    init_sync: bool = True,
+    _init_sync: bool = True,
     process_group: dist.ProcessGroup | None = None,
     bucket_cap_mb: float | None = None,
     gradient_as_bucket_view: bool = False,
@@ -112,7 +112,7 @@ def _init(
             buckets.ready(parameter)  # type: ignore[arg-type]
 
     for parameter in buckets.parameters:
-        parameter.register_post_accumulate_grad_hook(arrived)
+        parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
 
 
 def _forward(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,8 @@ def _forward(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
 @contextmanager
 def python_replicas() -> Iterator[None]:
     parts: dict[str, Callable[..., Any]] = {"__init__": _init, "forward": _forward}
-    with swapped(DistributedDataParallel, "__init__", parts["__init__"]), swapped(
-        DistributedDataParallel, "forward", parts["forward"]
+    with (
+        swapped(DistributedDataParallel, "__init__", parts["__init__"]),
+        swapped(DistributedDataParallel, "forward", parts["forward"]),
     ):
         yield
