@@ -269,9 +269,6 @@ CASES = {
     "too many arguments": ("def build():\n    return 1\ndef step(a, b, c):\n    pass", "step needs 3 arguments"),
     "values decide": ("import torch\ndef build():\n    return torch.ones(4)\ndef step(x):\n    x[x > 0].sum()",
                       "line 5, in step: the value of a tensor decides"),
-    "DDP": ("import torch\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
-            "def build():\n    return DDP(torch.nn.Linear(2, 2))\ndef step(m):\n    pass",
-            "replicate(model, mesh=mesh)"),
     "objects": ("import torch.distributed as dist\ndef build():\n    return 1\n"
                 "def step(x):\n    dist.all_gather_object([None] * 4, x)", "all_gather_object sends Python objects"),
     "small world": ("from torch.distributed.device_mesh import init_device_mesh\n"

@@ -10,16 +10,19 @@ from shardwise.estimate.layers import misalignment  # noqa: E402
 from shardwise.software import known_stack  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
 from shardwise.trace import private  # noqa: E402
+from shardwise.trace.compiled import compiled_changes, fused  # noqa: E402
 from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, Product, StepEvent, TensorStorage  # noqa: E402
 from shardwise.trace.overlap import KERNELS, played  # noqa: E402
-from shardwise.trace.price import fused, prices_of  # noqa: E402
+from shardwise.trace.price import prices_of  # noqa: E402
+from shardwise.trace.rates import ODD_READ, UNEVEN  # noqa: E402
 
 DP = ProcessGroup("dp", 8, 1, True)
 BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", rows=(8192.0,) * 3)
 
 
 def event(work, reads=(), writes=(), *, scope="", phase="forward", name="op") -> StepEvent:
-    return StepEvent(name, phase, work, scope, tuple((h, 1) for h in reads), tuple((h, 1) for h in writes), 0, 1)
+    touched = (tuple((held, 1) for held in part) for part in (reads, writes))
+    return StepEvent(name, phase, work, scope, *touched, 0, 1, compiled=True)
 
 
 def gather(*, waited=False) -> CollectiveCall:
@@ -84,27 +87,48 @@ def test_work_behind_a_reduction_does_not_hold_kernels_up() -> None:
     assert last[-1].start_s >= found.messages["dp"]
 
 
-def test_rows_that_start_off_the_lines_are_as_slow_as_in_a_plan() -> None:
+def test_rows_that_start_off_the_lines_are_slow() -> None:
     def seconds(width: float) -> float:
         (span,) = step_of([event(replace(BIG, rows=(8192.0, width, 8192.0)))]).spans
         return span.end_s - span.start_s
 
-    for width in (50304.0, 1800.0, 50257.0):
-        slowed = float(misalignment(width))
+    for width, slowed in (
+        (50304.0, 1.0),
+        (1800.0, float(misalignment(1800.0))),
+        (30522.0, UNEVEN),
+        (50257.0, ODD_READ),
+    ):
         assert seconds(width) / seconds(8192.0) == pytest.approx(slowed, rel=0.01)
-    assert misalignment(50257.0) > misalignment(1800.0) > misalignment(50304.0)
 
 
 def test_a_compiler_joins_passes_between_products() -> None:
     x, inner, kept = TensorStorage("activations", 0), TensorStorage("activations", 0), TensorStorage("activations", 0)
     changes = [(x, 100), (inner, 100), (kept, 100), (inner, -100), (kept, -100)]
-    first = StepEvent("mul", "forward", Pass(200), "", ((x, 100),), ((inner, 100),), 2, 1)
-    second = StepEvent("add", "forward", Pass(200), "", ((inner, 100),), ((kept, 100),), 3, 2)
-    product = StepEvent("mm", "forward", BIG, "", ((kept, 100),), (), 4, 1)
-    joined = fused(Capture(rank=0, world=1, events=[first, second, product], changes=changes), 1.0)
+    first = StepEvent("mul", "forward", Pass(200), "", ((x, 100),), ((inner, 100),), 2, 1, compiled=True)
+    second = StepEvent("add", "forward", Pass(200), "", ((inner, 100),), ((kept, 100),), 3, 2, compiled=True)
+    product = StepEvent("mm", "forward", BIG, "", ((kept, 100),), (), 4, 1, compiled=True)
+    captured = Capture(rank=0, world=1, events=[first, second, product], changes=changes)
+    joined = fused(captured, 1.0)
     assert [one.name for one in joined] == ["fused", "mm"]
     assert joined[0].work == Pass(200)  # reads x, writes what outlives it
     assert joined[0].calls == 3
+    assert all(held is not inner for _, held, _ in compiled_changes(captured))
+
+
+def test_a_compiler_keeps_products_and_makes_passes_again() -> None:
+    """The backward reads what a product made and what a pass made of that: the second is not kept for it."""
+    gate, bent, out = (TensorStorage("activations", 0) for _ in range(3))
+    changes = [(gate, 100), (bent, 100), (out, 10), (bent, -100), (gate, -100)]
+    events = [
+        StepEvent("mm", "forward", BIG, "", (), ((gate, 100),), 1, 1, compiled=True),
+        StepEvent("silu", "forward", Pass(200), "", ((gate, 100),), ((bent, 100),), 2, 1, compiled=True),
+        StepEvent("mm", "forward", BIG, "", ((bent, 100),), ((out, 10),), 3, 1, compiled=True),
+        StepEvent("mul", "backward", Pass(200), "", ((bent, 100), (gate, 100)), (), 3, 1, compiled=True),
+    ]
+    found = compiled_changes(Capture(rank=0, world=1, events=events, changes=changes))
+    freed = {id(held): index for index, held, change in found if change < 0}
+    assert freed[id(bent)] == 3  # behind the product that reads it
+    assert freed[id(gate)] == 4
 
 
 def test_torch_still_has_what_tracing_takes_of_it() -> None:

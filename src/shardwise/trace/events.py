@@ -11,10 +11,12 @@ or the optimizer and soon freed; other: made before the step (batch, tables)"""
 class TensorStorage:
     """One storage: bytes that live and die together."""
 
-    __slots__ = ("kind", "size")
+    __slots__ = ("compiled", "kind", "size")
 
     def __init__(self, kind: str, size: int) -> None:
         self.kind, self.size = kind, size
+        self.compiled = False
+        """made by what torch.compile was asked for"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,9 @@ class Product:
     batch: int
     dtype: str
     rows: tuple[float, ...]
-    """how far neighbouring rows of the matrices lie apart, in elements of 2 bytes"""
+    """how far neighbouring rows of the two factors and of the result lie apart, in elements of 2 bytes"""
+    grouped: str = ""
+    """experts' products in one kernel: 'tokens', or 'weights' for the gradient of their weights"""
 
     @property
     def flops(self) -> float:
@@ -46,6 +50,11 @@ class AttentionCall:
     """batch x heads"""
     backward: bool
     dtype: str
+    causal: bool = True
+    masked: bool = False
+    """an explicit mask or bias is added to the scores"""
+    drops: bool = False
+    """a part of the scores is dropped at random"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,10 @@ class Pass:
     """Bytes read and written besides products and attention."""
 
     bytes: int
+    kind: str = "stream"
+    """the way they are moved, by a name of `rates.py`"""
+    elements: int = 0
+    """gone through one by one, where the kernel's instructions count"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,10 @@ class StepEvent:
     """how many changes of memory came before"""
     calls: int
     """operators the host called since the event before, views and this one included"""
+    read_by_host: bool = False
+    """the host waits for what it gives: a number, or how many elements there are"""
+    compiled: bool = False
+    """of what torch.compile was asked for; backward: it reads what that has made"""
 
 
 @dataclass

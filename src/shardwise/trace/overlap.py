@@ -8,6 +8,7 @@ other message that is waited for at once holds the kernels up.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardwise.trace.events import AttentionCall, CollectiveCall, Product, StepEvent
@@ -64,20 +65,14 @@ class _Stage:
         self.host = 0.0
         self.copied_out = [0.0, 0.0]
         self.reduced = False
-        self.optimizer_names: set[str] = set()
         self.played = Playback()
 
     def put(self, event: StepEvent) -> None:
         lane = self._lane(event)
-        launched = event.phase != "optimizer" or event.name not in self.optimizer_names
-        if event.phase == "optimizer":
-            # torch updates all tensors of a list in one launch on CUDA; here they came one by one
-            self.optimizer_names.add(event.name)
         message = isinstance(event.work, CollectiveCall)
-        if launched:
-            calls = self.prices.stack.host.ops_per_collective if message else event.calls
-            self.host += self.prices.stack.host.host_s_per_op * calls
-        seconds = self.prices.of(event, launched=launched)
+        calls = self.prices.stack.host.ops_per_collective if message else event.calls
+        self.host += self.prices.stack.host.host_s_per_op * calls
+        seconds = self.prices.of(event)
         free = self.free.get(lane, 0.0)
         needed, by = max((self.ready.get(id(held), (0.0, KERNELS)) for held, _ in event.reads), default=(0.0, KERNELS))
         if message:
@@ -89,6 +84,8 @@ class _Stage:
             self._worked(event, seconds)
         end = start + seconds
         self.free[lane] = end
+        if event.read_by_host:
+            self.host = max(self.host, end)
         # what runs on a side stream is waited for on account of the message before it
         blamed = by if lane in SIDE else lane
         for held, _ in event.writes:
@@ -133,7 +130,7 @@ class _Stage:
             self.copied_out = [self.copied_out[1], end]
 
 
-def played(events: list[StepEvent], prices: KernelPrices) -> Playback:
+def played(events: Sequence[StepEvent], prices: KernelPrices) -> Playback:
     stage = _Stage(prices)
     for event in events:
         stage.put(event)

@@ -16,24 +16,29 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 from shardwise.runtime.fake import fake_world
+from shardwise.trace.attention import attention_as_on_cuda
+from shardwise.trace.autocast import autocast_as_on_cuda
 from shardwise.trace.private import (
     convertible_modules,
     fake_tensors,
     forget_meshes,
+    lists_of_tensors,
+    quiet_addresses,
     real_loaders,
     real_meshes,
     static_pipelines,
     swapped,
     swapped_everywhere,
+    taken_for_real,
 )
+from shardwise.trace.replicas import python_replicas
 from shardwise.trace.rms_norm import fused_as_on_cuda
+from shardwise.trace.values import picked
 
 RANKS_OF_A_NODE = 8
-REPLICATE = "from torch.distributed._composable.replicate_with_fsdp import replicate; replicate(model, mesh=mesh)"
 OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
            "recv_object_list")  # fmt: skip
 ANSWERS: dict[str, object] = {
@@ -64,6 +69,8 @@ class CudaIsCpu(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0]
+        if func is torch.device and isinstance(args[0], int):
+            return torch.device("cpu")
         return func(*map(on_cpu, args), **{name: on_cpu(value) for name, value in (kwargs or {}).items()})
 
 
@@ -97,6 +104,8 @@ def pretended_world(rank: int, world: int) -> Iterator[None]:
             static_pipelines(),
             real_loaders(),
             convertible_modules(mode),
+            taken_for_real(),
+            quiet_addresses(),
             mode,
         ):
             stack.enter_context(part)
@@ -105,15 +114,14 @@ def pretended_world(rank: int, world: int) -> Iterator[None]:
 
 
 @contextmanager
-def no_gpu_needed(rank: int, world: int, compiled: Callable[[], None]) -> Iterator[None]:
+def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any]) -> Iterator[None]:
     """torchrun's environment, and every call that needs CUDA, an own process group or a compiler answered here."""
 
     def uncompiled(model: Any = None, **_: Any) -> Any:
-        compiled()
-        return model if model is not None else lambda function: function
+        return compiled if model is None else compiled(model)
 
-    def unchanged(_: Any, *__: Any, **___: Any) -> None:
-        compiled()
+    def unchanged(model: Any, *_: Any, **__: Any) -> None:
+        compiled(model)
 
     with ExitStack() as stack:
         stack.enter_context(_environment(rank, world))
@@ -129,14 +137,19 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[], None]) -> Iterat
             function = getattr(dist, name)
             why = f"{name} sends Python objects, whose values a traced step does not have; leave it out of the step"
             stack.enter_context(swapped_everywhere(function, _refusing(why)))
-        why = f"DistributedDataParallel reduces gradients in C++, which cannot be traced; write: {REPLICATE}"
-        stack.enter_context(swapped(DistributedDataParallel, "__init__", _refusing(why)))
+        stack.enter_context(python_replicas())
         stack.enter_context(swapped_everywhere(torch.compile, uncompiled))
         stack.enter_context(swapped(torch.nn.Module, "compile", unchanged))
         for owner in (DeviceMesh, torch.autocast):
             stack.enter_context(swapped(owner, "__init__", _with_cpu(owner.__init__)))
         for placing in (torch.set_default_device, device_mesh.init_device_mesh):
             stack.enter_context(swapped_everywhere(placing, _with_cpu(placing)))
+        stack.enter_context(swapped_everywhere(F.one_hot, _one_hot))
+        stack.enter_context(swapped_everywhere(F.dropout, _fused_dropout(F.dropout)))
+        attends = F.scaled_dot_product_attention
+        stack.enter_context(swapped_everywhere(attends, attention_as_on_cuda(attends)))
+        stack.enter_context(autocast_as_on_cuda())
+        stack.enter_context(lists_of_tensors())
         for norm in (F.rms_norm, torch.rms_norm):
             stack.enter_context(swapped_everywhere(norm, fused_as_on_cuda(norm)))
         stack.enter_context(CudaIsCpu())
@@ -145,6 +158,27 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[], None]) -> Iterat
 
 def _unfilled(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
     return tensor
+
+
+def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """As CUDA does it; a CPU would look for indices out of range."""
+    if num_classes < 0:
+        raise Untraceable("one_hot without num_classes needs the largest value; write num_classes=...")
+    hot = tensor.new_zeros((*tensor.shape, num_classes))
+    hot.scatter_(-1, tensor.unsqueeze(-1), 1)
+    return picked(hot, num_classes)
+
+
+def _fused_dropout(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """CUDA's one kernel keeps a byte an element; a CPU keeps a mask as wide as the input."""
+
+    def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or inplace or not 0.0 < p < 1.0:
+            return original(input, p, training, inplace)
+        dropped: Tensor = torch.native_dropout(input, p, True)[0]
+        return dropped
+
+    return dropout
 
 
 def _always(answer: object) -> Callable[..., object]:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from shardwise.calibrate.overlay import curve_with, stack_with
 from shardwise.calibrate.profile import Profile
 from shardwise.case import driven_network
-from shardwise.cost.gpu import Curve, attention_seconds, gemm_seconds, memory_seconds
+from shardwise.cost.gpu import Curve, gemm_seconds
 from shardwise.cost.network import Network
-from shardwise.estimate.layers import misalignment
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Pass, Product, StepEvent
+from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Product, StepEvent
+from shardwise.trace.rates import GROUPED_TIME, attention_kernel_seconds, misaligned, pass_seconds
 
 PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
 """what the network model has no law for, by what moves the same bytes"""
@@ -24,20 +24,20 @@ class KernelPrices:
     curve: Curve
     network: Network
     tf32: bool
+    duty: float = 1.0
+    """share of the step in which matrix units work: the power limit lowers the clock by the mean of the step"""
     seen: dict[tuple[str, int, int, int], float] = field(default_factory=dict)
 
-    def of(self, event: StepEvent, *, launched: bool) -> float:
-        """`launched`: the operator is a kernel of its own, not a further tensor of the one before."""
+    def of(self, event: StepEvent) -> float:
         work = event.work
         if isinstance(work, CollectiveCall):
             return self._message(work)
-        gap = self.stack.host.gap_s_per_op if launched else 0.0
+        gap = self.stack.host.gap_s_per_op
         if isinstance(work, Product):
             return gap + self._product(work)
         if isinstance(work, AttentionCall):
             return gap + self._attention(work)
-        kind = "optimizer" if event.phase == "optimizer" else "stream"
-        return gap + float(memory_seconds(self.curve, work.bytes, kind, kernels=1.0 if launched else 0.0))
+        return gap + self.curve.kernel_floor_s + pass_seconds(self.curve, self.cluster.gpu, work)
 
     def _message(self, message: CollectiveCall) -> float:
         size, stride = message.group.size, message.group.stride
@@ -54,17 +54,16 @@ class KernelPrices:
     def _product(self, work: Product) -> float:
         batch = None if work.batch == 1 else float(work.batch)
         seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
-        efficiency = self.stack.kernels.kernel_efficiency * (
-            1.0 if batch is None else self.stack.experts.grouped_gemm_efficiency
-        )
-        return float(seconds * misalignment(*work.rows)) / efficiency
+        sustained = self.curve.gemm_law(self.dtype(work.dtype)).sustained
+        slowed = misaligned(self.cluster.gpu, work) * GROUPED_TIME.get(work.grouped, 1.0)
+        slowed *= sustained / (1.0 - (1.0 - sustained) * self.duty)
+        return float(seconds) * slowed / self.stack.kernels.kernel_efficiency
 
     def _attention(self, work: AttentionCall) -> float:
-        shape = (work.keys, work.head_dim, work.groups)
         kernel = self.stack.kernels.attention_kernel
-        seconds = attention_seconds(self.curve, work.flops, *shape, backward=work.backward, kernel=kernel)
+        seconds = attention_kernel_seconds(self.curve, work, kernel)
         narrow, peak = self.cluster.gpu.peak("bf16"), self.cluster.gpu.peak(self.dtype(work.dtype))
-        return float(seconds) * max(narrow / peak, 1.0) / self.stack.kernels.attention_efficiency
+        return seconds * max(narrow / peak, 1.0) / self.stack.kernels.attention_efficiency
 
     def dtype(self, name: str) -> str:
         """fp32 products run on tensor cores only where the script allows it."""
@@ -84,55 +83,3 @@ def prices_of(captured: Capture, cluster: Cluster, stack: Stack, profile: Profil
         cluster=cluster, stack=stack, curve=curve_with(cluster.gpu, profile), tf32=captured.tf32,
         network=driven_network(cluster, stack, profile),
     )  # fmt: skip
-
-
-COMPILED_PASSES = 1.2
-"""traffic of what a compiler leaves over the ideal of `fused`, which also joins a loss that stands outside of what a
-program compiles (steps measured on one H200)"""
-
-
-def fused(captured: Capture, passes: float = COMPILED_PASSES) -> list[StepEvent]:
-    """What a compiler makes of it: passes between two products are one, which reads what comes from outside and writes
-    what outlives it. `passes`: traffic of the compiler's kernels over that ideal."""
-    died = _deaths(captured)
-    found: list[StepEvent] = []
-    chain: list[StepEvent] = []
-    for event in [*captured.events, None]:
-        joins = event is not None and isinstance(event.work, Pass) and not event.scope and event.phase != "optimizer"
-        if chain and (not joins or event is None or event.phase != chain[0].phase):
-            end = event.at if event is not None else len(captured.changes)
-            found.append(_joined(chain, end, died, passes))
-            chain = []
-        if event is not None:
-            (chain if joins else found).append(event)
-    return found
-
-
-def _joined(chain: list[StepEvent], end: int, died: dict[int, int], passes: float) -> StepEvent:
-    made: dict[int, int] = {}
-    read: dict[int, int] = {}
-    for event in chain:
-        for held, size in event.reads:
-            if id(held) not in made:
-                read[id(held)] = max(read.get(id(held), 0), size)
-        made.update({id(held): size for held, size in event.writes})
-    kept = sum(size for key, size in made.items() if died.get(key, end) >= end)
-    moved = Pass(round((sum(read.values()) + kept) * passes))
-    first = chain[0]
-    reads = tuple(touched for event in chain for touched in event.reads)
-    writes = tuple(touched for event in chain for touched in event.writes)
-    return StepEvent("fused", first.phase, moved, "", reads, writes, first.at, sum(event.calls for event in chain))
-
-
-def _deaths(captured: Capture) -> dict[int, int]:
-    """Where in the changes each storage is freed for the last time."""
-    size: dict[int, int] = {}
-    died: dict[int, int] = {}
-    for index, (held, change) in enumerate(captured.changes):
-        key = id(held)
-        size[key] = size.get(key, 0) + change
-        if size[key]:
-            died.pop(key, None)
-        else:
-            died[key] = index
-    return died

@@ -5,8 +5,9 @@ Tried with torch 2.11 and 2.13; names that moved between them are looked up in b
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -23,6 +24,8 @@ from torch._subclasses.fake_tensor import (
 from torch.distributed import device_mesh
 from torch.distributed.tensor import DTensor, _redistribute, debug
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass_type
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -80,6 +83,73 @@ def forget_meshes() -> None:
     forget_plans = getattr(_redistribute, "clear_redistribute_planner_cache", None)
     if forget_plans is not None:
         forget_plans()
+
+
+def after_backward(call: Callable[[], None]) -> None:
+    """When the backward pass that runs now has ended."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)
+
+
+def bucket_order(tensors: Sequence[Tensor], limits: list[int]) -> list[list[int]]:
+    """How DistributedDataParallel puts tensors into buckets of so many bytes, the last limit for all that follow."""
+    assign: Callable[..., Any] = vars(dist)["_compute_bucket_assignment_by_size"]
+    found: list[list[int]] = assign(list(tensors), limits)[0]
+    return found
+
+
+@contextmanager
+def autocast_kernels(kernels: dict[str, Callable[..., Any]]) -> Iterator[None]:
+    """Takes the place of what autocast does to these operators on a CPU."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some of them have a kernel already
+            for name, kernel in kernels.items():
+                library.impl(name, kernel, "AutocastCPU")
+        yield
+    finally:
+        library._destroy()
+
+
+def without_autocast() -> AbstractContextManager[Any]:
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    guard: AbstractContextManager[Any] = torch._C._ExcludeDispatchKeyGuard(keys)
+    return guard
+
+
+@contextmanager
+def lists_of_tensors() -> Iterator[None]:
+    """Optimizers go over lists of tensors on CUDA unless told otherwise, and so they shall here."""
+    kinds = (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
+    devices = _foreach_utils._get_foreach_kernels_supported_devices
+    for known in kinds:
+        known.append(FakeTensor)
+    try:
+        with swapped_everywhere(devices, lambda: ["cpu", *devices()]):
+            yield
+    finally:
+        for known in kinds:
+            known.remove(FakeTensor)
+
+
+@contextmanager
+def quiet_addresses() -> Iterator[None]:
+    """FSDP1 compares the addresses of storages, of which torch says that ours have none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+        yield
+
+
+class _Nothing:
+    """A class no tensor is of."""
+
+
+@contextmanager
+def taken_for_real() -> Iterator[None]:
+    """Libraries that ask whether a tensor has values, to spare themselves a look at them, shall do what they do to real
+    ones: transformers then leaves out a mask that is causal."""
+    with swapped(torch._subclasses, "FakeTensor", _Nothing):
+        yield
 
 
 @contextmanager

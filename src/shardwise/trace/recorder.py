@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import (
     Optimizer,
@@ -14,6 +15,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shardwise.trace import values
 from shardwise.trace.events import Capture, CollectiveCall, StepEvent, Touched
 from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
 from shardwise.trace.operators import name_of, runs_nothing, size_of, work_of
@@ -33,6 +35,7 @@ MADE_IN = {"forward": "activations", "recompute": "activations", "backward": "wo
 FSDP = "FSDP::"
 TRANSFERS = ("send", "recv_", "isend", "irecv")
 """between pipeline stages, outside autograd: gradients after a backward, activations after a forward"""
+READ_BY_HOST = ("_local_scalar_dense", "nonzero")
 TOLD_EVERY = 200
 
 
@@ -52,6 +55,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._after_backward = False
         self._optimizing = False
         self._paused = 0
+        self._compiling = 0
         self._calls = 0
 
     @contextmanager
@@ -83,8 +87,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.captured.tf32 = torch.get_float32_matmul_precision() != "highest"
         self.recording = False
 
-    def compiles(self) -> None:
+    def compiles(self, target: Any) -> Any:
+        """torch.compile was asked for this module or function: it stays what it is, and is listened to."""
         self.captured.compiled = True
+        if isinstance(target, nn.Module):
+            target.register_forward_pre_hook(lambda *_: self._compiles(True), prepend=True)
+            target.register_forward_hook(lambda *_: self._compiles(False), always_call=True)
+            return target
+
+        @wraps(target)
+        def listened(*args: Any, **kwargs: Any) -> Any:
+            self._compiles(True)
+            try:
+                return target(*args, **kwargs)
+            finally:
+                self._compiles(False)
+
+        return listened
+
+    def _compiles(self, begins: bool) -> None:
+        self._compiling += 1 if begins else -1
 
     def sized(self, tokens: int, samples: int) -> None:
         self.captured.tokens, self.captured.samples = tokens, samples
@@ -107,11 +129,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             out = func(*args, **kwargs)
         except VALUE_ERRORS:
-            if func._opname == "_local_scalar_dense" and args[0].dtype.is_floating_point:
-                self.captured.numbers_read += 1
-                return 1.0
-            raise
+            out = values.answer(func, args)
+            if out is values.UNKNOWN:
+                raise
+            self.captured.numbers_read += 1
         if not self._paused and func.namespace != "prim":
+            values.follow(func, args, out)
             self._note(func, args, kwargs, out)
         return out
 
@@ -131,14 +154,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for held, _ in (*reads, *writes):
                 if held.kind in ("activations", "working"):
                     held.kind = "gathered"
+        compiled = self._compiling > 0 or (phase == "backward" and any(held.compiled for held, _ in reads))
+        for held, _ in writes if compiled else ():
+            held.compiled = True
         self._calls += 1
-        if not self.recording or (not message and runs_nothing(func)):
+        # an optimizer counts its steps on the host
+        asked = func._opname in READ_BY_HOST and not self._optimizing
+        if not self.recording or (not message and not asked and runs_nothing(func)):
             return
         work = message_of(func, args, kwargs, out) if message else work_of(func, args, ins, outs)
         name = work.op if isinstance(work, CollectiveCall) else name_of(func)
         scope = self._scopes[-1] if self._scopes else ""
         at, calls, self._calls = len(self.storages.changes), self._calls, 0
-        self.captured.events.append(StepEvent(name, phase, work, scope, reads, writes, at, calls))
+        self.captured.events.append(StepEvent(name, phase, work, scope, reads, writes, at, calls, asked, compiled))
 
     def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
         return tuple((self.storages.held(tensor, kind), size_of(tensor)) for tensor in tensors)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log2
 
 from msgspec import Struct
@@ -9,9 +10,10 @@ from msgspec import Struct
 from shardwise.cost.curve import curve_of
 from shardwise.estimate.band import ErrorBand, band_for
 from shardwise.software import named
+from shardwise.trace.compiled import compiled_changes, fused
 from shardwise.trace.events import KINDS, PHASES, AttentionCall, Capture, CollectiveCall, Pass, Product, StepEvent
 from shardwise.trace.overlap import Playback, played
-from shardwise.trace.price import KernelPrices, fused
+from shardwise.trace.price import KernelPrices
 
 
 class MessageRow(Struct, frozen=True, kw_only=True):
@@ -89,7 +91,9 @@ class TraceResult(Struct, frozen=True, kw_only=True):
 
 def result_of(captured: Capture, prices: KernelPrices | None) -> tuple[TraceResult, Playback | None]:
     events = fused(captured) if captured.compiled and prices else captured.events
-    times = None if prices is None else played(events, prices)
+    times = None
+    if prices is not None:
+        prices, times = _settled(events, prices)
     peak, kinds, own, phase = _fullest(captured)
     fit = None
     if prices is not None:
@@ -106,6 +110,16 @@ def result_of(captured: Capture, prices: KernelPrices | None) -> tuple[TraceResu
     return found, times
 
 
+def _settled(events: Sequence[StepEvent], prices: KernelPrices) -> tuple[KernelPrices, Playback]:
+    """The clock follows from the step's time and the step's time from the clock; twice round is enough."""
+    times = played(events, prices)
+    for _ in range(2):
+        busy = times.busy["products"] + times.busy["attention"]
+        prices = replace(prices, duty=busy / times.end_s if times.end_s else 1.0)
+        times = played(events, prices)
+    return prices, times
+
+
 def _messages(captured: Capture, prices: KernelPrices | None) -> tuple[MessageRow, ...]:
     counts: Counter[tuple[str, int, int, str, str, str]] = Counter()
     sizes: Counter[tuple[str, int, int, str, str, str]] = Counter()
@@ -116,7 +130,7 @@ def _messages(captured: Capture, prices: KernelPrices | None) -> tuple[MessageRo
         counts[key] += 1
         sizes[key] += message.bytes
         if prices is not None:
-            seconds[key] = seconds.get(key, 0.0) + prices.of(event, launched=True)
+            seconds[key] = seconds.get(key, 0.0) + prices.of(event)
     order = sorted(counts, key=lambda key: (key[0], key[3], PHASES.index(key[4])))
     return tuple(
         MessageRow(group=key[0], ranks=key[1], stride=key[2], op=key[3], phase=key[4], dtype=key[5],
@@ -155,7 +169,12 @@ def _fullest(captured: Capture) -> tuple[int, dict[str, int], dict[str, int], st
     own: Counter[str] = Counter()
     total = peak = at = 0
     kinds: dict[str, int] = {}
-    for index, (held, change) in enumerate(captured.changes):
+    changes = (
+        compiled_changes(captured)
+        if captured.compiled
+        else [(index, held, change) for index, (held, change) in enumerate(captured.changes)]
+    )
+    for index, held, change in changes:
         now[held.kind] += change
         total += change
         own[held.kind] = max(own[held.kind], now[held.kind])

@@ -1,0 +1,87 @@
+"""Fused attention as CUDA runs it: torch 2.11 takes cuDNN's kernel for 16 bits on Hopper, also with a mask, with
+dropout and with fewer key heads; a CPU has one kernel of its own, and none for dropout."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from shardwise.trace.private import is_fake
+
+WIDEST = 256
+NARROW = (torch.bfloat16, torch.float16)
+
+
+def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`original` stays for tensors with values, and where CUDA has no fused kernel either."""
+
+    def scaled_dot_product_attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if torch.is_autocast_enabled("cpu"):
+            to = torch.get_autocast_dtype("cpu")
+            query, key, value = (t.to(to) if t.dtype is torch.float32 else t for t in (query, key, value))
+            if attn_mask is not None and attn_mask.dtype is torch.float32:
+                attn_mask = attn_mask.to(to)
+        if (
+            is_fake(query)
+            and query.dtype in NARROW
+            and (
+                (attn_mask is not None and attn_mask.requires_grad)
+                or (query.dim() == 4 and query.shape[1] != key.shape[1] and not enable_gqa)
+            )
+        ):
+            return _plain(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        if not _fused(query, key, value):
+            given: dict[str, Any] = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal,
+                                     "scale": scale, "enable_gqa": enable_gqa}  # fmt: skip
+            return original(query, key, value, **given)
+        if attn_mask is not None and attn_mask.dtype is torch.bool:
+            attn_mask = torch.where(attn_mask, 0.0, float("-inf")).to(query.dtype)
+        kept = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        run = torch.ops.aten._scaled_dot_product_cudnn_attention
+        found: Tensor = run(query, key, value, attn_mask, kept, dropout_p, is_causal, False, scale=scale)[0]
+        return found
+
+    return scaled_dot_product_attention
+
+
+def _plain(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float | None
+) -> Tensor:
+    """What torch runs for a bias that is trained, and for heads that share keys without saying so: in 32 bits, scores
+    and all."""
+    root = (query.shape[-1] ** -0.5 if scale is None else scale) ** 0.5
+    wide, keys, values = query.float(), key.float(), value.float()
+    if causal:
+        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    if mask is not None and mask.dtype is torch.bool:
+        mask = torch.where(mask, 0.0, float("-inf"))
+    scores = (wide * root) @ (keys * root).transpose(-2, -1)
+    if mask is not None:
+        scores = scores.add_(mask)
+    shares = torch.softmax(scores, -1)
+    if dropout:
+        shares = torch.native_dropout(shares, dropout, True)[0]
+    return (shares @ values).to(query.dtype)
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    widths = (query.shape[-1], value.shape[-1])
+    return (
+        is_fake(query)
+        and not isinstance(query, DTensor)
+        and query.dim() == 4
+        and query.dtype in NARROW
+        and all(width % 8 == 0 and width <= WIDEST for width in widths)
+        and key.shape[2] > 1
+    )

@@ -1,0 +1,81 @@
+"""What a traced step says when its code asks for values, which its tensors do not have.
+
+Numbers are 1.0, "are all of them ...?" is yes, any other question is no. How many elements are picked follows from
+where they come from: a router that picks k of E experts for each token picks every expert equally often.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SHARE = "_share_picked"
+"""of a mask: the share of its elements that are true"""
+CHOICES = "_one_of"
+"""of indices: how many there are to pick from"""
+INDEX = "_is_index"
+"""of what `nonzero` gave: any of them is as good as the first"""
+ARE_ALL = "_are_all"
+"""of an answer: whether it was asked of all"""
+COUNT_OF = "_count_of"
+"""of the number of elements that are true: of how many"""
+KEEPS = frozenset({"_to_copy", "clone", "index", "index_select", "copy", "lift_fresh", "reshape", "contiguous", "sort"})
+"""besides views: the result holds what the argument held"""
+COMPARES = frozenset({"eq"})
+QUESTIONS = frozenset({"gt", "ge", "ne", "greater", "not_equal", "bitwise_and", "logical_and"})
+UNKNOWN = object()
+
+
+def follow(func: Any, args: Any, out: Any) -> None:
+    """Marks what an operator made of marked tensors, and what routers make."""
+    name = func._opname
+    if name == "topk":
+        setattr(out[1], CHOICES, args[0].shape[args[2] if len(args) > 2 else -1])
+        return
+    if name in ("all", "any") and isinstance(out, Tensor):
+        setattr(out, ARE_ALL, name == "all")
+        return
+    source = args[0] if args else None
+    if not isinstance(source, Tensor) or not isinstance(out, (Tensor, list, tuple)):
+        return
+    if name == "sum" and source.dtype is torch.bool and isinstance(out, Tensor) and not out.dim():
+        setattr(out, COUNT_OF, source.numel())
+        return
+    if name == "eq" and getattr(source, COUNT_OF, None) == args[1]:
+        setattr(out, ARE_ALL, True)
+        return
+    marks = {mark: getattr(source, mark) for mark in (SHARE, CHOICES, INDEX) if hasattr(source, mark)}
+    if not marks:
+        return
+    if name in COMPARES and CHOICES in marks:
+        setattr(out, SHARE, 1.0 / marks[CHOICES])
+    elif name == "sum" and SHARE in marks:
+        setattr(out, SHARE, 1.0)
+    elif func.is_view or name in KEEPS or name in QUESTIONS:
+        for tensor in (out,) if isinstance(out, Tensor) else out:
+            for mark, value in marks.items():
+                if isinstance(tensor, Tensor):
+                    setattr(tensor, mark, value)
+
+
+def picked(hot: Tensor, classes: int) -> Tensor:
+    """Marks a one-hot tensor."""
+    setattr(hot, SHARE, 1.0 / classes)
+    return hot
+
+
+def answer(func: Any, args: Any) -> Any:
+    """For an operator that failed because it needs values; UNKNOWN if there is no good one."""
+    asked = args[0]
+    if func._opname == "_local_scalar_dense":
+        if asked.dtype.is_floating_point:
+            return 1.0
+        if asked.dtype is torch.bool:
+            return bool(getattr(asked, ARE_ALL, False))
+        return 0 if hasattr(asked, INDEX) else UNKNOWN
+    if func._opname == "nonzero" and hasattr(asked, SHARE):
+        count = max(round(asked.numel() * getattr(asked, SHARE)), 1)
+        found = torch.empty((count, asked.dim()), dtype=torch.int64)
+        setattr(found, INDEX, True)
+        return found
+    return UNKNOWN

@@ -1,0 +1,179 @@
+"""A traced step does what CUDA does where a CPU does something else: optimizers, autocast, attention, dropout."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from shardwise.trace.capture import traced  # noqa: E402
+from shardwise.trace.events import AttentionCall, Pass  # noqa: E402
+
+HEAD = "import torch\nimport torch.nn.functional as F\nimport torch.distributed as dist\nfrom torch import nn\n"
+
+
+def captured(tmp_path, step, *, build="return nn.Linear(64, 64)", world=1, imports=""):
+    lines = [f"    {line}" for line in step.splitlines()]
+    text = [HEAD, imports, "def build():", *(f"    {line}" for line in build.splitlines()), "def step(model):", *lines]
+    path = tmp_path / "own.py"
+    path.write_text("\n".join(text))
+    return traced(path, world)
+
+
+def names(found) -> list[str]:
+    return [event.name for event in found.events]
+
+
+def works(found, name):
+    return [event.work for event in found.events if event.name == name]
+
+
+def test_an_optimizer_goes_over_lists_and_holds_a_temporary_of_each(tmp_path) -> None:
+    found = captured(
+        tmp_path,
+        "model.step_with(torch.ones(2, 64))",
+        build="m = nn.Sequential(*[nn.Linear(64, 64) for _ in range(4)])\n"
+        "adam = torch.optim.AdamW(m.parameters())\n"
+        "def step_with(x):\n    m(x).sum().backward(); adam.step(); adam.zero_grad()\n"
+        "m.step_with = step_with\nreturn m",
+    )
+    assert names(found).count("_foreach_sqrt") == 1
+    whole = 4 * (64 * 64 + 64) * 4
+    assert works(found, "_foreach_sqrt")[0].bytes == 2 * whole
+    now = peak = 0
+    for held, change in found.changes:
+        now += change if held.kind == "working" else 0
+        peak = max(peak, now)
+    assert peak >= whole
+
+
+AUTOCAST = 'x = torch.ones(4, 64, dtype=torch.bfloat16)\nwith torch.autocast("cuda", torch.bfloat16):\n    '
+
+
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        ("F.layer_norm(x, (64,))", "float32"),
+        ("torch.pow(x, 3.0)", "float32"),
+        ("torch.softmax(x, -1)", "float32"),
+        ("torch.softmax(x, -1, dtype=torch.bfloat16)", "bfloat16"),
+        ("x.sum(-1)", "float32"),
+        ("F.gelu(x)", "bfloat16"),
+        ("x.mean(-1)", "bfloat16"),
+    ],
+)
+def test_autocast_widens_what_cuda_widens(call, dtype, tmp_path) -> None:
+    captured(tmp_path, f"{AUTOCAST}y = {call}\nassert y.dtype is torch.{dtype}, y.dtype")
+
+
+def test_the_loss_of_narrow_logits_is_narrow_until_it_is_picked(tmp_path) -> None:
+    found = captured(tmp_path, f"{AUTOCAST}F.cross_entropy(x, torch.zeros(4, dtype=torch.int64))")
+    assert works(found, "_log_softmax")[0].bytes == 2 * 4 * 64 * 2
+
+
+ATTEND = "q, k, v = (torch.ones(2, 4, 128, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "causal", "masked", "drops"),
+    [
+        ("is_causal=True", True, False, False),
+        ("", False, False, False),
+        ("attn_mask=torch.ones(128, 128, dtype=torch.bool)", False, True, False),
+        ("is_causal=True, dropout_p=0.1", True, False, True),
+    ],
+)
+def test_attention_is_one_kernel_each_way(settings, causal, masked, drops, tmp_path) -> None:
+    found = captured(tmp_path, f"{ATTEND}F.scaled_dot_product_attention(q, k, v, {settings}).sum().backward()")
+    calls = [event.work for event in found.events if isinstance(event.work, AttentionCall)]
+    assert [call.backward for call in calls] == [False, True]
+    assert all((call.causal, call.masked, call.drops) == (causal, masked, drops) for call in calls)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(128, 128, requires_grad=True))",
+     "F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], is_causal=True)"],
+)  # fmt: skip
+def test_attention_that_no_kernel_takes_writes_its_scores(call, tmp_path) -> None:
+    found = captured(tmp_path, f"{ATTEND}{call}")
+    assert not [event for event in found.events if isinstance(event.work, AttentionCall)]
+    assert any(event.name == "_softmax" for event in found.events)
+
+
+def test_dropout_keeps_a_byte_an_element(tmp_path) -> None:
+    found = captured(tmp_path, "F.dropout(torch.ones(64, 64), 0.1)")
+    assert works(found, "native_dropout") == [Pass(64 * 64 * 9, "dropout", 64 * 64)]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ("x + y", "stream"),
+        ("x * torch.ones(64)", "broadcast"),
+        ("x * y.to(torch.bfloat16)", "mixed"),
+        ("-x[:, :32]", "strided"),
+        ("x.t().contiguous()", "turned"),
+        ("x.to(torch.bfloat16).float()", "strided"),
+        ("torch.zeros_like(x)", "fill"),
+        ("x.sum(0)", "reduced_columns"),
+        ("x.sum(1)", "reduced"),
+        ("torch.cat((x, y))", "joined"),
+        ("torch.cat((x[:, :32], y), 1)", "joined_pieces"),
+    ],
+)
+def test_a_pass_is_priced_by_the_way_it_moves(call, kind, tmp_path) -> None:
+    found = captured(tmp_path, f"x, y = torch.ones(64, 64), torch.ones(64, 64)\n{call}")
+    assert found.events[-1].work.kind == kind
+
+
+def test_a_router_picks_every_expert_equally_often(tmp_path) -> None:
+    found = captured(
+        tmp_path,
+        "x = torch.ones(64, 16)\n"
+        "chosen = torch.topk(x, 2, -1)[1]\n"
+        "hot = F.one_hot(chosen, 16).permute(2, 1, 0)\n"
+        "for expert in (hot.sum((-1, -2)) > 0).nonzero():\n"
+        "    place, token = torch.where(hot[expert[0]])\n"
+        "    assert token.shape == (8,), token.shape\n"
+        "rows, _ = torch.where(chosen == 3)\n"
+        "assert rows.shape == (8,), rows.shape",
+    )
+    assert sum(event.read_by_host for event in found.events) > 16
+
+
+@pytest.mark.parametrize("asked", ["mask.all()", "mask.sum() == mask.numel()", "not mask.any()"])
+def test_a_mask_is_taken_to_mask_nothing(asked, tmp_path) -> None:
+    found = captured(tmp_path, f"mask = torch.ones(4, 4, dtype=torch.bool)\nassert {asked}")
+    assert found.numbers_read == 1
+
+
+def test_replicas_sum_their_gradients_in_buckets(tmp_path) -> None:
+    found = captured(
+        tmp_path,
+        "model(torch.ones(8, 1024)).sum().backward()\nmodel.zero_grad()",
+        build="m = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(8)])\n"
+        "return DDP(m, bucket_cap_mb=9)",
+        imports="from torch.nn.parallel import DistributedDataParallel as DDP",
+        world=4,
+    )
+    sums = [message.bytes for _, message in found.messages]
+    one = 1024 * 1024 * 4
+    assert sum(sums) == 8 * one
+    assert sums == [one, 3 * one, 3 * one, one]
+    assert {message.op for _, message in found.messages} == {"all_reduce"}
+
+
+def test_fsdp1_gathers_and_scatters_each_unit(tmp_path) -> None:
+    found = captured(
+        tmp_path,
+        "model(torch.ones(8, 64)).sum().backward()\nmodel.zero_grad()",
+        build="units = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(2)]\n"
+        "policy = ModuleWrapPolicy({nn.Linear})\n"
+        "return FSDP(nn.Sequential(*units), auto_wrap_policy=policy, device_id=torch.cuda.current_device())",
+        imports="from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy",
+        world=4,
+    )
+    whole = (64 * 64 + 64) * 4
+    sent = [(message.op, event.phase, message.bytes) for event, message in found.messages]
+    assert sent.count(("all_gather", "forward", whole)) == 2
+    assert sent.count(("reduce_scatter", "backward", whole)) == 2
