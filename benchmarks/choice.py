@@ -6,8 +6,9 @@ A group is one job (source, model, GPU, GPUs, sequence, batch) with at least fou
 result belong to it. `first` is the fastest by prediction that fits; `recommended` is what plan/choice.py takes, the
 spread of measured memory and the nearest measured run being of other sources only. regret_*: measured speed of the
 pick over the best measured (a pick that gave no result counts 0); oom_*: share of picks that gave none. alike_order:
-of pairs predicted within ALIKE of each other, how many were measured in the predicted order. far_slower: measured over
-predicted step time, less 1, of runs FAR doublings or more from every run of another source, over that of nearer ones.
+of pairs predicted within ALIKE of each other, how many were measured in the predicted order. regret_without_far: of the
+recommended, if the distance from measured runs did not count. Most measured jobs list only what ran, so that caution
+costs regret; what ran out of memory is known of one source.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import numpy as np
 
 from shardwise.case import Case, case_of
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import ALIKE, FAR, FAR_SLOWER, RISK, mechanisms
+from shardwise.plan.choice import ALIKE, FAR, FAR_COUNTS, RISK, mechanisms
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.nearest import MEASURED, nearest_run
 from shardwise.validate.failed import read_failed
@@ -105,15 +106,15 @@ def first_of(group: Sequence[Tried]) -> Tried:
     return max(fits, key=lambda run: run.predicted) if fits else _smallest(group)
 
 
-def recommended_of(group: Sequence[Tried], surpluses: Surpluses) -> Tried:
+def recommended_of(group: Sequence[Tried], surpluses: Surpluses, risk: float, far_counts: float = FAR_COUNTS) -> Tried:
     """As plan/choice.py takes it."""
-    surplus = surplus_at(surpluses, 1.0 - RISK, group[0].source)
+    surplus = surplus_at(surpluses, 1.0 - risk, group[0].source)
     inside = [run for run in group if run.found.peak_bytes * np.exp(max(surplus, 0.0)) <= run.room]
     if not inside:
         return _smallest(group)
 
     def expected(run: Tried) -> float:
-        return run.predicted / (1.0 + FAR_SLOWER * (run.distance >= FAR))
+        return run.predicted / (1.0 + far_counts * (run.distance >= FAR))
 
     best = max(map(expected, inside))
     alike = [run for run in inside if expected(run) * (1.0 + ALIKE) >= best]
@@ -124,20 +125,21 @@ def _smallest(group: Sequence[Tried]) -> Tried:
     return min(group, key=lambda run: run.found.peak_bytes)
 
 
-def measure(runs: Sequence[Tried]) -> dict[str, float | int | dict[str, list[float]]]:
+def measure(runs: Sequence[Tried], risk: float = RISK) -> dict[str, float | int | dict[str, list[float]]]:
     groups: dict[tuple[str, ...], list[Tried]] = defaultdict(list)
     for run in runs:
         groups[run.group].append(run)
     surpluses = surpluses_of(runs)
-    picks: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    picks: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     lost, counted = [0, 0], 0
     for group in groups.values():
         best = max(run.measured for run in group)
         if sum(run.measured > 0 for run in group) < FEWEST:
             continue
         counted += 1
-        both = first_of(group), recommended_of(group, surpluses)
-        picks[group[0].source].append((both[0].measured / best, both[1].measured / best))
+        both = first_of(group), recommended_of(group, surpluses, risk)
+        without = recommended_of(group, surpluses, risk, 0.0)
+        picks[group[0].source].append(tuple(pick.measured / best for pick in (*both, without)))
         for number, pick in enumerate(both):
             lost[number] += pick.measured == 0.0
     every = np.array([pair for pairs in picks.values() for pair in pairs])
@@ -147,8 +149,9 @@ def measure(runs: Sequence[Tried]) -> dict[str, float | int | dict[str, list[flo
         "groups": counted, "sources": len(picks),
         "regret_first": float(every[:, 0].mean()), "regret_recommended": float(every[:, 1].mean()),
         "regret_first_sources": float(means[:, 0].mean()), "regret_recommended_sources": float(means[:, 1].mean()),
+        "regret_without_far": float(every[:, 2].mean()),
         "oom_first": lost[0] / counted, "oom_recommended": lost[1] / counted,
-        "alike_pairs": len(order), "alike_order": float(np.mean(order)), "far_slower": _far_slower(runs),
+        "alike_pairs": len(order), "alike_order": float(np.mean(order)),
         "by_source": {s: [len(p), *np.round(np.mean(p, axis=0), 4).tolist()] for s, p in sorted(picks.items())},
     }  # fmt: skip
 
@@ -162,28 +165,22 @@ def _ordered(group: Sequence[Tried]) -> Iterable[bool]:
                 yield fast.measured > slow.measured
 
 
-def _far_slower(runs: Sequence[Tried]) -> float:
-    sound = [run for run in runs if not run.broken]
-    slower = np.log([run.predicted / run.measured for run in sound])
-    far = np.array([run.distance >= FAR for run in sound])
-    return float(np.expm1(slower[far].mean() - slower[~far].mean()))
-
-
 def main() -> None:
     there = TRUTH.is_dir()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    usual = [TRUTH / "steps.csv", TRUTH / "steps_more.csv"] if there else [MEASURED]
+    usual = [TRUTH / name for name in ("steps.csv", "steps_small.csv", "steps_more.csv")] if there else [MEASURED]
     parser.add_argument("--data", type=Path, nargs="+", default=usual, help="tables of measured runs")
     parser.add_argument("--failed", type=Path, default=TRUTH / "nanotron_failed.csv" if there else None)
+    parser.add_argument("--risk", type=float, default=RISK, help="accepted chance to run out of memory")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     args = parser.parse_args()
     found = [tried_of(p) for path in args.data for p in predict(read_table(path))]
     if args.failed is not None:
         found += [tried_of(p, failed=True) for p in predict(read_failed(args.failed))]
-    figures = measure([run for run in found if run is not None])
+    figures = measure([run for run in found if run is not None], args.risk)
     for name, value in figures.items():
         if isinstance(value, dict):
-            for source, (number, first, taken) in value.items():
+            for source, (number, first, taken, _) in value.items():
                 print(f"  {source:28} {number:4.0f} groups  first {first:.3f}  recommended {taken:.3f}")
         else:
             print(f"{name:26} {value:.4g}")

@@ -11,7 +11,7 @@ from shardwise.case import case_of
 from shardwise.estimate.chance import most_bytes, out_of_memory_chance
 from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import ALIKE, FAR, FAR_SLOWER, RISK, mechanisms, recommended_of, slower_than_predicted
+from shardwise.plan.choice import ALIKE, FAR, FAR_COUNTS, RISK, counts_as, mechanisms, recommended_of
 from shardwise.plan.nearest import nearest_run
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
@@ -65,7 +65,7 @@ def test_extremes_are_scans_of_their_own():
     found = scan(here, extremes=True)
     assert found.fastest.step_s == pytest.approx(scan(here, top=1, risk=1.0, losers=False).best[0].step_s, rel=0.01)
     assert found.safest.peak_bytes <= most_bytes(here, 0.01)
-    assert found.recommended.step_s <= found.best[0].step_s * (1 + ALIKE) * (1 + FAR_SLOWER)
+    assert found.recommended.step_s <= found.best[0].step_s * (1 + ALIKE) * (1 + FAR_COUNTS)
 
 
 def test_ties_go_to_the_simpler_then_to_the_roomier():
@@ -84,8 +84,8 @@ def test_what_was_never_measured_counts_as_slower():
     here = case(on="dgx-h100:64")
     usual, corner = Policy(dp=64), Policy(cp=16, pp=4, vpp=4, micro_batch=4)
     assert nearest_run(here, usual).distance < FAR <= nearest_run(here, corner).distance
-    assert slower_than_predicted(here, corner) == 1 + FAR_SLOWER
-    pool = [candidate(corner, 1.0), candidate(usual, 1.0 + FAR_SLOWER / 2)]
+    assert counts_as(here, corner) == 1 + FAR_COUNTS
+    pool = [candidate(corner, 1.0), candidate(usual, 1.0 + FAR_COUNTS / 2)]
     assert recommended_of(here, pool).policy == usual
 
 

@@ -10,8 +10,9 @@ from shardwise.plan.candidate import Candidate
 from shardwise.plan.nearest import nearest_run
 from shardwise.spec.policy import ORDERS, Policy
 
-RISK = 0.1
-"""largest chance to run out of memory that a plan takes, if not told another"""
+RISK = 0.2
+"""largest chance to run out of memory that a plan takes, if not told another. Set on measured jobs: with it no pick ran
+out of memory, with less the picks were slower (`benchmarks/choice.py --risk`)"""
 SAFE = 0.01
 """the same of the safest"""
 ALIKE = 0.01
@@ -19,25 +20,25 @@ ALIKE = 0.01
 in the other (`benchmarks/choice.py`: alike_order)"""
 FAR = 3.0
 """doublings from the nearest measured run from which on ..."""
-FAR_SLOWER = 0.05
-"""... steps took so much longer than predicted, in the mean over runs of other sources (`far_slower`)"""
+FAR_COUNTS = 0.05
+"""... a policy must be so much faster by prediction to be taken. Set on the same jobs (regret_without_far)"""
 POOL = 32
 """of the fastest, those that are weighed against each other"""
 PLAIN_SCHEDULES = ("none", "gpipe", "1f1b", "interleaved")
 
 
 def recommended_of(case: Case, pool: Sequence[Candidate]) -> Candidate | None:
-    """Of those that are as fast by what is to be expected: the simplest, then what leaves most memory free."""
+    """Of those that are as fast as far as can be told: the simplest, then what leaves most memory free."""
     if not pool:
         return None
-    expected = [found.to_loss_s * slower_than_predicted(case, found.policy) for found in pool]
-    alike = [found for found, s in zip(pool, expected, strict=True) if s <= min(expected) * (1.0 + ALIKE)]
+    counted = [found.to_loss_s * counts_as(case, found.policy) for found in pool]
+    alike = [found for found, s in zip(pool, counted, strict=True) if s <= min(counted) * (1.0 + ALIKE)]
     return min(alike, key=lambda found: (mechanisms(found.policy), found.peak_bytes))
 
 
-def slower_than_predicted(case: Case, policy: Policy) -> float:
-    """What a step is expected to take over its prediction, for want of runs like it."""
-    return 1.0 + FAR_SLOWER if nearest_run(case, policy).distance >= FAR else 1.0
+def counts_as(case: Case, policy: Policy) -> float:
+    """What a predicted step is taken for: a little longer where no run like it was measured."""
+    return 1.0 + FAR_COUNTS if nearest_run(case, policy).distance >= FAR else 1.0
 
 
 def mechanisms(policy: Policy) -> int:
