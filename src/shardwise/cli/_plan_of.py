@@ -51,7 +51,9 @@ class RunFlags(Flags):
     attention_split: Annotated[
         str, Parameter(help="heads; gather-qk: queries and keys gathered over tp, values local.")
     ] = "heads"
-    choice: Annotated[int, Parameter(help="Which of a `plan --json` file's policies, from 1.")] = 1
+    choice: Annotated[
+        int | None, Parameter(help="Which of a `plan --json` file's list, from 1; not given: the recommended one.")
+    ] = None
     sync: SyncName = None
 
 
@@ -104,13 +106,21 @@ def _document(name: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and ("policy" in found or "best" in found) else None
 
 
+def _chosen(name: str, document: dict[str, Any], choice: int | None) -> dict[str, Any]:
+    recommended, choices = document.get("recommended"), document["best"]
+    if choice is None and isinstance(recommended, dict):
+        return recommended
+    number, count = choice or 1, len(choices) if isinstance(choices, list) else 0
+    found = choices[number - 1] if 1 <= number <= count else None
+    if not isinstance(found, dict):
+        raise ValueError(f"choice: {number} of the plans in {name!r}; write 1 to {count}")
+    return found
+
+
 def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> PolicyRequest:
     stated = document
     if "best" in document:
-        choices = document["best"]
-        if not isinstance(choices, list) or not 1 <= flags.choice <= len(choices):
-            raise ValueError(f"choice: {flags.choice} of the plans in {name!r}; write 1 to {len(choices or [])}")
-        stated = {**document, **choices[flags.choice - 1]}
+        stated = {**document, **_chosen(name, document, flags.choice)}
     fields, wanted = Fields(stated, f"plan {name!r}"), "what `estimate --json` prints"
     policy = converted(fields.value("policy", wanted), Policy, fields.at("policy"), wanted)
     optimizer = optimizer_of(fields.text("optimizer", default=flags.optimizer))
