@@ -143,11 +143,16 @@ def test_a_hugging_face_model_sends_what_gloo_ranks_do() -> None:
     compared(EXAMPLES / "trace_hf.py", WORLD, 0.03)
 
 
-@pytest.mark.parametrize("text", [PIPELINE, REPLICAS, BY_HAND], ids=["pipeline", "replicas", "by hand"])
-def test_other_parallelism_is_what_gloo_ranks_do(text, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("text", "tolerance"),
+    # the optimizer's list of temporaries is the peak, and gloo still holds the last micro-batch it sent
+    [(PIPELINE, 0.02), (REPLICAS, 0.0), (BY_HAND, 0.0)],
+    ids=["pipeline", "replicas", "by hand"],
+)
+def test_other_parallelism_is_what_gloo_ranks_do(text, tolerance, tmp_path) -> None:
     path = tmp_path / "own.py"
     path.write_text(text)
-    compared(path, 2, 0.0, runs=12)
+    compared(path, 2, tolerance, runs=12)
 
 
 def test_a_plain_script_is_run_until_its_second_step(tmp_path) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from shardwise.trace.private import is_fake
+from shardwise.trace.private import is_fake, without_autocast
 
 WIDEST = 256
 NARROW = (torch.bfloat16, torch.float16)
@@ -40,7 +40,8 @@ def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tenso
                 or (query.dim() == 4 and query.shape[1] != key.shape[1] and not enable_gqa)
             )
         ):
-            return _plain(query, key, value, attn_mask, dropout_p, is_causal, scale)
+            with without_autocast():
+                return _plain(query, key, value, attn_mask, dropout_p, is_causal, scale)
         if not _fused(query, key, value):
             given: dict[str, Any] = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal,
                                      "scale": scale, "enable_gqa": enable_gqa}  # fmt: skip
