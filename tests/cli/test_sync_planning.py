@@ -74,7 +74,7 @@ def test_plan_ranks_by_the_time_to_the_loss(capsys):
     assert all(entry["why_not"] or entry["step_s"] > 0 for entry in found["strategies"])
     plain = json.loads(shown(capsys, [*PLAN, "--json"]))
     assert "strategies" not in plain
-    assert each["psgd"]["step_s"] == plain["best"][0]["step_s"]
+    assert each["psgd"]["step_s"] == plain["recommended"]["step_s"]
 
 
 def test_compare_holds_strategies_against_each_other(capsys):

@@ -56,6 +56,12 @@ class PlanResult:
         return self.parts[0] if self.parts else None
 
     @cached_property
+    def taken(self) -> StepParts | None:
+        """What is recommended."""
+        chosen = self.ranked.recommended
+        return None if chosen is None else next(iter(parts_of(self.whole, [chosen.policy])))
+
+    @cached_property
     def conventions(self) -> dict[str, Convention]:
         return {c.key: c for c in conventions(self.case.model, self.case.job.seq)}
 

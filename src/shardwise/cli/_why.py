@@ -66,7 +66,7 @@ def why_not_of(text: str, words: str, planned: PlanResult) -> WhyNotAnswer:
     verdict = verdict_of(case.model, cluster, case.job, policy)
     if not verdict.legal:
         return WhyNotAnswer(text, refused(policy, verdict))
-    return WhyNotAnswer(text, why_not(planned.winner, case.report(cluster, policy), planned.ranked.limit_bytes))
+    return WhyNotAnswer(text, why_not(planned.taken, case.report(cluster, policy), planned.ranked.limit_bytes))
 
 
 def show_why_not(asked: list[WhyNotAnswer]) -> None:

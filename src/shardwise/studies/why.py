@@ -80,8 +80,13 @@ def why_not(winner: TimedStep | None, other: Report, limit: float) -> WhyNot:
     slower = None if winner is None else other.step_s / winner.step_s - 1
     if over:
         verdict, why = "out of memory", out_of_memory(other, limit)
-    elif winner is None or slower is None or slower <= TIE:
-        verdict, why = "it wins", "nothing that was looked at is faster"
+    elif winner is None or slower is None or other.policy == winner.policy:
+        verdict, why = "it wins", "it is what the plan recommends"
+    elif slower <= TIE:
+        verdict, why = (
+            "as fast",
+            f"step {slower:+.1%}: of such, a plan takes the simpler and roomier",
+        )
     else:
         verdict, why = "slower", why_slower(winner, other)
     return WhyNot(

@@ -16,9 +16,14 @@ ANY = "any"
 class SyncChoice:
     text: str
     """the name and the settings that were stated"""
-    strategy: "Strategy"
     optimizer: str
     """of the job: how many steps it takes depends on it"""
+
+    @cached_property
+    def strategy(self) -> "Strategy":
+        from shardwise.sync._named import strategy_named
+
+        return strategy_named(self.text)
 
     @cached_property
     def extra(self) -> ExtraSteps:
@@ -29,10 +34,9 @@ def choice_of(text: str, optimizer: str = "adamw") -> SyncChoice | None:
     """None: the mean gradient, as the software does it."""
     if not text:
         return None
-    from shardwise.sync._named import strategy_named
-
-    strategy = strategy_named(text)
-    return None if text == DENSE else SyncChoice(text, strategy, optimizer)
+    found = SyncChoice(text, optimizer)
+    _ = found.strategy  # an unknown name is refused here
+    return None if text == DENSE else found
 
 
 def choices_of(text: str, optimizer: str) -> list[SyncChoice | None]:
