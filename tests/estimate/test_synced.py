@@ -220,7 +220,7 @@ def test_waiting_for_the_slowest_is_lost_only_inside_a_worker():
     )
     overhead = alone.time_s["other"]
     busy = waits.step_s - waits.time_s["other"]
-    assert waits.time_s["other"] - overhead == pytest.approx(float(waiting_share(CLUSTER.gpus)) * busy)
+    assert waits.time_s["other"] - overhead == pytest.approx(float(waiting_share(CLUSTER.gpus, stack)) * busy)
     assert overhead == pytest.approx(stack.host.step_overhead_s)
 
 

@@ -115,7 +115,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
             # only those of one worker wait for each other
             together = np.maximum(together / workers_of(layout).count, 1.0)
     busy = sum(parts.values(), start=0.0 * longest)
-    parts["other"] = busy * waiting_share(together) + machine.stack.host.step_overhead_s
+    parts["other"] = busy * waiting_share(together, machine.stack) + machine.stack.host.step_overhead_s
     step = busy + parts["other"]
     return Times(
         step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, units=tuple(given.units),

@@ -59,7 +59,7 @@ class Pricing:
         floors = [work_alone(estimate(self.case, part).times) for part in parts]
         if self.sync is not None and not self.sync.strategy.waits():
             # what GPUs lose that wait for each other is no part of it
-            floors = [floor / (1.0 + float(waiting_share(self.case.cluster.gpus))) for floor in floors]
+            floors = [floor / (1.0 + float(waiting_share(self.case.cluster.gpus, self.case.stack))) for floor in floors]
         return np.concatenate([np.empty(0), *floors])
 
 

@@ -137,7 +137,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         hidden_share=stack.overlap.hidden_share,
         slowdown=stack.overlap.overlap_slowdown,
         optimizer_s=optimizer_seconds(work, machine, cluster),
-        other_share=float(waiting_share(policy.gpus)),
+        other_share=float(waiting_share(policy.gpus, stack)),
         other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),
         carried_s=float(found.times.carried_s[0]),

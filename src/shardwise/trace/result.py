@@ -183,7 +183,7 @@ def _time(captured: Capture, prices: KernelPrices, times: Playback) -> StepTime:
     parts = {**{kind: times.busy[kind] for kind in ("products", "attention", "passes", "optimizer")},
              "messages": times.exposed_s, "beside": beside, "host": times.host_s}  # fmt: skip
     busy = sum(parts.values())
-    parts["other"] = busy * float(waiting_share(captured.world)) + stack.host.step_overhead_s
+    parts["other"] = busy * float(waiting_share(captured.world, stack)) + stack.host.step_overhead_s
     step = busy + parts["other"]
     band: ErrorBand = band_for(named(stack), curve_of(cluster.gpu), gpus=captured.world, experts=False)
     counted, square, dtype = _useful(captured)
