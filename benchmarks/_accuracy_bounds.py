@@ -58,7 +58,6 @@ BOUNDS = {
     "gather_bucket_bytes": Bound(1e6, 1e9, "from one tensor to all parameters", logarithmic=True),
     "fabric_efficiency": Bound(0.25, 1.0, "a network never passes its line rate; below a quarter it is broken"),
     "boundary_message_s": Bound(0.0, 1e-4, "a proxy thread hands each message to the card: tens of microseconds"),
-    "jitter": Bound(0.0, 0.02, "2 % per doubling is 20 % on a thousand nodes"),
     "overlap_ep": Bound(0.0, 0.95, "a share; the first and the last exchange cannot hide"),
     "expert_imbalance": Bound(1.0, 1.5, "the fullest rank has at least the mean"),
     "transfer_overhead_s": Bound(0.0, 1e-3, "a handshake, not a transfer"),

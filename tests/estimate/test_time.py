@@ -68,7 +68,7 @@ def test_the_evaluated_stages_find_the_slowest_and_fullest_of_all() -> None:
 def test_bubble_of_an_even_pipeline() -> None:
     """With the ends negligible the idle time is (N-1)/m of the busy time."""
     model = replace(LLAMA, vocab=8)
-    stack = CORE.changed(jitter=0.0, host_s_per_op=0.0)
+    stack = CORE.changed(host_s_per_op=0.0)
     result = estimate(case_of(model, CLUSTER, JOB, stack), Policies.of([Policy(dp=8, pp=8, overlap_pp=False)]))
     busy = sum(result.times.parts[n][0] for n in ("forward", "backward", "pp_comm"))
     micro_batches = JOB.global_batch / 8

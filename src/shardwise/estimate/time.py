@@ -9,7 +9,6 @@ from shardwise.estimate.cards import sent_seconds, slow_boundaries
 from shardwise.estimate.exposure import Parts, ShardGathers, Unit, end_unit, layer_unit, recompute_share, with_mtp
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.memory import saved_and_left
-from shardwise.estimate.nodes import nodes_of
 from shardwise.estimate.once import (
     SyncRates,
     copy_rate,
@@ -28,6 +27,7 @@ from shardwise.estimate.pipeline.micro_batch import (
     stage_counts,
 )
 from shardwise.estimate.stage_groups import reduced_parameters
+from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
 from shardwise.estimate.transfers import busiest_seconds, sent_at_once, transfer_hops, transfer_seconds
@@ -108,15 +108,15 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     done = sum(parts.values(), start=0.0 * longest)
     parts["grad_comm"] = parts["grad_comm"] + np.maximum(sent - done, 0.0)
     parts["optimizer"] = optimizer_seconds(work, machine, cluster)
-    parts["other"], together = 0.0 * longest, nodes_of(layout, cluster)
+    parts["other"], together = 0.0 * longest, layout.dp * layout.tp * layout.pp * layout.cp
     if sync is not None:
         _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden,
                   (longest, longest - given.forward_at(rows, slowest)))  # fmt: skip
         if not sync.strategy.waits():
-            # jitter is what nodes lose that wait for each other: here those of one worker
+            # only those of one worker wait for each other
             together = np.maximum(together / workers_of(layout).count, 1.0)
     busy = sum(parts.values(), start=0.0 * longest)
-    parts["other"] = busy * machine.stack.network.jitter * np.log2(together) + machine.stack.host.step_overhead_s
+    parts["other"] = busy * waiting_share(together, machine.stack) + machine.stack.host.step_overhead_s
     step = busy + parts["other"]
     return Times(
         step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, units=tuple(given.units),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice, allowed_with
 from shardwise.estimate.time import work_alone
 from shardwise.plan.bounded import BoundedScan, plain
@@ -57,16 +58,9 @@ class Pricing:
         parts = [rows.take(slice(i, i + BATCH)) for i in range(0, len(rows), BATCH)]
         floors = [work_alone(estimate(self.case, part).times) for part in parts]
         if self.sync is not None and not self.sync.strategy.waits():
-            # jitter of nodes that wait for each other is no part of it
-            floors = [floor / (1.0 + self._jitter) for floor in floors]
+            # what GPUs lose that wait for each other is no part of it
+            floors = [floor / (1.0 + float(waiting_share(self.case.cluster.gpus, self.case.stack))) for floor in floors]
         return np.concatenate([np.empty(0), *floors])
-
-    @property
-    def _jitter(self) -> float:
-        """Share of a step that nodes lose waiting, at most."""
-        cluster = self.case.cluster
-        nodes = max(cluster.gpus / cluster.node_size, 1.0)
-        return self.case.stack.network.jitter * float(np.log2(nodes))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from shardwise.estimate.exposure import Unit, recompute_share
 from shardwise.estimate.memory import activation_pieces, memory_of, saved_and_left
 from shardwise.estimate.once import copy_rate, optimizer_seconds, shared_seconds, sync_rates
 from shardwise.estimate.stage_groups import reduced_parameters
+from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.transfers import transfer_wait_s
 from shardwise.fabric.calls import repeated_share
 from shardwise.schedules import schedules
@@ -109,7 +110,6 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     one = np.ones(program.pp)
     share = _shares(work, program, pieces, (one, one))
     parameters = (work.parameters[0] + work.parameters[1]) * share
-    nodes = max(policy.gpus / cluster.node_size, 1.0)
     forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
     copied = _copied(work, policy, pieces)
     exposed = np.maximum(2.0 * copied / copy_rate(cluster) - total, 0.0)
@@ -137,7 +137,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         hidden_share=stack.overlap.hidden_share,
         slowdown=stack.overlap.overlap_slowdown,
         optimizer_s=optimizer_seconds(work, machine, cluster),
-        other_share=stack.network.jitter * float(np.log2(nodes)),
+        other_share=float(waiting_share(policy.gpus, stack)),
         other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),
         carried_s=float(found.times.carried_s[0]),

@@ -166,8 +166,9 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     boundary_message_s: float = 0.0
     """what each message of a tensor-parallel collective over several nodes takes at the boundary, besides its bytes: a
     ring of n ranks sends n - 1 there one after the other"""
-    jitter: float = 0.0
-    """extra step time per doubling of the number of nodes: waiting for the slowest"""
+    fitted_gpus: int = 8
+    """median GPUs of the runs on several nodes that the constants were fitted on: they hold what such a run loses to
+    its slowest GPU"""
     scatter_gather_p2p: bool = True
     """pipeline transfers send 1/tp of the tensor from each tensor-parallel rank"""
     transfer_overhead_s: float = 0.0

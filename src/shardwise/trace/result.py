@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from math import log2
 
 from msgspec import Struct
 
 from shardwise.cost.curve import curve_of
 from shardwise.estimate.band import ErrorBand, band_for
+from shardwise.estimate.stragglers import waiting_share
 from shardwise.software import named
 from shardwise.trace.compiled import compiled_changes, fused
 from shardwise.trace.events import KINDS, PHASES, AttentionCall, Capture, CollectiveCall, Pass, Product, StepEvent
@@ -202,8 +202,7 @@ def _time(captured: Capture, prices: KernelPrices, times: Playback) -> StepTime:
     parts = {**{kind: times.busy[kind] for kind in ("products", "attention", "passes", "optimizer")},
              "messages": times.exposed_s, "beside": beside, "host": times.host_s}  # fmt: skip
     busy = sum(parts.values())
-    nodes = max(captured.world / cluster.node_size, 1.0)
-    parts["other"] = busy * stack.network.jitter * log2(nodes) + stack.host.step_overhead_s
+    parts["other"] = busy * float(waiting_share(captured.world, stack)) + stack.host.step_overhead_s
     step = busy + parts["other"]
     band: ErrorBand = band_for(named(stack), curve_of(cluster.gpu), gpus=captured.world, experts=False)
     counted, square, dtype = _useful(captured)

@@ -1,0 +1,77 @@
+"""What the catalog says of a GPU's kernels against what was published of them."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardwise.cost.gpu import attention_seconds, curve_of, gemm_seconds
+from shardwise.spec.load import cluster_of, gpu_of
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "amd-kernels.csv"
+LAUNCHED = 8192
+"""smaller products took not much longer than the 9 to 36 us of their launch, which was timed with them"""
+
+
+def published():
+    with PUBLISHED.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [row for row in rows if row["kernel"] != "product" or int(row["size"]) >= LAUNCHED]
+
+
+def seconds_and_flops(row):
+    curve, size = curve_of(gpu_of(row["gpu"])), float(row["size"])
+    if row["kernel"] == "product":
+        best = row["source"].startswith("stas00")
+        shape = (10240.0, 15360.0, 8192.0) if best else (size, size, size)
+        flops = 2.0 * shape[0] * shape[1] * shape[2]
+        return gemm_seconds(curve, *shape, row["dtype"], sustained=not best, quantise=False), flops
+    backward, heads, dim = row["kernel"].endswith("backward"), float(row["batch_heads"]), float(row["head_dim"])
+    flops = 2.0 * size * size * dim * heads * (2.5 if backward else 1.0)
+    return attention_seconds(curve, flops, size, dim, heads, backward=backward), flops
+
+
+@pytest.mark.parametrize("row", published(), ids=lambda row: " ".join(list(row.values())[:6]))
+def test_rates_of_amd_are_those_published(row):
+    seconds, flops = seconds_and_flops(row)
+    assert flops / seconds == pytest.approx(float(row["tflops"]) * 1e12, rel=0.16)
+
+
+def test_a_chip_whose_kernels_were_published_whole_has_rates_of_its_own():
+    assert curve_of(gpu_of("mi355x")).measured == "mi355x"
+
+
+@pytest.mark.parametrize(("name", "relative"), [
+    ("a800", "a100-80"), ("h800", "h100"), ("h20", "h100"), ("gh200", "h100"), ("h100-nvl", "h100"),
+    ("l40s", "a100-80"), ("rtx4090", "a100-80"), ("rtx3090", "a100-80"), ("mi300x", "mi355x"),
+])  # fmt: skip
+def test_a_chip_without_rates_takes_those_of_its_nearest_relative(name, relative):
+    curve = curve_of(gpu_of(name))
+    assert (curve.gpu, curve.measured) == (name, relative)
+
+
+@pytest.mark.parametrize(("cut", "whole", "links"), [("a800", "a100-80", 8), ("h800", "h100", 8)])
+def test_chips_for_export_differ_in_nvlink_alone(cut, whole, links):
+    one, other = gpu_of(cut), gpu_of(whole)
+    assert one.nvlink.links == links
+    assert 2 * one.nvlink.bandwidth == 400e9
+    assert one.peak_flops == other.peak_flops
+    assert one.memory_bandwidth == other.memory_bandwidth
+    assert cluster_of(f"8x{cut}").levels[0].bandwidth == 200e9
+
+
+def test_geforce_cards_add_into_fp32_at_half_rate_and_reach_no_other_card():
+    for name, with_fp16 in (("rtx4090", 330.3e12), ("rtx3090", 142e12)):
+        card = gpu_of(name)
+        assert card.peak("bf16") == pytest.approx(with_fp16 / 2, rel=0.01)
+        assert not card.peer_to_peer
+        assert card.nvlink is None
+    assert gpu_of("l40s").peer_to_peer
+
+
+@pytest.mark.parametrize(("name", "link"), [("mi300x", 64e9), ("mi355x", 76.8e9)])
+def test_two_gpus_without_a_switch_have_one_link(name, link):
+    node = cluster_of(f"8x{name}").levels[0]
+    shares = node.mesh_share(np.array([2.0, 4.0, 8.0]))
+    assert node.bandwidth * shares == pytest.approx([link, 3 * link, 7 * link])
