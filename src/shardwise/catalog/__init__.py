@@ -35,7 +35,10 @@ def _files(kind: str) -> dict[str, Path]:
 def _parsed(kind: str, stem: str) -> dict[str, Any]:
     path = _files(kind)[stem]
     text = path.read_text(encoding="utf-8")
-    data: dict[str, Any] = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    try:
+        data: dict[str, Any] = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     return data
 
 
