@@ -5,7 +5,7 @@ from textwrap import fill
 
 import numpy as np
 
-from _accuracy_charts import bars, histograms, scatter
+from _accuracy_charts import histograms, scatter
 from _accuracy_composed import composed
 from _accuracy_csv import FOLDER, Cell, Table, write_tables
 from _accuracy_data import (
@@ -22,6 +22,7 @@ from _accuracy_data import (
 )  # fmt: skip
 from _accuracy_flops import rates_alone
 from _accuracy_folds import Record, stated_settings
+from _accuracy_new import new_programs
 from _accuracy_settings import settings_table
 from _accuracy_tables import (
     by_model,
@@ -59,7 +60,7 @@ DROPPED = (
 
 def write_page(records: dict[str, Record]) -> None:
     stacks = fitted_stacks()
-    errors = [_opening(), _headline(), _held_out(stacks, records), band_section(), _figures()]
+    errors = [_opening(), new_programs(), _headline(), _held_out(stacks, records), band_section(), _figures()]
     sections = [*errors, _rest(), _fits(), _one_gpu()]
     text = "\n".join(text for text, _ in sections)
     PAGE.write_text("\n".join(_wrapped(line) for line in text.split("\n")), encoding="utf-8")
@@ -146,15 +147,12 @@ def _figures() -> tuple[str, list[Table]]:
     (FOLDER / "residuals.svg").write_text(
         histograms(ordered, "Predicted over measured step time, less 1, by stack (shaded: within 20 %)")
     )
-    (FOLDER / "regret.svg").write_text(_regret(found))
     return (
         "## Figures\n\n"
         "Scored runs. In the first a run on the diagonal was predicted right; in the second what lies left of the "
-        "middle was predicted too fast; the third shows what following the prediction keeps of the best layout's "
-        "speed.\n\n"
-        "![predicted against measured step time](accuracy/steps.svg)\n\n"
-        "![errors by stack](accuracy/residuals.svg)\n\n"
-        "![measured speed of the layout predicted best](accuracy/regret.svg)\n"
+        "middle was predicted too fast.\n\n"
+        "![predicted against measured step time](accuracy/steps.svg)\n"
+        "![errors by stack](accuracy/residuals.svg)\n"
     ), []  # fmt: skip
 
 
@@ -167,17 +165,6 @@ def _scatter(found: list[Prediction]) -> str:
     rest = [point for _, group in ordered[COLOURED:] for point in group]
     series = [*ordered[:COLOURED], *([(f"other: {len(ordered) - COLOURED} sources", rest)] if rest else [])]
     return scatter(series, "Step time, scored rows", "measured, s", "predicted, s")
-
-
-def _regret(found: list[Prediction]) -> str:
-    sources = sorted({source_of(p) for p in found})
-    items = []
-    for source in sources:
-        group = [p for p in found if source_of(p) == source]
-        regret = metrics(group)["regret"]
-        if regret is not None:
-            items.append((source, float(regret), f"of the best ({len(group)} rows)"))
-    return bars(items, "Measured speed of the layout predicted best", "share of the best measured layout's speed")
 
 
 def _rest() -> tuple[str, list[Table]]:

@@ -37,6 +37,7 @@ FEWEST = 4
 GROUP = ("source", "model", "gpu", "gpus", "seq", "global_batch")
 FAILED_SOURCE = "nanotron-ultrascale"
 """the study that also publishes what gave no result"""
+Figures = dict[str, float | int | dict[str, list[float]]]
 Surpluses = dict[str, list[float]]
 """source -> logarithms of measured over predicted peaks"""
 
@@ -125,7 +126,7 @@ def _smallest(group: Sequence[Tried]) -> Tried:
     return min(group, key=lambda run: run.found.peak_bytes)
 
 
-def measure(runs: Sequence[Tried], risk: float = RISK) -> dict[str, float | int | dict[str, list[float]]]:
+def measure(runs: Sequence[Tried], risk: float = RISK) -> Figures:
     groups: dict[tuple[str, ...], list[Tried]] = defaultdict(list)
     for run in runs:
         groups[run.group].append(run)
@@ -165,19 +166,33 @@ def _ordered(group: Sequence[Tried]) -> Iterable[bool]:
                 yield fast.measured > slow.measured
 
 
+def usual_tables() -> tuple[list[Path], Path | None]:
+    """Measured runs, and configurations that gave no result."""
+    if not TRUTH.is_dir():
+        return [MEASURED], None
+    return [TRUTH / name for name in ("steps.csv", "steps_small.csv", "steps_more.csv")], TRUTH / "nanotron_failed.csv"
+
+
+def runs_of(data: Sequence[Path], failed: Path | None) -> list[Tried]:
+    found = [tried_of(p) for path in data for p in predict(read_table(path))]
+    if failed is not None:
+        found += [tried_of(p, failed=True) for p in predict(read_failed(failed))]
+    return [run for run in found if run is not None]
+
+
+def usual_figures() -> Figures:
+    return measure(runs_of(*usual_tables()))
+
+
 def main() -> None:
-    there = TRUTH.is_dir()
+    usual, failed = usual_tables()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    usual = [TRUTH / name for name in ("steps.csv", "steps_small.csv", "steps_more.csv")] if there else [MEASURED]
     parser.add_argument("--data", type=Path, nargs="+", default=usual, help="tables of measured runs")
-    parser.add_argument("--failed", type=Path, default=TRUTH / "nanotron_failed.csv" if there else None)
+    parser.add_argument("--failed", type=Path, default=failed)
     parser.add_argument("--risk", type=float, default=RISK, help="accepted chance to run out of memory")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     args = parser.parse_args()
-    found = [tried_of(p) for path in args.data for p in predict(read_table(path))]
-    if args.failed is not None:
-        found += [tried_of(p, failed=True) for p in predict(read_failed(args.failed))]
-    figures = measure([run for run in found if run is not None], args.risk)
+    figures = measure(runs_of(args.data, args.failed), args.risk)
     for name, value in figures.items():
         if isinstance(value, dict):
             for source, (number, first, taken, _) in value.items():

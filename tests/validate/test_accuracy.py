@@ -22,7 +22,7 @@ from truth import truth
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCURACY = ROOT / "docs" / "accuracy"
-MOST_LINES = 120
+MOST_LINES = 130
 SHIPPED = ROOT / "src" / "shardwise" / "catalog" / "measured" / "published.csv"
 SUPPORTED = {"shipped": 0.92, "steps.csv": 0.95}
 MEAN_ERROR = {"shipped": 0.06, "steps.csv": 0.08}

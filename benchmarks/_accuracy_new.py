@@ -1,0 +1,87 @@
+"""What docs/accuracy.md begins with: programs on which nothing was fitted, how often the band held there, and what the
+recommended policy reached on measured jobs."""
+
+from collections import defaultdict
+
+import numpy as np
+
+import choice
+from _accuracy_charts import bars, scatter
+from _accuracy_csv import FOLDER, Cell, Table
+from _accuracy_data import TRUTH
+from _accuracy_tables import percent, source_of
+from shardwise.validate.predict import Prediction, predict
+from shardwise.validate.score import metrics, scored, summary
+from shardwise.validate.table import read_table
+
+MORE = TRUTH / "steps_more.csv"
+COLOURED = 7
+
+
+def new_programs() -> tuple[str, list[Table]]:
+    if not MORE.is_file():
+        return "## Programs nobody fitted\n\nTheir table is not here.\n", []
+    found = predict(read_table(MORE))
+    kept = [p for p in found if scored(p) and p.error is not None]
+    by_source: dict[str, list[Prediction]] = defaultdict(list)
+    for p in kept:
+        by_source[source_of(p)].append(p)
+    score, chosen = summary(found)["all"], choice.usual_figures()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "new_sources.svg").write_text(_scatter(by_source))
+    (FOLDER / "coverage.svg").write_text(_coverage(by_source))
+    (FOLDER / "choice.svg").write_text(_choice(chosen))
+    text = (
+        f"## Programs nobody fitted\n\n`{MORE.name}`: {len(found)} runs of {len({source_of(p) for p in found})} "
+        f"sources, in no fit. Mean error **{percent(score['mape'])}** (**{percent(score['mape_sources'])}** in the "
+        f"mean over sources), bias {percent(score['bias'])}; the 80 % band held **{percent(score['coverage'])}** of "
+        f"them ({percent(score['coverage_sources'])} over sources). How these programs work was read in their sources, "
+        "some of it after their errors had been seen, so programs that appear nowhere here will be further off. On "
+        f"{chosen['groups']} measured jobs the recommended policy reached {percent(_number(chosen, 'recommended'))} of "
+        f"the best measured speed and the fastest by prediction {percent(_number(chosen, 'first'))} "
+        f"({percent(_number(chosen, 'recommended_sources'))} against {percent(_number(chosen, 'first_sources'))} over "
+        f"sources); {percent(_number(chosen, 'recommended', 'oom'))} and {percent(_number(chosen, 'first', 'oom'))} of "
+        "these picks gave no result ([how it is chosen](space.md#which-of-them-to-take)).\n\n"
+        "![programs nobody fitted: predicted against measured](accuracy/new_sources.svg)\n"
+        "![how often the band held, by source](accuracy/coverage.svg)\n"
+        "![measured speed of the recommended policy](accuracy/choice.svg)\n"
+    )
+    return text, [_table(by_source)]
+
+
+def _number(figures: choice.Figures, which: str, what: str = "regret") -> float:
+    value = figures[f"{what}_{which}"]
+    return float(value) if isinstance(value, float | int) else float("nan")
+
+
+def _scatter(by_source: dict[str, list[Prediction]]) -> str:
+    points = {s: [(p.step_s / (1 + p.error), p.step_s) for p in g if p.step_s and p.error is not None]
+              for s, g in by_source.items()}  # fmt: skip
+    ordered = sorted(points.items(), key=lambda item: -len(item[1]))
+    rest = [point for _, group in ordered[COLOURED:] for point in group]
+    series = [*ordered[:COLOURED], (f"other: {len(ordered) - COLOURED} sources", rest)]
+    return scatter(series, "Programs nobody fitted: step time", "measured, s", "predicted, s")
+
+
+def _coverage(by_source: dict[str, list[Prediction]]) -> str:
+    items = [(source, float(metrics(group)["coverage"] or 0.0), f"of {len(group)} runs")
+             for source, group in sorted(by_source.items())]  # fmt: skip
+    return bars(items, "Steps inside the 80 % band, programs nobody fitted", "share of the source's runs")
+
+
+def _choice(figures: choice.Figures) -> str:
+    sources = figures["by_source"]
+    items = [(source, float(row[2]), f"(first: {row[1]:.1%}; {row[0]:.0f} jobs)")
+             for source, row in (sources.items() if isinstance(sources, dict) else ())]  # fmt: skip
+    return bars(items, "Measured speed of the recommended policy", "share of the best measured layout's speed")
+
+
+def _table(by_source: dict[str, list[Prediction]]) -> Table:
+    rows: list[list[Cell]] = []
+    for source, group in sorted(by_source.items()):
+        found = metrics(group)
+        errors = np.array([p.error for p in group], dtype=np.float64)
+        rows.append([source, ", ".join(sorted({p.stack for p in group})), len(group), found["mape"],
+                     float(errors.mean()), found["coverage"], found["band_width"]])  # fmt: skip
+    head = ("source", "stacks", "runs", "mean_error", "bias", "inside", "upper_over_lower_end")
+    return Table("new_sources", f"{MORE.name} by source: programs on which nothing was fitted", head, rows)
