@@ -14,9 +14,9 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.software import Stack, stack_of
 from shardwise.spec.policy import Policies
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
-from shardwise.validate.one_gpu import one_gpu_case
+from shardwise.validate.one_gpu import is_one_gpu, one_gpu_case
 from shardwise.validate.predict import predict_cases
-from shardwise.validate.table import read_table
+from shardwise.validate.table import header, read_table
 
 MOVED = 1e-3
 """change of a step or a peak that counts as one"""
@@ -108,7 +108,8 @@ def _chain(stack: Stack) -> Iterable[str]:
 def _one_gpu(stack: Stack, settings: dict[str, float]) -> Iterator[Row]:
     """Steps of plain PyTorch: the published ones beside the repository, and its own."""
     files = [TRUTH / "h200_steps.csv", *sorted((ROOT / "docs" / "accuracy").glob("h200_*_measured.csv"))]
-    for path in (path for path in files if path.is_file()):
+    # traced programs, which state no shape, lie there too
+    for path in (path for path in files if path.is_file() and is_one_gpu(header(path))):
         for row in read_table(path, ("name",)):
             case, policy = one_gpu_case(row)
             if case.stack.name == stack.name:
