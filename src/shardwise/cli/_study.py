@@ -61,7 +61,7 @@ class SweepPoint:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     study: SweepStudy
     points: list[SweepPoint]
     knee: Knee | None
@@ -101,7 +101,7 @@ def study_of(
 
 def swept(
     studies: list[SweepStudy], engine: Engine, setup: Setup, progress: Callable[[int, int], None] | None = None
-) -> tuple[list[Swept], int]:
+) -> tuple[list[SweepResult], int]:
     """Every study with the points that were done, and how many were not (Ctrl-C)."""
     wanted = [(study, value, study.shard(value)) for study in studies for value in study.axis.values]
     found = answered([shard for _, _, shard in wanted], engine, setup, progress)
@@ -111,7 +111,7 @@ def swept(
             points[id(study)].append(SweepPoint(value, shard, answer))
     missing = found.count(None)
     knees = [None] * len(studies) if missing else _knees(studies, [points[id(s)] for s in studies], engine, setup)
-    return [Swept(s, points[id(s)], knee) for s, knee in zip(studies, knees, strict=True)], missing
+    return [SweepResult(s, points[id(s)], knee) for s, knee in zip(studies, knees, strict=True)], missing
 
 
 def _knees(

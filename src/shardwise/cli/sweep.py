@@ -15,7 +15,7 @@ from shardwise.cli._case import Fixed, JobFlags, ModelName
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
-from shardwise.cli._study import SweepPoint, SweepStudy, Swept, study_of, swept
+from shardwise.cli._study import SweepPoint, SweepResult, SweepStudy, study_of, swept
 from shardwise.engines import Engine, Setup, engine_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.report.terminal import policy_code
@@ -106,7 +106,7 @@ def _notes(studies: list[SweepStudy], *, weak: bool) -> list[str]:
     return list(dict.fromkeys([*lines, "vs first: throughput per GPU against the first point that runs"]))
 
 
-def _show(found: list[Swept], notes: list[str]) -> None:
+def _show(found: list[SweepResult], notes: list[str]) -> None:
     for index, study in enumerate(found):
         if index:
             print_gap()
@@ -115,7 +115,7 @@ def _show(found: list[Swept], notes: list[str]) -> None:
     print_notes([*notes, *(["! does not fit"] if full else [])])
 
 
-def _show_study(found: Swept) -> None:
+def _show_study(found: SweepResult) -> None:
     axis = found.study.axis
     unit = size_unit(max((p.report.peak_bytes for p in found.points if p.report is not None), default=2.0**30))
     heads = [axis.name, "policy", "step s", "MFU %", "tok/s", unit.name, "vs first"]
@@ -134,7 +134,7 @@ def _cells(axis: SweepAxis, point: SweepPoint, against: float | None, unit: Size
             unit.text(point.report.peak_bytes) + full, None if against is None else f"{against:.1%}"]  # fmt: skip
 
 
-def _write_csv(path: Path, found: list[Swept]) -> None:
+def _write_csv(path: Path, found: list[SweepResult]) -> None:
     """One row for each point; with several studies their names come first."""
     rows = [_named(s, len(found)) | record for s in found for record in s.records]
     text = io.StringIO(newline="")
@@ -145,13 +145,13 @@ def _write_csv(path: Path, found: list[Swept]) -> None:
     write_whole(path, text.getvalue().encode(), "csv")
 
 
-def _named(found: Swept, studies: int) -> dict[str, str]:
+def _named(found: SweepResult, studies: int) -> dict[str, str]:
     if studies == 1:
         return {}
     return {"model": found.study.case.model.name, "on": found.study.on, "asked": found.study.asked}
 
 
-def _chart(found: list[Swept]) -> Chart:
+def _chart(found: list[SweepResult]) -> Chart:
     axis, knee, alone = found[0].study.axis, found[0].knee, len(found) == 1
     good = [[(p.value, p.report) for p in s.points if p.report is not None and p.runs] for s in found]
     names = ["" if alone else s.study.title for s in found]
@@ -171,7 +171,7 @@ def _chart(found: list[Swept]) -> Chart:
     )
 
 
-def _data(found: list[Swept], *, weak: bool) -> dict[str, Any]:
+def _data(found: list[SweepResult], *, weak: bool) -> dict[str, Any]:
     """One study as it is; several as a list."""
     if len(found) == 1:
         return found[0].data | {"weak": weak}

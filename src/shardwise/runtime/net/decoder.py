@@ -18,7 +18,7 @@ from shardwise.runtime.net.kernels import GatedActivation, RecomputeOp, norm, ro
 from shardwise.runtime.net.latent import latent_heads
 from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import ModulePart
-from shardwise.runtime.net.perceptron import Features, Hidden
+from shardwise.runtime.net.perceptron import Features, HiddenLayer
 from shardwise.runtime.net.variants import broadcast_rows, gathered_heads
 from shardwise.runtime.parallel.products import Later, VocabularyLookup, VocabularyLoss, entering, leaving
 from shardwise.spec.model import Attention, Experts, FeedForward
@@ -180,7 +180,7 @@ class Chunk(nn.Module):
         self.embedding = (Features if features else Embedding)(context) if is_first else None
         self.layers = nn.ModuleDict(
             {
-                str(index): (Hidden if features else Block)(
+                str(index): (HiddenLayer if features else Block)(
                     context, index, policy.recompute if index - first < recomputed else "none"
                 )
                 for index in range(first, end)

@@ -43,7 +43,7 @@ class Features(ModulePart):
         return JoinWidth.apply(x, self.context.cut) if self.context.cut.tp.size > 1 else x
 
 
-class Hidden(ModulePart):
+class HiddenLayer(ModulePart):
     """Two products: to the layer's own width and back."""
 
     def __init__(self, context: Context, index: int, recompute: str) -> None:

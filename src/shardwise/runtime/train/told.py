@@ -12,12 +12,12 @@ from shardwise.runtime.train.task import TrainingSettings
 from shardwise.runtime.train.tensorboard import EventFile
 
 
-class Told(Protocol):
+class StepSink(Protocol):
     def __call__(self, line: StepLine, /) -> None: ...
 
 
 @contextmanager
-def teller(settings: TrainingSettings, done: int) -> Iterator[Told]:
+def teller(settings: TrainingSettings, done: int) -> Iterator[StepSink]:
     """For the rank that leads; `done`: steps that were made before."""
     events = EventFile(Path(settings.tensorboard)) if settings.tensorboard else None
     with _stderr(settings.steps, done) as shown:
@@ -34,7 +34,7 @@ def teller(settings: TrainingSettings, done: int) -> Iterator[Told]:
 
 
 @contextmanager
-def _stderr(steps: int, done: int) -> Iterator[Told]:
+def _stderr(steps: int, done: int) -> Iterator[StepSink]:
     if not sys.stderr.isatty():
         yield _printed
         return

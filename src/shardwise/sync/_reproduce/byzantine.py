@@ -37,12 +37,12 @@ def lie(attack: str, honest: "Tensor") -> "Tensor":
 
 def _liar(kind: type[Robust], attack: str, momentum: float, radius: float) -> Robust:
     @dataclass(frozen=True)
-    class Lied(kind):  # type: ignore[misc,valid-type]
+    class WithLiars(kind):  # type: ignore[misc,valid-type]
         def sent(self, momentum: "Tensor") -> "Tensor":
             return lie(attack, momentum)
 
     more = {"radius": radius} if issubclass(kind, CenteredClipping) else {}
-    found: Robust = Lied(byzantine=0 if kind is MeanOfAll else LIARS, momentum=momentum, **more)
+    found: Robust = WithLiars(byzantine=0 if kind is MeanOfAll else LIARS, momentum=momentum, **more)
     return found
 
 
