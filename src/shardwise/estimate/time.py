@@ -96,6 +96,8 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     # what the busiest rank does besides is to reduce the gradients of each micro-batch; else it waits for others
     worked = micro * longest + parts["pp_comm"] + parts["offload"]
     each = np.where(reduced_each(work.layout), np.maximum(pipeline.busiest - worked, 0.0), 0.0)
+    # gathers before the pipeline and reductions behind it run while a busy card still carries what stages send
+    around = parts["grad_comm"] + parts["param_comm"]
     parts["grad_comm"] = parts["grad_comm"] + each
     parts["bubble"] = np.maximum(pipeline.end - worked - each, 0.0)
     if sync is None:
@@ -103,7 +105,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     uneven = slow_boundaries(work, machine, wire, longest, given.transfers)
     card = busiest_seconds(work, machine, wire, parts, hidden, longest)
     carried = np.where(uneven > 0.0, np.maximum(card, pipeline.end + uneven), card)
-    parts["pp_comm"] = parts["pp_comm"] + np.maximum(carried - pipeline.end, 0.0)
+    parts["pp_comm"] = parts["pp_comm"] + np.maximum(carried - pipeline.end - around, 0.0)
     sent = sent_seconds(machine, parts, hidden, card, reduce[rows, slowest] + gather[rows, slowest])
     done = sum(parts.values(), start=0.0 * longest)
     parts["grad_comm"] = parts["grad_comm"] + np.maximum(sent - done, 0.0)

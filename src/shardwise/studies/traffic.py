@@ -46,7 +46,7 @@ class _Levels:
         cluster = self.network.cluster
         between = call.target >= 0 or call.group in STAGE_PAIRS
         even = level_members(cluster, call.size, call.stride).out is None and cluster.gpus % cluster.node_size == 0
-        if even and not between:
+        if even and not between and self._lies_alike(call):
             # the library's choice is made for the fullest rank; a call is of the GPUs of one stage
             sent = self.network.traffic(call.op, call.bytes * call.skew, call.size, call.stride)
             return np.asarray(sent / call.skew / self.policy.pp)
@@ -58,6 +58,19 @@ class _Levels:
                 messages = messages.of_stage(self.prices.seats.stage, call.stage)
             self._known[key] = messages.into_levels(cluster, self.prices.fabric.rail) / self.policy.gpus
         return self._known[key] * call.bytes
+
+    def _lies_alike(self, call: Call) -> bool:
+        """Whether the groups of every stage begin where those of the first do. A ring that passes on from rail to rail
+        goes through its nodes on the way, which only its messages tell."""
+        policy, cluster = self.policy, self.network.cluster
+        if call.op == "send" and any(level.rails > 1 for level in cluster.levels):
+            return False
+        if policy.pp == 1:
+            return True
+        if not policy.order.endswith("pp"):
+            return call.group not in ("ep", "etp", "edp")
+        stage = policy.gpus // policy.pp
+        return stage % cluster.node_size == 0 or cluster.node_size % stage == 0
 
     @cached_property
     def prices(self) -> Prices:
