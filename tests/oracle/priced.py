@@ -33,6 +33,7 @@ class _Line:
 class _Ruler:
     counted: str
     cluster: Cluster
+    boundary_message_s: float = 0.0
 
     def law(self, op: str, size: Any, stride: Any = 1) -> _Line:  # noqa: ARG002
         return _Line(op, self.counted, size)

@@ -35,7 +35,7 @@ def test_chance_rises_with_the_peak_and_is_turned_round():
     chance = out_of_memory_chance(here, peaks)
     assert (np.diff(chance) >= 0).all()
     assert chance[0] == 0.0
-    assert chance[-1] > 0.8
+    assert chance[-1] > 0.7
     for asked in (0.01, 0.1, 0.3):
         assert float(out_of_memory_chance(here, np.array([most_bytes(here, asked)]))[0]) == pytest.approx(asked)
 

@@ -33,7 +33,8 @@ def test_verdicts():
     fast, slow = report(dp=8, tp=2), report(dp=4, tp=4, recompute="full")
     room = max(fast.peak_bytes, slow.peak_bytes)
     assert why_not(fast, slow, room).verdict == "slower"
-    assert why_not(slow, fast, room).verdict == "it wins"
+    assert why_not(slow, fast, room).verdict == "faster"
+    assert why_not(fast, fast, room).verdict == why_not(None, fast, room).verdict == "it wins"
     over = why_not(fast, slow, slow.peak_bytes - 3 * 2**30)
     assert over.verdict == "out of memory"
     assert over.why == f"out of memory by 3.0 GiB on stage {slow.fullest_stage}: {slow.largest_kind}"

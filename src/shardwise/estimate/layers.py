@@ -188,7 +188,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         backward_comm=backward_comm,
         ops=ops,
         collectives=collectives,
-        repeated_ops=stack.host.ops_per_module * work.regions,
+        repeated_ops=stack.host.ops_per_recompute * work.regions,
     )
 
 

@@ -65,9 +65,7 @@ class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ops_per_end: float = 6.0
     """operations that the embedding launches in the forward pass, and the head with its loss"""
     ops_per_recompute: float = 0.0
-    """operations on the host that recomputing a layer costs besides the layer's own: state saved and put back, hooks"""
-    ops_per_module: float = 0.0
-    """the same of recomputing one module of a layer, its own launches included"""
+    """operations on the host that recomputing a layer or module costs besides its own: state put back, hooks"""
     ops_per_collective: float = 4.0
     """operations a tensor- or expert-parallel collective adds on the host"""
     ops_per_peer: float = 0.0

@@ -83,10 +83,8 @@ def why_not(winner: TimedStep | None, other: Report, limit: float) -> WhyNot:
     elif winner is None or slower is None or other.policy == winner.policy:
         verdict, why = "it wins", "it is what the plan recommends"
     elif slower <= TIE:
-        verdict, why = (
-            "as fast",
-            f"step {slower:+.1%}: of such, a plan takes the simpler and roomier",
-        )
+        verdict = "as fast" if slower >= -TIE else "faster"
+        why = f"step {slower:+.1%}, but a plan takes what is simpler, roomier or nearer to measured runs"
     else:
         verdict, why = "slower", why_slower(winner, other)
     return WhyNot(

@@ -130,7 +130,7 @@ class ModelCounts:
 
 def counted(tensors: Iterable[Tensor], kv: float = 0.0, kv_heads: int = 1, experts: int = 1) -> Counts:
     totals = {"split": 0.0, "whole": 0.0, "expert": 0.0}
-    place = {"vocab": "split", "column": "split", "row": "split", "expert": "expert", "none": "whole"}
+    place = {"vocab": "split", "column": "split", "row": "split", "expert": "expert", "none": "whole", "first": "whole"}
     tensors = tuple(tensors)
     for tensor in tensors:
         totals[place[tensor.split]] += prod(tensor.shape)
