@@ -70,9 +70,17 @@ def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
         grad_ranks=grad_ranks,
         expert_ranks=expert_ranks,
         shard=group,
-        expert_shard=np.maximum(np.minimum(group, expert_ranks), 1.0),
+        expert_shard=_expert_shard(group, expert_ranks),
         replicas=grad_ranks / group,
     )
+
+
+def _expert_shard(group: Numbers, ranks: Numbers) -> Numbers:
+    """As many of the ranks with the same experts as dense parameters are sharded over; all groups are alike, so where
+    that does not divide them, the largest number that divides both."""
+    most = np.maximum(np.minimum(group, ranks), 1.0)
+    both = np.gcd(group.astype(np.int64), ranks.astype(np.int64)).astype(np.float64)
+    return np.where(ranks % most == 0, most, np.maximum(both, 1.0))
 
 
 def sharded_over(zero: Ints, stage: int, ranks: Numbers) -> Numbers:
