@@ -23,7 +23,7 @@ import numpy as np
 
 from shardwise.case import Case, case_of
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import ALIKE, FAR, FAR_COUNTS, RISK, mechanisms
+from shardwise.plan.choice import ALIKE, RISK, Weighed, best_of
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.nearest import MEASURED, nearest_run
 from shardwise.validate.failed import read_failed
@@ -92,12 +92,13 @@ def surpluses_of(runs: Iterable[Tried]) -> Surpluses:
     return found
 
 
-def surplus_at(surpluses: Surpluses, share: float, without: str) -> float:
-    """What so large a share of measured peaks stays below; a source weighs as the root of its runs, one is left out."""
-    values = [(each, len(own) ** -0.5) for source, own in surpluses.items() if source != without for each in own]
-    order = sorted(values)
-    below = np.cumsum([weight for _, weight in order])
-    return order[int(np.searchsorted(below, share * below[-1]))][0]
+def chances_of(group: Sequence[Tried], surpluses: Surpluses) -> list[float]:
+    """Of each to run out of memory: the share of measured peaks, of other sources, that would not have fitted. A source
+    weighs as the root of its runs, as in the shipped table."""
+    values = [(each, len(own) ** -0.5) for source, own in surpluses.items() if source != group[0].source
+              for each in own]  # fmt: skip
+    surplus, weight = np.array(values).T
+    return [float(weight[surplus > np.log(run.room / run.found.peak_bytes)].sum() / weight.sum()) for run in group]
 
 
 def first_of(group: Sequence[Tried]) -> Tried:
@@ -107,19 +108,15 @@ def first_of(group: Sequence[Tried]) -> Tried:
     return max(fits, key=lambda run: run.predicted) if fits else _smallest(group)
 
 
-def recommended_of(group: Sequence[Tried], surpluses: Surpluses, risk: float, far_counts: float = FAR_COUNTS) -> Tried:
-    """As plan/choice.py takes it."""
-    surplus = surplus_at(surpluses, 1.0 - risk, group[0].source)
-    inside = [run for run in group if run.found.peak_bytes * np.exp(max(surplus, 0.0)) <= run.room]
-    if not inside:
-        return _smallest(group)
-
-    def expected(run: Tried) -> float:
-        return run.predicted / (1.0 + far_counts * (run.distance >= FAR))
-
-    best = max(map(expected, inside))
-    alike = [run for run in inside if expected(run) * (1.0 + ALIKE) >= best]
-    return min(alike, key=lambda run: (mechanisms(run.found.policy), run.found.peak_bytes))
+def recommended_of(group: Sequence[Tried], surpluses: Surpluses, risk: float, *, far: bool = True) -> Tried:
+    """What plan/choice.py takes; `far`: the distance from measured runs counts."""
+    inside = [
+        (run, Weighed(run.found, chance, run.distance if far else 0.0))
+        for run, chance in zip(group, chances_of(group, surpluses), strict=True)
+        if chance <= risk
+    ]
+    taken = best_of([weighed for _, weighed in inside])
+    return next((run for run, weighed in inside if weighed is taken), None) or _smallest(group)
 
 
 def _smallest(group: Sequence[Tried]) -> Tried:
@@ -139,7 +136,7 @@ def measure(runs: Sequence[Tried], risk: float = RISK) -> Figures:
             continue
         counted += 1
         both = first_of(group), recommended_of(group, surpluses, risk)
-        without = recommended_of(group, surpluses, risk, 0.0)
+        without = recommended_of(group, surpluses, risk, far=False)
         picks[group[0].source].append(tuple(pick.measured / best for pick in (*both, without)))
         for number, pick in enumerate(both):
             lost[number] += pick.measured == 0.0

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,19 @@ def test_a_terminal_without_unicode_still_gets_its_page():
     found = run("gpus", PYTHONIOENCODING="ascii")
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.isascii()
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["plan", "llama-3-8b", "--on", "8xh100", "--risk", "abc"], "--risk.*abc.*; write a number"),
+        (["plan", "llama-3-8b", "--on", "8xh100", "--top", "x"], "--top.*x.*; write a whole number"),
+        (
+            ["plan", "llama-3-8b", "--on", "8xh100", "--stack", "software="],
+            "'software=' names no program; write",
+        ),
+    ],
+)
+def test_what_is_no_number_or_no_name_says_what_to_write(words, wanted, capsys):
+    assert main(words) == 2
+    assert re.search(wanted, capsys.readouterr().err)

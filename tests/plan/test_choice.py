@@ -11,7 +11,7 @@ from shardwise.case import case_of
 from shardwise.estimate.chance import most_bytes, out_of_memory_chance
 from shardwise.plan import scan
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import ALIKE, FAR, FAR_COUNTS, RISK, counts_as, mechanisms, recommended_of
+from shardwise.plan.choice import ALIKE, EDGE, FAR, FAR_COUNTS, RISK, Weighed, best_of, mechanisms, recommended_of
 from shardwise.plan.nearest import nearest_run
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
@@ -80,11 +80,19 @@ def test_ties_go_to_the_simpler_then_to_the_roomier():
     assert recommended_of(here, []) is None
 
 
+def test_of_equally_fast_ones_what_is_near_the_memorys_edge_goes_last():
+    simple, roomy = candidate(Policy(dp=8), 1.0, 70.0), candidate(Policy(dp=4, cp=2), 1.0 + ALIKE / 2, 40.0)
+    edge, far_from_it = Weighed(simple, 2 * EDGE, 0.0), Weighed(roomy, EDGE / 2, 0.0)
+    assert best_of([edge, far_from_it]) is far_from_it
+    assert best_of([Weighed(simple, EDGE / 2, 0.0), far_from_it]).found is simple
+    assert best_of([edge, Weighed(candidate(roomy.policy, 1.0 + 3 * ALIKE), 0.0, 0.0)]) is edge
+
+
 def test_what_was_never_measured_counts_as_slower():
     here = case(on="dgx-h100:64")
     usual, corner = Policy(dp=64), Policy(cp=16, pp=4, vpp=4, micro_batch=4)
     assert nearest_run(here, usual).distance < FAR <= nearest_run(here, corner).distance
-    assert counts_as(here, corner) == 1 + FAR_COUNTS
+    assert Weighed(candidate(corner, 2.0), 0.0, FAR).counted_s == pytest.approx(2.0 * (1 + FAR_COUNTS))
     pool = [candidate(corner, 1.0), candidate(usual, 1.0 + FAR_COUNTS / 2)]
     assert recommended_of(here, pool).policy == usual
 

@@ -22,7 +22,7 @@ from shardwise.cli._job import (
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.estimate.synced import SyncChoice
 from shardwise.plan import Candidate, Limits, Ranking, scan
-from shardwise.plan.choice import RISK
+from shardwise.plan.choice import RISK, check_risk
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.report import Report
@@ -110,6 +110,5 @@ def open_case_of(
         raise ValueError(
             f"headroom: {flags.headroom:g} is out of range; write a share of the memory above 0 and at most 1"
         )
-    if not 0 < flags.risk <= 1:
-        raise ValueError(f"risk: {flags.risk:g} is out of range; write a chance above 0 and at most 1, such as 0.1")
+    check_risk(flags.risk)
     return OpenCase(shape, job, stack, profile_or_none(flags.profile), flags.headroom, flags.risk, only), notes

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CoercionError, CycloptsError, Parameter
 from cyclopts.exceptions import UnknownCommandError
 
 from shardwise.cli._verbs import VERBS, import_path
@@ -15,6 +15,7 @@ from shardwise.registry import closest
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+NUMBERS: dict[object, str] = {int: "a whole number", float: "a number"}
 
 
 def _version() -> str:
@@ -80,6 +81,8 @@ def _unknown(words: Sequence[str]) -> str:
 
 def _one_line(problem: CycloptsError) -> str:
     problem.verbose = False
+    if isinstance(problem, CoercionError) and problem.target_type in NUMBERS:
+        return f"{str(problem).rstrip('.')}; write {NUMBERS[problem.target_type]}"
     return str(problem)
 
 

@@ -134,7 +134,10 @@ def software_of(name: str | None, imbalance: float | None, model: Model) -> Stac
 
 def _stack(name: str) -> Stack:
     if name.startswith(BY_TEXT):
-        return stack_for(name.removeprefix(BY_TEXT))
+        text = name.removeprefix(BY_TEXT).strip()
+        if not text:
+            raise ValueError(f"stack: {name!r} names no program; write its name behind it, such as '{BY_TEXT}GPT-NeoX'")
+        return stack_for(text)
     try:
         return known_stack(name)
     except ValueError as error:

@@ -112,6 +112,8 @@ def _chosen(name: str, document: dict[str, Any], choice: int | None) -> dict[str
         return recommended
     number, count = choice or 1, len(choices) if isinstance(choices, list) else 0
     found = choices[number - 1] if 1 <= number <= count else None
+    if not count:
+        raise ValueError(f"plan: {name!r} lists no policy; write what `shardwise plan --json` prints where one fits")
     if not isinstance(found, dict):
         raise ValueError(f"choice: {number} of the plans in {name!r}; write 1 to {count}")
     return found

@@ -6,12 +6,9 @@ from shardwise.cost.hops import Hops
 from shardwise.estimate.exposure import Parts
 from shardwise.estimate.layers import Machine
 from shardwise.estimate.pipeline.micro_batch import Transfers, piles_up
-from shardwise.estimate.transfers import transfer_wait_s
+from shardwise.estimate.transfers import leaving_seconds, transfer_wait_s
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
-
-LEAVING = (("tp", "tp"), ("cp", "cp"), ("ep", "ep"), ("fsdp", "dp_cp"))
-"""part of the time, group of ranks that sends it"""
 
 
 def slow_boundaries(work: Work, machine: Machine, wire: Hops, longest: Numbers, transfers: Transfers) -> Numbers:
@@ -40,8 +37,5 @@ def sent_seconds(machine: Machine, parts: Parts, hidden: Parts, card: Numbers, o
     cluster = machine.network.cluster
     if len(cluster.levels) < 2 or min(cluster.wires[1:]) < cluster.wires[1]:
         return np.zeros_like(once)
-    layers = np.zeros_like(once)
-    for axis, group in LEAVING:
-        sent = parts[f"{axis}_comm"] + hidden.get(axis, 0.0)
-        layers = layers + np.where(machine.leaves_node(group), sent, 0.0)
+    layers = leaving_seconds(machine, parts, hidden)
     return np.where(machine.leaves_node("dp_cp"), np.maximum(layers, card) + once, 0.0)

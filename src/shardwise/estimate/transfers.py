@@ -12,6 +12,9 @@ from shardwise.schedules import schedules, used
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 
+LEAVING = (("tp", "tp"), ("cp", "cp"), ("ep", "ep"), ("fsdp", "dp_cp"))
+"""part of the time, group of ranks that sends it"""
+
 
 def transfer_hops(work: Work, machine: Machine) -> Hops:
     """One activation (or its gradient) from a stage to the next, alone on the links, over the boundaries that there
@@ -44,10 +47,16 @@ def busiest_seconds(work: Work, machine: Machine, wire: Hops, parts: Parts, hidd
     both = (wire.outside == 1.0) & ((layout.pp > 2.0) | (layout.vpp > 1.0))
     once = np.where(piles_up(work), 2.0 * wire.slowest, wire.slowest + both * wire.nearest)
     total = layout.micro_batches * layout.vpp * once + wire.slowest + longest / layout.vpp
-    for axis, group in (("tp", "tp"), ("cp", "cp"), ("ep", "ep"), ("fsdp", "dp_cp")):
-        sent = parts[f"{axis}_comm"] + hidden.get(axis, 0.0)
-        total = total + np.where(machine.leaves_node(group), sent, 0.0)
-    return np.where(wire.outside > 0.0, total, 0.0)
+    return np.where(wire.outside > 0.0, total + leaving_seconds(machine, parts, hidden), 0.0)
+
+
+def leaving_seconds(machine: Machine, parts: Parts, hidden: Parts) -> Numbers:
+    """What the layers of the slowest stage send to other nodes in a step, exposed or not."""
+    sent = [
+        np.where(machine.leaves_node(group), parts[f"{axis}_comm"] + hidden.get(axis, 0.0), 0.0)
+        for axis, group in LEAVING
+    ]
+    return np.asarray(sum(sent[1:], start=sent[0]))
 
 
 def sent_at_once(work: Work, wire: Hops) -> Numbers:

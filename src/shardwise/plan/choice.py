@@ -4,8 +4,12 @@ How the rules do on measured jobs, sources left out: `python benchmarks/choice.p
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from shardwise.case import Case
+from shardwise.estimate.chance import out_of_memory_chance
 from shardwise.plan.candidate import Candidate
 from shardwise.plan.nearest import nearest_run
 from shardwise.spec.policy import ORDERS, Policy
@@ -18,6 +22,8 @@ SAFE = 0.01
 ALIKE = 0.01
 """policies of one job whose predicted steps differ by less were measured in the predicted order hardly more often than
 in the other (`benchmarks/choice.py`: alike_order)"""
+EDGE = 0.05
+"""chance above which a policy is near the memory's edge: of those that are as fast, one that is not goes first"""
 FAR = 3.0
 """doublings from the nearest measured run from which on ..."""
 FAR_COUNTS = 0.05
@@ -27,18 +33,46 @@ POOL = 32
 PLAIN_SCHEDULES = ("none", "gpipe", "1f1b", "interleaved")
 
 
+@dataclass(frozen=True)
+class Weighed:
+    """A policy, and what speaks against it besides its step."""
+
+    found: Candidate
+    chance: float
+    """to run out of memory"""
+    distance: float
+    """doublings from the nearest measured run"""
+
+    @property
+    def counted_s(self) -> float:
+        """What its step is taken for: a little longer where no run like it was measured."""
+        return self.found.to_loss_s * (1.0 + FAR_COUNTS * (self.distance >= FAR))
+
+
 def recommended_of(case: Case, pool: Sequence[Candidate]) -> Candidate | None:
-    """Of those that are as fast as far as can be told: the simplest, then what leaves most memory free."""
-    if not pool:
-        return None
-    counted = [found.to_loss_s * counts_as(case, found.policy) for found in pool]
-    alike = [found for found, s in zip(pool, counted, strict=True) if s <= min(counted) * (1.0 + ALIKE)]
-    return min(alike, key=lambda found: (mechanisms(found.policy), found.peak_bytes))
+    chances = out_of_memory_chance(case, np.array([found.peak_bytes for found in pool]))
+    weighed = [
+        Weighed(found, float(chance), nearest_run(case, found.policy).distance)
+        for found, chance in zip(pool, chances, strict=True)
+    ]
+    taken = best_of(weighed)
+    return None if taken is None else taken.found
 
 
-def counts_as(case: Case, policy: Policy) -> float:
-    """What a predicted step is taken for: a little longer where no run like it was measured."""
-    return 1.0 + FAR_COUNTS if nearest_run(case, policy).distance >= FAR else 1.0
+def best_of(pool: Sequence[Weighed]) -> Weighed | None:
+    """Of those that are as fast as far as can be told: what is not near the memory's edge, then the simplest, then what
+    leaves most memory free."""
+    least = min((each.counted_s for each in pool), default=0.0)
+    alike = [each for each in pool if each.counted_s <= least * (1.0 + ALIKE)]
+    return min(alike, default=None, key=lambda each: (
+        each.chance > EDGE, mechanisms(each.found.policy), each.found.peak_bytes
+    ))  # fmt: skip
+
+
+def check_risk(risk: float) -> None:
+    if not 0 < risk <= 1:
+        raise ValueError(f"risk: {risk:g} is out of range; write the chance to run out of memory that you accept, "
+                         "above 0 and at most 1, such as 0.1")  # fmt: skip
 
 
 def mechanisms(policy: Policy) -> int:

@@ -10,7 +10,7 @@ from shardwise.case import Case
 from shardwise.estimate.chance import most_bytes
 from shardwise.estimate.synced import SyncChoice
 from shardwise.plan.candidate import Candidate
-from shardwise.plan.choice import POOL, RISK, SAFE, recommended_of
+from shardwise.plan.choice import POOL, RISK, SAFE, check_risk, recommended_of
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.keep import Keep, PricedPolicies
 from shardwise.plan.losers import Loser
@@ -79,9 +79,7 @@ def scan(
         raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
     if top < 1:
         raise ValueError(f"top: {top} is out of range; write a whole number of 1 or more")
-    if not 0 < risk <= 1:
-        raise ValueError(f"risk: {risk:g} is out of range; write the chance to run out of memory that you accept, "
-                         "above 0 and at most 1, such as 0.1")  # fmt: skip
+    check_risk(risk)
     cluster, stack = case.cluster, case.stack
     found = space(case, limits if sync is None else _limits_with(sync, stack, limits), only)
     most = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
