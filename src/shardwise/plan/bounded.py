@@ -23,8 +23,9 @@ Floats = NDArray[np.float64]
 Price = Callable[[Policies], PricedPolicies]
 BLOCK = 2048
 """frames looked at together: with their settings some thousand policies"""
-FIRST_BLOCK = 128
-"""few at first: what they bring bounds the others"""
+FIRST_BLOCK = 1024
+"""fewer at first: what they bring bounds the others. Fewer still cost more calls than they save rows: with 128 the
+README's plan makes 57 calls for 77,000 rows, with 1,024 it makes 26 for 75,000, in two thirds of the time"""
 NOTHING_OFF, ALL_OFF = OFFLOAD.index("none"), OFFLOAD.index("both")
 
 

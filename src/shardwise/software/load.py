@@ -1,6 +1,6 @@
 """Stacks from the catalog's files: inheritance, origins, and errors that name file and field."""
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -98,6 +98,8 @@ UNNAMED = "megatron-core"
 
 
 UNSTATED = "(not stated)"
+TEXTS = 1024
+"""`software` texts remembered: a table has thousands of rows and few programs"""
 
 
 class Match(NamedTuple):
@@ -121,10 +123,23 @@ class Match(NamedTuple):
     @property
     def rivals(self) -> tuple[Stack, ...]:
         """Other stacks that pass as the same program, where its name was given and no release."""
-        others = (stack_of(name) for name in catalog.names("stacks") if name != self.stack.name)
-        return tuple(other for other in others if self.piece in self.stack.programs & other.programs)
+        passing = _passing_as().get(self.piece, ())
+        if self.stack.name not in passing:
+            return ()
+        return tuple(stack_of(name) for name in passing if name != self.stack.name)
 
 
+@cache
+def _passing_as() -> dict[str, tuple[str, ...]]:
+    """Names of stacks by the program they stand for."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in catalog.names("stacks"):
+        for program in stack_of(name).programs:
+            found[program] = (*found.get(program, ()), name)
+    return found
+
+
+@lru_cache(TEXTS)
 def match_of(software: str) -> Match:
     """The longest piece wins; 'megatron-core' where nothing matches."""
     text = software.lower()

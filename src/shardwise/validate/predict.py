@@ -110,11 +110,9 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[Predictio
     first = cases[0]
     if profile is not None and not profile.fits(first.cluster.gpu):
         profile = None
-    every = [(case, policy) for case in cases for policy in case.candidates]
+    every = Policies.of(policy for case in cases for policy in case.candidates)
     # sources publish nominal batches that do not always divide: floor them instead of refusing the row
-    allowed = legal(
-        first.model, first.cluster, first.job, Policies.of(p for _, p in every), skip=("batch divides", "interleaving")
-    )
+    allowed = legal(first.model, first.cluster, first.job, every, skip=("batch divides", "interleaving"))
     policies: list[Policy] = []
     spans: list[tuple[MeasuredCase, int, int]] = []
     position = 0
@@ -127,7 +125,7 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[Predictio
     if not policies:
         return [_illegal(case) for case in cases]
     whole = case_of(first.model, first.cluster, first.job, first.stack, profile)
-    result = estimate(whole, Policies.of(policies), every_stage=True)
+    result = estimate(whole, every.take(np.flatnonzero(allowed)), every_stage=True)
     peak, step = result.memory.peak, result.times.step_s
     flops = next(c.flops_per_token for c in conventions(first.model, first.job.seq) if c.key == "full_square")
     predictions = []
