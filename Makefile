@@ -59,7 +59,7 @@ accuracy: $(VENV)/.tests
 	$(BIN)/python benchmarks/accuracy.py --peers
 
 picture: $(VENV)/.planner
-	$(BIN)/python docs/make_picture.py
+	$(BIN)/shardwise simulate llama-3-70b --on dgx-h100:64 --tp 8 --pp 4 --vpp 2 --global-batch 16 --figure docs/step.svg > /dev/null
 	$(BIN)/python docs/draw_architecture.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/paste_outputs.py
 

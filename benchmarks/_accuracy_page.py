@@ -22,7 +22,7 @@ from _accuracy_data import (
 )  # fmt: skip
 from _accuracy_flops import rates_alone
 from _accuracy_folds import Record, stated_settings
-from _accuracy_new import new_programs
+from _accuracy_new import MORE, new_programs, readme_lines
 from _accuracy_settings import settings_table
 from _accuracy_tables import (
     by_model,
@@ -48,6 +48,8 @@ from shardwise.validate.predict import Prediction
 from shardwise.validate.score import LOW_MFU, metrics, scored
 
 PAGE = ROOT / "docs" / "accuracy.md"
+README = ROOT / "README.md"
+README_MARKS = ("<!-- accuracy -->\n", "<!-- end -->\n")
 HEADLINE = ("<!-- headline -->\n", "<!-- /headline -->\n")
 COLOURED = 7
 DROPPED = (
@@ -65,6 +67,15 @@ def write_page(records: dict[str, Record]) -> None:
     text = "\n".join(text for text, _ in sections)
     PAGE.write_text("\n".join(_wrapped(line) for line in text.split("\n")), encoding="utf-8")
     write_tables(table for _, found in sections for table in found)
+    if MORE.is_file():
+        _write_readme()
+
+
+def _write_readme() -> None:
+    text = README.read_text(encoding="utf-8")
+    begin, end = (text.index(mark) for mark in README_MARKS)
+    new = text[: begin + len(README_MARKS[0])] + _wrapped(readme_lines().strip()) + "\n" + text[end:]
+    README.write_text(new, encoding="utf-8")
 
 
 def _wrapped(line: str) -> str:

@@ -103,9 +103,10 @@ def test_import_is_lazy():
 
 
 def examples() -> list[str]:
-    """Commands of the README's console blocks that are marked `<!-- run -->`."""
-    blocks = re.findall(r"<!-- run -->\n```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+    """Commands of the console blocks of the README and the pages that are marked `<!-- run -->`."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    blocks = [b for p in pages for b in re.findall(r"<!-- run -->\n```console\n(.*?)```", p.read_text(), re.DOTALL)]
+    return list(dict.fromkeys(line[2:] for b in blocks for line in b.splitlines() if line.startswith("$ ")))
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +120,7 @@ def path_with_shardwise(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("command", examples())
-def test_examples_of_the_readme_run(command, path_with_shardwise):
+def test_examples_of_the_pages_run(command, path_with_shardwise):
     found = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=ROOT, env={**environment(), "PATH": path_with_shardwise}, capture_output=True, text=True,
@@ -128,10 +129,10 @@ def test_examples_of_the_readme_run(command, path_with_shardwise):
     assert found.stdout.strip()
 
 
-def test_the_readme_has_examples_of_most_verbs():
+def test_the_pages_have_examples_of_most_verbs():
     shown = {verb for verb in VERBS if any(f"shardwise {verb}" in command for command in examples())}
     assert {"plan", "estimate"} <= shown
-    assert len(shown) >= 6
+    assert len(shown) >= 12
 
 
 def test_the_library_example_of_the_readme_runs():
