@@ -28,6 +28,7 @@ VERBS: dict[str, str] = {
     "roofline": "How much work hides memory and network: critical intensity and batch.",
     "mfu": "Utilization of a run by each convention in use, side by side.",
     "batch": "What equals what: global batch, micro-batch, accumulation, data parallel.",
+    "completion": "A script with which bash, zsh or fish completes verbs and options.",
 }
 
 

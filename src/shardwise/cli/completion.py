@@ -1,0 +1,24 @@
+"""`shardwise completion SHELL`: a script that lets the shell complete verbs and options."""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from shardwise.cli._options import Json
+from shardwise.cli._output import print_json
+
+
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Which shell the script is for.")],
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Shell completion: eval "$(shardwise completion bash)", or keep the script where the shell looks for it."""
+    from shardwise.cli._frame import app  # which names this module
+
+    script = app.generate_completion(shell=shell)
+    if json:
+        print_json({"shell": shell, "script": script})
+    else:
+        print(script)
