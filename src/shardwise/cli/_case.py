@@ -99,13 +99,13 @@ class OpenCase:
 
 
 def open_case_of(
-    model: str, flags: SharedFlags, *, tokens: str | None = None, only: tuple[Constraint, ...] = ()
+    model: str, flags: SharedFlags, *, gpus: int, tokens: str | None = None, only: tuple[Constraint, ...] = ()
 ) -> tuple[OpenCase, list[str]]:
     """The case, and one note for each thing that was assumed."""
     shape = model_of(model)
     stack = software_of(flags.stack, flags.imbalance, shape)
     precision = flags.precision if isinstance(flags, JobFlags) else None
-    job, notes = job_of(shape, flags.seq, flags.global_batch, precision, flags.optimizer, tokens)
+    job, notes = job_of(shape, flags.seq, flags.global_batch, precision, flags.optimizer, tokens, gpus=gpus)
     if not 0 < flags.headroom <= 1:
         raise ValueError(
             f"headroom: {flags.headroom:g} is out of range; write a share of the memory above 0 and at most 1"

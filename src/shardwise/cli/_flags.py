@@ -112,8 +112,9 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
     stack = software_of(flags.stack, flags.imbalance, shape)
     profile = profile_or_none(flags.profile)
     job, notes = job_of(
-        shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens, flags.grad_dtype
-    )
+        shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens, flags.grad_dtype,
+        gpus=cluster.gpus,
+    )  # fmt: skip
     for name in ("tp", "pp", "cp"):
         if getattr(flags, name) < 1:
             raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")

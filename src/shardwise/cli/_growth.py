@@ -75,9 +75,11 @@ def _refine(found: Growth, fits: Callable[[int], bool], most: int) -> None:
             return
 
 
-def sequence_axis(case: OpenCase, flags: JobFlags) -> GrowthAxis:
+def sequence_axis(case: OpenCase, flags: JobFlags, cluster: Cluster) -> GrowthAxis:
     def at(seq: int) -> OpenCase:
-        job, _ = job_of(case.model, str(seq), flags.global_batch, flags.precision, flags.optimizer, None)
+        job, _ = job_of(
+            case.model, str(seq), flags.global_batch, flags.precision, flags.optimizer, None, gpus=cluster.gpus
+        )
         return replace(case, job=job)
 
     return GrowthAxis("tokens", 1024, 128, 2**26, 1, at)

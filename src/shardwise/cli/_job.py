@@ -12,7 +12,8 @@ from shardwise.units import count_of
 
 Seq = Annotated[str | None, Parameter(help="Sequence length; default: the model's own positions, at most 8192.")]
 GlobalBatch = Annotated[
-    str | None, Parameter(help="Sequences per step, or '4M tokens'; default: about 4M tokens (2**22).")
+    str | None,
+    Parameter(help="Sequences per step, or '4M tokens'; default: about 64k tokens (2**16) per GPU, at most 4M."),
 ]
 PrecisionName = Annotated[str, Parameter(name="--precision", help="bf16, fp16, fp8, bf16-pure, autocast, ...")]
 OptimizerName = Annotated[str, Parameter(name="--optimizer", help="adamw, adamw-8bit, sgd, adafactor, muon, ...")]
@@ -59,6 +60,9 @@ DEFAULT_PRECISION = "bf16"
 OWN_STACK, OWN_PRECISION = "shardwise", "fp32"
 """of models that read examples: `run` trains them, the programs of language models do not"""
 DEFAULT_TOKENS = 2**22
+"""of a step on a cluster of 64 GPUs or more, where language models are trained with batches of some million tokens"""
+DEFAULT_TOKENS_PER_GPU = 2**16
+"""on fewer: some seconds of work for each, in place of minutes"""
 DEFAULT_EXAMPLES = 1024
 """of a step, where a model reads examples instead of tokens"""
 MOST_ROUNDING = 0.05
@@ -73,8 +77,10 @@ def job_of(
     optimizer: str,
     tokens: str | None,
     grad_dtype: str | None = None,
+    *,
+    gpus: int | None = None,
 ) -> tuple[Job, list[str]]:
-    """The job, and one note for each thing that was assumed."""
+    """The job, and one note for each thing that was assumed. `gpus`: the most of a cluster that is to run it."""
     notes: list[str] = []
     if model.inputs == "features":
         if seq not in (None, "1"):
@@ -84,7 +90,8 @@ def job_of(
         seq, batch = "1", batch or str(DEFAULT_EXAMPLES)
     length = sequence_of(model, seq, notes)
     if batch is None:
-        sequences = divisible_near(DEFAULT_TOKENS / length)
+        most = DEFAULT_TOKENS if gpus is None else min(DEFAULT_TOKENS, DEFAULT_TOKENS_PER_GPU * gpus)
+        sequences = divisible_near(most / length)
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
     else:
         sequences = _sequences(batch, length, notes)

@@ -30,8 +30,12 @@ class SizePoint:
         return self.report is not None and not self.misses
 
 
+def most_gpus(sizes: Sizes, max_gpus: int) -> int:
+    return min(max_gpus, sizes.named.gpus if sizes.named is not None else max_gpus)
+
+
 def counts_of(sizes: Sizes, max_gpus: int) -> list[int]:
-    most = min(max_gpus, sizes.named.gpus if sizes.named is not None else max_gpus)
+    most = most_gpus(sizes, max_gpus)
     counts = sizes.doubling(1, most)
     if sizes.named is not None and sizes.named.gpus <= max_gpus and sizes.named.gpus not in counts:
         counts.append(sizes.named.gpus)

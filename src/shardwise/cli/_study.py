@@ -15,6 +15,7 @@ from shardwise.engines import Engine, Setup
 from shardwise.plan.constraints import Constraint
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
+from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 
 
@@ -93,10 +94,15 @@ def study_of(
     model: str, on: str, asked: str, axis: SweepAxis, flags: JobFlags, *, weak: bool, only: tuple[Constraint, ...]
 ) -> SweepStudy:
     check_policy(asked)
-    case, notes = open_case_of(model, flags, only=only)
+    case, notes = open_case_of(model, flags, gpus=_gpus(axis, on, weak=weak), only=only)
     searched = asked.split(",")[0].strip().lower() in SEARCHED
     place = place_of(axis, case, on, weak=weak, searched=searched)
     return SweepStudy(on, asked, axis, case, place, [] if axis.name == "seq" else notes)
+
+
+def _gpus(axis: SweepAxis, on: str, *, weak: bool) -> int:
+    """For which the usual batch is meant: the most of the sweep, or the first where the batch grows with them."""
+    return int(axis.values[0] if weak else max(axis.values)) if axis.name == "gpus" else cluster_of(on).gpus
 
 
 def swept(

@@ -63,7 +63,7 @@ def compare(
     for text in choices:
         check_policy(text)
     clusters = [cluster_of(text) for text in on]
-    case, notes = open_case_of(model, flags)
+    case, notes = open_case_of(model, flags, gpus=max(cluster.gpus for cluster in clusters))
     strategies = [choice_of(text.strip(), case.job.optimizer.name) for text in sync or [""]]
     wanted = [
         (c, p, t, s) for c in clusters for p in map(precision_of, precisions) for t in choices for s in strategies

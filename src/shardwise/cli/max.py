@@ -41,7 +41,7 @@ def max(  # the verb's own name
             f"max: {what!r} is unknown; {closest(what, list(WHAT))}; write for example: max sequence MODEL"
         )
     cluster = cluster_of(on)
-    case, notes = open_case_of(model, flags, only=constraints_of(fix or ()))
+    case, notes = open_case_of(model, flags, gpus=cluster.gpus, only=constraints_of(fix or ()))
     axis = _axis(what, case, flags, cluster)
     found = grow(axis, cluster)
     notes = _notes(what, notes, case, axis, found)
@@ -59,14 +59,14 @@ def _axis(what: str, case: OpenCase, flags: JobFlags, cluster: Cluster) -> Growt
     if what == "sequence":
         if flags.seq is not None:
             raise ValueError(f"seq: {flags.seq!r} is what is looked for; leave --seq out")
-        return sequence_axis(case, flags)
+        return sequence_axis(case, flags, cluster)
     return batch_axis(case, cluster) if what == "batch" else model_axis(case)
 
 
 def _notes(what: str, notes: list[str], case: OpenCase, axis: GrowthAxis, found: Growth) -> list[str]:
     if what == "sequence":
         notes = [n for n in notes if not n.startswith(("--seq", "--global-batch"))]
-        notes.append("the tokens of a step stay about the same (2**22 unless --global-batch says otherwise)")
+        notes.append("the tokens of a step stay about the same unless --global-batch says otherwise")
         if case.model.positions and (found.largest or 0) > case.model.positions:
             notes.append(f"{case.model.name} has {case.model.positions:,} learned positions: it needs a longer table")
     if what == "batch":

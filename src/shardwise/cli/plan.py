@@ -100,7 +100,7 @@ def plan(
     shape, cluster = model_of(model), cluster_of(on)
     software = software_of(stack, imbalance, shape)
     measured = profile_or_none(profile)
-    job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens, grad_dtype)
+    job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens, grad_dtype, gpus=cluster.gpus)
     if not 1 <= top <= MOST_SHOWN:
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     for _, text in questions_of(questions.why_not or (), shape):

@@ -11,7 +11,7 @@ from shardwise.cli._chinchilla import chinchilla_answer
 from shardwise.cli._job import DEFAULT_PRECISION
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
-from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
+from shardwise.cli._points import SizePoint, counts_of, most_gpus, point_at, point_data
 from shardwise.cli._progress import watched
 from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.plan.constraints import constraints_of
@@ -61,7 +61,9 @@ def size(
         return chinchilla_answer(sizes, flops, limit, checked_rent(rent), mfu, precision, json=json)
     if model is None or flops is not None:
         raise ValueError("size: write a model (llama-3-70b --tokens 1T), or --chinchilla with --budget or --flops")
-    case, notes = open_case_of(model, flags, tokens=tokens, only=constraints_of(fix or ()))
+    case, notes = open_case_of(
+        model, flags, gpus=most_gpus(sizes, max_gpus), tokens=tokens, only=constraints_of(fix or ())
+    )
     trained = case.job.tokens or TOKENS_PER_PARAMETER * active_parameters(case.model)
     if not case.job.tokens:
         notes.insert(0, f"--tokens not given: 20 per parameter = {trained:,.4g} assumed")
