@@ -26,7 +26,7 @@ from shardwise.estimate.pipeline.micro_batch import (
     piles_up,
     stage_counts,
 )
-from shardwise.estimate.stage_groups import reduced_parameters
+from shardwise.estimate.stage_groups import StagePaces, all_alike, stage_paces
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
@@ -80,10 +80,11 @@ class Times:
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
     layout = work.layout
     rates = (sync_rates if sync is None else inner_rates)(work, machine)
-    reduce, gather = rates.on(work.parameters if sync else reduced_parameters(work, machine))
+    paces = stage_paces(work, machine) if sync is None else all_alike(len(layout.pp))
+    reduce, gather = rates.on(paces.on(work.parameters, work.stages.index))
     wire = transfer_hops(work, machine)
     given = micro_batch_of(work, _units(work, machine), _transfers(work, machine, wire),
-                           _reductions(work, machine, rates), reduce, _copy_seconds(work, cluster))  # fmt: skip
+                           _reductions(work, machine, rates, paces), reduce, _copy_seconds(work, cluster))  # fmt: skip
     stage, rows, micro = given.stage, np.arange(len(reduce)), layout.micro_batches
     _, slowest = largest(stage.load)
     pipeline = pipeline_of(given, slowest)
@@ -135,14 +136,14 @@ def _transfers(work: Work, machine: Machine, wire: Hops) -> Transfers:
     return Transfers(transfer_seconds(work, machine, wire), exposed / sent_at_once(work, wire))
 
 
-def _reductions(work: Work, machine: Machine, rates: SyncRates) -> Reductions:
+def _reductions(work: Work, machine: Machine, rates: SyncRates, paces: StagePaces) -> Reductions:
     """A sharded gradient buffer must be free again before the next micro-batch adds to it: ZeRO-2 reduces in each."""
     policies, overlap = work.layout.policies, machine.stack.overlap
     each = reduced_each(work.layout)
     share = np.where(each, 1.0 / passing(work.layout), 1.0)
     dense, expert = (rate * share for rate in rates.reduce)
     hidden = np.where(policies.overlap_grad > 0, overlap.hidden_share, 0.0)
-    return Reductions((dense, expert), each, hidden, overlap.overlap_slowdown)
+    return Reductions((dense, expert), each, hidden, overlap.overlap_slowdown, paces)
 
 
 def work_alone(times: Times) -> Numbers:

@@ -34,7 +34,7 @@ def gap_of(simulation: Simulation) -> Gap:
     alone = replace(costs, reduce_s=costs.reduce_s if costs.reduces_each else zero, gather_s=zero)
     whole, pipeline = (composed(simulation.policy, simulation.closed, simulation.program, c) for c in (costs, alone))
     closed = float(times.step_s[0])
-    around = parts["param_comm"] + (0.0 if costs.reduces_each else parts["grad_comm"])
+    around = parts["param_comm"] + (costs.shared_s if costs.reduces_each else parts["grad_comm"])
     found = {
         "pipeline": pipeline.pipeline_end_s - (closed - parts["other"] - parts["optimizer"] - around),
         "synchronisation": whole.synced_s - pipeline.pipeline_end_s - around,

@@ -73,9 +73,16 @@ def pipeline_ends(name: str, pp: int, vpp: int, micro_batches: int, lengths: Len
         return _ends(name, pp, vpp, micro_batches, lengths)
     left = micro_batches - (rounds - ROUNDS) * pp
     longer, shorter = (_ends(name, pp, vpp, m, lengths) for m in (left, left - pp))
+    again = float(rounds - ROUNDS)
+    # a chunk that all micro-batches pass before the next one begins has its gradients a round's time sooner
+    busy, ready, still_busy = (
+        getattr(longer, name) + again * (getattr(longer, name) - getattr(shorter, name))
+        for name in ("busy", "ready", "still_busy")
+    )
     more = longer.last.max(axis=0) - shorter.last.max(axis=0)
-    busy = longer.busy + (rounds - ROUNDS) * (longer.busy - shorter.busy)
-    return Ends(longer.first, longer.last + (rounds - ROUNDS) * more, busy, longer.ready, longer.still_busy)
+    # few micro-batches may wait for messages on their way round, in time that more of them would fill
+    last = np.maximum(longer.last + again * more, longer.first + busy)
+    return Ends(longer.first, last, busy, ready, still_busy)
 
 
 def _ends(name: str, pp: int, vpp: int, micro_batches: int, lengths: Lengths) -> Ends:

@@ -1,8 +1,8 @@
 """The pipeline of a step: how long the busiest rank waits for the others, and when each starts and ends.
 
 Where the ranks' chunks are alike and a backward is one piece, that follows from laws (`laws`). Split backwards, chunks
-that are not alike and micro-batches from both ends wait in ways no law tells: their order is followed task by task
-(`followed`), for all policies at once.
+that are not alike, micro-batches from both ends and stages that reduce each micro-batch at paces of their own wait in
+ways no law tells: their order is followed task by task (`followed`), for all policies at once.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def pipeline_of(given: MicroBatch, slowest: Ints) -> Pipeline:
     busiest = micro * given.stage.load[np.arange(len(slowest)), slowest]
     found = Pipeline(*ends_by_law(given, slowest), busiest, np.full_like(micro, np.nan))
     index = stages.index.astype(np.int64)
-    for rows, its, reduced in follow(given, followed_rows(given.work)):
+    for rows, its, reduced in follow(given, followed_rows(given)):
         last, at = its.last.max(axis=0), (index[rows].T, np.arange(len(rows)))
         found.end[rows], found.busiest[rows] = last, its.busy.max(axis=0)
         found.starts[rows] = its.first[at].T

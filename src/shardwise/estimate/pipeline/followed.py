@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.estimate.pipeline.micro_batch import MicroBatch, Reductions, splits_backward
+from shardwise.estimate.pipeline.micro_batch import MicroBatch, Reductions, runs_ahead, splits_backward
 from shardwise.schedules import held_pieces, schedules
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import schedule_names
@@ -21,24 +21,25 @@ Cube = NDArray[np.float64]
 """the last axis are policies"""
 
 
-def followed_rows(work: Work) -> Ints:
-    """Where the backward is split, and where chunks are not alike."""
+def followed_rows(given: MicroBatch) -> Ints:
+    """Where the backward is split, where stages run far ahead or chunks are not alike, and where each micro-batch
+    reduces its gradients while chunks hold different amounts of them or stages reduce at different paces."""
+    work, reductions = given.work, given.reductions
     policies, model, split = work.layout.policies, work.model, work.stack.abilities.stage_split
     chunked = policies.vpp > 1
+    sure = splits_backward(work) | runs_ahead(work) | (reductions.each & (chunked | reductions.paces.differ))
     if len(model.kinds) == 1 and split == "even" and not model.mtp_layers:
         chunked &= model.layers % (policies.pp * policies.vpp) != 0
-    maybe = (policies.pp > 1) & (chunked | splits_backward(work))
-    rows = np.flatnonzero(maybe)
+    rows = np.flatnonzero((policies.pp > 1) & chunked & ~sure)
     keys = np.stack([policies.schedule[rows], policies.pp[rows], policies.vpp[rows]], axis=1)
     distinct, place = np.unique(keys, axis=0, return_inverse=True)
-    no_law = [_no_law(model, split, schedule_names()[code], pp, vpp) for code, pp, vpp in distinct.tolist()]
-    return rows[np.array(no_law, dtype=np.bool_)[place.reshape(-1)]] if no_law else rows
+    unlike = [_unlike(model, split, schedule_names()[code], pp, vpp) for code, pp, vpp in distinct.tolist()]
+    sure[rows] = np.array(unlike, dtype=np.bool_)[place.reshape(-1)]
+    return np.flatnonzero(sure & (policies.pp > 1))
 
 
 @lru_cache(maxsize=4096)
-def _no_law(model: Model, split: str, name: str, pp: int, vpp: int) -> bool:
-    if schedules()[name].splits_backward:
-        return True
+def _unlike(model: Model, split: str, name: str, pp: int, vpp: int) -> bool:
     return len({tuple(row) for row in _pieces(model, split, name, pp, vpp)[:, :-2].tolist()}) > 1
 
 
@@ -62,16 +63,39 @@ def follow(given: MicroBatch, rows: Ints) -> Iterator[tuple[Ints, Ends, Numbers]
         if schedules()[name].legal(pp, vpp, micro):
             continue  # there is no such order: measured runs that round their micro-batches keep the law
         held = held_pieces(name, pp, vpp)
-        pieces, reductions = (
-            _pieces(work.model, work.stack.abilities.stage_split, name, pp, vpp),
-            given.reductions.take(mine),
-        )
-        together = {0, len(pieces) - 1} <= set(held[0].tolist())
-        needed = pieces @ np.stack(reductions.of_parts(work, mine, together=together))
-        table = _lengths(given, mine, pieces, reductions, needed)
+        pieces = _pieces(work.model, work.stack.abilities.stage_split, name, pp, vpp)
+        reductions = given.reductions.take(mine)
+        needed = _needed(work, mine, held, pieces, reductions)
+        table = _lengths(given, mine, pieces, reductions, _of_pieces(needed, held))
         stopped, under_way = given.transfers.stopped[mine], given.transfers.under_way[mine]
         ends = pipeline_ends(name, pp, vpp, micro, Lengths(table, stopped, under_way))
-        yield mine, ends, _reduced_behind(ends, needed[held], reductions)
+        yield mine, ends, _reduced_behind(ends, needed, reductions)
+
+
+def _needed(work: Work, rows: Ints, held: Ints, pieces: Grid, reductions: Reductions) -> Cube:
+    """Seconds of the reductions, before any overlap: ranks x chunks x policies, each rank at the pace of its groups."""
+
+    def seconds(*, together: bool) -> Cube:
+        parts = reductions.of_parts(work, rows, together=together)
+        paces = reductions.paces.of_stages(len(held))
+        of_ranks = [(pieces @ np.stack(part))[held] * pace.T[:, None] for part, pace in zip(parts, paces, strict=True)]
+        return np.asarray(of_ranks[0] + of_ranks[1])
+
+    found = seconds(together=False)
+    if not work.model.tied or not {0, len(pieces) - 1} <= set(held[0].tolist()):
+        return found
+    # a rank that holds both ends has their table once, and each of its two pieces adds to it
+    more = found.sum(axis=1, keepdims=True)
+    once = seconds(together=True).sum(axis=1, keepdims=True)
+    return np.asarray(found * np.divide(once, more, out=np.ones_like(more), where=more > 0.0))
+
+
+def _of_pieces(needed: Cube, held: Ints) -> Cube:
+    """The slower where two ranks hold a piece."""
+    found = np.zeros((int(held.max()) + 1, needed.shape[2]))
+    for chunk, seconds in zip(held.T, np.moveaxis(needed, 1, 0), strict=True):
+        found[chunk] = np.maximum(found[chunk], seconds)
+    return found
 
 
 def _lengths(given: MicroBatch, rows: Ints, pieces: Grid, reductions: Reductions, needed: Cube) -> Cube:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.estimate.exposure import Unit
+from shardwise.estimate.stage_groups import StagePaces
 from shardwise.schedules import used
 from shardwise.schedules._contract import Schedule, folded
 from shardwise.tasks.engine import Ints
@@ -46,6 +47,8 @@ class Reductions:
     """share that may hide"""
     slowdown: float
     """of what hides, compute takes that much longer"""
+    paces: StagePaces
+    """`rates` are those of the stage whose groups lie worst"""
 
     def beside(self, needed: Grid, window: Grid) -> Grid:
         """What each micro-batch takes longer, where each reduces: of so many seconds beside so much backward."""
@@ -54,15 +57,17 @@ class Reductions:
 
     def take(self, rows: Ints | slice) -> "Reductions":
         dense, expert = self.rates
-        return Reductions((dense[rows], expert[rows]), self.each[rows], self.hidden[rows], self.slowdown)
+        return Reductions(
+            (dense[rows], expert[rows]), self.each[rows], self.hidden[rows], self.slowdown, self.paces.take(rows)
+        )
 
-    def of_parts(self, work: Work, rows: Ints | slice, *, together: bool = False) -> list[Numbers]:
-        """Seconds, before any overlap, for a layer of each kind, the embedding and the head. `together`: of ranks that
-        hold both, so tied weights once."""
+    def of_parts(self, work: Work, rows: Ints | slice, *, together: bool = False) -> tuple[list[Numbers], ...]:
+        """(of dense parameters, of experts): seconds, before any overlap, for a layer of each kind, the embedding and
+        the head. `together`: of ranks that hold both, so tied weights once."""
         head = work.counts.head_alone if together else work.counts.head
         parts = (*work.counts.kinds, work.counts.embedding, head)
-        held = [(part.dense_per_rank(work.layout)[rows], part.expert_per_rank(work.layout)[rows]) for part in parts]
-        return [self.rates[0] * dense + self.rates[1] * expert for dense, expert in held]
+        dense = [self.rates[0] * part.dense_per_rank(work.layout)[rows] for part in parts]
+        return dense, [self.rates[1] * part.expert_per_rank(work.layout)[rows] for part in parts]
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,11 @@ def _sends(work: Work, transfers: Transfers) -> Grid:
 
 def splits_backward(work: Work) -> NDArray[np.bool_]:
     return _where(work, lambda schedule: schedule.splits_backward)
+
+
+def runs_ahead(work: Work) -> NDArray[np.bool_]:
+    """Where a stage starts more micro-batches before its first backward than there are stages behind it."""
+    return _where(work, lambda schedule: not schedule.piles_up and bool(schedule.in_flight(0, 2, 1, 8) > 2))
 
 
 def piles_up(work: Work) -> NDArray[np.bool_]:
