@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.schedules import schedules
 from shardwise.tasks.engine import Floats, Ints
 from shardwise.tasks.program import Program, edge_tasks, finishes_gradient, program_of
 
@@ -74,11 +75,14 @@ def pipeline_ends(name: str, pp: int, vpp: int, micro_batches: int, lengths: Len
     left = micro_batches - (rounds - ROUNDS) * pp
     longer, shorter = (_ends(name, pp, vpp, m, lengths) for m in (left, left - pp))
     again = float(rounds - ROUNDS)
-    # a chunk that all micro-batches pass before the next one begins has its gradients a round's time sooner
-    busy, ready, still_busy = (
-        getattr(longer, name) + again * (getattr(longer, name) - getattr(shorter, name))
-        for name in ("busy", "ready", "still_busy")
-    )
+    busy = longer.busy + again * (longer.busy - shorter.busy)
+    ready, still_busy = longer.ready, longer.still_busy
+    if schedules()[name].piles_up:
+        # all micro-batches pass a chunk before the next one begins: with each round its gradients are ready sooner
+        ready, still_busy = (
+            ready + again * (ready - shorter.ready),
+            still_busy + again * (still_busy - shorter.still_busy),
+        )
     more = longer.last.max(axis=0) - shorter.last.max(axis=0)
     # few micro-batches may wait for messages on their way round, in time that more of them would fill
     last = np.maximum(longer.last + again * more, longer.first + busy)

@@ -171,8 +171,12 @@ def splits_backward(work: Work) -> NDArray[np.bool_]:
 
 
 def runs_ahead(work: Work) -> NDArray[np.bool_]:
-    """Where a stage starts more micro-batches before its first backward than there are stages behind it."""
-    return _where(work, lambda schedule: not schedule.piles_up and bool(schedule.in_flight(0, 2, 1, 8) > 2))
+    """Where a stage of one chunk starts more micro-batches before its first backward than there are stages behind."""
+
+    def ahead(schedule: Schedule) -> bool:
+        return schedule.chunks == "one" and not schedule.piles_up and bool(schedule.in_flight(0, 2, 1, 8) > 2)
+
+    return _where(work, ahead)
 
 
 def piles_up(work: Work) -> NDArray[np.bool_]:
