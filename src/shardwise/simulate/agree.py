@@ -40,7 +40,8 @@ def gap_of(simulation: Simulation) -> Gap:
         "synchronisation": whole.synced_s - pipeline.pipeline_end_s - around,
     }
     found["rest"] = whole.step_s - closed - sum(found.values())
-    said = [_why(name, value, simulation) for name, value in found.items() if abs(value) > WORTH_SAYING * closed]
+    told = found.items() if abs(whole.step_s - closed) > WORTH_SAYING * closed else ()
+    said = [_why(name, value, simulation) for name, value in told if abs(value) > WORTH_SAYING * closed]
     return Gap(closed_s=closed, simulated_s=whole.step_s, parts_s=found, why=tuple(said))
 
 

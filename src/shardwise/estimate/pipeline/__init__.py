@@ -29,18 +29,20 @@ class Pipeline:
     """seconds the busiest rank is at work: compute, what it stands still for, reductions of every micro-batch"""
     reduced: Numbers
     """where the order was followed: from the pipeline's end until all gradients are reduced; else not a number"""
+    gathered: Numbers
+    """and how much later it starts because parameters are gathered first"""
 
 
 def pipeline_of(given: MicroBatch, slowest: Ints) -> Pipeline:
     """`slowest`: the busiest of the evaluated stages."""
     stages, micro = given.work.stages, given.work.layout.micro_batches
     busiest = micro * given.stage.load[np.arange(len(slowest)), slowest]
-    found = Pipeline(*ends_by_law(given, slowest), busiest, np.full_like(micro, np.nan))
+    found = Pipeline(*ends_by_law(given, slowest), busiest, *(np.full_like(micro, np.nan) for _ in range(2)))
     index = stages.index.astype(np.int64)
-    for rows, its, reduced in follow(given, followed_rows(given)):
+    for rows, its, reduced, gathered in follow(given, followed_rows(given)):
         last, at = its.last.max(axis=0), (index[rows].T, np.arange(len(rows)))
         found.end[rows], found.busiest[rows] = last, its.busy.max(axis=0)
         found.starts[rows] = its.first[at].T
         found.ends[rows] = (last - its.last)[at].T
-        found.reduced[rows] = reduced
+        found.reduced[rows], found.gathered[rows] = reduced, gathered
     return found

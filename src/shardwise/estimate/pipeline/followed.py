@@ -6,13 +6,18 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.estimate.pipeline.micro_batch import MicroBatch, Reductions, runs_ahead, splits_backward
+from shardwise.estimate.pipeline.micro_batch import (
+    MicroBatch,
+    Reductions,
+    runs_ahead,
+    seconds_of_parts,
+    splits_backward,
+)
 from shardwise.schedules import held_pieces, schedules
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import schedule_names
 from shardwise.tasks.engine import Ints
 from shardwise.tasks.longest import Ends, Lengths, pipeline_ends
-from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.pieces import piece_kinds
 from shardwise.work.stages import Grid, rank_layers
@@ -53,8 +58,9 @@ def _pieces(model: Model, split: str, name: str, pp: int, vpp: int) -> Grid:
     return np.hstack([kinds, ends])
 
 
-def follow(given: MicroBatch, rows: Ints) -> Iterator[tuple[Ints, Ends, Numbers]]:
-    """For policies that share an order: the ends of every rank, and how long reductions go on behind the pipeline."""
+def follow(given: MicroBatch, rows: Ints) -> Iterator[tuple[Ints, Ends, Numbers, Numbers]]:
+    """For policies that share an order: the ends of every rank, how long reductions go on behind the pipeline, and how
+    much later it starts because of gathers."""
     work, layout, policies = given.work, given.work.layout, given.work.layout.policies
     keys = np.stack([policies.schedule, policies.pp, policies.vpp, layout.micro_batches.astype(np.int64)], axis=1)[rows]
     distinct, place = np.unique(keys, axis=0, return_inverse=True)
@@ -65,19 +71,24 @@ def follow(given: MicroBatch, rows: Ints) -> Iterator[tuple[Ints, Ends, Numbers]
         held = held_pieces(name, pp, vpp)
         pieces = _pieces(work.model, work.stack.abilities.stage_split, name, pp, vpp)
         reductions = given.reductions.take(mine)
-        needed = _needed(work, mine, held, pieces, reductions)
-        table = _lengths(given, mine, pieces, reductions, _of_pieces(needed, held))
+        reduced = _on_ranks(given, mine, held, pieces, reductions.rates)
+        table = _lengths(given, mine, pieces, reductions, _of_pieces(reduced, held))
         stopped, under_way = given.transfers.stopped[mine], given.transfers.under_way[mine]
         ends = pipeline_ends(name, pp, vpp, micro, Lengths(table, stopped, under_way))
-        yield mine, ends, _reduced_behind(ends, needed, reductions)
+        dense, expert = given.gathers.rates
+        gathered = _on_ranks(given, mine, held, pieces, (dense[mine], expert[mine]))
+        under = given.gathers.hidden[mine] * np.minimum(gathered, table[0][held])
+        late = _gathered_before(ends, gathered, under, given.gathers.hidden[mine] > 0.0, reductions.slowdown)
+        yield mine, ends, _reduced_behind(ends, reduced, reductions), late
 
 
-def _needed(work: Work, rows: Ints, held: Ints, pieces: Grid, reductions: Reductions) -> Cube:
-    """Seconds of the reductions, before any overlap: ranks x chunks x policies, each rank at the pace of its groups."""
+def _on_ranks(given: MicroBatch, rows: Ints, held: Ints, pieces: Grid, rates: tuple[Numbers, Numbers]) -> Cube:
+    """Seconds of what replicas send each other, before any overlap: ranks x chunks x policies, each rank at the pace of
+    its groups."""
+    work, paces = given.work, given.reductions.paces.take(rows).of_stages(len(held))
 
     def seconds(*, together: bool) -> Cube:
-        parts = reductions.of_parts(work, rows, together=together)
-        paces = reductions.paces.of_stages(len(held))
+        parts = seconds_of_parts(rates, work, rows, together=together)
         of_ranks = [(pieces @ np.stack(part))[held] * pace.T[:, None] for part, pace in zip(parts, paces, strict=True)]
         return np.asarray(of_ranks[0] + of_ranks[1])
 
@@ -111,17 +122,34 @@ def _lengths(given: MicroBatch, rows: Ints, pieces: Grid, reductions: Reductions
     return np.stack([forward, whole, total - forward - weight, apart])
 
 
+def _gathered_before(ends: Ends, needed: Cube, under: Cube, overlaps: NDArray[np.bool_], slowdown: float) -> Numbers:
+    """Seconds by which the pipeline is late: parameters come chunk by chunk from the step's start on, and a chunk whose
+    turn comes later has longer to wait for its own. Where nothing overlaps, all are there before the first."""
+    turn = np.argsort(ends.begin, axis=1)
+    begin, seconds, beside = (np.take_along_axis(x, turn, axis=1) for x in (ends.begin, needed, under))
+    there = np.cumsum(seconds, axis=1)
+    release = np.where(overlaps, there - (1.0 - slowdown) * beside, there[:, -1:])
+    return np.asarray(np.maximum((release - begin).max(axis=(0, 1)), 0.0))
+
+
 def _reduced_behind(ends: Ends, needed: Cube, reductions: Reductions) -> Numbers:
     """Seconds from the pipeline's end until the last rank has reduced its gradients, chunk by chunk, each from the task
     on that finishes it. Beside compute a reduction runs at the pace at which it may hide; while its rank is idle at its
     own, and so does what cannot hide."""
     turn = np.argsort(-ends.ready, axis=1)
     before, busy, seconds = (np.take_along_axis(x, turn, axis=1) for x in (ends.ready, ends.still_busy, needed))
-    left = np.cumsum(seconds[:, ::-1], axis=1)[:, ::-1]
-    room, hiding = reductions.hidden * busy + (before - busy), reductions.hidden * left
-    spare = np.clip(room[:, 0] - hiding[:, 0], 0.0, before[:, 0] - busy[:, 0])
-    beside = np.maximum(hiding - room, 0.0).max(axis=1) + np.maximum(left[:, 0] - hiding[:, 0] - spare, 0.0)
-    late = np.where(reductions.hidden > 0, beside, left[:, 0])
-    late = late + reductions.slowdown * (left[:, 0] - late)
+    total, share = seconds.sum(axis=1), reductions.hidden
+    hiding, waiting = np.zeros_like(total), np.zeros_like(total)
+    for chunk in range(seconds.shape[1]):
+        last = chunk == seconds.shape[1] - 1
+        window, work = (x[:, chunk] - (0.0 if last else x[:, chunk + 1]) for x in (before, busy))
+        idle = window - work
+        hiding, waiting = hiding + share * seconds[:, chunk], waiting + (1.0 - share) * seconds[:, chunk]
+        room = share * work + idle
+        done = np.minimum(hiding, room)
+        used = np.divide(done, room, out=np.ones_like(done), where=room > 0.0)
+        hiding, waiting = hiding - done, np.maximum(waiting - (1.0 - used) * idle, 0.0)
+    late = np.where(share > 0.0, hiding + waiting, total)
+    late = late + reductions.slowdown * (total - late)
     behind = (late + ends.last - ends.last.max(axis=0)).max(axis=0)
     return np.where(reductions.each, 0.0, np.maximum(behind, 0.0))

@@ -61,13 +61,31 @@ class Reductions:
             (dense[rows], expert[rows]), self.each[rows], self.hidden[rows], self.slowdown, self.paces.take(rows)
         )
 
-    def of_parts(self, work: Work, rows: Ints | slice, *, together: bool = False) -> tuple[list[Numbers], ...]:
+    def of_parts(self, work: Work, rows: Ints | slice) -> tuple[list[Numbers], list[Numbers]]:
         """(of dense parameters, of experts): seconds, before any overlap, for a layer of each kind, the embedding and
-        the head. `together`: of ranks that hold both, so tied weights once."""
-        head = work.counts.head_alone if together else work.counts.head
-        parts = (*work.counts.kinds, work.counts.embedding, head)
-        dense = [self.rates[0] * part.dense_per_rank(work.layout)[rows] for part in parts]
-        return dense, [self.rates[1] * part.expert_per_rank(work.layout)[rows] for part in parts]
+        the head."""
+        return seconds_of_parts(self.rates, work, rows)
+
+
+@dataclass(frozen=True)
+class Gathers:
+    """What parameters cost that are gathered once, before their first forward or beside it."""
+
+    rates: tuple[Numbers, Numbers]
+    """seconds per parameter: dense, expert"""
+    hidden: Numbers
+    """share that may hide"""
+
+
+def seconds_of_parts(
+    rates: tuple[Numbers, Numbers], work: Work, rows: Ints | slice, *, together: bool = False
+) -> tuple[list[Numbers], list[Numbers]]:
+    """(of dense parameters, of experts): for a layer of each kind, the embedding and the head, at so many seconds per
+    parameter. `together`: of ranks that hold both ends, so tied weights once."""
+    head = work.counts.head_alone if together else work.counts.head
+    parts = (*work.counts.kinds, work.counts.embedding, head)
+    dense = [rates[0] * part.dense_per_rank(work.layout)[rows] for part in parts]
+    return dense, [rates[1] * part.expert_per_rank(work.layout)[rows] for part in parts]
 
 
 @dataclass(frozen=True)
@@ -94,6 +112,7 @@ class MicroBatch:
     """one layer of each kind, the embedding, the head"""
     transfers: Transfers
     reductions: Reductions
+    gathers: Gathers
     copy_s: list[Numbers]
     """a layer's activations to the host and back, by kind; empty where none go there"""
     stage: StageSeconds
@@ -118,10 +137,11 @@ class MicroBatch:
 
 
 def micro_batch_of(
-    work: Work, units: list[Unit], transfers: Transfers, reductions: Reductions, reduce: Grid, copy_s: list[Numbers]
-) -> MicroBatch:
+    work: Work, units: list[Unit], transfers: Transfers, synced: tuple[Reductions, Gathers], reduce: Grid,
+    copy_s: list[Numbers],
+) -> MicroBatch:  # fmt: skip
     """`reduce`: seconds of a step's reduction on each evaluated stage, before any overlap."""
-    counts = stage_counts(work)
+    counts, (reductions, gathers) = stage_counts(work), synced
     total = weighted(units, counts, "total", slice(None))
     copies, reduced = (np.zeros_like(total) for _ in range(2))
     if copy_s:
@@ -134,7 +154,7 @@ def micro_batch_of(
         window = np.where(splits_backward(work)[rows, None], weight, whole)
         reduced[rows] = reductions.take(rows).beside(needed, window)
     stage = StageSeconds(total, copies, reduced, _sends(work, transfers))
-    return MicroBatch(work, units, transfers, reductions, copy_s, stage)
+    return MicroBatch(work, units, transfers, reductions, gathers, copy_s, stage)
 
 
 def stage_counts(work: Work) -> list[Grid]:
