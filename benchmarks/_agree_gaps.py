@@ -12,6 +12,7 @@ from shardwise.fabric.place import seats_of
 from shardwise.fabric.price import Prices
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.fabric.tree_build import tree_of
+from shardwise.report.terminal import policy_code
 from shardwise.simulate import Simulation, simulate
 from shardwise.simulate.agree import gap_of
 from shardwise.simulate.timeline import LANES
@@ -98,15 +99,33 @@ def _flow_reasons(found: Simulation, unshared: float, step: float) -> tuple[str,
     return tuple(f"{name} {seconds / closed:+.1%}" for name, seconds in parts.items() if abs(seconds) > 0.01 * closed)
 
 
-def same_first(space: SmallSpace) -> bool:
-    """Do closed form and flow level put the same policy first. Policies that are equal to the last digits are one."""
+@dataclass(frozen=True)
+class FirstChoice:
+    """Which policy of a small space is first."""
+
+    same: bool
+    """closed form and flow level put the same policy first; policies that are equal to the last digits are one"""
+    lost: float
+    """at flow level: how much longer the closed form's first choice takes than the best"""
+    nearer: float
+    """by the closed form: how much longer the flow level's first choice takes than the best"""
+    told: str
+
+
+def first_choice(space: SmallSpace) -> FirstChoice:
     case = case_of(space.model, space.cluster, space.job, space.stack)
     closed = estimate(case, space.policies).times.step_s
     best = float(closed.min())
     chosen = [int(i) for i in np.flatnonzero(closed <= HOPELESS * best)]
     flow = {i: _flow_step(case, space.policies[i]) for i in chosen}
-    first = [i for i in chosen if closed[i] <= best * (1.0 + TIED)]
-    return min(flow[i] for i in first) <= min(flow.values()) * (1.0 + TIED)
+    first = min((i for i in chosen if closed[i] <= best * (1.0 + TIED)), key=flow.__getitem__)
+    other = min(flow, key=flow.__getitem__)
+    lost = flow[first] / flow[other] - 1.0
+    told = (
+        f"{space.model.name} on {space.cluster.gpus} of {space.cluster.name}, {len(space.policies)} policies: "
+        f"closed form {policy_code(space.policies[first])}, flow level {policy_code(space.policies[other])}"
+    )
+    return FirstChoice(lost <= TIED, lost, float(closed[other]) / best - 1.0, told)
 
 
 def _flow_step(case: Case, policy: Policy) -> float:

@@ -44,14 +44,15 @@ print({"numpy", "yaml", "shardwise.spec", "shardwise.arch", "shardwise.catalog"}
 
 
 def cpu_seconds(code: str) -> float:
-    """User and system time of a fresh interpreter; the least of three, since the machine is shared."""
-    measure = "\nimport os, sys\nspent = os.times()\nsys.stderr.write(str(spent.user + spent.system))"
+    """Processor time of a fresh interpreter; the least of three, since the machine is shared."""
+    measure = "\nimport sys, time\nsys.stderr.write(str(time.process_time()))"
     return min(float(launched([sys.executable, "-c", code + measure]).stderr) for _ in range(3))
 
 
-def test_start_up_is_cheap():
-    assert cpu_seconds("from shardwise.cli import main; main(['--help'])") < 0.5
-    assert cpu_seconds("import shardwise") < 0.1
+def test_start_up_costs_little_more_than_the_libraries_that_print_it():
+    libraries = cpu_seconds("import cyclopts, rich.console")
+    assert cpu_seconds("from shardwise.cli import main; main(['--help'])") < 2.5 * libraries
+    assert cpu_seconds("import shardwise") < 0.5 * libraries
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from shardwise.arch import model_of
+from shardwise.arch import model_from_shape, model_of
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.schedules import schedules
 from shardwise.simulate import simulate
 from shardwise.simulate.agree import gap_of
 from shardwise.software import stack_of
+from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.job import Job
-from shardwise.spec.load import cluster_of
+from shardwise.spec.load import cluster_from, cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.tasks.engine import run
 from shardwise.tasks.longest import ROUNDS, Lengths, pipeline_ends
@@ -63,6 +64,71 @@ def test_every_micro_batch_of_zero_2_reduces_on_all_stages(schedule: str, micro_
         case_of(model_of("llama-3-8b"), CLUSTER, replace(JOB, global_batch=16 * micro_batches), CORE), policy
     )
     assert found.costs.reduce_s.sum() * micro_batches > 0.1 * found.step_s
+    assert gap_of(found).share == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize(("schedule", "vpp"), [("1f1b", 1), ("gpipe", 1), ("overlapped", 1), ("dualpipe_v", 2)])
+def test_the_stage_whose_replicas_lie_worst_is_passed_once(schedule: str, vpp: int) -> None:
+    """Nine stages of 16 GPUs on two racks of 72: the fifth is in both, and every micro-batch of ZeRO-2 reduces."""
+    case = case_of(model_of("llama-3-8b"), cluster_from("gb200", 144, 72), replace(JOB, global_batch=144), CORE)
+    policy = Policy(dp=8, tp=2, pp=9, vpp=vpp, zero=2, schedule=schedule)
+    found = simulate(case, policy)
+    per_rank = found.costs.reduce_s.sum(axis=1)
+    assert per_rank.argmax() == 4
+    assert per_rank[4] > 3 * per_rank[5]
+    assert gap_of(found).share == pytest.approx(0.0, abs=0.01)
+    few = float(estimate(case, Policies.of([policy])).times.step_s[0])
+    assert few == pytest.approx(float(found.closed.times.step_s[0]), rel=0.02)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("schedule", "vpp"), [("interleaved", 2), ("looped_bfs", 2), ("dualpipe_v", 2), ("dualpipe", 1)]
+)
+def test_the_ends_of_the_model_have_more_to_reduce_than_other_chunks(schedule: str, vpp: int, tied: bool) -> None:
+    """Where each micro-batch reduces. A rank that holds both ends has a tied table once."""
+    model = model_from_shape("wide", 8, 2048, 16, 16, 8192, False, 256_000, tied=tied)
+    policy = Policy(dp=16, pp=4, vpp=vpp, zero=2, schedule=schedule, overlap_grad=False)
+    found = simulate(case_of(model, CLUSTER, replace(JOB, global_batch=256), CORE), policy)
+    assert found.costs.reduce_s.max() > 3 * found.costs.reduce_s.min()
+    assert gap_of(found).share == pytest.approx(0.0, abs=0.03)
+
+
+def test_a_chunk_that_all_micro_batches_have_passed_reduces_under_the_others() -> None:
+    """Its gradients are ready the sooner the more micro-batches follow, also beyond those that are followed."""
+    policy = Policy(dp=32, pp=2, vpp=3, zero=0, schedule="looped_bfs")
+    slow = Cluster(name="slow", gpu=CLUSTER.gpu, gpus=64, levels=(CLUSTER.levels[0], Level(
+        name="leaf", kind="network", degree=8, bandwidth=1e9, latency_s=3e-6)))  # fmt: skip
+    found = simulate(case_of(model_of("llama-3-8b"), slow, replace(JOB, global_batch=32 * 24), CORE), policy)
+    assert found.program.micro_batches > ROUNDS * policy.pp
+    assert found.costs.reduce_s.sum(axis=1).max() > 0.1 * found.step_s
+    assert gap_of(found).share == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("layers", [16, 15])
+def test_slow_messages_of_all_forwards_and_then_of_all_backwards(layers: int, overlap: bool) -> None:
+    """The first stage sends one output more, the last one gradient more: each half waits for another of them."""
+    model = model_from_shape("small", layers, 1024, 16, 16, 4096, False, 32_000, tied=False)
+    slow = CORE.changed(transfer_overhead_s=0.5)
+    policy = Policy(dp=32, pp=2, vpp=4 if layers == 16 else 3, schedule="looped_bfs", overlap_pp=overlap)
+    found = simulate(case_of(model, CLUSTER, replace(JOB, global_batch=32 * 32), slow), policy)
+    assert gap_of(found).share == pytest.approx(0.0, abs=0.03)
+
+
+def test_no_rank_is_done_before_it_has_done_its_work() -> None:
+    """With few micro-batches it waits for messages, in time that more of them would fill."""
+    lengths = Lengths(np.full((4, 6, 1), 0.04), np.array([0.04]), np.array([0.24]))
+    ends = pipeline_ends("looped_bfs", 2, 3, 32, lengths)
+    assert (ends.last >= ends.first + ends.busy - 1e-12).all()
+
+
+def test_a_heavy_first_stage_that_runs_far_ahead() -> None:
+    """Stages that take in all micro-batches before their first backward wait as if the pipeline ended with them."""
+    model = model_from_shape("small", 42, 1024, 16, 16, 4096, False, 128_256, tied=True)
+    case = case_of(model, cluster_of("dgx-h100:128"), Job(seq=1024, global_batch=16), stack_of("nanotron"))
+    found = simulate(case, Policy(tp=8, pp=16, schedule="overlapped"))
+    assert found.costs.forward[0] > found.costs.forward[1:].max()
     assert gap_of(found).share == pytest.approx(0.0, abs=0.01)
 
 

@@ -17,7 +17,7 @@ from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, Precis
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._profile_rows import HEADS, rows_of
-from shardwise.importers.adjust import run_of
+from shardwise.importers.adjust import LoggedRun, correction_of
 from shardwise.importers.training_log import RunFacts
 from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
@@ -81,7 +81,9 @@ def calibrate(
         verdict = verdict_of(shape, cluster, job, policy, cure=False)
         if not verdict.legal:
             raise ValueError(f"policy: it cannot have run: {verdict.rule}: {verdict.why}")
-        return run_of(facts, shape, cluster, job, policy, software, known)
+        return correction_of(LoggedRun(
+            facts=facts, model=shape, cluster=cluster, job=job, policy=policy, stack=software, profile=known,
+        ))  # fmt: skip
 
     found, notes = profile_from_file(source, base, cluster, adjust)
     _write(out, found, notes, json)

@@ -1,10 +1,14 @@
 """Replicas of one pipeline stage may lie better than those of another: groups of 63 ranks begin anywhere in nodes of 8,
 and where one GPU of a node is left to a group, all its traffic leaves by one network card."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.estimate.layers import Machine
+from shardwise.spec.policy import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.messages import bucket_bytes
@@ -12,21 +16,53 @@ from shardwise.work.parameter_messages import ParameterMessage
 from shardwise.work.stages import Grid, largest
 
 
-def reduced_parameters(work: Work, machine: Machine) -> tuple[Grid, Grid]:
-    """Dense and expert parameters of the stages, as many as the stage whose groups lie worst would reduce in the time
-    that theirs need."""
-    dense, expert = work.parameters
-    apart = _lie_apart(work, machine)
-    if not apart.any():
-        return dense, expert
-    found = {"dense": dense, "expert": expert}
-    for message in work.parameter_messages:
-        reduces = message.axis == "dp" and message.packed == "in buckets" and message.op != "all_gather"
-        rows = np.flatnonzero(apart & (message.count > 0.0))
-        if reduces and len(rows) and found[message.of].any():
-            held = largest(found[message.of])[0]
-            found[message.of] = found[message.of] * _paces(work, machine, rows, message, held)
-    return found["dense"], found["expert"]
+@dataclass(frozen=True)
+class StagePaces:
+    """Seconds in which a stage's groups reduce, over those of the stage whose groups lie worst."""
+
+    row: Ints
+    """of the tables, by policy; 0 where all stages lie alike"""
+    dense: Grid
+    """rows x stages; the first row, and what is beyond a pipeline's last stage, is 1"""
+    expert: Grid
+
+    @property
+    def differ(self) -> NDArray[np.bool_]:
+        return self.row > 0
+
+    def take(self, rows: Ints | slice) -> "StagePaces":
+        return StagePaces(self.row[rows], self.dense, self.expert)
+
+    def of_stages(self, stages: int) -> tuple[Grid, Grid]:
+        """Policies x so many stages: of dense parameters, of experts."""
+        if not self.differ.any():
+            alike = np.ones((len(self.row), 1))
+            return alike, alike
+        return self.dense[self.row, :stages], self.expert[self.row, :stages]
+
+    def on(self, parameters: tuple[Grid, Grid], stages: Grid) -> tuple[Grid, Grid]:
+        """As many parameters as the stage that lies worst would reduce in the time that these stages need."""
+        rows = np.flatnonzero(self.differ)
+        if not len(rows):
+            return parameters
+        found = parameters[0].copy(), parameters[1].copy()
+        for held, table in zip(found, (self.dense, self.expert), strict=True):
+            held[rows] *= _of_columns(table[self.row[rows]], stages[rows].astype(np.int64))
+        return found
+
+
+def all_alike(policies: int) -> StagePaces:
+    return StagePaces(np.zeros(policies, dtype=np.int64), np.ones((1, 1)), np.ones((1, 1)))
+
+
+def stage_paces(work: Work, machine: Machine) -> StagePaces:
+    rows = np.flatnonzero(_lie_apart(work, machine))
+    found = all_alike(len(work.layout.pp))
+    if not len(rows):
+        return found
+    found.row[rows] = np.arange(1, len(rows) + 1)
+    dense, expert = (_table(work, machine, rows, of) for of in ("dense", "expert"))
+    return StagePaces(found.row, dense, expert)
 
 
 def _lie_apart(work: Work, machine: Machine) -> NDArray[np.bool_]:
@@ -37,15 +73,28 @@ def _lie_apart(work: Work, machine: Machine) -> NDArray[np.bool_]:
     return np.asarray(outermost & (block % cluster.node_size != 0) & (cluster.node_size % block != 0))
 
 
-def _paces(work: Work, machine: Machine, rows: NDArray[np.int64], message: ParameterMessage, held: Numbers) -> Grid:
-    """Seconds of a stage's groups over those of the stage whose groups lie worst."""
-    stages, op = work.stages.index.astype(np.int64), message.op
-    found = np.ones(stages.shape)
+def _table(work: Work, machine: Machine, rows: Ints, of: str) -> Grid:
+    held = largest(work.parameters[of == "expert"])[0]
+    found = np.ones((len(rows) + 1, int(work.layout.pp[rows].max())))
+    for message in work.parameter_messages:
+        reduces = message.axis == "dp" and message.packed == "in buckets" and message.op != "all_gather"
+        sent = np.flatnonzero(message.count[rows] > 0.0)
+        if reduces and message.of == of and len(sent) and held.any():
+            for places, paces in _paces(work, machine, rows[sent], message, held):
+                found[1 + sent[places], : paces.shape[1]] *= paces
+    return found
+
+
+def _paces(
+    work: Work, machine: Machine, rows: Ints, message: ParameterMessage, held: Numbers
+) -> Iterator[tuple[Ints, Grid]]:
+    """(which of the rows, their stages' paces), for those whose groups lie alike."""
+    op = message.op
     columns = (message.ranks.astype(np.int64), machine.strides[message.group], machine.strides["pp"])
     keys = np.column_stack([*columns, work.layout.policies.pp])[rows]
     for key in np.unique(keys, axis=0):
-        mine = rows[(keys == key).all(axis=1)]
-        ranks, apart, width, pp = (int(value) for value in key)
+        places = np.flatnonzero((keys == key).all(axis=1))
+        mine, (ranks, apart, width, pp) = rows[places], (int(value) for value in key)
         if ranks * apart > width or width % (ranks * apart):
             continue
         sent = held[mine] * message.element_bytes
@@ -53,16 +102,14 @@ def _paces(work: Work, machine: Machine, rows: NDArray[np.int64], message: Param
         each = [machine.network.law(op, ranks, apart, within=(k * width, (k + 1) * width)).seconds(bucket)
                 for k in range(pp)]  # fmt: skip
         worst = np.maximum(machine.network.seconds(op, bucket, ranks, apart), 1e-300)
-        found[mine] = _of_columns(np.column_stack(each) / worst[:, None], stages[mine])
-    return np.minimum(found, 1.0)
+        yield places, np.minimum(np.column_stack(each) / worst[:, None], 1.0)
 
 
-def _of_columns(pace: Grid, stages: NDArray[np.int64]) -> Grid:
+def _of_columns(paces: Grid, stages: Ints) -> Grid:
     """A column that stands for others which hold the same has the pace of the slowest of them."""
-    before = np.column_stack([stages[:, 0], stages[:, :-1] + 1])
-    behind = np.column_stack([stages[:, 1:] - 1, stages[:, -1]])
-    found = np.empty(stages.shape)
-    for row, (lows, highs, own) in enumerate(zip(before, behind, stages, strict=True)):
-        for column, (low, high, stage) in enumerate(zip(lows, highs, own, strict=True)):
-            found[row, column] = pace[row, min(low, stage) : max(high, stage) + 1].max()
+    before = np.minimum(np.column_stack([stages[:, 0], stages[:, :-1] + 1]), stages)
+    behind = np.maximum(np.column_stack([stages[:, 1:] - 1, stages[:, -1]]), stages)
+    found, every = np.empty(stages.shape), np.arange(paces.shape[1])
+    for column, (low, high) in enumerate(zip(before.T[:, :, None], behind.T[:, :, None], strict=True)):
+        found[:, column] = np.where((low <= every) & (every <= high), paces, 0.0).max(axis=1)
     return found

@@ -19,6 +19,7 @@ from shardwise.estimate.once import (
 )
 from shardwise.estimate.pipeline import Pipeline, pipeline_of
 from shardwise.estimate.pipeline.micro_batch import (
+    Gathers,
     MicroBatch,
     Reductions,
     Transfers,
@@ -26,7 +27,7 @@ from shardwise.estimate.pipeline.micro_batch import (
     piles_up,
     stage_counts,
 )
-from shardwise.estimate.stage_groups import reduced_parameters
+from shardwise.estimate.stage_groups import StagePaces, all_alike, stage_paces
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
@@ -80,10 +81,13 @@ class Times:
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
     layout = work.layout
     rates = (sync_rates if sync is None else inner_rates)(work, machine)
-    reduce, gather = rates.on(work.parameters if sync else reduced_parameters(work, machine))
+    paces = stage_paces(work, machine) if sync is None else all_alike(len(layout.pp))
+    reduce, gather = rates.on(paces.on(work.parameters, work.stages.index))
     wire = transfer_hops(work, machine)
-    given = micro_batch_of(work, _units(work, machine), _transfers(work, machine, wire),
-                           _reductions(work, machine, rates), reduce, _copy_seconds(work, cluster))  # fmt: skip
+    synced = _reductions(work, machine, rates, paces), _gathers(work, machine, rates)
+    given = micro_batch_of(
+        work, _units(work, machine), _transfers(work, machine, wire), synced, reduce, _copy_seconds(work, cluster)
+    )
     stage, rows, micro = given.stage, np.arange(len(reduce)), layout.micro_batches
     _, slowest = largest(stage.load)
     pipeline = pipeline_of(given, slowest)
@@ -135,14 +139,19 @@ def _transfers(work: Work, machine: Machine, wire: Hops) -> Transfers:
     return Transfers(transfer_seconds(work, machine, wire), exposed / sent_at_once(work, wire))
 
 
-def _reductions(work: Work, machine: Machine, rates: SyncRates) -> Reductions:
+def _reductions(work: Work, machine: Machine, rates: SyncRates, paces: StagePaces) -> Reductions:
     """A sharded gradient buffer must be free again before the next micro-batch adds to it: ZeRO-2 reduces in each."""
     policies, overlap = work.layout.policies, machine.stack.overlap
     each = reduced_each(work.layout)
     share = np.where(each, 1.0 / passing(work.layout), 1.0)
     dense, expert = (rate * share for rate in rates.reduce)
     hidden = np.where(policies.overlap_grad > 0, overlap.hidden_share, 0.0)
-    return Reductions((dense, expert), each, hidden, overlap.overlap_slowdown)
+    return Reductions((dense, expert), each, hidden, overlap.overlap_slowdown, paces)
+
+
+def _gathers(work: Work, machine: Machine, rates: SyncRates) -> Gathers:
+    under = machine.stack.overlap.hidden_share
+    return Gathers(rates.gather, np.where(work.layout.policies.overlap_param > 0, under, 0.0))
 
 
 def work_alone(times: Times) -> Numbers:
@@ -206,19 +215,18 @@ def _overlapped_sync(
     layout, policies = work.layout, work.layout.policies
     rows, own = np.arange(len(layout.pp)), 1.0 / layout.vpp
     between = np.where(piles_up(work), np.maximum(layout.micro_batches, layout.pp), layout.pp)
-    for name, grid, window_at, overlap, spare in (
-        ("grad", sync[0], given.last_back_at, policies.overlap_grad > 0, pipeline.ends),
-        ("param", sync[1], given.forward_at, policies.overlap_param > 0, pipeline.starts),
+    for name, grid, window_at, overlap, spare, followed in (
+        ("grad", sync[0], given.last_back_at, policies.overlap_grad > 0, pipeline.ends, pipeline.reduced),
+        ("param", sync[1], given.forward_at, policies.overlap_param > 0, pipeline.starts, pipeline.gathered),
     ):
         _, last = largest(grid - spare)
         seconds, window = grid[rows, last], window_at(rows, last)
         alone, beside = np.minimum(seconds, window), np.minimum(seconds, window * between)
         under = np.where(overlap, stack.overlap.hidden_share * (own * alone + (1.0 - own) * beside), 0.0)
         exposed = seconds - (1.0 - stack.overlap.overlap_slowdown) * under - spare[rows, last]
-        parts[f"{name}_comm"] = np.maximum(exposed, 0.0)
-        hidden[name] = np.maximum(seconds - parts[f"{name}_comm"], 0.0)
-    after = np.where(np.isnan(pipeline.reduced), parts["grad_comm"], pipeline.reduced)
-    parts["grad_comm"] = np.where(reduced_each(work.layout), 0.0, after)
+        found = np.where(np.isnan(followed), np.maximum(exposed, 0.0), followed)
+        parts[f"{name}_comm"], hidden[name] = found, np.maximum(seconds - found, 0.0)
+    parts["grad_comm"] = np.where(reduced_each(work.layout), 0.0, parts["grad_comm"])
 
 
 def _strategy(

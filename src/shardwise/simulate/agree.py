@@ -34,13 +34,14 @@ def gap_of(simulation: Simulation) -> Gap:
     alone = replace(costs, reduce_s=costs.reduce_s if costs.reduces_each else zero, gather_s=zero)
     whole, pipeline = (composed(simulation.policy, simulation.closed, simulation.program, c) for c in (costs, alone))
     closed = float(times.step_s[0])
-    around = parts["param_comm"] + (0.0 if costs.reduces_each else parts["grad_comm"])
+    around = parts["param_comm"] + (costs.shared_s if costs.reduces_each else parts["grad_comm"])
     found = {
         "pipeline": pipeline.pipeline_end_s - (closed - parts["other"] - parts["optimizer"] - around),
         "synchronisation": whole.synced_s - pipeline.pipeline_end_s - around,
     }
     found["rest"] = whole.step_s - closed - sum(found.values())
-    said = [_why(name, value, simulation) for name, value in found.items() if abs(value) > WORTH_SAYING * closed]
+    told = found.items() if abs(whole.step_s - closed) > WORTH_SAYING * closed else ()
+    said = [_why(name, value, simulation) for name, value in told if abs(value) > WORTH_SAYING * closed]
     return Gap(closed_s=closed, simulated_s=whole.step_s, parts_s=found, why=tuple(said))
 
 

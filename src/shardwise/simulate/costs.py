@@ -9,7 +9,7 @@ from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit, recompute_share
 from shardwise.estimate.memory import activation_pieces, memory_of, saved_and_left
 from shardwise.estimate.once import copy_rate, optimizer_seconds, shared_seconds, sync_rates
-from shardwise.estimate.stage_groups import reduced_parameters
+from shardwise.estimate.stage_groups import stage_paces
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.transfers import transfer_wait_s
 from shardwise.fabric.calls import repeated_share
@@ -104,7 +104,8 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     stack, layout, cluster = work.stack, work.layout, case.cluster
     machine = machine_for(case, layout.policies)
     rates = sync_rates(work, machine)
-    reduce, gather = (grid[:, 0] for grid in rates.on(reduced_parameters(work, machine)))
+    paced = stage_paces(work, machine).on(work.parameters, work.stages.index)
+    reduce, gather = (grid[:, 0] for grid in rates.on(paced))
     micro = float(passing(layout)[0])
     each = bool(reduced_each(layout)[0])
     one = np.ones(program.pp)

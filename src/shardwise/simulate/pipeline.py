@@ -127,17 +127,17 @@ def _beside(
     """(start, end) of collectives one after another beside compute spans. What cannot hide of any of them is done when
     the rank has nothing else to do, and drawn behind the last."""
     bars: list[tuple[float, float]] = []
-    now, exposed, at = 0.0, 0.0, 0
+    now, exposed, at = ready[0], 0.0, 0
     for begin, length in zip(ready, seconds, strict=True):
-        now = max(now, begin)
+        if begin > now:
+            exposed = max(exposed - _idle(spans, now, begin), 0.0)
+            now = begin
         first, left = now, share * length
         exposed += (1.0 - share) * length
         while at < len(spans) and left > 0.0:
             start, end = spans[at]
             if start > now:
-                idle = start - now
-                exposed -= min(exposed, max(idle - left, 0.0))
-                left, now = max(left - idle, 0.0), min(now + left, start) if left < idle else start
+                left, now = max(left - (start - now), 0.0), min(now + left, start)
                 continue
             if share * (end - now) > left:
                 now, left = now + left / share, 0.0
@@ -146,6 +146,13 @@ def _beside(
             now, at = max(now, end), at + 1
         now += left
         bars.append((first, now))
-    finish = max(now, spans[-1][1]) + exposed
+    stop = spans[-1][1]
+    finish = max(now, stop) + max(exposed - _idle(spans, now, stop), 0.0)
     bars[-1] = (bars[-1][0], finish)
     return bars
+
+
+def _idle(spans: list[tuple[float, float]], low: float, high: float) -> float:
+    """Seconds between two moments in which none of the spans runs."""
+    busy = sum(max(min(end, high) - max(start, low), 0.0) for start, end in spans)
+    return max(high - low - busy, 0.0)

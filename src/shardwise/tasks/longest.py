@@ -10,8 +10,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.schedules import schedules
 from shardwise.tasks.engine import Floats, Ints
-from shardwise.tasks.program import Program, edge_tasks, finishes_gradient, program_of
+from shardwise.tasks.program import FORWARD, Program, edge_tasks, finishes_gradient, program_of
 
 BLOCK = 1 << 21
 """tasks x policies computed at once"""
@@ -46,6 +47,8 @@ class _Level:
 class _Levels:
     levels: tuple[_Level, ...]
     lane_start: Ints
+    begin: Ints
+    """ranks x chunks: the first forward of that chunk"""
     finish: Ints
     """ranks x chunks: the task that finishes the gradients of that chunk"""
     kind: Ints
@@ -60,6 +63,8 @@ class Ends:
     first: Floats
     last: Floats
     busy: Floats
+    begin: Floats
+    """ranks x chunks x policies: start of a chunk's first forward"""
     ready: Floats
     """ranks x chunks x policies: start of the task that finishes a chunk's gradients, before the rank's end"""
     still_busy: Floats
@@ -73,16 +78,26 @@ def pipeline_ends(name: str, pp: int, vpp: int, micro_batches: int, lengths: Len
         return _ends(name, pp, vpp, micro_batches, lengths)
     left = micro_batches - (rounds - ROUNDS) * pp
     longer, shorter = (_ends(name, pp, vpp, m, lengths) for m in (left, left - pp))
+    again = float(rounds - ROUNDS)
+    busy = longer.busy + again * (longer.busy - shorter.busy)
+    begin, ready, still_busy = longer.begin, longer.ready, longer.still_busy
+    if schedules()[name].piles_up:
+        # all micro-batches pass a chunk before the next one begins: with each round there is more time between chunks
+        begin, ready, still_busy = (
+            whole + again * (whole - less)
+            for whole, less in ((begin, shorter.begin), (ready, shorter.ready), (still_busy, shorter.still_busy))
+        )
     more = longer.last.max(axis=0) - shorter.last.max(axis=0)
-    busy = longer.busy + (rounds - ROUNDS) * (longer.busy - shorter.busy)
-    return Ends(longer.first, longer.last + (rounds - ROUNDS) * more, busy, longer.ready, longer.still_busy)
+    # few micro-batches may wait for messages on their way round, in time that more of them would fill
+    last = np.maximum(longer.last + again * more, longer.first + busy)
+    return Ends(longer.first, last, busy, begin, ready, still_busy)
 
 
 def _ends(name: str, pp: int, vpp: int, micro_batches: int, lengths: Lengths) -> Ends:
     plan = _levels(name, pp, vpp, micro_batches)
     count, columns = len(plan.kind), len(lengths.stopped)
     first, last, busy = (np.empty((pp, columns)) for _ in range(3))
-    ready, still_busy = (np.empty((*plan.finish.shape, columns)) for _ in range(2))
+    begin, ready, still_busy = (np.empty((*plan.finish.shape, columns)) for _ in range(3))
     width = max(BLOCK // count, 1)
     for at in range(0, columns, width):
         part = slice(at, at + width)
@@ -91,12 +106,13 @@ def _ends(name: str, pp: int, vpp: int, micro_batches: int, lengths: Lengths) ->
         end = _followed(plan, duration, lengths.under_way[part])
         first[:, part] = end[plan.lane_start[:-1]] - duration[plan.lane_start[:-1]]
         last[:, part] = end[plan.lane_start[1:] - 1]
+        begin[:, :, part] = end[plan.begin] - duration[plan.begin]
         worked = np.cumsum(duration, axis=0)
         total = worked[plan.lane_start[1:] - 1]
         busy[:, part] = np.diff(total, axis=0, prepend=0.0)
         still_busy[:, :, part] = total[:, None] - worked[plan.finish] + duration[plan.finish]
         ready[:, :, part] = last[:, None, part] - (end[plan.finish] - duration[plan.finish])
-    return Ends(first, last, busy, ready, still_busy)
+    return Ends(first, last, busy, begin, ready, still_busy)
 
 
 def _followed(plan: "_Levels", duration: Floats, late: Floats) -> Floats:
@@ -131,7 +147,8 @@ def _levels(name: str, pp: int, vpp: int, micro_batches: int) -> _Levels:
     by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
     return _Levels(
         levels=tuple(_Level(at, before[at], needs[:, at], crosses[:, at]) for at in by_level),
-        lane_start=tasks.lane_start, finish=edge_tasks(program, finishes_gradient(program), last=True),
+        lane_start=tasks.lane_start, begin=edge_tasks(program, program.kind == FORWARD, last=False),
+        finish=edge_tasks(program, finishes_gradient(program), last=True),
         kind=program.kind, piece=program.stage, sends=sends,
     )  # fmt: skip
 

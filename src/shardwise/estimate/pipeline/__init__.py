@@ -1,8 +1,8 @@
 """The pipeline of a step: how long the busiest rank waits for the others, and when each starts and ends.
 
 Where the ranks' chunks are alike and a backward is one piece, that follows from laws (`laws`). Split backwards, chunks
-that are not alike and micro-batches from both ends wait in ways no law tells: their order is followed task by task
-(`followed`), for all policies at once.
+that are not alike, micro-batches from both ends and stages that reduce each micro-batch at paces of their own wait in
+ways no law tells: their order is followed task by task (`followed`), for all policies at once.
 """
 
 from dataclasses import dataclass
@@ -29,18 +29,20 @@ class Pipeline:
     """seconds the busiest rank is at work: compute, what it stands still for, reductions of every micro-batch"""
     reduced: Numbers
     """where the order was followed: from the pipeline's end until all gradients are reduced; else not a number"""
+    gathered: Numbers
+    """and how much later it starts because parameters are gathered first"""
 
 
 def pipeline_of(given: MicroBatch, slowest: Ints) -> Pipeline:
     """`slowest`: the busiest of the evaluated stages."""
     stages, micro = given.work.stages, given.work.layout.micro_batches
     busiest = micro * given.stage.load[np.arange(len(slowest)), slowest]
-    found = Pipeline(*ends_by_law(given, slowest), busiest, np.full_like(micro, np.nan))
+    found = Pipeline(*ends_by_law(given, slowest), busiest, *(np.full_like(micro, np.nan) for _ in range(2)))
     index = stages.index.astype(np.int64)
-    for rows, its, reduced in follow(given, followed_rows(given.work)):
+    for rows, its, reduced, gathered in follow(given, followed_rows(given)):
         last, at = its.last.max(axis=0), (index[rows].T, np.arange(len(rows)))
         found.end[rows], found.busiest[rows] = last, its.busy.max(axis=0)
         found.starts[rows] = its.first[at].T
         found.ends[rows] = (last - its.last)[at].T
-        found.reduced[rows] = reduced
+        found.reduced[rows], found.gathered[rows] = reduced, gathered
     return found

@@ -59,8 +59,8 @@ def _passed(given: MicroBatch, rows: Ints | slice, counts: list[Grid]) -> tuple[
     back = total - forward
     reductions = given.reductions.take(rows)
     if reductions.each.any():
-        each = reductions.of_parts(given.work, rows)
-        needed = sum((n * seconds[:, None] for n, seconds in zip(counts, each, strict=False)), start=0.0 * counts[-1])
+        of_parts = zip(counts, *reductions.of_parts(given.work, rows), strict=False)
+        needed = sum((n * (dense + expert)[:, None] for n, dense, expert in of_parts), start=0.0 * counts[-1])
         back = back + reductions.beside(needed, back)
     return forward, back
 
@@ -71,12 +71,14 @@ def _chunked(given: MicroBatch, rows: Ints, slowest: Ints, everything: Numbers) 
     layout, transfers = given.work.layout, given.transfers
     pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
     load, late = given.stage.load[rows, slowest], transfers.under_way[rows]
-    end = micro * load + _idle(given.work, rows) / (pp - 1.0) * np.maximum(everything - load, 0.0)
     piled = piles_up(given.work)[rows]
+    each = np.where(piled, sum(_halves(given, rows)), load) if piled.any() else load
+    end = micro * each + _idle(given.work, rows) / (pp - 1.0) * np.maximum(everything - each, 0.0)
     end = np.maximum(end, _heavy_ends(given, rows, piled, everything))
     # each round of pp micro-batches comes back to the first stage just as it is done with them, so every further chunk
     # waits for a whole turn of messages
-    end = end + 2.0 * late * (pp * vpp - 1.0)
+    turns = 2.0 * late * (pp * vpp - 1.0)
+    end = end + (np.where(piled, _piled_turns(given, rows), turns) if piled.any() else turns)
     # messages that take longer than the slack between neighbours slow every turn: a micro-batch to the last rank and
     # back is 2 pp - 1 chunks' time, once around forwards or backwards that of pp. The first round is on its way for all
     # its messages already
@@ -107,11 +109,29 @@ def _heavy_ends(given: MicroBatch, rows: Ints, piled: NDArray[np.bool_], everyth
 
 def _piled(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) -> Numbers:
     """All forwards, then all backwards: each half takes the slowest's for all micro-batches but one."""
-    layout, load = given.work.layout, given.stage.load[rows]
-    forward = given.forward(rows) + given.transfers.stopped[rows, None] * (given.work.stages.last[rows] == 0)
-    slowest = largest(forward)[0] + largest(load - forward)[0]
+    layout = given.work.layout
     late = 2.0 * (layout.pp[rows] - 1.0) * given.transfers.under_way[rows]
-    return np.asarray(everything + late + (layout.micro_batches[rows] - 1.0) * slowest)
+    return np.asarray(everything + late + (layout.micro_batches[rows] - 1.0) * sum(_halves(given, rows)))
+
+
+def _halves(given: MicroBatch, rows: Ints) -> tuple[Numbers, Numbers]:
+    """A micro-batch where all forwards come before the backwards: the slowest forward, and the slowest backward, which
+    may be another stage's."""
+    outputs = given.work.layout.vpp[rows, None] - given.work.stages.last[rows]
+    forward = given.forward(rows) + given.transfers.stopped[rows, None] * outputs
+    return largest(forward)[0], largest(given.stage.load[rows] - forward)[0]
+
+
+def _piled_turns(given: MicroBatch, rows: Ints) -> Numbers:
+    """What messages under way add where all micro-batches pass a chunk before the next one begins: a stage waits for
+    the first to come round only as long as the others do not keep it busy."""
+    layout, late = given.work.layout, given.transfers.under_way[rows]
+    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
+    found = 2.0 * (pp - 1.0) * late
+    for half in _halves(given, rows):
+        chunk = half / vpp
+        found = found + (vpp - 1.0) * np.maximum(pp * late - np.maximum(micro - pp, 0.0) * chunk, 0.0)
+    return np.asarray(found)
 
 
 def _looped(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) -> Numbers:

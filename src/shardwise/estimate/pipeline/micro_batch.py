@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.estimate.exposure import Unit
+from shardwise.estimate.stage_groups import StagePaces
 from shardwise.schedules import used
 from shardwise.schedules._contract import Schedule, folded
 from shardwise.tasks.engine import Ints
@@ -46,6 +47,8 @@ class Reductions:
     """share that may hide"""
     slowdown: float
     """of what hides, compute takes that much longer"""
+    paces: StagePaces
+    """`rates` are those of the stage whose groups lie worst"""
 
     def beside(self, needed: Grid, window: Grid) -> Grid:
         """What each micro-batch takes longer, where each reduces: of so many seconds beside so much backward."""
@@ -54,15 +57,35 @@ class Reductions:
 
     def take(self, rows: Ints | slice) -> "Reductions":
         dense, expert = self.rates
-        return Reductions((dense[rows], expert[rows]), self.each[rows], self.hidden[rows], self.slowdown)
+        return Reductions(
+            (dense[rows], expert[rows]), self.each[rows], self.hidden[rows], self.slowdown, self.paces.take(rows)
+        )
 
-    def of_parts(self, work: Work, rows: Ints | slice, *, together: bool = False) -> list[Numbers]:
-        """Seconds, before any overlap, for a layer of each kind, the embedding and the head. `together`: of ranks that
-        hold both, so tied weights once."""
-        head = work.counts.head_alone if together else work.counts.head
-        parts = (*work.counts.kinds, work.counts.embedding, head)
-        held = [(part.dense_per_rank(work.layout)[rows], part.expert_per_rank(work.layout)[rows]) for part in parts]
-        return [self.rates[0] * dense + self.rates[1] * expert for dense, expert in held]
+    def of_parts(self, work: Work, rows: Ints | slice) -> tuple[list[Numbers], list[Numbers]]:
+        """(of dense parameters, of experts): seconds, before any overlap, for a layer of each kind, the embedding and
+        the head."""
+        return seconds_of_parts(self.rates, work, rows)
+
+
+@dataclass(frozen=True)
+class Gathers:
+    """What parameters cost that are gathered once, before their first forward or beside it."""
+
+    rates: tuple[Numbers, Numbers]
+    """seconds per parameter: dense, expert"""
+    hidden: Numbers
+    """share that may hide"""
+
+
+def seconds_of_parts(
+    rates: tuple[Numbers, Numbers], work: Work, rows: Ints | slice, *, together: bool = False
+) -> tuple[list[Numbers], list[Numbers]]:
+    """(of dense parameters, of experts): for a layer of each kind, the embedding and the head, at so many seconds per
+    parameter. `together`: of ranks that hold both ends, so tied weights once."""
+    head = work.counts.head_alone if together else work.counts.head
+    parts = (*work.counts.kinds, work.counts.embedding, head)
+    dense = [rates[0] * part.dense_per_rank(work.layout)[rows] for part in parts]
+    return dense, [rates[1] * part.expert_per_rank(work.layout)[rows] for part in parts]
 
 
 @dataclass(frozen=True)
@@ -89,6 +112,7 @@ class MicroBatch:
     """one layer of each kind, the embedding, the head"""
     transfers: Transfers
     reductions: Reductions
+    gathers: Gathers
     copy_s: list[Numbers]
     """a layer's activations to the host and back, by kind; empty where none go there"""
     stage: StageSeconds
@@ -113,10 +137,11 @@ class MicroBatch:
 
 
 def micro_batch_of(
-    work: Work, units: list[Unit], transfers: Transfers, reductions: Reductions, reduce: Grid, copy_s: list[Numbers]
-) -> MicroBatch:
+    work: Work, units: list[Unit], transfers: Transfers, synced: tuple[Reductions, Gathers], reduce: Grid,
+    copy_s: list[Numbers],
+) -> MicroBatch:  # fmt: skip
     """`reduce`: seconds of a step's reduction on each evaluated stage, before any overlap."""
-    counts = stage_counts(work)
+    counts, (reductions, gathers) = stage_counts(work), synced
     total = weighted(units, counts, "total", slice(None))
     copies, reduced = (np.zeros_like(total) for _ in range(2))
     if copy_s:
@@ -129,7 +154,7 @@ def micro_batch_of(
         window = np.where(splits_backward(work)[rows, None], weight, whole)
         reduced[rows] = reductions.take(rows).beside(needed, window)
     stage = StageSeconds(total, copies, reduced, _sends(work, transfers))
-    return MicroBatch(work, units, transfers, reductions, copy_s, stage)
+    return MicroBatch(work, units, transfers, reductions, gathers, copy_s, stage)
 
 
 def stage_counts(work: Work) -> list[Grid]:
@@ -163,6 +188,15 @@ def _sends(work: Work, transfers: Transfers) -> Grid:
 
 def splits_backward(work: Work) -> NDArray[np.bool_]:
     return _where(work, lambda schedule: schedule.splits_backward)
+
+
+def runs_ahead(work: Work) -> NDArray[np.bool_]:
+    """Where a stage of one chunk starts more micro-batches before its first backward than there are stages behind."""
+
+    def ahead(schedule: Schedule) -> bool:
+        return schedule.chunks == "one" and not schedule.piles_up and bool(schedule.in_flight(0, 2, 1, 8) > 2)
+
+    return _where(work, ahead)
 
 
 def piles_up(work: Work) -> NDArray[np.bool_]:
