@@ -28,7 +28,7 @@ ROW = {
         ("Megatron-Core", "megatron-core"),
         ("NeMo (dgxc v25.05.05)", "nemo-25.04"),
         ("NeMo (dgxc v25.02.02)", "nemo-24"),
-        ("NeMo (framework 24.07)", "nemo"),
+        ("NeMo (framework 24.07)", "nemo-lightning"),
         ("MLPerf v3.1", "megatron-core"),
         ("NeMo AutoModel (PyTorch FSDP2)", "automodel-benchmark"),
         ("torchtitan 2024", "torchtitan"),

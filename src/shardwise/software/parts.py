@@ -45,6 +45,8 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     it, in compute precision"""
     grad_accumulation_bytes: float = 0.0
     """bytes moved per parameter and micro-batch to add a gradient to its buffer; 0: the product does it"""
+    zeroes_gradients: bool = False
+    """sums of gradients stay in memory and are set to zero before every step"""
     optimizer_passes: float = 1.0
     """memory traffic of the optimizer step over one fused pass"""
     scan_bytes_per_sm_s: float = 10e9
@@ -75,6 +77,8 @@ class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stall_s_per_peer: float = 0.0
     """host time a tensor-parallel collective waits for each of its ranks while a pipeline transfer to another node is
     outstanding (both go through one hardware queue)"""
+    ops_per_update: float = 0.0
+    """operations that updating one tensor, or a rank's piece of it, costs the host; 0: all are one launch"""
     step_overhead_s: float = 0.0
     """per step, neither compute nor communication: data, logging, scalar synchronisation"""
 
