@@ -111,9 +111,9 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
     hybrid_overlap_ep: float = 0.0
     """their `overlap_ep`: no layer has compute beside its exchange to put it under (NVIDIA/Megatron-LM issue 5854)"""
-    dispatch: Literal["copies", "once"] = "copies"
+    dispatch: Literal["copies", "once", "gather"] = "copies"
     """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
-    and between nodes one to each node"""
+    and between nodes one to each node; or all ranks gather the tokens of all, and add up what comes back"""
     routing: Literal["even", "in_order"] = "even"
     """the experts of a token are any of all; or one after the other, as a benchmark's gate deals them out"""
     folds_experts: bool = True

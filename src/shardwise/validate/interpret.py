@@ -22,7 +22,7 @@ from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
-from shardwise.validate.facts import named_loss, named_modules, offloads, with_stated_gradients
+from shardwise.validate.facts import named_loss, named_modules, offloads, with_stated_dispatcher, with_stated_gradients
 from shardwise.validate.table import MeasuredRow
 
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
@@ -65,6 +65,7 @@ class _Reader:
 def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     reader = _Reader(row)
     stack = stack_for(row.word("software")) if stack_name == "auto" else known_stack(stack_name)
+    stack = with_stated_dispatcher(row, stack)
     if named(stack).note:
         reader.assumed.append(named(stack).note)
     model = _model(reader)
