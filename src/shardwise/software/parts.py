@@ -153,8 +153,8 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gather_bucket_bytes: float = 160e6
     """parameters are gathered in messages of this size (ZeRO-1 and 2)"""
     by_owner: bool = False
-    """ZeRO-1 gives a tensor whole to one rank: gradients are reduced to it and new parameters sent from it, in one
-    message for each rank that owns any, instead of buckets of equal shares"""
+    """ZeRO-1 gives a tensor whole to one rank: every rank gets the sum of all gradients, and new parameters are sent
+    from their owners, in one message for each rank that owns any, instead of shares of buckets"""
     gathers_tensors_above: float = 0.0
     """ZeRO-3 gathers and reduces every tensor of more elements than this in a message of its own, and smaller ones stay
     whole; 0: a layer at a time"""
