@@ -108,3 +108,16 @@ def test_runs_of_one_job_with_two_dispatchers_are_predicted_apart() -> None:
     rows = [MeasuredRow(row=n, text=given | {"dispatcher": name}) for n, name in enumerate(("flex", "alltoall"))]
     near, counted = (prediction.step_s or 0.0 for prediction in predict(rows))
     assert counted > 1.2 * near
+
+
+def test_a_program_without_zero_2_across_stages_ran_zero_1() -> None:
+    given = _row(
+        source="s", model="GPT-3-175B", gpu="A100-80GB-SXM", gpus="256", seq="2048", global_batch="768", tp="8",
+        zero_stage_or_fsdp="2", software="Megatron-Core",
+    ).text  # fmt: skip
+    staged, flat = (
+        measured_case(MeasuredRow(row=1, text=given | {"pp": pp, "dp": dp})) for pp, dp in (("8", "4"), ("1", "32"))
+    )
+    assert {policy.zero for policy in staged.candidates} == {1}
+    assert any("zero=1" in line for line in staged.assumed)
+    assert {policy.zero for policy in flat.candidates} == {2}

@@ -209,6 +209,10 @@ def _candidates(
         if len(options) > 1:
             reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
     zero, group = _zero(reader, layout)
+    most = stack.abilities.zero_with_stages
+    if layout["pp"] > 1 and zero > most:
+        reader.assumed.append(f"zero={most} (with stages {stack.name} has no more)")
+        zero, group = most, 0
     sp, modules, loss = row.word("sp"), named_modules(row), named_loss(row)
     for micro_batch, vpp, again, etp, gone in product(micros, vpps, recomputes, etps, away):
         yield Policy(
