@@ -29,7 +29,7 @@ ROW = {
         ("NeMo (dgxc v25.05.05)", "nemo-25.04"),
         ("NeMo (dgxc v25.02.02)", "nemo-24"),
         ("NeMo (framework 24.07)", "nemo-lightning"),
-        ("MLPerf v3.1", "megatron-core"),
+        ("MLPerf v3.1", "nemo-lightning"),
         ("NeMo AutoModel (PyTorch FSDP2)", "automodel-benchmark"),
         ("torchtitan 2024", "torchtitan"),
         ("OLMo-core", "olmo-core"),
