@@ -11,6 +11,7 @@ from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.estimate.dispatch import expert_operations, once_share
 from shardwise.software import Stack, stack_of
+from shardwise.software.dispatcher import with_dispatcher
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, cluster_of, gpu_of
 from shardwise.spec.policy import Policies, Policy
@@ -125,3 +126,30 @@ def test_moments_of_16_bits_take_two_bytes_each() -> None:
     ]
     assert found[1]["optimizer"][0, 0] == pytest.approx(found[0]["optimizer"][0, 0] * 8 / 12)
     assert found[1]["parameters"][0, 0] == found[0]["parameters"][0, 0]
+
+
+def test_dispatchers_send_what_they_say() -> None:
+    """Of 128 experts, 8 to a token: copies for all 8, one for each of the ranks that have them, or every token to every
+    rank."""
+    policy = Policy(dp=64, ep=8)
+    stack = CORE.changed(overlap_ep=0.0)
+    seconds = {
+        name: float(priced("qwen3-30b-a3b", policy, with_dispatcher(stack, name)).times.parts["ep_comm"][0])
+        for name in ("alltoall", "flex", "allgather")
+    }
+    assert seconds["flex"] / seconds["alltoall"] == pytest.approx(1 - (7 / 8) ** 8, rel=0.1)
+    work = priced("qwen3-30b-a3b", policy, with_dispatcher(stack, "allgather")).work
+    sent = [item for item in work.kinds[0].collectives if item.axis == "ep"]
+    assert [item.op for item in sent] == ["all_gather", "reduce_scatter"] * 2
+    tokens = JOB.seq * policy.micro_batch
+    assert {float(np.max(item.bytes)) for item in sent} == {2.0 * tokens * 8 * model_of("qwen3-30b-a3b").hidden}
+
+
+def test_a_host_counts_for_a_plain_all_to_all_in_a_node() -> None:
+    deep = stack_of("megatron-core-dev")
+    counted = with_dispatcher(deep, "alltoall").experts
+    assert counted.dispatch == "copies"
+    assert counted.ops_per_expert_layer_in_node == stack_of("nemo").experts.ops_per_expert_layer_in_node
+    assert with_dispatcher(deep, "flex") is deep
+    with pytest.raises(ValueError, match="dispatcher: 'deep' is unknown; known: allgather, alltoall, flex"):
+        with_dispatcher(deep, "deep")

@@ -102,3 +102,16 @@ def test_owners_send_as_many_messages_as_there_are_tensors() -> None:
     assert seconds[64] < seconds[256] < seconds[1024]
     # with more ranks than tensors only the way round them grows
     assert seconds[1024] > 2.0 * seconds[256] - seconds[64]
+
+
+def test_owners_get_the_sum_that_all_others_get() -> None:
+    """InternEvo all-reduces: twice the bytes of a reduction that leaves every rank its share."""
+    policy = Policy(dp=8, zero=1, overlap_grad=False)
+    shares, sums = (
+        parts(stack, 8, policy, "llama-2-7b")["grad_comm"] for stack in (PLAIN, PLAIN.changed(by_owner=True))
+    )
+    assert sums == pytest.approx(2.0 * shares, rel=0.15)
+    job = Job(seq=SEQ, global_batch=8, precision=PRECISIONS["fp16"])
+    work = piecewise(training_of(model_of("llama-2-7b"), job, PLAIN.changed(by_owner=True)), policy)
+    sent = messages(work, Piece(0, 0, sends_on=False, sends_back=False))
+    assert [m.op for m in sent if m.axis == "dp"] == ["all_reduce", "all_gather"]

@@ -71,9 +71,10 @@ def test_a_hybrid_agrees_too(policy):
 
 def test_a_tight_order_waits_for_transfers_in_both():
     """1F1B has no slack: what goes on in the background is waited for all the same, simulated and in closed form."""
-    slow, even = CORE.changed(transfer_overhead_s=5e-3), replace(LLAMA, vocab=8)
+    half = CORE.changed(hidden_share=0.5)
+    slow, even = half.changed(transfer_overhead_s=5e-3), replace(LLAMA, vocab=8)
     beside, alone = (one(Policy(dp=8, pp=8, overlap_pp=o), stack=slow, model=even) for o in (True, False))
-    free = one(Policy(dp=8, pp=8), stack=CORE, model=even)
+    free = one(Policy(dp=8, pp=8), stack=half, model=even)
     assert beside.step_s - free.step_s > 0.9 * (alone.step_s - free.step_s)
     for found in (beside, alone):
         assert gap_of(found).share == pytest.approx(0.0, abs=0.006)

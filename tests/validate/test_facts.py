@@ -2,9 +2,18 @@
 
 import pytest
 
+from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS
-from shardwise.validate.facts import Offloading, named_loss, named_modules, offloads, with_stated_gradients
+from shardwise.validate.facts import (
+    Offloading,
+    named_loss,
+    named_modules,
+    offloads,
+    with_stated_dispatcher,
+    with_stated_gradients,
+)
 from shardwise.validate.interpret import measured_case
+from shardwise.validate.predict import predict
 from shardwise.validate.table import MeasuredRow
 
 
@@ -61,3 +70,54 @@ def test_a_row_becomes_a_policy() -> None:
         ("mlp",), "fused", "optimizer", 0.25
     )  # fmt: skip
     assert case.job.precision.grad_bytes == 4
+
+
+@pytest.mark.parametrize(
+    ("row", "dispatch"),
+    [
+        (_row(notes="all-to-all dispatcher; PRIMARY=step"), "copies"),
+        (_row(notes="DeepEP, recompute norm+act"), "once"),
+        (_row(notes="; HybridEP; NNODES x 4 GPUs"), "once"),
+        (_row(dispatcher="allgather"), "gather"),
+        (_row(notes="dispatcher=alltoall; DeepEP was slower"), "copies"),
+        (_row(), "once"),
+    ],
+)
+def test_dispatchers(row: MeasuredRow, dispatch: str) -> None:
+    assert with_stated_dispatcher(row, stack_of("megatron-core-dev")).experts.dispatch == dispatch
+
+
+def test_an_exchange_beside_another_micro_batch_hides_as_in_megatron_core() -> None:
+    deep = stack_of("megatron-core-dev")
+    overlapped = with_stated_dispatcher(_row(notes="DeepEP + 1f1b overlap"), deep)
+    assert overlapped.experts.overlap_ep == stack_of("megatron-core").experts.overlap_ep > 0.0
+    assert with_stated_dispatcher(_row(notes="DeepEP"), deep) is deep
+
+
+def test_an_unknown_dispatcher_is_refused() -> None:
+    with pytest.raises(ValueError, match="row 7: dispatcher is 'deep'; write alltoall, flex, allgather, or nothing"):
+        with_stated_dispatcher(_row(dispatcher="deep"), stack_of("megatron-core"))
+
+
+def test_runs_of_one_job_with_two_dispatchers_are_predicted_apart() -> None:
+    given = _row(
+        source="s", model="Qwen3-235B-A22B", gpu="H100-80GB-SXM", gpus="256", seq="4096", global_batch="2048", tp="2",
+        pp="32", vpp="3", ep="8", micro_batch="1", recompute="none", zero_stage_or_fsdp="1",
+        software="Megatron-Core dev",
+    ).text  # fmt: skip
+    rows = [MeasuredRow(row=n, text=given | {"dispatcher": name}) for n, name in enumerate(("flex", "alltoall"))]
+    near, counted = (prediction.step_s or 0.0 for prediction in predict(rows))
+    assert counted > 1.2 * near
+
+
+def test_a_program_without_zero_2_across_stages_ran_zero_1() -> None:
+    given = _row(
+        source="s", model="GPT-3-175B", gpu="A100-80GB-SXM", gpus="256", seq="2048", global_batch="768", tp="8",
+        zero_stage_or_fsdp="2", software="Megatron-Core",
+    ).text  # fmt: skip
+    staged, flat = (
+        measured_case(MeasuredRow(row=1, text=given | {"pp": pp, "dp": dp})) for pp, dp in (("8", "4"), ("1", "32"))
+    )
+    assert {policy.zero for policy in staged.candidates} == {1}
+    assert any("zero=1" in line for line in staged.assumed)
+    assert {policy.zero for policy in flat.candidates} == {2}

@@ -10,6 +10,7 @@ from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
 from shardwise.case import Case, case_of
 from shardwise.cli._job import (
+    Dispatcher,
     GlobalBatch,
     Imbalance,
     OptimizerName,
@@ -49,6 +50,7 @@ class SharedFlags:
     optimizer: OptimizerName = "adamw"
     stack: UsualStack = None
     imbalance: Imbalance = None
+    dispatcher: Dispatcher = None
     headroom: Headroom = HEADROOM
     risk: Risk = RISK
     profile: ProfileFile = None
@@ -103,7 +105,7 @@ def open_case_of(
 ) -> tuple[OpenCase, list[str]]:
     """The case, and one note for each thing that was assumed."""
     shape = model_of(model)
-    stack = software_of(flags.stack, flags.imbalance, shape)
+    stack = software_of(flags.stack, flags.imbalance, shape, flags.dispatcher)
     precision = flags.precision if isinstance(flags, JobFlags) else None
     job, notes = job_of(shape, flags.seq, flags.global_batch, precision, flags.optimizer, tokens, gpus=gpus)
     if not 0 < flags.headroom <= 1:

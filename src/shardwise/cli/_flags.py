@@ -9,6 +9,7 @@ from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
 from shardwise.case import Case, case_of
 from shardwise.cli._job import (
+    Dispatcher,
     GlobalBatch,
     GradDtype,
     Imbalance,
@@ -71,6 +72,7 @@ class Flags:
     overlap_tp: Annotated[OnOff, Parameter(negative="--no-overlap-tp", help="Default: the stack's.")] = None
     overlap_pp: Annotated[OnOff, Parameter(negative="--no-overlap-pp", help="Default: the stack's.")] = None
     imbalance: Imbalance = None
+    dispatcher: Dispatcher = None
     seq: Seq = None
     global_batch: GlobalBatch = None
     precision: UsualPrecision = None
@@ -109,7 +111,7 @@ class PolicyRequest:
 
 def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
     shape, cluster = model_of(model), cluster_of(flags.on)
-    stack = software_of(flags.stack, flags.imbalance, shape)
+    stack = software_of(flags.stack, flags.imbalance, shape, flags.dispatcher)
     profile = profile_or_none(flags.profile)
     job, notes = job_of(
         shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens, flags.grad_dtype,

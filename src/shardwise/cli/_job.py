@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.software import Stack, known_stack, stack_for
+from shardwise.software.dispatcher import with_dispatcher
 from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of, usual_sequence, with_grad_dtype
 from shardwise.spec.model import Model
 from shardwise.units import count_of
@@ -51,6 +52,9 @@ OffloadShare = Annotated[
 
 Imbalance = Annotated[
     float | None, Parameter(help="Tokens of the fullest expert rank over the mean; default: the stack's.")
+]
+Dispatcher = Annotated[
+    str | None, Parameter(help="How tokens reach their experts: alltoall, flex or allgather; default: the stack's.")
 ]
 
 DEFAULT_STACK = "megatron-core"
@@ -129,9 +133,11 @@ def usual_precision(model: Model) -> str:
     return OWN_PRECISION if model.inputs == "features" else DEFAULT_PRECISION
 
 
-def software_of(name: str | None, imbalance: float | None, model: Model) -> Stack:
-    """The stack named, or the model's usual one, with the routing a user expects."""
+def software_of(name: str | None, imbalance: float | None, model: Model, dispatcher: str | None = None) -> Stack:
+    """The stack named, or the model's usual one, with the routing and exchange of tokens a user expects."""
     stack = _stack(name or (OWN_STACK if model.inputs == "features" else DEFAULT_STACK))
+    if dispatcher is not None:
+        stack = with_dispatcher(stack, dispatcher)
     if imbalance is None:
         return stack
     if not 1 <= imbalance <= MOST_IMBALANCE:

@@ -20,6 +20,7 @@ from shardwise.plan.synced import Best
 from shardwise.report.terminal import policy_code, policy_text, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.studies.money import money_of, price_line
+from shardwise.studies.nearly_full import nearly_full
 from shardwise.studies.parts import StepParts, parts_of
 from shardwise.studies.why import why_slower
 from shardwise.units import gib, share_text, size_unit
@@ -141,6 +142,10 @@ def notes_of(planned: PlanResult) -> list[str]:
         notes.append(f"bottleneck of the first beside compute: {part}, {share:.1%} of the step")
     if planned.strategies:
         notes += strategy_notes(list(planned.strategies), planned.case, cluster)
+    for found in planned.shown:
+        if warned := nearly_full(found.peak_bytes, cluster.gpu.memory_bytes):
+            notes.append(f"{policy_code(found.policy)}, and what is as full: {warned[0]}")
+            break
     if not ranked.finished:
         notes.append("interrupted: the best so far, not the best of all")
     close = sum(c.to_loss_s <= planned.shown[0].to_loss_s * (1 + _band(planned)) for c in planned.shown)

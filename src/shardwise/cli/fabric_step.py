@@ -31,7 +31,7 @@ from shardwise.studies.fabric.load_map import map_of
 from shardwise.studies.fabric.whatif import WhatIfRow, rows_of
 from shardwise.whole_file import write_whole
 
-NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance")
+NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance", "dispatcher")
 """flags that say nothing about how the job is split"""
 
 

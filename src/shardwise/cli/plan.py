@@ -13,6 +13,7 @@ from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase, Risk
 from shardwise.cli._choice import check_policy
 from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
 from shardwise.cli._job import (
+    Dispatcher,
     GlobalBatch,
     GradDtype,
     Imbalance,
@@ -89,6 +90,7 @@ def plan(
     optimizer: OptimizerName = "adamw",
     stack: UsualStack = None,
     imbalance: Imbalance = None,
+    dispatcher: Dispatcher = None,
     top: Annotated[int, Parameter(help="Policies to list.")] = 10,
     headroom: Headroom = HEADROOM,
     risk: Risk = RISK,
@@ -98,7 +100,7 @@ def plan(
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
     shape, cluster = model_of(model), cluster_of(on)
-    software = software_of(stack, imbalance, shape)
+    software = software_of(stack, imbalance, shape, dispatcher)
     measured = profile_or_none(profile)
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens, grad_dtype, gpus=cluster.gpus)
     if not 1 <= top <= MOST_SHOWN:
@@ -138,6 +140,7 @@ def plan(
     if ranked.recommended is not None and cluster_of(on).gpus == cluster.gpus:
         asked = ["--profile", str(profile)] if profile is not None else []
         asked += ["--imbalance", f"{imbalance:g}"] if imbalance is not None else []
+        asked += ["--dispatcher", dispatcher] if dispatcher is not None else []
         command = command_of(model, on, job, ranked.recommended.policy, software.name)
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     _answer(planned, largest, questions, notes, json=json)

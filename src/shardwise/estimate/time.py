@@ -13,7 +13,6 @@ from shardwise.estimate.once import (
     SyncRates,
     copy_rate,
     inner_rates,
-    optimizer_seconds,
     shared_seconds,
     sync_rates,
 )
@@ -32,6 +31,7 @@ from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
 from shardwise.estimate.transfers import busiest_seconds, sent_at_once, transfer_hops, transfer_seconds
+from shardwise.estimate.update import update_seconds
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import SHARES, Ints
 from shardwise.work import Work
@@ -113,7 +113,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     sent = sent_seconds(machine, parts, hidden, card, reduce[rows, slowest] + gather[rows, slowest])
     done = sum(parts.values(), start=0.0 * longest)
     parts["grad_comm"] = parts["grad_comm"] + np.maximum(sent - done, 0.0)
-    parts["optimizer"] = optimizer_seconds(work, machine, cluster)
+    parts["optimizer"] = update_seconds(work, machine, cluster)
     parts["other"], together = 0.0 * longest, layout.dp * layout.tp * layout.pp * layout.cp
     if sync is not None:
         _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden,

@@ -8,10 +8,11 @@ from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit, recompute_share
 from shardwise.estimate.memory import activation_pieces, memory_of, saved_and_left
-from shardwise.estimate.once import copy_rate, optimizer_seconds, shared_seconds, sync_rates
+from shardwise.estimate.once import copy_rate, shared_seconds, sync_rates
 from shardwise.estimate.stage_groups import stage_paces
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.transfers import transfer_wait_s
+from shardwise.estimate.update import update_seconds
 from shardwise.fabric.calls import repeated_share
 from shardwise.schedules import schedules
 from shardwise.simulate.placed import Pieces
@@ -137,7 +138,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         overlap_param=policy.overlap_param,
         hidden_share=stack.overlap.hidden_share,
         slowdown=stack.overlap.overlap_slowdown,
-        optimizer_s=optimizer_seconds(work, machine, cluster),
+        optimizer_s=update_seconds(work, machine, cluster),
         other_share=float(waiting_share(policy.gpus, stack)),
         other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),

@@ -45,6 +45,8 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     it, in compute precision"""
     grad_accumulation_bytes: float = 0.0
     """bytes moved per parameter and micro-batch to add a gradient to its buffer; 0: the product does it"""
+    zeroes_gradients: bool = False
+    """sums of gradients stay in memory and are set to zero before every step"""
     optimizer_passes: float = 1.0
     """memory traffic of the optimizer step over one fused pass"""
     scan_bytes_per_sm_s: float = 10e9
@@ -75,6 +77,8 @@ class HostCosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stall_s_per_peer: float = 0.0
     """host time a tensor-parallel collective waits for each of its ranks while a pipeline transfer to another node is
     outstanding (both go through one hardware queue)"""
+    ops_per_update: float = 0.0
+    """operations that updating one tensor, or a rank's piece of it, costs the host; 0: all are one launch"""
     step_overhead_s: float = 0.0
     """per step, neither compute nor communication: data, logging, scalar synchronisation"""
 
@@ -107,9 +111,9 @@ class ExpertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """the same where the experts lie on several nodes; -1 means as `overlap_ep`"""
     hybrid_overlap_ep: float = 0.0
     """their `overlap_ep`: no layer has compute beside its exchange to put it under (NVIDIA/Megatron-LM issue 5854)"""
-    dispatch: Literal["copies", "once"] = "copies"
+    dispatch: Literal["copies", "once", "gather"] = "copies"
     """the expert exchange sends a copy of a token for each of its experts; or one to each rank that has some of them,
-    and between nodes one to each node"""
+    and between nodes one to each node; or all ranks gather the tokens of all, and add up what comes back"""
     routing: Literal["even", "in_order"] = "even"
     """the experts of a token are any of all; or one after the other, as a benchmark's gate deals them out"""
     folds_experts: bool = True
@@ -149,8 +153,8 @@ class NetworkUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gather_bucket_bytes: float = 160e6
     """parameters are gathered in messages of this size (ZeRO-1 and 2)"""
     by_owner: bool = False
-    """ZeRO-1 gives a tensor whole to one rank: gradients are reduced to it and new parameters sent from it, in one
-    message for each rank that owns any, instead of buckets of equal shares"""
+    """ZeRO-1 gives a tensor whole to one rank: every rank gets the sum of all gradients, and new parameters are sent
+    from their owners, in one message for each rank that owns any, instead of shares of buckets"""
     gathers_tensors_above: float = 0.0
     """ZeRO-3 gathers and reduces every tensor of more elements than this in a message of its own, and smaller ones stay
     whole; 0: a layer at a time"""

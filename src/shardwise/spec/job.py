@@ -37,10 +37,13 @@ class Precision(Struct, frozen=True, kw_only=True):
     """scales lie along the dimension a product sums over: an operand of two products is rounded for each of them"""
 
     @property
-    def cast_traffic(self) -> float:
-        """Bytes moved per parameter and micro-batch to round fp32 weights before use and widen gradients after it.
+    def rounds_weights_once(self) -> bool:
+        """Narrow copies of 16-bit weights are made once a step and serve all its micro-batches."""
+        return self.compute in ("fp8", "fp4") and self.cast_bytes > 0 and self.param_bytes < 4
 
-        fp8 copies of bf16 weights are made once a step and not counted here."""
+    @property
+    def cast_traffic(self) -> float:
+        """Bytes moved per parameter and micro-batch to round fp32 weights before use and widen gradients after it."""
         wide = self.cast_bytes > 0 and self.param_bytes >= 4
         return 2.0 * (self.param_bytes + self.cast_bytes) if wide else 0.0
 

@@ -16,6 +16,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.studies.money import money_table, price_line
+from shardwise.studies.nearly_full import nearly_full
 from shardwise.studies.parts import parts_at
 from shardwise.studies.traffic import traffic_of
 from shardwise.units import gib
@@ -71,6 +72,7 @@ def report_of(case: Case, policy: Policy) -> Report:
         traffic_bytes=traffic_of(case, found.work, choice),
         money=money_table(cluster, job, step_s),
         assumptions=(
+            *nearly_full(peak, cluster.gpu.memory_bytes),
             *_assumptions(case, policy),
             *release_lines(case, policy),
             *_left_unfused(case, found, one),

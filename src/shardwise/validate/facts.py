@@ -1,10 +1,13 @@
-"""Facts of a run that few tables have columns for: which modules recompute, which loss, what is offloaded, gradients.
+"""Facts of a run that few tables have columns for: which modules recompute, which loss, what is offloaded, gradients,
+how tokens reach their experts.
 
 A column of that name states them; else the notes do, as `name=value` or in the words of a recipe."""
 
 import re
 from dataclasses import dataclass
 
+from shardwise.software import Stack, stack_of
+from shardwise.software.dispatcher import DISPATCH, with_dispatcher
 from shardwise.spec.job import Precision, with_grad_dtype
 from shardwise.spec.policy import LOSS, MODULES, OFFLOAD
 from shardwise.validate.table import MeasuredRow
@@ -13,6 +16,8 @@ _RECOMPUTES = re.compile(r"\brecompute ([a-z_]+(?:\+[a-z_]+)*)")
 _LAYERS_AWAY = re.compile(r"offloads? activations of (\d+)-(\d+) layers")
 _MORE_AWAY = re.compile(r"offloads (\d+) layers")
 _SOME_AWAY = re.compile(r"\+ CPU offload")
+_DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
+_EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
 LAYERS_AWAY = (5, 10, 20, 30, 40)
 """of the numbers a range of notes allows, those that are tried"""
 
@@ -63,6 +68,19 @@ def offloads(row: MeasuredRow, layers: int) -> tuple[Offloading, ...]:
 def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:
     dtype = _stated(row, "grad_dtype")
     return with_grad_dtype(precision, dtype) if dtype else precision
+
+
+def with_stated_dispatcher(row: MeasuredRow, stack: Stack) -> Stack:
+    """The program as the run exchanged tokens: by which dispatcher, and beside the compute of another micro-batch or
+    not, which hides as much as in Megatron-Core's runs that have it."""
+    stated, notes = _one_of(row, "dispatcher", tuple(DISPATCH)), row.word("notes")
+    if not stated and (found := _DISPATCHER.search(notes)):
+        stated = "flex" if found[2] else found[1].replace("-", "")
+    if stated:
+        stack = with_dispatcher(stack, stated)
+    if _EXCHANGE_BESIDE.search(notes) and not stack.experts.overlap_ep:
+        stack = stack.changed(overlap_ep=stack_of("megatron-core").experts.overlap_ep)
+    return stack
 
 
 def _one_of(row: MeasuredRow, name: str, known: tuple[str, ...]) -> str:

@@ -22,7 +22,7 @@ from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
-from shardwise.validate.facts import named_loss, named_modules, offloads, with_stated_gradients
+from shardwise.validate.facts import named_loss, named_modules, offloads, with_stated_dispatcher, with_stated_gradients
 from shardwise.validate.table import MeasuredRow
 
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
@@ -65,6 +65,7 @@ class _Reader:
 def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     reader = _Reader(row)
     stack = stack_for(row.word("software")) if stack_name == "auto" else known_stack(stack_name)
+    stack = with_stated_dispatcher(row, stack)
     if named(stack).note:
         reader.assumed.append(named(stack).note)
     model = _model(reader)
@@ -208,6 +209,10 @@ def _candidates(
         if len(options) > 1:
             reader.assumed.append(f"{name} not published: best of {', '.join(map(str, options))}")
     zero, group = _zero(reader, layout)
+    most = stack.abilities.zero_with_stages
+    if layout["pp"] > 1 and zero > most:
+        reader.assumed.append(f"zero={most} (with stages {stack.name} has no more)")
+        zero, group = most, 0
     sp, modules, loss = row.word("sp"), named_modules(row), named_loss(row)
     for micro_batch, vpp, again, etp, gone in product(micros, vpps, recomputes, etps, away):
         yield Policy(

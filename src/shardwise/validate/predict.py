@@ -100,7 +100,7 @@ def predict_cases(cases: Iterable[MeasuredCase], profile: Profile | None = None)
             case.job.seq,
             case.job.global_batch,
             case.job.precision.name,
-            case.stack.name,
+            case.stack,
         )
         batches[keys.setdefault(key, len(keys))].append(case)
     return [prediction for batch in batches.values() for prediction in _batch(batch, profile)]

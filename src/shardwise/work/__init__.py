@@ -63,6 +63,12 @@ class Work:
         layers = sum(len(counts.kinds[kind].tensors) for kind in self.model.pattern)
         return (layers + len(counts.embedding.tensors) + len(counts.head_alone.tensors)) / self.layout.pp
 
+    @cached_property
+    def expert_tensors(self) -> Numbers:
+        """The same of experts, on a rank that holds its share of them."""
+        layers = sum(len(self.counts.kinds[kind].expert_tensors) for kind in self.model.pattern)
+        return layers / (self.layout.pp * self.layout.ep)
+
     def elements(self, of: Elements) -> Grid:
         """What a message is made of, on one rank of each evaluated stage."""
         layout, (dense, expert) = self.layout, self.parameters

@@ -8,7 +8,7 @@ from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.model import Experts, FeedForward, Model
 from shardwise.spec.policy import Ints
-from shardwise.work.layout import Layout
+from shardwise.work.layout import Layout, Numbers
 from shardwise.work.modules import EXPERT_ACTIVATION
 from shardwise.work.ops import Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 from shardwise.work.unfused import around_experts
@@ -42,24 +42,13 @@ def experts_work(
     permute = element * (12.0 if stack.kernels.one_kernel_per_op else 4.0) * copies * hidden
     moved = element * copies * width
     forward, backward = activation_passes(FeedForward(width=experts.width, glu=experts.glu), stack)
-    ep_on = (layout.ep > 1).astype(np.float64)
     etp_on = (layout.etp > 1).astype(np.float64)
     # copies cross to the expert's ranks first and are gathered over etp there
-    sent = element * local * experts.top_k * hidden
     gathered = element * copies * hidden
-    collectives = []
+    collectives: list[LayerCollective] = []
     for phase in ("forward", "backward"):
         collectives += [
-            LayerCollective(
-                "expert all-to-all",
-                "all_to_all",
-                "ep",
-                sent,
-                2.0 * ep_on,
-                phase,
-                copies=float(experts.top_k),
-                experts=float(experts.count),
-            ),
+            *_exchange(experts, stack, layout, element * local * hidden, phase),
             LayerCollective("expert all-gather", "all_gather", "etp", gathered, etp_on, phase),
             LayerCollective("expert reduce-scatter", "reduce_scatter", "etp", gathered, etp_on, phase),
         ]
@@ -92,6 +81,23 @@ def experts_work(
         routed=True,
         working_bytes=element * received * (up + hidden),
     )
+
+
+def _exchange(
+    experts: Experts, stack: Stack, layout: Layout, tokens_bytes: Numbers, phase: Literal["forward", "backward"]
+) -> tuple[LayerCollective, ...]:
+    """Tokens to the ranks of their experts and back; `tokens_bytes`: of those that a rank routes."""
+    ep_on = (layout.ep > 1).astype(np.float64)
+    if stack.experts.dispatch == "gather":
+        whole = tokens_bytes * layout.ep
+        return (
+            LayerCollective("tokens of all", "all_gather", "ep", whole, ep_on, phase),
+            LayerCollective("sums for all", "reduce_scatter", "ep", whole, ep_on, phase),
+        )
+    copies = float(experts.top_k)
+    name, number = "expert all-to-all", float(experts.count)
+    sent = tokens_bytes * copies
+    return (LayerCollective(name, "all_to_all", "ep", sent, 2.0 * ep_on, phase, copies=copies, experts=number),)
 
 
 def fullest_share(stack: Stack, ranks: Value | Ints) -> Value:

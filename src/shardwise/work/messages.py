@@ -78,7 +78,7 @@ def messages(work: Work, piece: Piece) -> list[StepMessage]:
 
 def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers, tensors: Numbers) -> Numbers:
     """One message of a long buffer with so many tensors in it."""
-    if stack.network.by_owner:
+    if stack.network.by_owner and op == "all_gather":
         return np.asarray(bytes_ / np.minimum(size, tensors))
     bucket = stack.network.gather_bucket_bytes if op == "all_gather" else stack.network.bucket_bytes
     return np.minimum(bytes_, np.maximum(bucket, stack.network.bucket_bytes_per_rank * size))

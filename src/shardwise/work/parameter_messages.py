@@ -108,11 +108,12 @@ def _between_replicas(job: Job, stack: Stack, layout: Layout) -> Iterator[Parame
         # shards of one rank are whole: there is nothing to gather, and nothing that each micro-batch must have summed
         sharded = ((zero == 1) | (zero == 2)) & (shard > 1.0)
         whole, units = (zero < 3) & ~sharded & (ranks > 1.0), (zero == 3) & (shard > 1.0)
-        often = np.where(sharded, np.where(zero == 2, micro, 1.0), 0.0)
+        summed = whole | (sharded & (zero == 1) & stack.network.by_owner)
+        often = np.where(sharded & ~summed, np.where(zero == 2, micro, 1.0), 0.0)
         several, copies = ranks > shard, ranks / shard
         all_of = ParameterMessage(
             of=of, axis="dp", op="all_reduce", phase="backward", group=group, ranks=ranks, element_bytes=grads,
-            count=1.0 * whole, shares=one, packed="in buckets",
+            count=1.0 * summed, shares=one, packed="in buckets",
         )  # fmt: skip
         yield all_of
         shares = replace(all_of, shares=shard)

@@ -1,0 +1,22 @@
+"""How a run sends tokens to their experts, by the names of Megatron-Core's --moe-token-dispatcher-type."""
+
+from shardwise.registry import closest
+from shardwise.software.load import stack_of
+from shardwise.software.stack import Stack
+
+DISPATCH = {"alltoall": "copies", "flex": "once", "allgather": "gather"}
+"""name -> `ExpertSettings.dispatch`; flex is DeepEP, or HybridEP in a rack"""
+COUNTED_BY_HOST = "nemo"
+"""whose recipes exchange by a plain all-to-all inside a node: its launches there hold the host's wait for the counts"""
+
+
+def with_dispatcher(stack: Stack, name: str) -> Stack:
+    if name not in DISPATCH:
+        raise ValueError(f"dispatcher: {name!r} is unknown; {closest(name, list(DISPATCH))}")
+    if stack.experts.dispatch == DISPATCH[name]:
+        return stack
+    changed = stack.changed(dispatch=DISPATCH[name])
+    if name != "alltoall" or stack.experts.ops_per_expert_layer_in_node >= 0:
+        return changed
+    counted = stack_of(COUNTED_BY_HOST).experts.ops_per_expert_layer_in_node
+    return changed.changed(ops_per_expert_layer_in_node=counted)
