@@ -130,7 +130,7 @@ def _beside(
     now, exposed, at = ready[0], 0.0, 0
     for begin, length in zip(ready, seconds, strict=True):
         if begin > now:
-            exposed = max(exposed - _idle(spans, now, begin), 0.0)
+            exposed = max(exposed - _idle(spans, at, now, begin), 0.0)
             now = begin
         first, left = now, share * length
         exposed += (1.0 - share) * length
@@ -147,12 +147,16 @@ def _beside(
         now += left
         bars.append((first, now))
     stop = spans[-1][1]
-    finish = max(now, stop) + max(exposed - _idle(spans, now, stop), 0.0)
+    finish = max(now, stop) + max(exposed - _idle(spans, at, now, stop), 0.0)
     bars[-1] = (bars[-1][0], finish)
     return bars
 
 
-def _idle(spans: list[tuple[float, float]], low: float, high: float) -> float:
-    """Seconds between two moments in which none of the spans runs."""
-    busy = sum(max(min(end, high) - max(start, low), 0.0) for start, end in spans)
-    return max(high - low - busy, 0.0)
+def _idle(spans: list[tuple[float, float]], at: int, low: float, high: float) -> float:
+    """Seconds between two moments in which none of the spans runs; `at`: the first that may."""
+    idle = max(high - low, 0.0)
+    for start, end in spans[at:]:
+        if start >= high:
+            break
+        idle -= max(min(end, high) - max(start, low), 0.0)
+    return max(idle, 0.0)
