@@ -58,6 +58,8 @@ AUTOCAST = 'x = torch.ones(4, 64, dtype=torch.bfloat16)\nwith torch.autocast("cu
         ("x.sum(-1)", "float32"),
         ("F.gelu(x)", "bfloat16"),
         ("x.mean(-1)", "bfloat16"),
+        ("x.norm(dim=-1)", "float32"),
+        ("F.interpolate(x[None, None], scale_factor=2.0)", "float32"),
     ],
 )
 def test_autocast_widens_what_cuda_widens(call, dtype, tmp_path) -> None:
@@ -225,3 +227,35 @@ def test_heads_that_share_keys_unsaid_are_plain_and_safe(tmp_path) -> None:
     )
     assert {"_softmax", "isneginf", "all", "where", "_softmax_backward_data"} <= set(found)
     assert "attention" not in found
+
+
+def test_batch_norm_of_few_channels_has_few_blocks(tmp_path) -> None:
+    few, many = (
+        works(captured(tmp_path, f"nn.BatchNorm2d({c})(torch.ones({n}, {c}, 8, 8).bfloat16())"), "native_batch_norm")[
+            -1
+        ]
+        for n, c in ((64, 16), (8, 128))
+    )
+    assert few.elements == 8 * many.elements > 0
+
+
+def test_rows_that_fall_together_are_added_one_after_the_other(tmp_path) -> None:
+    waits = [
+        works(captured(tmp_path, f"x = torch.ones({rows}, 8, requires_grad=True)\n{BACK}"), "index_put")[-1].wait_s
+        for rows in (4, 64)
+    ]
+    assert waits[1] > 0
+    assert waits[0] == pytest.approx(16 * waits[1])
+
+
+BACK = "x[torch.zeros(64, dtype=torch.int64)].sum().backward()"
+
+
+def test_an_optimizer_that_reads_a_norm_waits_for_it(tmp_path) -> None:
+    build = "m = nn.Linear(64, 64)\nm.o = torch.optim.{}(m.parameters())\nreturn m"
+    step = "model(torch.ones(2, 64)).sum().backward()\nmodel.o.step()\nmodel.o.zero_grad()"
+    reads = [
+        sum(event.read_by_host for event in captured(tmp_path, step, build=build.format(name)).events)
+        for name in ("AdamW", "Adafactor")
+    ]
+    assert reads[0] == 0 < reads[1]

@@ -31,7 +31,7 @@ BY_INPUT = {"topk": "topk", "cumsum": "summed_up", "cumsum_backward": "summed_up
 """time by the elements they read"""
 BY_OUTPUT = {"avg_pool2d_backward": "averaged_backward", "_adaptive_avg_pool2d_backward": "averaged_backward",
              "upsample_bilinear2d": "resized", "upsample_bicubic2d": "resized", "upsample_nearest2d": "repeated",
-             "upsample_nearest1d": "repeated", "roll": "rolled", "gather": "gathered"}  # fmt: skip
+             "upsample_nearest1d": "repeated", "roll": "rolled"}  # fmt: skip
 """time by the elements they write"""
 COPIES = frozenset({"clone", "copy_", "_to_copy", "contiguous"})
 SCATTERED = frozenset(
@@ -66,6 +66,10 @@ WEIGHT_ROW, ENOUGH_ROWS = 990, 65536
 adds up 32 columns of all rows, unless there are so many"""
 COLUMN_WAIT_S, FEW_COLUMNS_S, LONGEST_WAIT_S = 5e-6, 1e-2, 8e-5
 """in which blocks add up each other's sums of columns: at least, and a column (few columns are cut into many pieces)"""
+ONE_BLOCK = {"batch_norm": 287, "batch_norm_backward": 475}
+"""elements the whole GPU could have gone through while one block goes through one (128 channels of 262,144)"""
+SAME_ROW_S = 1e-6
+"""of a sum of rows by index, for each that falls on the same row: they are added one after the other (16,384 on 16)"""
 NONZERO_S = 8e-6
 """of `nonzero` beyond one kernel: it counts, then adds up the counts, then writes"""
 Named = tuple[str, Pass]
@@ -103,7 +107,8 @@ def _one(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
     if name in REDUCTIONS and ins and _down_columns(args, ins[0], outs):
         return column_sum(moved, outs[0].numel())
     kind, elements = _way(func, name, args, ins, outs)
-    return Pass(bytes=moved, kind=kind, elements=elements, wait_s=NONZERO_S if name == "nonzero" else 0.0)
+    wait = NONZERO_S if name == "nonzero" else _same_rows(args) * SAME_ROW_S if kind == "sorted_sums" else 0.0
+    return Pass(bytes=moved, kind=kind, elements=elements, wait_s=wait)
 
 
 def _copied(source: Tensor, into: Tensor) -> Pass:
@@ -155,6 +160,8 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
         return BY_INPUT[name], ins[0].numel()
     if name in BY_OUTPUT:
         return BY_OUTPUT[name], many
+    if name == "gather":
+        return ("gathered_in_rows" if _in_rows(args) else "gathered"), many
     if name == "sort":
         return ("sorted_rows" if ins[0].dim() > 1 else "sorted"), many
     if name == "embedding_dense_backward":
@@ -163,13 +170,15 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
         return _softmax(name, out)
     if name in OWN:
         kind = OWN[name]
-        if kind.startswith("batch_norm") and out.dtype is not torch.bfloat16:
-            return "cudnn_" + kind, 0
+        if kind.startswith("batch_norm"):
+            return _batch_norm(kind, out)
         return kind, many if kind == "dropout" else 0
     if name in SCATTERED or name in ADDED_UP:
         source = next((t.numel() for t in ins[::-1] if t.is_floating_point()), many)
         if name in ADDED_UP:
-            return ("added_up" if name.startswith("index") else "scattered_sums"), source
+            if name.startswith("index"):
+                return "added_up", source
+            return ("scattered_in_rows" if _in_rows(args) else "scattered_sums"), source
         return ("sorted_sums" if _accumulates(args) else "scattered"), source
     if name in REDUCTIONS and ins:
         return "reduced", 0
@@ -180,6 +189,20 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
     if torch.Tag.pointwise in func.tags:
         return _pointwise(name, ins, out)
     return "stream", 0
+
+
+def _in_rows(args: Sequence[Any]) -> bool:
+    """Along the last axis, where what is picked lies close together."""
+    x, axis = args[0], args[1]
+    return bool(axis % max(x.dim(), 1) == x.dim() - 1)
+
+
+def _same_rows(args: Sequence[Any]) -> int:
+    """How many of the rows an `index_put` adds fall on each that there is."""
+    into, indices = args[0], args[1]
+    places = prod(size for size, index in zip(into.shape, indices, strict=False) if index is not None)
+    rows = max((index.numel() for index in indices if index is not None), default=0)
+    return rows // max(places, 1)
 
 
 def _accumulates(args: Sequence[Any]) -> bool:
@@ -203,6 +226,15 @@ def _norm(name: str, ins: list[Tensor]) -> list[Named]:
     if any(t.dim() == 1 and t.shape[0] == width for t in ins):
         found.append((name, Pass(2 * size, "norm_weights", rows * WEIGHT_ROW if rows < ENOUGH_ROWS else 0)))
     return found
+
+
+def _batch_norm(kind: str, out: Tensor) -> tuple[str, int]:
+    """cuDNN's, or torch's own in bf16, which has one block for a channel unless channels lie next to each other."""
+    if out.dtype is not torch.bfloat16:
+        return "cudnn_" + kind, 0
+    if out.dim() < 2 or out.stride()[1] == 1:
+        return kind, 0
+    return kind, out.numel() // max(out.shape[1], 1) * ONE_BLOCK[kind]
 
 
 def _softmax(name: str, out: Tensor) -> tuple[str, int]:

@@ -167,7 +167,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             held.compiled = True
         self._calls += 1
         # an optimizer counts its steps on the host
-        asked = func._opname in READ_BY_HOST and not self._optimizing
+        counted = self._optimizing and any(held.kind == "optimizer" for held, _ in reads)
+        asked = func._opname in READ_BY_HOST and not counted
         if not self.recording or (not message and not asked and runs_nothing(func)):
             return
         scope = self._scopes[-1] if self._scopes else ""
