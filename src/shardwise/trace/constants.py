@@ -36,11 +36,12 @@ class Constants:
         tensors = [leaf for leaf in tree_leaves([args, kwargs]) if isinstance(leaf, Tensor)]
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         if tensors or func._opname in MAKERS:
-            small = results and sum(t.numel() for t in results) <= LARGEST
+            # where tensors have values, nothing needs a twin
+            small = any(map(is_fake, results)) and sum(t.numel() for t in results) <= LARGEST
             if small and self._certain(func) and all(self.twin(t) is not None for t in tensors):
                 self._mark(results, self._run(func, args, kwargs))
                 return
-        for tensor in written:
+        for tensor in filter(is_fake, written):
             twin = self.twin(tensor)
             if twin is not None:
                 self._stale.add(twin.untyped_storage()._cdata)

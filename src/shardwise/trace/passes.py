@@ -200,8 +200,8 @@ def _in_rows(args: Sequence[Any]) -> bool:
 def _same_rows(args: Sequence[Any]) -> int:
     """How many of the rows an `index_put` adds fall on each that there is."""
     into, indices = args[0], args[1]
-    places = prod(size for size, index in zip(into.shape, indices, strict=False) if index is not None)
-    rows = max((index.numel() for index in indices if index is not None), default=0)
+    places: int = prod(size for size, index in zip(into.shape, indices, strict=False) if index is not None)
+    rows: int = max((index.numel() for index in indices if index is not None), default=0)
     return rows // max(places, 1)
 
 
