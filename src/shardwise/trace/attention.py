@@ -2,7 +2,7 @@
 dropout and with fewer key heads; a CPU has one kernel of its own, and none for dropout."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -68,12 +68,32 @@ def _plain(
     if mask is not None and mask.dtype is torch.bool:
         mask = torch.where(mask, 0.0, float("-inf"))
     scores = (wide * root) @ (keys * root).transpose(-2, -1)
-    if mask is not None:
-        scores = scores.add_(mask)
-    shares = torch.softmax(scores, -1)
+    if mask is None:
+        shares = torch.softmax(scores, -1)
+    else:
+        shares = cast(Tensor, _SafeSoftmax.apply(scores + mask if mask.requires_grad else scores.add_(mask)))  # type: ignore[no-untyped-call]
     if dropout:
         shares = torch.native_dropout(shares, dropout, True)[0]
-    return (shares @ values).to(query.dtype)
+    found = (shares @ values).to(query.dtype)
+    shares.detach().to(query.dtype)  # torch gives the shares too, rounded, to a caller that does not look at them
+    return found
+
+
+class _SafeSoftmax(torch.autograd.Function):
+    """Rows without any score give zeros, which costs three more passes."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor) -> Tensor:
+        shares = torch.softmax(scores, -1)
+        shares = torch.where(torch.isneginf(scores).all(-1, keepdim=True), 0.0, shares)
+        ctx.save_for_backward(shares)
+        return shares
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (shares,) = ctx.saved_tensors
+        found: Tensor = torch.ops.aten._softmax_backward_data(gradients[0], shares, -1, shares.dtype)
+        return found
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor) -> bool:

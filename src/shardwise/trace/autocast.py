@@ -14,10 +14,14 @@ WIDENED = (
     "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh",
     "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm",
     "group_norm", "cosine_similarity", "nll_loss", "nll_loss2d", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss",
-    "mse_loss", "binary_cross_entropy_with_logits", "cdist", "logsumexp",
+    "mse_loss", "binary_cross_entropy_with_logits", "cdist", "logsumexp", "upsample_nearest1d", "upsample_nearest2d",
+    "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "upsample_linear1d",
+    "upsample_bilinear2d", "_upsample_bilinear2d_aa", "upsample_trilinear3d", "upsample_bicubic2d",
+    "_upsample_bicubic2d_aa",
 )  # fmt: skip
 """run in 32 bits (ATen/autocast_mode.h of torch 2.11, AT_FORALL_FP32, which has no RMS norm yet)"""
-SUMMED = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cumsum", "prod", "prod.dim_int")
+SUMMED = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cumsum", "cumprod", "prod", "prod.dim_int",
+          "linalg_vector_norm", "linalg_matrix_norm", "linalg_matrix_norm.str_ord")  # fmt: skip
 """take 16 bits and give 32 (AT_FORALL_FP32_SET_OPT_DTYPE)"""
 LEFT = ("cross_entropy_loss",)
 """widened on a CPU alone"""

@@ -1,9 +1,9 @@
 """What a compiler makes of a traced step: passes between two products are one kernel, what such a kernel makes and uses
 up itself is never in memory, and what the backward can make again from what is kept anyway is not kept.
 
-torch.compile's own rule (its min-cut partitioner) is followed in three points: results of products and attention that
-the backward reads are kept, so is what the backward's products read, and what passes made of kept tensors is made
-again.
+torch.compile's own rule (its min-cut partitioner) is followed in four points: results of products and attention that
+the backward reads are kept, so is what the backward's products read, what passes made of kept tensors is made again,
+and so is what was only repeated from something smaller.
 """
 
 from collections.abc import Iterable
@@ -87,16 +87,20 @@ def _made_again(captured: Capture) -> set[int]:
         makeable = isinstance(event.work, Pass) and all(id(held) in there for held, _ in event.reads)
         for held, size in event.writes:
             key = id(held)
-            small = size * SMALL < sum(bytes_ for _, bytes_ in event.reads)
-            if makeable and event.compiled and key not in by_products and not (small and key in by_passes):
+            read = sum(bytes_ for _, bytes_ in event.reads)
+            small = size * SMALL < read
+            kept = key in by_products and size < WIDENED * read
+            if makeable and event.compiled and not kept and not (small and key in by_passes):
                 there.add(key)
                 again.add(key)
             elif key in by_passes or key in by_products:
                 there.add(key)
                 again.discard(key)
-    return again & by_passes
+    return again & (by_passes | by_products)
 
 
+WIDENED = 2
+"""what is so much larger than what it was made of (keys repeated for several heads) is made again also for a product"""
 SMALL = 4
 """a reduction whose result is this much smaller than what it reads is kept"""
 

@@ -58,6 +58,29 @@ class AttentionCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Convolution:
+    """One kernel of a convolution: its forward, or the gradient of its input or of its weights."""
+
+    part: str
+    """'forward', 'input' or 'weight'"""
+    kind: str
+    """'dense', 'few_channels', 'grouped' or 'depthwise'"""
+    macs: int
+    filters: int
+    dtype: str
+    last: bool
+    """channels lie next to each other"""
+    bytes: int
+    turned_bytes: int = 0
+    """moved to bring inputs and outputs into the kernel's layout and back"""
+    turned_weight_bytes: int = 0
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.macs
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """Bytes read and written besides products and attention."""
 
@@ -66,6 +89,8 @@ class Pass:
     """the way they are moved, by a name of `rates.py`"""
     elements: int = 0
     """gone through one by one, where the kernel's instructions count"""
+    wait_s: float = 0.0
+    """in which blocks of the kernel wait for each other, on the GPU measured"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +126,7 @@ Touched = tuple[TensorStorage, int]
 class StepEvent:
     name: str
     phase: str
-    work: Product | AttentionCall | Pass | CollectiveCall
+    work: Product | Convolution | AttentionCall | Pass | CollectiveCall
     scope: str
     """FSDP's own label around it, or empty"""
     reads: tuple[Touched, ...]
@@ -114,6 +139,8 @@ class StepEvent:
     """the host waits for what it gives: a number, or how many elements there are"""
     compiled: bool = False
     """of what torch.compile was asked for; backward: it reads what that has made"""
+    modules: int = 0
+    """modules the host called since the event before"""
 
 
 @dataclass

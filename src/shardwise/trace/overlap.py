@@ -11,10 +11,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardwise.trace.events import AttentionCall, CollectiveCall, Product, StepEvent
+from shardwise.trace.events import AttentionCall, CollectiveCall, Convolution, Product, StepEvent
 from shardwise.trace.price import KernelPrices
 
 KERNELS = "kernels"
+LAUNCH_TIME = {"forward": 1.14, "recompute": 1.14, "backward": 0.93, "optimizer": 1.0}
+"""of a call over the stack's mean: Python calls the forward, autograd's own thread the backward (means of the
+launch-bound programs of `docs/benchmarks/trace-host-h200.csv`)"""
+READ_S = 1e-5
+"""until the host goes on behind a number it has waited for (`host_item` of `trace-kernels-h200.csv` less its sum)"""
 SIDE = ("before gathers", "behind reductions")
 GATHER, COPY_OUT, REDUCE = "all_gather", "all_gather_copy_out", "post_backward_reduce"
 """FSDP2's labels"""
@@ -71,7 +76,7 @@ class _Stage:
         lane = self._lane(event)
         message = isinstance(event.work, CollectiveCall)
         calls = self.prices.stack.host.ops_per_collective if message else event.calls
-        self.host += self.prices.stack.host.host_s_per_op * calls
+        self.host += self.prices.stack.host.host_s_per_op * calls * LAUNCH_TIME[event.phase]
         seconds = self.prices.of(event)
         free = self.free.get(lane, 0.0)
         needed, by = max((self.ready.get(id(held), (0.0, KERNELS)) for held, _ in event.reads), default=(0.0, KERNELS))
@@ -85,7 +90,7 @@ class _Stage:
         end = start + seconds
         self.free[lane] = end
         if event.read_by_host:
-            self.host = max(self.host, end)
+            self.host = max(self.host, end + READ_S)
         # what runs on a side stream is waited for on account of the message before it
         blamed = by if lane in SIDE else lane
         for held, _ in event.writes:
@@ -112,7 +117,9 @@ class _Stage:
             self.played.waits[by] += gap - launch
 
     def _worked(self, event: StepEvent, seconds: float) -> None:
-        kind = {Product: "products", AttentionCall: "attention"}.get(type(event.work), "passes")
+        kind = {Product: "products", Convolution: "products", AttentionCall: "attention"}.get(
+            type(event.work), "passes"
+        )
         self.played.busy["optimizer" if event.phase == "optimizer" else kind] += seconds
 
     def _after(self, event: StepEvent, lane: str, end: float, seconds: float) -> None:

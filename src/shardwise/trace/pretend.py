@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.cuda.amp.common import amp_definitely_not_available
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.overrides import TorchFunctionMode
@@ -144,6 +145,7 @@ def no_gpu_needed(rank: int, world: int, compiled: Callable[[Any], Any]) -> Iter
             stack.enter_context(swapped(owner, "__init__", _with_cpu(owner.__init__)))
         for placing in (torch.set_default_device, device_mesh.init_device_mesh):
             stack.enter_context(swapped_everywhere(placing, _with_cpu(placing)))
+        stack.enter_context(swapped_everywhere(amp_definitely_not_available, _always(False)))
         stack.enter_context(swapped_everywhere(F.one_hot, _one_hot))
         stack.enter_context(swapped_everywhere(F.dropout, _fused_dropout(F.dropout)))
         attends = F.scaled_dot_product_attention

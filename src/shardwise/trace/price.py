@@ -9,8 +9,8 @@ from shardwise.cost.gpu import Curve, gemm_seconds
 from shardwise.cost.network import Network
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
-from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Product, StepEvent
-from shardwise.trace.rates import GROUPED_TIME, attention_kernel_seconds, misaligned, pass_seconds
+from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Convolution, Product, StepEvent
+from shardwise.trace.rates import GROUPED_TIME, attention_kernel_seconds, convolution_seconds, misaligned, pass_seconds
 
 PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
 """what the network model has no law for, by what moves the same bytes"""
@@ -37,6 +37,8 @@ class KernelPrices:
             return gap + self._product(work)
         if isinstance(work, AttentionCall):
             return gap + self._attention(work)
+        if isinstance(work, Convolution):
+            return gap + self._convolution(work)
         return gap + self.curve.kernel_floor_s + pass_seconds(self.curve, self.cluster.gpu, work)
 
     def _message(self, message: CollectiveCall) -> float:
@@ -58,6 +60,10 @@ class KernelPrices:
         slowed = misaligned(self.cluster.gpu, work) * GROUPED_TIME.get(work.grouped, 1.0)
         slowed *= sustained / (1.0 - (1.0 - sustained) * self.duty)
         return float(seconds) * slowed / self.stack.kernels.kernel_efficiency
+
+    def _convolution(self, work: Convolution) -> float:
+        seconds = convolution_seconds(self.curve, self.cluster.gpu, work)
+        return seconds / self.stack.kernels.kernel_efficiency
 
     def _attention(self, work: AttentionCall) -> float:
         kernel = self.stack.kernels.attention_kernel

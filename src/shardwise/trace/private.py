@@ -6,8 +6,9 @@ Tried with torch 2.11 and 2.13; names that moved between them are looked up in b
 import inspect
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -249,14 +250,37 @@ def _outside(value: object) -> object:
 
 @contextmanager
 def convertible_modules(mode: FakeTensorMode) -> Iterator[None]:
-    """`module.to(...)` swaps parameters, which fails as long as the mode remembers them by weak reference."""
+    """`module.to(...)` swaps parameters, which fails as long as somebody remembers them by weak reference: the mode
+    does, also those that were made of numbers or copied with their module."""
     original: Callable[[Tensor, Tensor], None] = torch.utils.swap_tensors
 
     def swap(first: Tensor, second: Tensor) -> None:
         mode.fake_tensor_converter.meta_converter.tensor_memo.clear()
-        original(first, second)
+        with swapped(weakref, "getweakrefs", lambda _: []):
+            original(first, second)
 
     with swapped(torch.utils, "swap_tensors", swap):
+        yield
+
+
+@contextmanager
+def unheard_and_real() -> Iterator[None]:
+    """What runs here works on values, and nothing listens."""
+    with unset_fake_temporarily(), _disable_current_modes():
+        yield
+
+
+@contextmanager
+def compiling(active: Callable[[], bool]) -> Iterator[None]:
+    """Code that asks whether it is being compiled is told so where torch.compile was asked for: libraries then leave
+    out what needs values."""
+
+    def is_compiling() -> bool:
+        return active()
+
+    with ExitStack() as stack:
+        for name in ("is_compiling", "is_dynamo_compiling"):
+            stack.enter_context(swapped(torch.compiler, name, is_compiling))
         yield
 
 

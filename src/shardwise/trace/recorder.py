@@ -16,11 +16,13 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardwise.trace import values
-from shardwise.trace.events import Capture, CollectiveCall, StepEvent, Touched
+from shardwise.trace.constants import Constants
+from shardwise.trace.events import Capture, StepEvent, Touched
 from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
-from shardwise.trace.operators import name_of, runs_nothing, size_of, work_of
+from shardwise.trace.operators import runs_nothing, size_of, works_of
 from shardwise.trace.private import (
     VALUE_ERRORS,
+    compiling,
     in_backward,
     is_fake,
     local_of,
@@ -51,12 +53,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.stepped: Callable[[Optimizer], None] | None = None
         """called when an optimizer has made its step"""
         self._progress = progress
+        self._constants = Constants()
         self._scopes: list[str] = []
         self._after_backward = False
         self._optimizing = False
         self._paused = 0
         self._compiling = 0
-        self._calls = 0
+        self._calls = self._modules = 0
 
     @contextmanager
     def listening(self) -> Iterator["Recorder"]:
@@ -64,6 +67,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             stack.enter_context(resizes(self.storages.resized))
             stack.enter_context(shape_propagation(self._pauses))
             stack.enter_context(real_waits(self._pauses))
+            stack.enter_context(compiling(lambda: self._compiling > 0))
             for hook in (
                 register_module_forward_pre_hook(self._before_module),
                 register_optimizer_step_pre_hook(self._before_optimizer),
@@ -79,7 +83,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.captured.events.clear()
         self.captured.numbers_read = 0
         self._after_backward = False
-        self._calls = 0
+        self._calls = self._modules = 0
         self.recording = True
 
     def end(self) -> None:
@@ -129,11 +133,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             out = func(*args, **kwargs)
         except VALUE_ERRORS:
-            out = values.answer(func, args)
-            if out is values.UNKNOWN:
-                raise
-            self.captured.numbers_read += 1
+            out = self._constants.answer(func, args, kwargs)
+            if out is None:
+                out = values.answer(func, args)
+                if out is values.UNKNOWN:
+                    raise
+                self.captured.numbers_read += 1
         if not self._paused and func.namespace != "prim":
+            if not is_message(func):
+                self._constants.follow(func, args, kwargs, out, _written(func, args, kwargs))
             values.follow(func, args, out)
             self._note(func, args, kwargs, out)
         return out
@@ -159,17 +167,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             held.compiled = True
         self._calls += 1
         # an optimizer counts its steps on the host
-        asked = func._opname in READ_BY_HOST and not self._optimizing
+        counted = self._optimizing and any(held.kind == "optimizer" for held, _ in reads)
+        asked = func._opname in READ_BY_HOST and not counted
         if not self.recording or (not message and not asked and runs_nothing(func)):
             return
-        work = message_of(func, args, kwargs, out) if message else work_of(func, args, ins, outs)
-        name = work.op if isinstance(work, CollectiveCall) else name_of(func)
         scope = self._scopes[-1] if self._scopes else ""
-        at, calls, self._calls = len(self.storages.changes), self._calls, 0
-        self.captured.events.append(StepEvent(name, phase, work, scope, reads, writes, at, calls, asked, compiled))
+        at, calls, modules = len(self.storages.changes), self._calls, self._modules
+        self._calls = self._modules = 0
+        works: list[tuple[str, Any]]
+        if message:
+            sent = message_of(func, args, kwargs, out)
+            works = [(sent.op, sent)]
+        else:
+            works = [*works_of(func, args, ins, outs)]
+        for place, (name, work) in enumerate(works):
+            first, last = place == 0, place == len(works) - 1
+            self.captured.events.append(
+                StepEvent(name, phase, work, scope, reads, writes, at, calls if first else 0, asked and last, compiled,
+                          modules if first else 0)
+            )  # fmt: skip
 
     def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
-        return tuple((self.storages.held(tensor, kind), size_of(tensor)) for tensor in tensors)
+        """An axis that was expanded lies in memory once."""
+        return tuple((self.storages.held(tensor, kind), _held_bytes(tensor)) for tensor in tensors)
 
     def _labelled(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """FSDP2 says what it does in the profiler's labels."""
@@ -184,6 +204,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._paused += 1 if begins else -1
 
     def _before_module(self, *_: Any) -> None:
+        self._modules += 1
         if not in_backward():
             self._after_backward = False
 
@@ -199,6 +220,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._optimizing = False
         if self.stepped is not None:
             self.stepped(optimizer)
+
+
+def _held_bytes(tensor: Tensor) -> int:
+    return min(size_of(tensor), tensor.untyped_storage().nbytes())
 
 
 def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:

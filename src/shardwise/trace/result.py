@@ -11,7 +11,17 @@ from shardwise.estimate.band import ErrorBand, band_for
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.software import named
 from shardwise.trace.compiled import compiled_changes, fused
-from shardwise.trace.events import KINDS, PHASES, AttentionCall, Capture, CollectiveCall, Pass, Product, StepEvent
+from shardwise.trace.events import (
+    KINDS,
+    PHASES,
+    AttentionCall,
+    Capture,
+    CollectiveCall,
+    Convolution,
+    Pass,
+    Product,
+    StepEvent,
+)
 from shardwise.trace.overlap import Playback, played
 from shardwise.trace.price import KernelPrices
 
@@ -188,7 +198,7 @@ def _fullest(captured: Capture) -> tuple[int, dict[str, int], dict[str, int], st
 def _flops(captured: Capture) -> dict[str, float]:
     found = dict.fromkeys(PHASES, 0.0)
     for event in captured.events:
-        if isinstance(event.work, (Product, AttentionCall)):
+        if isinstance(event.work, (Product, Convolution, AttentionCall)):
             found[event.phase] += event.work.flops
     return found
 
@@ -223,7 +233,7 @@ def _useful(captured: Capture) -> tuple[float, float, str]:
     dtypes: dict[str, float] = {}
     for event in captured.events:
         work = event.work
-        if event.phase == "recompute" or not isinstance(work, (Product, AttentionCall)):
+        if event.phase == "recompute" or not isinstance(work, (Product, Convolution, AttentionCall)):
             continue
         counted += work.flops
         square += work.square_flops if isinstance(work, AttentionCall) else work.flops

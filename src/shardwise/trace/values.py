@@ -17,6 +17,9 @@ INDEX = "_is_index"
 """of what `nonzero` gave: any of them is as good as the first"""
 ARE_ALL = "_are_all"
 """of an answer: whether it was asked of all"""
+NONE_LOST = "_none_lost"
+"""of what a gradient scaler reads: whether gradients were too large for their type; none ever is"""
+UNSCALES = "_amp_foreach_non_finite_check_and_unscale_"
 COUNT_OF = "_count_of"
 """of the number of elements that are true: of how many"""
 KEEPS = frozenset({"_to_copy", "clone", "index", "index_select", "copy", "lift_fresh", "reshape", "contiguous", "sort"})
@@ -31,6 +34,9 @@ def follow(func: Any, args: Any, out: Any) -> None:
     name = func._opname
     if name == "topk":
         setattr(out[1], CHOICES, args[0].shape[args[2] if len(args) > 2 else -1])
+        return
+    if name == UNSCALES:
+        setattr(args[1], NONE_LOST, True)
         return
     if name in ("all", "any") and isinstance(out, Tensor):
         setattr(out, ARE_ALL, name == "all")
@@ -69,7 +75,7 @@ def answer(func: Any, args: Any) -> Any:
     asked = args[0]
     if func._opname == "_local_scalar_dense":
         if asked.dtype.is_floating_point:
-            return 1.0
+            return 0.0 if hasattr(asked, NONE_LOST) else 1.0
         if asked.dtype is torch.bool:
             return bool(getattr(asked, ARE_ALL, False))
         return 0 if hasattr(asked, INDEX) else UNKNOWN

@@ -1,0 +1,67 @@
+"""The kernels a convolution is on CUDA: the product itself or its two gradients, copies into the layout that matrix
+units read where the tensors have another one, and the bias."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardwise.trace.dtypes import dtype_name
+from shardwise.trace.events import Convolution, Pass
+from shardwise.trace.passes import column_sum
+
+Named = tuple[str, Convolution | Pass]
+FEW_CHANNELS = 8
+"""below, cuDNN has no good kernel: the first layer of whatever reads pictures or sound"""
+
+
+def forward(args: Sequence[Any], out: Tensor) -> list[Named]:
+    x, weight, bias, stride, transposed, groups = args[0], args[1], args[2], args[3], bool(args[6]), int(args[8])
+    found: list[Named] = [("convolution", _kernel("forward", x, weight, out, stride, transposed, groups))]
+    if isinstance(bias, Tensor):
+        found.append(("add_", Pass(bytes=2 * _size(out), kind="broadcast", elements=out.numel())))
+    return found
+
+
+def backward(args: Sequence[Any]) -> list[Named]:
+    """A kernel for each gradient that is asked for."""
+    gradient, x, weight, stride, transposed, groups = args[0], args[1], args[2], args[4], bool(args[7]), int(args[9])
+    wanted = args[-1]
+    found: list[Named] = [
+        ("convolution_backward", _kernel(part, x, weight, gradient, stride, transposed, groups))
+        for part, asked in zip(("input", "weight"), wanted[:2], strict=True)
+        if asked
+    ]
+    if wanted[2]:
+        found.append(("sum", column_sum(_size(gradient), gradient.shape[1])))
+    return found
+
+
+def _kernel(
+    part: str, x: Tensor, weight: Tensor, out: Tensor, stride: Sequence[int], transposed: bool, groups: int
+) -> Convolution:
+    places = (x if transposed else out).numel() // (x if transposed else out).shape[1]
+    macs = places * prod(weight.shape)
+    last = _channels_last(x) or _channels_last(weight)
+    pointwise = prod(weight.shape[2:]) == 1 and set(stride) == {1}
+    kind = "dense"
+    if groups > 1:
+        kind = "depthwise" if weight.shape[1] == 1 else "grouped"
+    elif x.shape[1] < FEW_CHANNELS:
+        kind = "few_channels"
+    turned = kind == "dense" and not last and not pointwise
+    return Convolution(
+        part=part, kind=kind, macs=macs, filters=weight.shape[0], dtype=dtype_name(x.dtype), last=last,
+        bytes=_size(x) + _size(weight) + _size(out), turned_bytes=2 * (_size(x) + _size(out)) if turned else 0,
+        turned_weight_bytes=2 * _size(weight) if turned else 0,
+    )  # fmt: skip
+
+
+def _channels_last(tensor: Tensor) -> bool:
+    return tensor.dim() == 4 and tensor.shape[1] > 1 and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
