@@ -71,13 +71,10 @@ def test_the_simulated_step_ends_alike() -> None:
     policy = Policy(dp=8, pp=4, tp=2, zero=1)
     job, cluster = Job(seq=4096, global_batch=64), cluster_from("h100", 64, 8)
     slow = CORE.changed(ops_per_update=400.0, zeroes_gradients=True)
-    gaps = []
-    for step in (
-        lambda case: simulate(case, policy).step_s,
-        lambda case: float(estimate(case, Policies.of([policy]), every_stage=True).times.step_s[0]),
-    ):
-        with_it, without = (step(case_of(MODEL, cluster, job, stack)) for stack in (slow, CORE))
-        gaps.append(with_it - without)
+    cases = [case_of(MODEL, cluster, job, stack) for stack in (slow, CORE)]
+    simulated = [simulate(case, policy).step_s for case in cases]
+    closed = [float(estimate(case, Policies.of([policy]), every_stage=True).times.step_s[0]) for case in cases]
+    gaps = [with_it - without for with_it, without in (simulated, closed)]
     assert gaps[0] > 0.05
     assert gaps[0] == pytest.approx(gaps[1], rel=0.02)
 
