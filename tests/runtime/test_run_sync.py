@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch")
 from msgspec.structs import replace  # noqa: E402
 from training import GPT, LLAMA, MOE, RATE, batch_for, task_of  # noqa: E402
 
-from shardwise.runtime.train.checkpoint import load, save  # noqa: E402
+from shardwise.runtime.checkpoints.save import save  # noqa: E402
+from shardwise.runtime.checkpoints.state import load  # noqa: E402
 from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402

@@ -1,19 +1,15 @@
-"""Starts the ranks of a run on this machine: torchrun's elastic launcher, with its restarts."""
+"""A run on this machine: what would be refused later is refused here, then one rank runs in this process, or more are
+started."""
 
 import os
-import sys
-import tempfile
 from pathlib import Path
 
-import msgspec
 import torch
-from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+from shardwise.runtime.train.ending import TrainingResult
 from shardwise.runtime.train.feed import evaluated_on, trained_on
-from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.rank import give_up, train
-from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked, write_order
+from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked
 from shardwise.runtime.weights.export import check_export
 from shardwise.runtime.weights.load import opened
 
@@ -55,11 +51,13 @@ def _writable(settings: TrainingSettings) -> None:
         raise ValueError(f"log: {settings.log!r} cannot be written ({error.strerror}); write a file") from None
 
 
-def launch(order: TrainingOrder, *, max_restarts: int = 0) -> list[StepLine]:
-    """One rank runs here; more are started by torchrun. Under torchrun this is one of them."""
+def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:
+    """Under torchrun this process is one of its ranks."""
     checked(order.task)
     ranks = order.task.policy.gpus
     if "TORCHELASTIC_RUN_ID" in os.environ:
+        if os.environ.get("RANK", "0") == "0":
+            _writable(order.settings)
         try:
             return train(order)
         except ConnectionError as error:
@@ -67,20 +65,6 @@ def launch(order: TrainingOrder, *, max_restarts: int = 0) -> list[StepLine]:
     prepare(order)
     if ranks == 1 and not max_restarts:
         return train(order)
-    from torch.distributed.run import main as torchrun
+    from shardwise.runtime.ranks import run_ranks
 
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
-        path = Path(folder) / "order.json"
-        write_order(order, path)
-        words = ["--standalone", "--nproc-per-node", str(ranks), "--max-restarts", str(max_restarts)]
-        words += ["--monitor-interval", "0.1", "-m", "shardwise.runtime.train.rank", str(path)]
-        try:
-            torchrun(words)
-        except SignalException:
-            raise KeyboardInterrupt from None
-        except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
-            raise ValueError(f"run: rank {rank} ended with {failure.exitcode}; its own words are above") from None
-        sys.stderr.flush()
-        return msgspec.json.decode((Path(folder) / "result.json").read_bytes(), type=list[StepLine])
+    return run_ranks(order, ranks, max_restarts)

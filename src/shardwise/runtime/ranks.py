@@ -1,0 +1,175 @@
+"""Starts the ranks of a run on this machine and watches them: all begin anew when one dies, as often as allowed.
+
+Ranks on the CPU are forks of this process, which has all modules in memory already; a CUDA context does not survive
+that, so ranks with a GPU are started afresh. Nothing is written to the temporary folder: order and answer are open
+files without a name.
+"""
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic, sleep
+from types import FrameType
+
+import msgspec
+
+from shardwise.runtime.loopback import ADDRESS, listener, use_loopback
+from shardwise.runtime.train.ending import CHECK_FAILED, STOP_SIGNALS, TrainingResult
+from shardwise.runtime.train.fork import die_with_parent
+from shardwise.runtime.train.rank import BAD_INPUT, FAILED, INTERRUPTED, launched
+from shardwise.runtime.train.task import TrainingOrder
+
+POLL_S, GRACE_S = 0.01, 5.0
+"""between two looks at the ranks; what they have to end when interrupted"""
+
+
+class RanksFailed(RuntimeError):
+    """`code`: exit code for the whole run."""
+
+    def __init__(self, text: str, code: int = CHECK_FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class _RankTeam:
+    """The processes of one attempt, by rank."""
+
+    def __init__(self) -> None:
+        self.alive: dict[int, int] = {}
+        self.codes: dict[int, int] = {}
+
+    def look(self) -> None:
+        for rank, pid in list(self.alive.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self.codes[rank] = os.waitstatus_to_exitcode(status)
+                del self.alive[rank]
+
+    def send(self, number: int) -> None:
+        for pid in self.alive.values():
+            os.kill(pid, number)
+
+    def end(self) -> None:
+        self.send(signal.SIGKILL)
+        while self.alive:
+            self.look()
+            sleep(POLL_S)
+
+    def first_failure(self) -> tuple[int, int] | None:
+        """(rank, code): one that was killed before one that only noticed."""
+        bad = [(code == FAILED, code > 0, rank, code) for rank, code in self.codes.items() if code]
+        return min(bad)[2:] if bad else None
+
+
+def run_ranks(order: TrainingOrder, ranks: int, max_restarts: int) -> TrainingResult:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    use_loopback()
+    fresh = order.settings.device == "cuda"
+    with tempfile.TemporaryFile() as asked:
+        asked.write(msgspec.json.encode(order))
+        asked.flush()
+        for attempt in range(max_restarts + 1):
+            with tempfile.TemporaryFile() as answer:
+                failure = _attempt(order, ranks, attempt, asked.fileno(), answer.fileno(), fresh=fresh)
+                if failure is None:
+                    answer.seek(0)
+                    return msgspec.json.decode(answer.read(), type=TrainingResult)
+            rank, code = failure
+            if code in (BAD_INPUT, INTERRUPTED) or attempt == max_restarts:
+                break
+            left = max_restarts - attempt - 1
+            print(
+                f"{_words(rank, code)}; all ranks begin anew, {left} more times if need be", file=sys.stderr, flush=True
+            )
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    raise RanksFailed("" if code == BAD_INPUT else f"run: {_words(rank, code)}", BAD_INPUT if code == BAD_INPUT else 1)
+
+
+def _words(rank: int, code: int) -> str:
+    if code < 0:
+        return f"rank {rank} was killed by signal {-code} ({signal.Signals(-code).name})"
+    return f"rank {rank} ended with {code}, its own words are above"
+
+
+def _attempt(
+    order: TrainingOrder, ranks: int, attempt: int, asked: int, answer: int, *, fresh: bool
+) -> tuple[int, int] | None:
+    """The first failure, or None."""
+    team = _RankTeam()
+    with _passed_on(team), listener() as meeting:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            for rank in range(ranks):
+                environment = {
+                    "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": ADDRESS,
+                    "MASTER_PORT": str(meeting.getsockname()[1]), "TORCHELASTIC_RESTART_COUNT": str(attempt),
+                }  # fmt: skip
+                files = asked, meeting.fileno(), answer
+                team.alive[rank] = _started(environment, order, files, fresh=fresh)
+            while team.alive and team.first_failure() is None:
+                team.look()
+                sleep(POLL_S)
+            team.look()
+        except KeyboardInterrupt:
+            _interrupted(team)
+            raise
+        finally:
+            team.end()
+    return team.first_failure()
+
+
+def _started(environment: dict[str, str], order: TrainingOrder, files: tuple[int, int, int], *, fresh: bool) -> int:
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    code = CHECK_FAILED
+    try:
+        os.environ.update(environment)
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        die_with_parent(parent)
+        if fresh:
+            for file in files:
+                os.set_inheritable(file, True)
+            words = [sys.executable, "-m", "shardwise.runtime.train.rank", *map(str, files)]
+            os.execv(sys.executable, words)
+        code = launched(order, files[1], files[2])
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _interrupted(team: _RankTeam) -> None:
+    """A terminal has told the ranks too; a script has not."""
+    team.send(signal.SIGINT)
+    until = monotonic() + GRACE_S
+    while team.alive and monotonic() < until:
+        team.look()
+        sleep(POLL_S)
+
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+@contextmanager
+def _passed_on(team: _RankTeam) -> Iterator[None]:
+    """Signals that ask the run to end are the ranks' to obey: they save first."""
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        team.send(number)
+
+    before = {number: signal.signal(number, pass_on) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

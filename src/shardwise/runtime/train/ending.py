@@ -1,0 +1,61 @@
+"""How a run ended, on all ranks alike, and the signals that ask it to end."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from msgspec import Struct
+
+from shardwise.runtime.train.lines import StepLine
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+"""what schedulers send before they kill: Slurm the second, if asked to (--signal=USR1@120)"""
+CHECK_FAILED = 1
+BY_SIGNAL = 128
+"""exit codes of a process that a signal ended begin here, as shells have it"""
+
+
+class TrainingResult(Struct, frozen=True, kw_only=True):
+    lines: list[StepLine]
+    stopped: str = ""
+    """why it ended before its last step; empty: it did not"""
+    code: int = 0
+    """exit code"""
+
+
+class StopRequest:
+    """Whether this process was asked to end."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    @property
+    def asked(self) -> bool:
+        return self.signal != 0
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.signal = number
+        # who asks twice does not want to wait
+        signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Signals are noted, to be obeyed after the step; in another thread than the main one nobody can note them."""
+    found = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield found
+        return
+    before = {number: signal.signal(number, found._note) for number in STOP_SIGNALS}
+    try:
+        yield found
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def by_signal(number: int) -> tuple[str, int]:
+    """In words, and as an exit code."""
+    return signal.Signals(number).name, BY_SIGNAL + number
