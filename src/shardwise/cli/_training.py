@@ -45,7 +45,11 @@ class TrainingFlags:
     eval_data: Annotated[
         Files, Parameter(consume_multiple=True, help="Files to evaluate on; default: a twentieth of the data.")
     ] = ()
-    log: Annotated[Path | None, Parameter(help="Append one JSON object per step to this file.")] = None
+    # torchrun takes --log for a short form of two options of its own, wherever it stands
+    log: Annotated[
+        Path | None,
+        Parameter(name=("--log", "--log-file"), help="Append one JSON object per step (under torchrun: --log-file)."),
+    ] = None
     tensorboard: Annotated[Path | None, Parameter(help="Folder for TensorBoard's event files.")] = None
     init: Annotated[
         Path | None, Parameter(help="Weights to begin with: a safetensors file, or a folder with an index.")

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import torch
 
+from shardwise.runtime.checkpoints.agree import AgreedRefusal
+from shardwise.runtime.ranks import RanksFailed, run_ranks
 from shardwise.runtime.train.ending import TrainingResult
 from shardwise.runtime.train.feed import evaluated_on, trained_on
-from shardwise.runtime.train.rank import give_up, train
+from shardwise.runtime.train.rank import BAD_INPUT, give_up, train
 from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked
 from shardwise.runtime.weights.export import check_export
 from shardwise.runtime.weights.load import opened
@@ -62,9 +64,11 @@ def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:
             return train(order)
         except ConnectionError as error:
             give_up(error)
+        except AgreedRefusal as refusal:
+            if os.environ.get("RANK", "0") == "0":
+                raise
+            raise RanksFailed("", BAD_INPUT) from refusal
     prepare(order)
     if ranks == 1 and not max_restarts:
         return train(order)
-    from shardwise.runtime.ranks import run_ranks
-
     return run_ranks(order, ranks, max_restarts)

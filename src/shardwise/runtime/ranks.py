@@ -76,7 +76,7 @@ def run_ranks(order: TrainingOrder, ranks: int, max_restarts: int) -> TrainingRe
                 failure = _attempt(order, ranks, attempt, asked.fileno(), answer.fileno(), fresh=fresh)
                 if failure is None:
                     answer.seek(0)
-                    return msgspec.json.decode(answer.read(), type=TrainingResult)
+                    return msgspec.msgpack.decode(answer.read(), type=TrainingResult)
             rank, code = failure
             if code in (BAD_INPUT, INTERRUPTED) or attempt == max_restarts:
                 break

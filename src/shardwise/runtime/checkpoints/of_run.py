@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardwise.runtime.checkpoints.agree import Agreement
+from shardwise.runtime.checkpoints.agree import AgreedRefusal, Agreement
 from shardwise.runtime.checkpoints.folder import newest, step_of, sweep
+from shardwise.runtime.checkpoints.identity import differences, listed
 from shardwise.runtime.checkpoints.lock import FolderLock, lock
 from shardwise.runtime.checkpoints.resume import resume
 from shardwise.runtime.checkpoints.save import CheckpointSaver
@@ -30,6 +31,7 @@ class RunCheckpoints:
         self.agreed.by_first(self._take)
         try:
             check_shared(self.folder, self.agreed)
+            self._same_everywhere()
         except BaseException:
             self.release()
             raise
@@ -50,6 +52,18 @@ class RunCheckpoints:
             line = f"checkpoints: took over the lock of {before.text()}, which ended without giving it back"
             print(line, file=sys.stderr, flush=True)
         sweep(self.folder)
+
+    def _same_everywhere(self) -> None:
+        """Ranks that differ in what they train - data of another node - would go on from each other's numbers."""
+        first = self.agreed.by_first(lambda: self.of)
+
+        def compare() -> None:
+            if changed := differences(first, self.of):
+                raise ValueError(listed(changed))
+
+        if problems := self.agreed.problems(compare):
+            rank, what = next(iter(problems.items()))
+            raise AgreedRefusal(f"run: rank {rank} trains something else than rank 0 ({what}); give all ranks the same")
 
     def resume(self) -> int:
         """The step that was loaded; 0: nothing was."""

@@ -11,7 +11,7 @@ from shardwise.runtime.checkpoints.folder import found_in, present
 from shardwise.runtime.checkpoints.identity import differences, listed
 from shardwise.runtime.checkpoints.manifest import NAME, DamagedCheckpoint, Manifest, read_manifest
 from shardwise.runtime.checkpoints.seen import PATIENCE_S, appears
-from shardwise.runtime.checkpoints.state import load_listed
+from shardwise.runtime.checkpoints.state import load_listed, refuse_lacking, state_of
 from shardwise.runtime.train.engine import TrainingEngine
 
 
@@ -55,10 +55,10 @@ def _choose(folder: Path, of: Mapping[str, Any], damaged: dict[str, str], force:
             )
         told += [f"checkpoints: going on from {path.name} by force, though {one}" for one in changed]
         return path.name, seal, told
-    if told and not force:
+    if told:
         raise AgreedRefusal(
-            f"checkpoints: none of {len(told)} in {str(folder)!r} is whole ({why_not}); write another folder, or "
-            "--force to begin anew"
+            f"checkpoints: none of {len(told)} in {str(folder)!r} is whole ({why_not}); write another folder to begin "
+            "anew, or move them away"
         )
     return "", "", told
 
@@ -85,4 +85,6 @@ def _load(engine: TrainingEngine, path: Path, seal: str, agreed: Agreement) -> N
     if problems := agreed.problems(look):
         rank, why = next(iter(problems.items()))
         raise DamagedCheckpoint(f"on rank {rank} {why}")
+    if problems := agreed.problems(lambda: refuse_lacking(path, found[0], state_of(engine))):
+        raise AgreedRefusal(next(iter(problems.values())))
     load_listed(engine, path, found[0], agreed.group)

@@ -4,6 +4,7 @@ A parameter and its moments are stored under the parameter's name and whole shap
 needs of them.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,12 @@ def load(engine: TrainingEngine, path: Path, group: Any = None) -> int:
     """The step it was taken after. The layout may be another than the one that wrote it. DamagedCheckpoint on all
     ranks where one of them read what was not written."""
     manifest, _ = present(path)
+    refuse_lacking(path, manifest, state_of(engine))
     return load_listed(engine, path, manifest, group)
 
 
 def load_listed(engine: TrainingEngine, path: Path, manifest: Manifest, group: Any = None) -> int:
     wanted = state_of(engine)
-    _refuse_other_strategy(path, manifest, wanted)
     try:
         with quiet():
             read_checkpoint(
@@ -77,7 +78,7 @@ def _of_strategy(engine: TrainingEngine) -> dict[str, Tensor]:
     return {_head(engine) + name: tensor for name, tensor in saved.items()}
 
 
-def _refuse_other_strategy(path: Path, manifest: Manifest, wanted: dict[str, Parts | Tensor]) -> None:
+def refuse_lacking(path: Path, manifest: Manifest, wanted: Collection[str]) -> None:
     lacking = sorted(set(wanted) - set(manifest.tensors))
     if lacking:
         raise ValueError(

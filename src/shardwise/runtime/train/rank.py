@@ -48,11 +48,19 @@ def train(order: TrainingOrder, listening: int | None = None) -> TrainingResult:
             if ranks == 1:
                 raise
             raise ConnectionError(_explained(trainer, error)) from None
+        except AgreedRefusal:
+            _part()
+            raise
         finally:
             trainer.release()
+    _part()
+    return result
+
+
+def _part() -> None:
+    """All ranks do: the interpreter would end in the middle of the threads of a process group."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    return result
 
 
 def _resumed_and_told(trainer: Trainer) -> TrainingResult:
@@ -130,7 +138,9 @@ def launched(order: TrainingOrder, listening: int, answer: int) -> int:
         print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)
         return BAD_INPUT
     if rank == "0":
-        os.write(answer, msgspec.json.encode(result))
+        # not JSON, which has no word for a loss that is not a number
+        with open(answer, "wb", closefd=False) as file:
+            file.write(msgspec.msgpack.encode(result))
     return 0
 
 

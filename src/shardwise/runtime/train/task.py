@@ -130,7 +130,7 @@ class TrainingSettings(Struct, frozen=True, kw_only=True):
     keep: int = 0
     """so many newest checkpoints stay; 0: all"""
     force: bool = False
-    """goes on from a checkpoint of another run, or begins anew where none is whole"""
+    """goes on from a checkpoint of another run"""
     go_on_unsaved: bool = False
     """training goes on when a checkpoint cannot be written"""
     device: str = "cpu"
