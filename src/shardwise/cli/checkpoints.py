@@ -73,7 +73,7 @@ def _looked_at(path: Path, verify: bool) -> CheckpointRow:
 
 
 def _show(folder: Path, rows: list[CheckpointRow], whole: str) -> None:
-    title = f"{folder}: {len(rows)} checkpoint{'' if len(rows) == 1 else 's'}"
+    title = f"{len(rows)} checkpoint{'' if len(rows) == 1 else 's'} in {folder}"
     cells: list[Sequence[Cell]] = [
         (row.name, row.saved and row.saved[:16].replace("T", " "), f"damaged: {row.damage}" if row.damage else whole,
          row.ranks, None if row.bytes is None else memory_text(row.bytes))

@@ -12,6 +12,7 @@ from shardwise.runtime.train.ending import TrainingResult
 from shardwise.runtime.train.feed import evaluated_on, trained_on
 from shardwise.runtime.train.rank import BAD_INPUT, give_up, train
 from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked
+from shardwise.runtime.user_cache import keep_compiled_code_private
 from shardwise.runtime.weights.export import check_export
 from shardwise.runtime.weights.load import opened
 
@@ -56,6 +57,7 @@ def _writable(settings: TrainingSettings) -> None:
 def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:
     """Under torchrun this process is one of its ranks."""
     checked(order.task)
+    keep_compiled_code_private()
     ranks = order.task.policy.gpus
     if "TORCHELASTIC_RUN_ID" in os.environ:
         if os.environ.get("RANK", "0") == "0":

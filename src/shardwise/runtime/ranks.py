@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from time import monotonic, sleep
 from types import FrameType
 
@@ -68,6 +69,9 @@ def run_ranks(order: TrainingOrder, ranks: int, max_restarts: int) -> TrainingRe
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     use_loopback()
     fresh = order.settings.device == "cuda"
+    if not fresh:
+        # every optimizer imports it when it is made, for seconds: once, before the ranks are forked
+        import_module("torch._dynamo")
     with tempfile.TemporaryFile() as asked:
         asked.write(msgspec.json.encode(order))
         asked.flush()
@@ -115,12 +119,13 @@ def _attempt(
                 team.look()
                 sleep(POLL_S)
             team.look()
+            # before the others are killed, too
+            return team.first_failure()
         except KeyboardInterrupt:
             _interrupted(team)
             raise
         finally:
             team.end()
-    return team.first_failure()
 
 
 def _started(environment: dict[str, str], order: TrainingOrder, files: tuple[int, int, int], *, fresh: bool) -> int:

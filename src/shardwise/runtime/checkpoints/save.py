@@ -3,6 +3,7 @@
 A step has its final name when every part in its manifest is there. What goes wrong on any rank is known to all of them.
 """
 
+import re
 import shutil
 import sys
 import threading
@@ -115,11 +116,16 @@ class CheckpointSaver:
 
 def reason_of(problem: BaseException) -> str:
     """One line: of several ranks the first that failed, and what the system said."""
-    if not isinstance(problem, CheckpointException):
-        return str(problem).splitlines()[0][:200] if str(problem) else type(problem).__name__
-    rank, (why, _) = next(iter(problem.failures.items()))
+    if isinstance(problem, CheckpointException):
+        rank, (why, _) = next(iter(problem.failures.items()))
+        return f"{_said(why)} (rank {rank})"
+    return f"the ranks lost each other ({_said(problem)})" if isinstance(problem, RuntimeError) else _said(problem)
+
+
+def _said(why: BaseException) -> str:
+    """In one line, without the place in torch's own sources that some begin with."""
     said = (why.strerror if isinstance(why, OSError) else None) or str(why) or type(why).__name__
-    return f"{said.splitlines()[0][:200]} (rank {rank})"
+    return re.sub(r"^\[\S*\] ", "", said.splitlines()[0]).split(". ")[0][:200]
 
 
 def save(engine: TrainingEngine, folder: Path, step: int, of: Mapping[str, Any] | None = None) -> Path:

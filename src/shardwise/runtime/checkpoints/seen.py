@@ -1,6 +1,7 @@
 """Do all ranks write in the same folder? Each leaves a file there and looks for its neighbour's."""
 
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -36,7 +37,8 @@ def check_shared(folder: Path, agreed: Agreement, patience_s: float = PATIENCE_S
                 "write one on a file system that every node has"
             )
     finally:
-        mine.unlink(missing_ok=True)
+        with suppress(OSError):
+            mine.unlink()
 
 
 def appears(path: Path, patience_s: float) -> bool:

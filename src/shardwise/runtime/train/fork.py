@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from shardwise.runtime.loopback import use_loopback
+from shardwise.runtime.user_cache import keep_compiled_code_private
 
 Result = TypeVar("Result")
 
@@ -27,6 +28,7 @@ POLL_S, GRACE_S = 0.005, 5.0
 def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
     """`work(rank)` on so many gloo ranks; their results, or the first failure's text."""
     use_loopback()
+    keep_compiled_code_private()
     with tempfile.TemporaryDirectory() as folder:
         children = []
         sys.stdout.flush()
