@@ -156,10 +156,10 @@ def test_old_ones_go_and_damaged_ones_stay(folder) -> None:
 
 def test_a_folder_that_is_not_shared_is_found(tmp_path) -> None:
     def work(rank: int) -> str:
-        agreed = Agreement(WAIT)
+        agreed = Agreement(timedelta(seconds=4))
         check_shared(tmp_path, agreed)
         try:
-            check_shared(tmp_path / str(rank), agreed, patience_s=0.1)
+            check_shared(tmp_path / str(rank), agreed)
         except AgreedRefusal as refusal:
             return str(refusal)
         return ""

@@ -13,8 +13,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from shardwise.arch import model_of  # noqa: E402
 from shardwise.cli import main  # noqa: E402
 from shardwise.runtime.checkpoints.folder import found_in  # noqa: E402
+from shardwise.runtime.ranks import run_ranks  # noqa: E402
+from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings  # noqa: E402
+from shardwise.software import stack_of  # noqa: E402
+from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
+from shardwise.spec.policy import Policy  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "docs" / "tiny-llama.json"
@@ -140,6 +146,17 @@ def test_a_killed_rank_and_a_second_launcher(tmp_path) -> None:
     _, told = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 1
     assert told.splitlines()[-1] == "error: run: rank 1 was killed by signal 9 (SIGKILL)"
+
+
+def test_ranks_that_begin_afresh() -> None:
+    """As those with a GPU do; losses are those of forked ones."""
+    model = model_of(str(TINY))
+    job = Job(seq=16, global_batch=4, precision=PRECISIONS["fp32"])
+    task = Task(model=model, job=job, policy=Policy(dp=2, zero=1, sp=False), stack=stack_of("shardwise"))
+    order = TrainingOrder(task=task, settings=TrainingSettings(steps=2))
+    found = [[line.loss for line in run_ranks(order, 2, 0, fresh=fresh).lines] for fresh in (False, True)]
+    assert len(found[0]) == 2
+    assert found[0] == found[1]
 
 
 def test_torchrun_takes_every_option_of_run() -> None:

@@ -27,17 +27,21 @@ def device_for(asked: str, ranks: int) -> str:
     return "cuda" if found >= ranks and asked != "cpu" else "cpu"
 
 
-def prepare(order: TrainingOrder) -> None:
-    """Once, before ranks start: what they would all refuse is refused here, and texts are tokenized."""
+def refuse(order: TrainingOrder) -> None:
+    """Before the first step: what would end the run later."""
     settings, model = order.settings, order.task.model
     _writable(settings)
-    trained_on(order)
-    if settings.eval_every:
-        evaluated_on(order)
     if settings.init:
         opened(model, Path(settings.init))
     if settings.export:
         check_export(model, Path(settings.export))
+
+
+def prepare(order: TrainingOrder) -> None:
+    """Texts are tokenized, once for all ranks."""
+    trained_on(order)
+    if order.settings.eval_every:
+        evaluated_on(order)
 
 
 def _writable(settings: TrainingSettings) -> None:
@@ -60,9 +64,9 @@ def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:
     keep_compiled_code_private()
     ranks = order.task.policy.gpus
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        if os.environ.get("RANK", "0") == "0":
-            _writable(order.settings)
         try:
+            if os.environ.get("RANK", "0") == "0":
+                refuse(order)
             return train(order)
         except ConnectionError as error:
             give_up(error)
@@ -70,6 +74,7 @@ def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:
             if os.environ.get("RANK", "0") == "0":
                 raise
             raise RanksFailed("", BAD_INPUT) from refusal
+    refuse(order)
     prepare(order)
     if ranks == 1 and not max_restarts:
         return train(order)

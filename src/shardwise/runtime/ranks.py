@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from time import monotonic, sleep
@@ -18,7 +18,7 @@ from types import FrameType
 import msgspec
 
 from shardwise.runtime.loopback import ADDRESS, listener, use_loopback
-from shardwise.runtime.train.ending import CHECK_FAILED, STOP_SIGNALS, TrainingResult
+from shardwise.runtime.train.ending import CHECK_FAILED, STOP_SIGNALS, TrainingResult, by_signal
 from shardwise.runtime.train.fork import die_with_parent
 from shardwise.runtime.train.rank import BAD_INPUT, FAILED, INTERRUPTED, launched
 from shardwise.runtime.train.task import TrainingOrder
@@ -40,14 +40,21 @@ class _RankTeam:
 
     def __init__(self) -> None:
         self.alive: dict[int, int] = {}
-        self.codes: dict[int, int] = {}
+        self.failure: tuple[int, int] | None = None
+        """(rank, code) of the first; of several seen at once, one that was killed before one that only noticed"""
+        self.stopped_by = 0
+        """the signal that asked this run to end"""
 
     def look(self) -> None:
+        bad = []
         for rank, pid in list(self.alive.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                self.codes[rank] = os.waitstatus_to_exitcode(status)
+                code = os.waitstatus_to_exitcode(status)
+                bad += [(code == FAILED, code > 0, rank, code)] if code else []
                 del self.alive[rank]
+        if bad and self.failure is None:
+            self.failure = min(bad)[2:]
 
     def send(self, number: int) -> None:
         for pid in self.alive.values():
@@ -59,38 +66,38 @@ class _RankTeam:
             self.look()
             sleep(POLL_S)
 
-    def first_failure(self) -> tuple[int, int] | None:
-        """(rank, code): one that was killed before one that only noticed."""
-        bad = [(code == FAILED, code > 0, rank, code) for rank, code in self.codes.items() if code]
-        return min(bad)[2:] if bad else None
 
-
-def run_ranks(order: TrainingOrder, ranks: int, max_restarts: int) -> TrainingResult:
+def run_ranks(order: TrainingOrder, ranks: int, max_restarts: int, *, fresh: bool = False) -> TrainingResult:
+    """`fresh`: not forked, as ranks with a GPU."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     use_loopback()
-    fresh = order.settings.device == "cuda"
+    fresh = fresh or order.settings.device == "cuda"
     if not fresh:
         # every optimizer imports it when it is made, for seconds: once, before the ranks are forked
         import_module("torch._dynamo")
     with tempfile.TemporaryFile() as asked:
         asked.write(msgspec.json.encode(order))
         asked.flush()
-        for attempt in range(max_restarts + 1):
+        for left in range(max_restarts, -1, -1):
             with tempfile.TemporaryFile() as answer:
-                failure = _attempt(order, ranks, attempt, asked.fileno(), answer.fileno(), fresh=fresh)
-                if failure is None:
+                team = _attempt(order, ranks, (asked.fileno(), answer.fileno()), fresh=fresh)
+                if team.failure is None:
                     answer.seek(0)
                     return msgspec.msgpack.decode(answer.read(), type=TrainingResult)
-            rank, code = failure
-            if code in (BAD_INPUT, INTERRUPTED) or attempt == max_restarts:
-                break
-            left = max_restarts - attempt - 1
-            print(
-                f"{_words(rank, code)}; all ranks begin anew, {left} more times if need be", file=sys.stderr, flush=True
-            )
+            words = _words(*team.failure)
+            if not left or team.stopped_by or team.failure[1] in (BAD_INPUT, INTERRUPTED):
+                raise _ending(team, words)
+            print(f"{words}; all ranks begin anew, {left - 1} more times if need be", file=sys.stderr, flush=True)
+    raise AssertionError("the last attempt ends or raises")
+
+
+def _ending(team: _RankTeam, words: str) -> BaseException:
+    _, code = team.failure or (0, 0)
     if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    raise RanksFailed("" if code == BAD_INPUT else f"run: {_words(rank, code)}", BAD_INPUT if code == BAD_INPUT else 1)
+        return KeyboardInterrupt()
+    if code == BAD_INPUT:
+        return RanksFailed("", BAD_INPUT)
+    return RanksFailed(f"run: {words}", by_signal(team.stopped_by)[1] if team.stopped_by else CHECK_FAILED)
 
 
 def _words(rank: int, code: int) -> str:
@@ -99,33 +106,39 @@ def _words(rank: int, code: int) -> str:
     return f"rank {rank} ended with {code}, its own words are above"
 
 
-def _attempt(
-    order: TrainingOrder, ranks: int, attempt: int, asked: int, answer: int, *, fresh: bool
-) -> tuple[int, int] | None:
-    """The first failure, or None."""
+def _attempt(order: TrainingOrder, ranks: int, files: tuple[int, int], *, fresh: bool) -> _RankTeam:
+    """All ranks from their start to their end."""
     team = _RankTeam()
     with _passed_on(team), listener() as meeting:
         sys.stdout.flush()
         sys.stderr.flush()
         try:
-            for rank in range(ranks):
-                environment = {
-                    "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": ADDRESS,
-                    "MASTER_PORT": str(meeting.getsockname()[1]), "TORCHELASTIC_RESTART_COUNT": str(attempt),
-                }  # fmt: skip
-                files = asked, meeting.fileno(), answer
-                team.alive[rank] = _started(environment, order, files, fresh=fresh)
-            while team.alive and team.first_failure() is None:
+            with _held_back():
+                for rank in range(ranks):
+                    environment = {
+                        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": ADDRESS,
+                        "MASTER_PORT": str(meeting.getsockname()[1]),
+                    }  # fmt: skip
+                    team.alive[rank] = _started(environment, order, (*files, meeting.fileno()), fresh=fresh)
+            while team.alive and team.failure is None:
                 team.look()
                 sleep(POLL_S)
-            team.look()
-            # before the others are killed, too
-            return team.first_failure()
         except KeyboardInterrupt:
             _interrupted(team)
             raise
         finally:
             team.end()
+    return team
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Signals that ask to end wait: here until all ranks are known, in a rank until it can obey."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def _started(environment: dict[str, str], order: TrainingOrder, files: tuple[int, int, int], *, fresh: bool) -> int:
@@ -144,7 +157,7 @@ def _started(environment: dict[str, str], order: TrainingOrder, files: tuple[int
                 os.set_inheritable(file, True)
             words = [sys.executable, "-m", "shardwise.runtime.train.rank", *map(str, files)]
             os.execv(sys.executable, words)
-        code = launched(order, files[1], files[2])
+        code = launched(order, *files[1:])
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -162,14 +175,12 @@ def _interrupted(team: _RankTeam) -> None:
         sleep(POLL_S)
 
 
-Handler = Callable[[int, FrameType | None], None]
-
-
 @contextmanager
 def _passed_on(team: _RankTeam) -> Iterator[None]:
     """Signals that ask the run to end are the ranks' to obey: they save first."""
 
     def pass_on(number: int, _: FrameType | None) -> None:
+        team.stopped_by = number
         team.send(number)
 
     before = {number: signal.signal(number, pass_on) for number in STOP_SIGNALS}

@@ -17,6 +17,7 @@ class Agreement:
     """All ranks make one at the same place; `group` is None where this process is alone."""
 
     def __init__(self, wait: timedelta) -> None:
+        self.wait_s = wait.total_seconds()
         self.group: Any = dist.new_group(backend="gloo", timeout=wait) if dist.is_initialized() else None
         self.rank = dist.get_rank() if self.group is not None else 0
         self.ranks = dist.get_world_size() if self.group is not None else 1

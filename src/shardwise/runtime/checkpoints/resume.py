@@ -10,7 +10,7 @@ from shardwise.runtime.checkpoints.agree import AgreedRefusal, Agreement
 from shardwise.runtime.checkpoints.folder import found_in, present
 from shardwise.runtime.checkpoints.identity import differences, listed
 from shardwise.runtime.checkpoints.manifest import NAME, DamagedCheckpoint, Manifest, read_manifest
-from shardwise.runtime.checkpoints.seen import PATIENCE_S, appears
+from shardwise.runtime.checkpoints.seen import appears, patience_of
 from shardwise.runtime.checkpoints.state import load_listed, refuse_lacking, state_of
 from shardwise.runtime.train.engine import TrainingEngine
 
@@ -75,7 +75,7 @@ def _load(engine: TrainingEngine, path: Path, seal: str, agreed: Agreement) -> N
     found: list[Manifest] = []
 
     def look() -> None:
-        if not appears(path / NAME, PATIENCE_S):
+        if not appears(path / NAME, patience_of(agreed)):
             raise DamagedCheckpoint(f"{NAME} is not to be seen")
         manifest, mine = read_manifest(path)
         if mine != seal:

@@ -11,7 +11,12 @@ PATIENCE_S = 30.0
 """as long as network file systems keep names by default (NFS: acdirmin)"""
 
 
-def check_shared(folder: Path, agreed: Agreement, patience_s: float = PATIENCE_S) -> None:
+def patience_of(agreed: Agreement) -> float:
+    """Less than the others wait for this rank's answer."""
+    return min(PATIENCE_S, agreed.wait_s / 2)
+
+
+def check_shared(folder: Path, agreed: Agreement) -> None:
     token = agreed.by_first(lambda: uuid.uuid4().hex)
     mine = folder / f".seen-{token}-{agreed.rank}"
 
@@ -21,7 +26,7 @@ def check_shared(folder: Path, agreed: Agreement, patience_s: float = PATIENCE_S
 
     def look() -> None:
         neighbour = (agreed.rank + 1) % agreed.ranks
-        if not appears(folder / f".seen-{token}-{neighbour}", patience_s):
+        if not appears(folder / f".seen-{token}-{neighbour}", patience_of(agreed)):
             raise ValueError(f"the file that rank {neighbour} wrote there is not to be seen")
 
     try:

@@ -1,6 +1,7 @@
 """One rank of a run: joins the others, trains, and says what went wrong.
 
-`python -m shardwise.runtime.train.rank NUMBER` is a rank whose order is in the open file of that number.
+`python -m shardwise.runtime.train.rank ASKED ANSWER LISTENING` is a rank that begins afresh, with the numbers of the
+launcher's open files.
 """
 
 import datetime
@@ -17,7 +18,6 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from shardwise.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.runtime.parallel.comm import RankComm
 from shardwise.runtime.train.ending import TrainingResult, stop_requests
-from shardwise.runtime.train.fork import die_with_parent
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.task import TrainingOrder
 from shardwise.runtime.train.told import teller
@@ -121,7 +121,7 @@ def give_up(error: ConnectionError) -> NoReturn:
     os._exit(FAILED)
 
 
-def launched(order: TrainingOrder, listening: int, answer: int) -> int:
+def launched(order: TrainingOrder, answer: int, listening: int) -> int:
     """A rank of our own launcher: its exit code. The first one writes the result to the open file `answer`."""
     rank = os.environ["RANK"]
     try:
@@ -144,13 +144,11 @@ def launched(order: TrainingOrder, listening: int, answer: int) -> int:
     return 0
 
 
-def main(number: str, listening: str, answer: str) -> None:
-    die_with_parent()
-    with open(int(number), "rb", closefd=False) as file:
-        file.seek(0)
-        order = msgspec.json.decode(file.read(), type=TrainingOrder)
-    sys.exit(launched(order, int(listening), int(answer)))
+def main(asked: int, answer: int, listening: int) -> int:
+    # not read on from where another rank has come to: they share the file's place
+    content = os.pread(asked, os.fstat(asked).st_size, 0)
+    return launched(msgspec.json.decode(content, type=TrainingOrder), answer, listening)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*map(int, sys.argv[1:])))
