@@ -107,8 +107,14 @@ def test_what_cannot_be_written_is_told(tmp_path, capsys) -> None:
     with quiet():
         saved.save(1)
         saved.wait()
-    assert saved.failed == "checkpoint of step 1: Not a directory (rank 0)"
-    assert capsys.readouterr().err.splitlines() == [saved.failed]
+        assert saved.failed == "checkpoint of step 1: Not a directory (rank 0)"
+        assert capsys.readouterr().err.splitlines() == [saved.failed]
+        saved.save(2)
+        assert "step 1" in saved.failed, "a failure is not forgotten before the run has ended by it"
+        saved.go_on = True
+        saved.save(2)
+        saved.wait()
+    assert "step 2" in saved.failed
 
 
 @pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 3, 2)])

@@ -5,6 +5,7 @@ import shutil
 import sys
 from datetime import timedelta
 from pathlib import Path
+from threading import Timer
 
 import msgspec
 import pytest
@@ -115,6 +116,24 @@ def test_ranks_agree_though_one_of_them_sees_the_damage(tmp_path, capfd) -> None
 
     assert [name for name, _ in forked(2, work)] == ["step-00000001"] * 2
     assert capfd.readouterr().err.count("step-00000002 is damaged: rank-00001.bin: the bytes of") == 1
+
+
+@pytest.mark.parametrize(("arrives", "taken"), [(True, "step-00000002"), (False, "step-00000001")])
+def test_a_rank_that_sees_the_folder_late(arrives: bool, taken: str, folder, tmp_path, capfd) -> None:
+    """It waits for what the first rank has chosen; if that does not come, both take the one before."""
+    late = tmp_path / "late"
+    shutil.copytree(folder, late)
+    shutil.move(late / "step-00000002", tmp_path / "under way")
+
+    def work(rank: int) -> str:
+        agreed = Agreement(timedelta(seconds=4))
+        if arrives and rank == 1:
+            Timer(0.5, lambda: shutil.move(tmp_path / "under way", late / "step-00000002")).start()
+        engine = engine_of(policy=Policy(dp=2, zero=1))
+        return resume(engine, late if rank else folder, {}, agreed).name
+
+    assert forked(2, work) == [taken] * 2
+    assert ("on rank 1 manifest.json is not to be seen" in capfd.readouterr().err) is not arrives
 
 
 def test_a_manifest_of_someone_else_leads_nowhere(folder) -> None:

@@ -108,6 +108,12 @@ def test_another_run_is_refused(changed: dict, words: tuple, told: str, folder, 
     assert len(list(folder.iterdir())) == 3, "no lock, no step"
 
 
+def test_other_software_is_refused(folder, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    assert run(model(tmp_path), folder, "--steps", "4") == 2
+    assert "is '2.99.0'" in capsys.readouterr().err
+
+
 def test_what_may_change(folder, tmp_path, capsys) -> None:
     """Its name, the rate, the number of steps."""
     assert run(model(tmp_path, "renamed"), folder, "--steps", "4", "--rate", "1e-4") == 0

@@ -34,7 +34,7 @@ def run(
     device: Annotated[str, Parameter(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     json: Json = False,
 ) -> int:
-    """Trains with the planned policy: torchrun starts the ranks, log lines go to stderr."""
+    """Trains with the planned policy on ranks of this machine, or as one of torchrun's; log lines go to stderr."""
     found = plan_of(plan, flags)
     if cannot_run(plan, flags, found, json, "run"):
         return DOES_NOT_FIT

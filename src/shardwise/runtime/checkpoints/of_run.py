@@ -36,7 +36,13 @@ class RunCheckpoints:
             self.release()
             raise
         self.saver = CheckpointSaver(
-            engine, self.folder, self.agreed, of=of, in_background=settings.async_checkpoints, keep=settings.keep
+            engine,
+            self.folder,
+            self.agreed,
+            of=of,
+            in_background=settings.async_checkpoints,
+            keep=settings.keep,
+            go_on=settings.go_on_unsaved,
         )
 
     def _take(self) -> None:

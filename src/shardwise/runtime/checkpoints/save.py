@@ -48,14 +48,15 @@ class SaveFailed(RuntimeError):
 
 
 class CheckpointSaver:
-    """Writes those of one run; every rank makes one before the first step. `keep`: so many newest ones stay; 0: all."""
+    """Writes those of one run; every rank makes one before the first step. `keep`: so many newest ones stay; 0: all.
+    `go_on`: when one has failed, others are tried."""
 
     def __init__(
         self, engine: TrainingEngine, folder: Path, agreed: Agreement, *, of: Mapping[str, Any] | None = None,
-        in_background: bool = True, keep: int = 0,
+        in_background: bool = True, keep: int = 0, go_on: bool = False,
     ) -> None:  # fmt: skip
         self.engine, self.folder, self.agreed, self.of, self.keep = engine, folder, agreed, of or {}, keep
-        self.in_background = in_background
+        self.in_background, self.go_on = in_background, go_on
         self.failed = ""
         """what went wrong with the last one; the first rank has said it"""
         self._done = threading.Event()
@@ -64,6 +65,9 @@ class CheckpointSaver:
     def save(self, step: int) -> None:
         """Waits for the one before, if it is still under way."""
         self.wait()
+        if self.failed and not self.go_on:
+            # all ranks know by now, and the run is about to end
+            return
         self.failed = ""
         engine, common = self.engine, self._common(step)
         if not self.in_background:
