@@ -17,6 +17,7 @@ from shardwise.arch import model_of  # noqa: E402
 from shardwise.cli import main  # noqa: E402
 from shardwise.runtime.checkpoints.folder import found_in  # noqa: E402
 from shardwise.runtime.ranks import run_ranks  # noqa: E402
+from shardwise.runtime.train.ending import stop_requests  # noqa: E402
 from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings  # noqa: E402
 from shardwise.software import stack_of  # noqa: E402
 from shardwise.spec.job import PRECISIONS, Job  # noqa: E402
@@ -75,8 +76,13 @@ def test_a_save_that_fails_is_said(how: str, tmp_path, capsys) -> None:
 
 def started(*words: str, **environment: str) -> subprocess.Popen:
     given = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), **environment}
-    command = [sys.executable, "-m", *words[:1], *words[1:]]
+    command = [sys.executable, "-m", *words]
     return subprocess.Popen(command, env=given, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ending(run: subprocess.Popen) -> tuple[int, str]:
+    _, told = run.communicate(timeout=PATIENCE_S)
+    return run.returncode, told
 
 
 def run_words(tmp_path, *more: str) -> list[str]:
@@ -123,8 +129,8 @@ def test_a_signal_saves_first(tmp_path) -> None:
         found = listening([run.pid, *ranks_of(run.pid)])
         assert found == {"0100007F"}
         run.send_signal(number)
-        _, told = run.communicate(timeout=PATIENCE_S)
-        assert run.returncode == 128 + number, told
+        code, told = ending(run)
+        assert code == 128 + number, told
         steps = [json.loads(line)["step"] for line in (tmp_path / "log").read_text().splitlines()]
         assert f"stopped after step {steps[-1]}: {name}; the last checkpoint is of step {steps[-1]}" in told
         assert found_in(tmp_path / "kept")[0].name == f"step-{steps[-1]:08}"
@@ -139,13 +145,43 @@ def test_a_killed_rank_and_a_second_launcher(tmp_path) -> None:
     run = started(*run_words(tmp_path))
     wait_for_steps(tmp_path, run)
     second = started(*run_words(tmp_path))
-    _, told = second.communicate(timeout=PATIENCE_S)
-    assert second.returncode == 2
+    code, told = ending(second)
+    assert code == 2
     assert told.count("is in use by process") == 1
     os.kill(ranks_of(run.pid)[1], signal.SIGKILL)
-    _, told = run.communicate(timeout=PATIENCE_S)
-    assert run.returncode == 1
+    code, told = ending(run)
+    assert code == 1
     assert told.splitlines()[-1] == "error: run: rank 1 was killed by signal 9 (SIGKILL)"
+
+
+def test_an_echo_of_a_signal_is_no_second_one(monkeypatch) -> None:
+    """A scheduler signals every process, and the launcher passes it on; later the same signal ends the process."""
+    with stop_requests() as asked:
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        assert asked.signal == signal.SIGTERM
+    monkeypatch.setattr("shardwise.runtime.train.ending.ECHO_S", -1.0)
+    child = os.fork()
+    if child == 0:
+        with stop_requests():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+
+@pytest.mark.slow
+def test_under_torchrun(tmp_path) -> None:
+    """Each process is one rank; they refuse with one line, and go on where local ranks ended."""
+    launcher = ["torch.distributed.run", "--nproc-per-node", "2", "-m"]
+    words = ["shardwise", "run", str(TINY), "--on", "2xh100", "--dp", "2", *JOB]
+    words += ["--checkpoints", str(tmp_path / "kept")]
+    assert ending(started(*words, "--steps", "2"))[0] == 0
+    assert ending(started(*launcher, *words, "--log-file", str(tmp_path / "log"), "--steps", "4"))[0] == 0
+    assert [json.loads(line)["step"] for line in (tmp_path / "log").read_text().splitlines()] == [3, 4]
+    code, told = ending(started(*launcher, *words, "--steps", "6", "--seed", "1"))
+    assert code == 1
+    assert told.count("step-00000004 is of another run (seed was 0, is 1") == 1
 
 
 def test_ranks_that_begin_afresh() -> None:

@@ -6,6 +6,7 @@ Names that begin with a dot are not checkpoints: one being written, one being de
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, read_manifest
@@ -59,18 +60,17 @@ def missing(path: Path, files: dict[str, int]) -> None:
 
 def newest(folder: Path) -> Path | None:
     """The newest one whose files are all there."""
-    return next(iter(whole_ones(folder)), None)
+    return next(whole_ones(folder), None)
 
 
-def whole_ones(folder: Path) -> list[Path]:
-    found = []
+def whole_ones(folder: Path) -> Iterator[Path]:
+    """Newest first."""
     for path in found_in(folder):
         try:
             present(path)
         except DamagedCheckpoint:
             continue
-        found.append(path)
-    return found
+        yield path
 
 
 def give_final_name(folder: Path, step: int) -> Path:
@@ -105,7 +105,7 @@ def delete(path: Path) -> None:
 
 def prune(folder: Path, keep: int) -> list[str]:
     """Deletes whole checkpoints but the newest `keep`; damaged ones stay, since they count for nothing."""
-    old = whole_ones(folder)[keep:]
+    old = list(whole_ones(folder))[keep:]
     for path in old:
         delete(path)
     return [path.name for path in old]

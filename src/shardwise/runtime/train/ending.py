@@ -1,9 +1,11 @@
 """How a run ended, on all ranks alike, and the signals that ask it to end."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from types import FrameType
 
 from msgspec import Struct
@@ -13,6 +15,8 @@ from shardwise.runtime.train.lines import StepLine
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 """what schedulers send before they kill: Slurm the second, if asked to (--signal=USR1@120)"""
 CHECK_FAILED = 1
+ECHO_S = 3.0
+"""a scheduler signals launcher and ranks, and the launcher passes it on; who asks again later does not want to wait"""
 BY_SIGNAL = 128
 """exit codes of a process that a signal ended begin here, as shells have it"""
 
@@ -30,6 +34,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal = 0
+        self._since: dict[int, float] = {}
 
     @property
     def asked(self) -> bool:
@@ -37,8 +42,9 @@ class StopRequest:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.signal = number
-        # who asks twice does not want to wait
-        signal.signal(number, signal.SIG_DFL)
+        if monotonic() - self._since.setdefault(number, monotonic()) > ECHO_S:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
 
 @contextmanager

@@ -45,6 +45,7 @@ class Trainer:
         self.asked = asked or StopRequest()
         self.checkpoints: RunCheckpoints | None = None
         self._someone_asked = self._save_failed = False
+        self._nothing = torch.zeros(2, dtype=torch.float64, device=device)
         flops = headline(order.task.model, order.task.job.seq)
         self.step_flops = flops.flops_per_token * order.task.job.step_tokens
 
@@ -117,6 +118,8 @@ class Trainer:
         """Whether this rank was asked to end, and whether it knows of a failed checkpoint: travels with the loss, so
         that all ranks stop after the same step."""
         failed = self.checkpoints is not None and bool(self.checkpoints.saver.failed)
+        if not (failed or self.asked.asked):
+            return self._nothing
         return moved(torch.tensor([self.asked.asked, failed], dtype=torch.float64), self.engine.world.device)
 
     def _evaluated(self, line: StepLine) -> StepLine:
