@@ -19,7 +19,9 @@ import torch
 from msgspec.structs import replace
 
 from shardwise.arch import model_from_shape, model_of
-from shardwise.runtime.train.checkpoint import load, newest, save
+from shardwise.runtime.checkpoints.folder import newest
+from shardwise.runtime.checkpoints.save import save
+from shardwise.runtime.checkpoints.state import load
 from shardwise.runtime.train.fork import forked
 from shardwise.runtime.train.loop import Trainer
 from shardwise.runtime.train.task import Task, TrainingOrder, TrainingSettings

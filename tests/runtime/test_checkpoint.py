@@ -1,5 +1,6 @@
 """A checkpoint resumes the run bit for bit, in any other layout to rounding, and is whole or not there."""
 
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 from training import GPT, RATE, batch_for, task_of  # noqa: E402
 
-from shardwise.runtime.train.checkpoint import Checkpoints, load, newest, save  # noqa: E402
+from shardwise.runtime.checkpoints.agree import Agreement  # noqa: E402
+from shardwise.runtime.checkpoints.folder import newest  # noqa: E402
+from shardwise.runtime.checkpoints.save import CheckpointSaver, save  # noqa: E402
+from shardwise.runtime.checkpoints.state import load  # noqa: E402
 from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
@@ -17,6 +21,7 @@ from shardwise.runtime.train.quiet import quiet  # noqa: E402
 from shardwise.spec.policy import Policy  # noqa: E402
 
 BEFORE, AFTER = 2, 4
+WAIT = timedelta(seconds=60)
 LAYOUTS = {
     "the same": Policy(dp=2, tp=2, zero=1),
     "zero 3": Policy(dp=4, zero=3),
@@ -76,7 +81,7 @@ def test_training_goes_on_while_one_is_written(tmp_path) -> None:
         for start in (None, 1, 2):
             engine = TrainingEngine(task, torch.device("cpu"), OptimizerSettings())
             first = 0 if start is None else load(engine, tmp_path / f"step-{start:08}")
-            saved = Checkpoints(engine, tmp_path, in_background=True) if start is None else None
+            saved = CheckpointSaver(engine, tmp_path, Agreement(WAIT)) if start is None else None
             losses = []
             for step in range(first, AFTER):
                 part = engine.accumulate(batch_for(engine, step)).double()
@@ -95,17 +100,21 @@ def test_training_goes_on_while_one_is_written(tmp_path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
-def test_what_cannot_be_written_is_told(tmp_path) -> None:
+def test_what_cannot_be_written_is_told(tmp_path, capsys) -> None:
     engine = TrainingEngine(task_of(GPT, Policy(zero=0)), torch.device("cpu"), OptimizerSettings())
-    (tmp_path / ".step-00000007").mkdir()
-    saved = Checkpoints(engine, tmp_path, in_background=True)
-    assert not list(tmp_path.iterdir()), "what a dead run left is gone"
-    saved.folder = tmp_path / "file" / "below"
     (tmp_path / "file").write_text("")
+    saved = CheckpointSaver(engine, tmp_path / "file" / "below", Agreement(WAIT))
     with quiet():
         saved.save(1)
-        with pytest.raises(RuntimeError, match="checkpoint: "):
-            saved.wait()
+        saved.wait()
+        assert saved.failed == "checkpoint of step 1: Not a directory (rank 0)"
+        assert capsys.readouterr().err.splitlines() == [saved.failed]
+        saved.save(2)
+        assert "step 1" in saved.failed, "a failure is not forgotten before the run has ended by it"
+        saved.go_on = True
+        saved.save(2)
+        saved.wait()
+    assert "step 2" in saved.failed
 
 
 @pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 3, 2)])
@@ -124,7 +133,9 @@ def test_rectangles_are_the_run(shape: tuple) -> None:
 def test_half_written_ones_are_not_seen(tmp_path) -> None:
     (tmp_path / ".step-00000009").mkdir()
     assert newest(tmp_path) is None
-    (tmp_path / "step-00000004").mkdir()
-    (tmp_path / "step-00000010").mkdir()
+    engine = TrainingEngine(task_of(GPT, Policy(zero=0)), torch.device("cpu"), OptimizerSettings())
+    for step in (4, 10):
+        save(engine, tmp_path, step)
+    (tmp_path / "step-00000011").mkdir()
     assert newest(tmp_path).name == "step-00000010"
     assert newest(tmp_path / "nowhere") is None

@@ -92,7 +92,7 @@ def test_losses_are_the_cpus(model, precision: str) -> None:
         order = TrainingOrder(
             task=task_of(model, Policy(), precision), settings=TrainingSettings(steps=5, device=device)
         )
-        return [line.loss for line in Trainer(order, torch.device(device)).run()]
+        return [line.loss for line in Trainer(order, torch.device(device)).run().lines]
 
     assert losses("cuda", precision) == pytest.approx(losses("cpu", "fp32"), rel=1e-5 if precision == "fp32" else 1e-2)
 

@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch")
 from msgspec.structs import replace  # noqa: E402
 from training import GPT, LLAMA, MOE, RATE, batch_for, task_of  # noqa: E402
 
-from shardwise.runtime.train.checkpoint import load, save  # noqa: E402
+from shardwise.runtime.checkpoints.save import save  # noqa: E402
+from shardwise.runtime.checkpoints.state import load  # noqa: E402
 from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
@@ -120,3 +121,16 @@ def test_a_checkpoint_goes_on_bit_for_bit(sync, tmp_path):
 def test_refused_with_a_reason(model, policy, why):
     with pytest.raises(ValueError, match=why):
         checked(task_of(model, policy))
+
+
+def test_all_workers_hear_of_a_gradient_that_is_no_number():
+    """A worker's norm is its own; that one of them is not finite is everybody's, or some would stop and others wait."""
+
+    def work(rank: int) -> float:
+        engine = engine_of(LLAMA, Policy(dp=2, zero=0), "mem_sgd")
+        engine.accumulate(batch_for(engine, 0))
+        if rank == 1:
+            engine.locals()[0].grad.fill_(float("nan"))
+        return engine.update(RATE)
+
+    assert all(norm != norm for norm in forked(2, work))

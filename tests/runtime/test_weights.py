@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from training import GPT, LLAMA, MOE, RATE, assembled, batch_for, task_of  # noqa: E402
 
 from shardwise.arch import model_from_config, model_of  # noqa: E402
-from shardwise.runtime.train.checkpoint import save  # noqa: E402
+from shardwise.runtime.checkpoints.save import save  # noqa: E402
 from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402

@@ -45,7 +45,11 @@ class TrainingFlags:
     eval_data: Annotated[
         Files, Parameter(consume_multiple=True, help="Files to evaluate on; default: a twentieth of the data.")
     ] = ()
-    log: Annotated[Path | None, Parameter(help="Append one JSON object per step to this file.")] = None
+    # torchrun takes --log for a short form of two options of its own, wherever it stands
+    log: Annotated[
+        Path | None,
+        Parameter(name=("--log", "--log-file"), help="Append one JSON object per step (under torchrun: --log-file)."),
+    ] = None
     tensorboard: Annotated[Path | None, Parameter(help="Folder for TensorBoard's event files.")] = None
     init: Annotated[
         Path | None, Parameter(help="Weights to begin with: a safetensors file, or a folder with an index.")
@@ -58,6 +62,13 @@ class TrainingFlags:
     async_checkpoints: Annotated[
         bool, Parameter(negative="--no-async-checkpoints", help="Train on while a checkpoint is written.")
     ] = True
+    keep: Annotated[int, Parameter(help="Newest checkpoints to keep; 0: all.")] = 0
+    force: Annotated[
+        bool, Parameter(negative=(), help="Go on from a checkpoint of another model, data, batch, seed, ... too.")
+    ] = False
+    go_on_unsaved: Annotated[
+        bool, Parameter(negative=(), help="Train on when a checkpoint cannot be written; default: stop.")
+    ] = False
     timeout: Annotated[float, Parameter(help="Seconds a rank waits for the others.")] = 600.0
     peak_tflops: Annotated[float, Parameter(help="Of one device, for mfu; default: the planned GPU's on CUDA.")] = 0.0
 
@@ -88,6 +99,7 @@ def settings_of(training: TrainingFlags, found: PolicyRequest, device: str) -> "
         eval_every=t.eval_every, eval_steps=t.eval_steps, eval_data=t.eval_data,
         log=_text(t.log), tensorboard=_text(t.tensorboard), init=_text(t.init), export=_text(t.export),
         checkpoints=_text(t.checkpoints), every=t.every, async_checkpoints=t.async_checkpoints,
+        keep=t.keep, force=t.force, go_on_unsaved=t.go_on_unsaved,
         device=device, timeout_s=t.timeout, peak_flops_per_s=peak,
     )  # fmt: skip
 

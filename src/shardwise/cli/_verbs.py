@@ -19,6 +19,7 @@ VERBS: dict[str, str] = {
     "sync": "Data parallelism that communicates less: list, cost, simulate, reproduce.",
     "validate": "Predictions held against a table of measured runs.",
     "run": "Train with the planned policy on PyTorch: local ranks or torchrun.",
+    "checkpoints": "Checkpoints of a run: list them, verify every byte, delete old ones.",
     "verify": "Run a plan; hold its messages and memory against the prediction.",
     "trace": "Your own PyTorch step on a pretended world: messages, memory, time.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",

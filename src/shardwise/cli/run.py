@@ -1,6 +1,7 @@
 """`shardwise run`: trains with the policy that was planned, on this machine's ranks."""
 
 import os
+import sys
 from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +34,7 @@ def run(
     device: Annotated[str, Parameter(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     json: Json = False,
 ) -> int:
-    """Trains with the planned policy: torchrun starts the ranks, log lines go to stderr."""
+    """Trains with the planned policy on ranks of this machine, or as one of torchrun's; log lines go to stderr."""
     found = plan_of(plan, flags)
     if cannot_run(plan, flags, found, json, "run"):
         return DOES_NOT_FIT
@@ -48,6 +49,7 @@ def run(
     if not 0 <= capacity < inf:
         raise ValueError(f"capacity: {capacity} is out of range; write 0 (all copies) or a factor such as 1.25")
     from shardwise.runtime.launch import device_for, launch
+    from shardwise.runtime.ranks import RanksFailed
     from shardwise.runtime.train.task import Task, TrainingOrder
 
     task = Task(
@@ -55,15 +57,22 @@ def run(
         even_routing=even_routing,
     )  # fmt: skip
     settings = settings_of(training, found, device_for(device, policy.gpus))
-    lines = launch(TrainingOrder(task=task, settings=settings), max_restarts=max_restarts)
+    try:
+        result = launch(TrainingOrder(task=task, settings=settings), max_restarts=max_restarts)
+    except RanksFailed as failure:
+        if told := str(failure):
+            print(f"error: {told}", file=sys.stderr)
+        return failure.code
+    lines = result.lines
     if os.environ.get("RANK", "0") != "0":
-        return 0  # under torchrun every rank comes here; the first one tells
+        return result.code  # under torchrun every rank comes here; the first one tells
     if json:
         print_json({
             "model": found.model.name, "policy": policy, "ranks": policy.gpus, "device": settings.device,
-            "steps": [line.fields() for line in lines], "exported": settings.export or None, "notes": found.notes,
+            "steps": [line.fields() for line in lines], "exported": None if result.stopped else settings.export or None,
+            "stopped": result.stopped or None, "notes": found.notes,
         })  # fmt: skip
-        return 0
+        return result.code
     seconds = sorted(line.step_s for line in lines)
     facts: list[tuple[str, str | int | float | None]] = [
         ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {policy.gpus} ranks on {settings.device}"),
@@ -71,11 +80,11 @@ def run(
         *_evaluated(lines),
         ("step", f"median {time_text(seconds[len(seconds) // 2])}" if seconds else "-"),
     ]
-    if settings.export:
+    if settings.export and not result.stopped:
         facts.append(("weights", settings.export))
-    print_facts(f"{found.model.name}: trained", facts)
+    print_facts(f"{found.model.name}: {'stopped' if result.stopped else 'trained'}", facts)
     print_notes(found.notes)
-    return 0
+    return result.code
 
 
 def _evaluated(lines: Sequence["StepLine"]) -> list[tuple[str, str]]:

@@ -1,19 +1,18 @@
-"""Starts the ranks of a run on this machine: torchrun's elastic launcher, with its restarts."""
+"""A run on this machine: what would be refused later is refused here, then one rank runs in this process, or more are
+started."""
 
 import os
-import sys
-import tempfile
 from pathlib import Path
 
-import msgspec
 import torch
-from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+from shardwise.runtime.checkpoints.agree import AgreedRefusal
+from shardwise.runtime.ranks import RanksFailed, run_ranks
+from shardwise.runtime.train.ending import TrainingResult
 from shardwise.runtime.train.feed import evaluated_on, trained_on
-from shardwise.runtime.train.lines import StepLine
-from shardwise.runtime.train.rank import give_up, train
-from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked, write_order
+from shardwise.runtime.train.rank import BAD_INPUT, give_up, train
+from shardwise.runtime.train.task import TrainingOrder, TrainingSettings, checked
+from shardwise.runtime.user_cache import keep_compiled_code_private
 from shardwise.runtime.weights.export import check_export
 from shardwise.runtime.weights.load import opened
 
@@ -28,17 +27,21 @@ def device_for(asked: str, ranks: int) -> str:
     return "cuda" if found >= ranks and asked != "cpu" else "cpu"
 
 
-def prepare(order: TrainingOrder) -> None:
-    """Once, before ranks start: what they would all refuse is refused here, and texts are tokenized."""
+def refuse(order: TrainingOrder) -> None:
+    """Before the first step: what would end the run later."""
     settings, model = order.settings, order.task.model
     _writable(settings)
-    trained_on(order)
-    if settings.eval_every:
-        evaluated_on(order)
     if settings.init:
         opened(model, Path(settings.init))
     if settings.export:
         check_export(model, Path(settings.export))
+
+
+def prepare(order: TrainingOrder) -> None:
+    """Texts are tokenized, once for all ranks."""
+    trained_on(order)
+    if order.settings.eval_every:
+        evaluated_on(order)
 
 
 def _writable(settings: TrainingSettings) -> None:
@@ -55,32 +58,24 @@ def _writable(settings: TrainingSettings) -> None:
         raise ValueError(f"log: {settings.log!r} cannot be written ({error.strerror}); write a file") from None
 
 
-def launch(order: TrainingOrder, *, max_restarts: int = 0) -> list[StepLine]:
-    """One rank runs here; more are started by torchrun. Under torchrun this is one of them."""
+def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:
+    """Under torchrun this process is one of its ranks."""
     checked(order.task)
+    keep_compiled_code_private()
     ranks = order.task.policy.gpus
     if "TORCHELASTIC_RUN_ID" in os.environ:
         try:
+            if os.environ.get("RANK", "0") == "0":
+                refuse(order)
             return train(order)
         except ConnectionError as error:
             give_up(error)
+        except AgreedRefusal as refusal:
+            if os.environ.get("RANK", "0") == "0":
+                raise
+            raise RanksFailed("", BAD_INPUT) from refusal
+    refuse(order)
     prepare(order)
     if ranks == 1 and not max_restarts:
         return train(order)
-    from torch.distributed.run import main as torchrun
-
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
-        path = Path(folder) / "order.json"
-        write_order(order, path)
-        words = ["--standalone", "--nproc-per-node", str(ranks), "--max-restarts", str(max_restarts)]
-        words += ["--monitor-interval", "0.1", "-m", "shardwise.runtime.train.rank", str(path)]
-        try:
-            torchrun(words)
-        except SignalException:
-            raise KeyboardInterrupt from None
-        except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
-            raise ValueError(f"run: rank {rank} ended with {failure.exitcode}; its own words are above") from None
-        sys.stderr.flush()
-        return msgspec.json.decode((Path(folder) / "result.json").read_bytes(), type=list[StepLine])
+    return run_ranks(order, ranks, max_restarts)

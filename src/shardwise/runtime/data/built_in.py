@@ -1,6 +1,7 @@
 """A text to train on when none is given."""
 
 import random
+from functools import cache
 from pathlib import Path
 
 from shardwise.whole_file import moved_to
@@ -11,6 +12,7 @@ _THINGS = "red boxes, wet ropes, loud bells, thin maps, brass keys, green lamps,
 _WHERE = "by the river, before noon, in the yard, at the station, under the stairs, near the mill, after the rain"
 
 
+@cache
 def built_in_text(size: int, seed: int = 0) -> bytes:
     """Plain sentences and sums with regularities a small model can learn; ASCII."""
     draw = random.Random(seed)
@@ -29,11 +31,11 @@ def built_in_text(size: int, seed: int = 0) -> bytes:
     return "".join(pieces).encode()[:size]
 
 
-def built_in_corpus(folder: Path, size: int = 1 << 20) -> Path:
-    """The text above as a file, written once; ranks that race write the same bytes."""
-    path = folder / f"corpus-{size}.txt"
-    if not path.exists() or path.stat().st_size != size:
-        folder.mkdir(parents=True, exist_ok=True)
+def built_in_corpus(folder: Path, size: int) -> Path:
+    """The text above as a file. What is there already may be anyone's, so it is compared."""
+    path, text = folder / f"corpus-{size}.txt", built_in_text(size)
+    if not path.is_file() or path.read_bytes() != text:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with moved_to(path) as file:
-            file.write(built_in_text(size))
+            file.write(text)
     return path

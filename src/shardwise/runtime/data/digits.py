@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shardwise.runtime.data.shuffled import ShuffleOrder
+from shardwise.runtime.data.source import fingerprint_of, spread
 from shardwise.spec.model import Model
 
 _LIT = ("abcefg", "cf", "acdeg", "acdfg", "bcdf", "abdfg", "abdefg", "acf", "abcdefg", "abcdfg")
@@ -63,6 +64,9 @@ class MadeUpDigits:
         pixels = torch.from_numpy(np.stack([pixels for pixels, _ in found])).unsqueeze(0)
         return pixels, torch.tensor([[label for _, label in found]])
 
+    def fingerprint(self) -> str:
+        return f"drawn here, {self.classes} classes of {self.width}"
+
 
 class DigitRows:
     """Rows of an array, every epoch newly shuffled."""
@@ -73,6 +77,10 @@ class DigitRows:
     def batch(self, first: int, count: int) -> tuple[Tensor, Tensor]:
         chosen = [self.order.row(index) for index in range(first, first + count)]
         return torch.from_numpy(self.pixels[chosen]).unsqueeze(0), torch.from_numpy(self.labels[chosen]).unsqueeze(0)
+
+    def fingerprint(self) -> str:
+        rows = spread(len(self.labels))
+        return fingerprint_of(len(self.labels), (self.pixels[rows], self.labels[rows]))
 
 
 def examples_of(model: Model, data: tuple[str, ...], seed: int, *, part: str, field: str) -> "MadeUpDigits | DigitRows":

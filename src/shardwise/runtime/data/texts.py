@@ -1,7 +1,5 @@
 """The token stream of a run: which files, which tokenizer, which part of them."""
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.runtime.data.built_in import built_in_corpus
+from shardwise.runtime.data.built_in import built_in_corpus, built_in_text
 from shardwise.runtime.data.cache import cached
 from shardwise.runtime.data.files import files_of
 from shardwise.runtime.data.tokenizer import tokenizer_of
+from shardwise.runtime.user_cache import user_cache
+
+BUILT_IN = 1 << 20
+"""bytes of the text that is trained on where none is given"""
 
 
 class TokenFiles:
@@ -44,12 +46,12 @@ Tokens = NDArray[Any] | TokenFiles
 
 def tokens_of(data: Sequence[str], tokenizer: str, cache: str, vocab: int, field: str) -> Tokens:
     """Memory-mapped; every one of them is a token the model knows."""
-    files = files_of(data, field) if data else [built_in_corpus(Path(tempfile.gettempdir()) / "shardwise")]
     if tokenizer == "byte":
-        tokens = _bytes(files, field)
+        tokens = _bytes(files_of(data, field), field) if data else np.frombuffer(built_in_text(BUILT_IN), np.uint8)
         largest = int(tokens.max()) if vocab < 256 else 0
     else:
-        folder = Path(cache) if cache else _user_cache()
+        folder = Path(cache) if cache else user_cache("tokens")
+        files = files_of(data, field) if data else [built_in_corpus(folder, BUILT_IN)]
         tokens, largest = cached(files, tokenizer_of(tokenizer), folder)
     if largest >= vocab:
         raise ValueError(
@@ -67,7 +69,3 @@ def _bytes(files: Sequence[Path], field: str) -> Tokens:
     if not parts:
         raise ValueError(f"{field}: {str(files[0])!r} is empty; write a text file with something in it")
     return parts[0] if len(parts) == 1 else TokenFiles(parts)
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardwise" / "tokens"

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shardwise.runtime.data.shuffled import ShuffleOrder
+from shardwise.runtime.data.source import fingerprint_of, spread
 from shardwise.runtime.data.texts import Tokens
 
 HELD_OUT = 20
@@ -34,9 +35,15 @@ class Windows:
         self.order = ShuffleOrder(self.windows, seed)
 
     def sample(self, index: int) -> NDArray[np.int64]:
-        first = (self.first + self.order.row(index)) * self.seq
+        return self._window(self.order.row(index))
+
+    def _window(self, number: int) -> NDArray[np.int64]:
+        first = (self.first + number) * self.seq
         return np.asarray(self.tokens[first : first + self.seq + 1], dtype=np.int64)
 
     def batch(self, first: int, count: int) -> tuple[Tensor, Tensor]:
         rows = torch.from_numpy(np.stack([self.sample(first + i) for i in range(count)], axis=1))
         return rows[:-1], rows[1:]
+
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.windows, (self._window(i) for i in spread(self.windows)))

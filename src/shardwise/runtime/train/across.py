@@ -6,6 +6,7 @@ of the pipeline hold, have rows of their own, so that their copies are compresse
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -61,12 +62,13 @@ class Across:
         return row
 
     def step(self, optimizer: LocalOptimizer, locals_: Sequence[Local], rate: float) -> float:
-        """Returns the norm of this worker's own gradient; it is clipped before anything is compressed, since what is
-        cut off afterwards would be lost to error feedback."""
+        """Returns the norm of this worker's own gradient, or of one that is not finite, so that all stop; gradients are
+        clipped before anything is compressed, since what is cut off afterwards would be lost to error feedback."""
         grads = [local.grad for local in locals_ if local.grad is not None]
         assert len(grads) == len(locals_), "ZeRO 0 to 2 keep every gradient"
         workers = self.world.replica.size
-        norm = workers * self._norms(locals_)[self.world.replica.index]
+        norms = self._norms(locals_)
+        norm = workers * norms[self.world.replica.index]
         # the loss is divided by the tokens of all workers, a worker's own gradient by its own
         scale = workers * (min(self.clip / (norm + 1e-6), 1.0) if self.clip else 1.0)
         before = []
@@ -85,7 +87,7 @@ class Across:
                     row.write(self.tensors, found)
                 row.comm.trace.clear()
         self.steps += 1
-        return norm
+        return next((other for other in norms if not isfinite(other)), norm)
 
     def _norms(self, locals_: Sequence[Local]) -> list[float]:
         """Of each worker."""

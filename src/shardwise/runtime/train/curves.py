@@ -51,7 +51,8 @@ def curves(asked: CurveRequest) -> dict[str, list[float]]:
 
     def train(_: int) -> dict[str, list[float]]:
         return {
-            sync: [line.loss for line in Trainer(order, torch.device("cpu")).run()] for sync, order in orders.items()
+            sync: [line.loss for line in Trainer(order, torch.device("cpu")).run().lines]
+            for sync, order in orders.items()
         }
 
     return forked(asked.ranks, train)[0]

@@ -17,6 +17,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
+from shardwise.runtime.loopback import use_loopback
+from shardwise.runtime.user_cache import keep_compiled_code_private
+
 Result = TypeVar("Result")
 
 POLL_S, GRACE_S = 0.005, 5.0
@@ -24,6 +27,8 @@ POLL_S, GRACE_S = 0.005, 5.0
 
 def forked(ranks: int, work: Callable[[int], Result]) -> list[Result]:
     """`work(rank)` on so many gloo ranks; their results, or the first failure's text."""
+    use_loopback()
+    keep_compiled_code_private()
     with tempfile.TemporaryDirectory() as folder:
         children = []
         sys.stdout.flush()
@@ -80,10 +85,13 @@ def _child(folder: Path, rank: int, ranks: int, work: Callable[[int], Result]) -
         os._exit(code)
 
 
-def die_with_parent() -> None:
-    """Linux: a rank that waits for others does not outlive a launcher that was killed."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Linux: a rank that waits for others does not outlive a launcher that was killed - before this call either, where
+    the launcher is named."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        if parent is not None and os.getppid() != parent:
+            os._exit(1)
 
 
 def _read(path: Path) -> object:

@@ -4,6 +4,7 @@ import math
 import os
 import resource
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from msgspec.structs import replace
+from torch import Tensor
 
 from shardwise.estimate.mfu import headline
 from shardwise.runtime.data.source import Source
+from shardwise.runtime.moved import moved
+from shardwise.runtime.train.ending import CHECK_FAILED, StopRequest, TrainingResult, by_signal
 from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.evaluate import evaluate
 from shardwise.runtime.train.feed import batch_of, evaluated_on, trained_on
@@ -25,11 +29,12 @@ from shardwise.runtime.train.rates import rate_at
 from shardwise.runtime.train.task import TrainingOrder
 
 if TYPE_CHECKING:
-    from shardwise.runtime.train.checkpoint import Checkpoints
+    from shardwise.runtime.checkpoints.of_run import RunCheckpoints
 
 
 class Trainer:
-    def __init__(self, order: TrainingOrder, device: torch.device) -> None:
+    def __init__(self, order: TrainingOrder, device: torch.device, asked: StopRequest | None = None) -> None:
+        """`asked`: by a signal, to end after the step."""
         self.order, self.settings = order, order.settings
         self.engine = TrainingEngine(
             order.task, device, order.settings.optimizer, timedelta(seconds=order.settings.timeout_s)
@@ -37,6 +42,10 @@ class Trainer:
         self.source = trained_on(order)
         self.held_out: Source | None = evaluated_on(order) if order.settings.eval_every else None
         self.step = 0
+        self.asked = asked or StopRequest()
+        self.checkpoints: RunCheckpoints | None = None
+        self._someone_asked = self._save_failed = False
+        self._nothing = torch.zeros(2, dtype=torch.float64, device=device)
         flops = headline(order.task.model, order.task.job.seq)
         self.step_flops = flops.flops_per_token * order.task.job.step_tokens
 
@@ -44,27 +53,42 @@ class Trainer:
     def leads(self) -> bool:
         return self.engine.world.rank == 0
 
-    def run(self, told: Callable[[StepLine], None] | None = None) -> list[StepLine]:
-        """Trains to the last step; evaluates and checkpoints where asked for."""
-        settings, lines, saved = self.settings, [], self._checkpoints()
+    def run(self, told: Callable[[StepLine], None] | None = None) -> TrainingResult:
+        """Trains to the last step, unless something stops it; evaluates and checkpoints where asked for."""
+        settings, lines = self.settings, list[StepLine]()
+        saver = self.checkpoints.saver if self.checkpoints is not None else None
+        stopped, code = "", 0
         with quiet():
-            while self.step < settings.steps:
+            while self.step < settings.steps and not stopped:
                 lines.append(self._whole_step(told))
-                if saved is not None and self._due(settings.every):
-                    saved.save(self.step)
-            if saved is not None:
-                saved.wait()
+                stopped, code = self._stopped(lines[-1])
+                if saver is not None and code != CHECK_FAILED and (stopped or self._due(settings.every)):
+                    saver.save(self.step)
+            if saver is not None:
+                saver.wait()
+                if saver.failed and not settings.go_on_unsaved and not stopped:
+                    stopped, code = saver.failed, CHECK_FAILED
+        if stopped:
+            return TrainingResult(lines=lines, stopped=self._stop_text(stopped), code=code)
         if settings.export:
             self.export()
-        return lines
+        return TrainingResult(lines=lines)
 
-    def _checkpoints(self) -> "Checkpoints | None":
-        if not self.settings.checkpoints:
-            return None
-        from shardwise.runtime.train.checkpoint import Checkpoints
+    def _stopped(self, line: StepLine) -> tuple[str, int]:
+        """Why to end now, and the exit code; the same on all ranks, since what is asked here was summed over them."""
+        for name, value in (("loss", line.loss), ("norm of the gradient", line.grad_norm)):
+            if not math.isfinite(value):
+                return f"the {name} is {value}", CHECK_FAILED
+        if self._save_failed and not self.settings.go_on_unsaved:
+            return "a checkpoint could not be written", CHECK_FAILED
+        if self._someone_asked and self.step < self.settings.steps:
+            return by_signal(self.asked.signal or signal.SIGTERM)
+        return "", 0
 
-        folder = Path(self.settings.checkpoints)
-        return Checkpoints(self.engine, folder, in_background=self.settings.async_checkpoints)
+    def _stop_text(self, why: str) -> str:
+        found = self.checkpoints.newest_step() if self.checkpoints is not None else None
+        kept = f"the last checkpoint is of step {found}" if found is not None else "there is no checkpoint"
+        return f"stopped after step {self.step}: {why}; {kept}"
 
     def _whole_step(self, told: Callable[[StepLine], None] | None) -> StepLine:
         line = self._evaluated(self.one_step())
@@ -82,11 +106,21 @@ class Trainer:
         engine, start, rate = self.engine, perf_counter(), rate_at(self.settings, self.step)
         part = engine.accumulate(batch_of(engine, self.source, self.step)).double() / engine.world.tp.size
         with engine.world.comm.during("step"):
-            loss = engine.world.comm.all_reduce(part, engine.world.everyone)
+            told = engine.world.comm.all_reduce(torch.cat([part.reshape(1), self._asks()]), engine.world.everyone)
         norm = engine.update(rate)
         self.step += 1
         # read last: the device has work while the host prepares the optimizer's
-        return self._line(float(loss), norm, rate, perf_counter() - start)
+        loss, asked, failed = told.tolist()
+        self._someone_asked, self._save_failed = asked > 0, failed > 0
+        return self._line(loss, norm, rate, perf_counter() - start)
+
+    def _asks(self) -> Tensor:
+        """Whether this rank was asked to end, and whether it knows of a failed checkpoint: travels with the loss, so
+        that all ranks stop after the same step."""
+        failed = self.checkpoints is not None and bool(self.checkpoints.saver.failed)
+        if not (failed or self.asked.asked):
+            return self._nothing
+        return moved(torch.tensor([self.asked.asked, failed], dtype=torch.float64), self.engine.world.device)
 
     def _evaluated(self, line: StepLine) -> StepLine:
         if self.held_out is None or not self._due(self.settings.eval_every):
@@ -106,26 +140,33 @@ class Trainer:
 
     def resume(self) -> int:
         """Goes on from the newest whole checkpoint; the step it was taken after, 0 where there is none: then weights
-        that were given are read."""
+        that were given are read. From here on the folder is this run's."""
         if self.settings.checkpoints:
-            from shardwise.runtime.train.checkpoint import load_newest
+            from shardwise.runtime.checkpoints.identity import identity_of
+            from shardwise.runtime.checkpoints.of_run import RunCheckpoints
 
-            self.step = load_newest(self.engine, Path(self.settings.checkpoints))
+            self.checkpoints = RunCheckpoints(self.engine, self.settings, identity_of(self.order, self.source))
+            self.step = self.checkpoints.resume()
         if not self.step and self.settings.init:
             from shardwise.runtime.weights.load import load_weights
 
             load_weights(self.engine, Path(self.settings.init))
         return self.step
 
+    def release(self) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.release()
+
     def export(self) -> None:
         """The weights as they are now, in Hugging Face's layout: from a checkpoint, by the rank that leads."""
-        from shardwise.runtime.train.checkpoint import newest, save
+        from shardwise.runtime.checkpoints.folder import final_name
+        from shardwise.runtime.checkpoints.save import save
         from shardwise.runtime.weights.export import export
 
         out, task = Path(self.settings.export), self.order.task
         beside = out.with_name(f".{out.name}.checkpoint")
-        kept = newest(Path(self.settings.checkpoints)) if self.settings.checkpoints else None
-        found = kept or save(self.engine, beside, self.step)
+        kept = self.checkpoints is not None and not self.checkpoints.saver.failed
+        found = final_name(Path(self.settings.checkpoints), self.step) if kept else save(self.engine, beside, self.step)
         if self.leads:
             export(task.model, found, out, task.job.seq)
             shutil.rmtree(beside, ignore_errors=True)

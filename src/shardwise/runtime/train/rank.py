@@ -1,10 +1,13 @@
-"""What torchrun starts on every rank: `python -m shardwise.runtime.train.rank ORDER.json`."""
+"""One rank of a run: joins the others, trains, and says what went wrong.
+
+`python -m shardwise.runtime.train.rank ASKED ANSWER LISTENING` is a rank that begins afresh, with the numbers of the
+launcher's open files.
+"""
 
 import datetime
 import os
 import sys
 import time
-from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -12,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from shardwise.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.runtime.parallel.comm import RankComm
-from shardwise.runtime.train.fork import die_with_parent
-from shardwise.runtime.train.lines import StepLine
+from shardwise.runtime.train.ending import TrainingResult, stop_requests
 from shardwise.runtime.train.loop import Trainer
-from shardwise.runtime.train.task import TrainingOrder, read_order
+from shardwise.runtime.train.task import TrainingOrder
 from shardwise.runtime.train.told import teller
 
 INTERRUPTED = 130
@@ -25,45 +28,62 @@ FAILED = 3
 """exit code of a rank whose peers are gone or silent"""
 
 
-def train(order: TrainingOrder) -> list[StepLine]:
-    """This rank's whole run; joins the others by the environment torchrun sets, if it did."""
+def train(order: TrainingOrder, listening: int | None = None) -> TrainingResult:
+    """This rank's whole run; joins the others by the environment that torchrun or our launcher set. `listening`: an
+    open socket for the store they meet at."""
     torch.set_num_threads(1 if order.settings.device == "cpu" else torch.get_num_threads())
     device = torch.device(order.settings.device)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    if ranks > 1:
-        _join("nccl" if device.type == "cuda" else "gloo", datetime.timedelta(seconds=order.settings.timeout_s))
-    trainer = Trainer(order, device)
-    try:
-        done = trainer.resume()
-        if done and trainer.leads:
-            print(f"resumed after step {done}", file=sys.stderr, flush=True)
-        lines = _told(trainer, done)
-    except RuntimeError as error:
-        if ranks == 1:
+    with stop_requests() as asked:
+        if ranks > 1:
+            wait = datetime.timedelta(seconds=order.settings.timeout_s)
+            _join("nccl" if device.type == "cuda" else "gloo", wait, listening)
+        trainer = Trainer(order, device, asked)
+        try:
+            result = _resumed_and_told(trainer)
+        except RuntimeError as error:
+            if ranks == 1:
+                raise
+            raise ConnectionError(_explained(trainer, error)) from None
+        except AgreedRefusal:
+            _part()
             raise
-        raise ConnectionError(_explained(trainer, error)) from None
+        finally:
+            trainer.release()
+    _part()
+    return result
+
+
+def _part() -> None:
+    """All ranks do: the interpreter would end in the middle of the threads of a process group."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    return lines
 
 
-def _told(trainer: Trainer, done: int) -> list[StepLine]:
+def _resumed_and_told(trainer: Trainer) -> TrainingResult:
+    done = trainer.resume()
     if not trainer.leads:
         return trainer.run()
+    if done:
+        print(f"resumed after step {done}", file=sys.stderr, flush=True)
     with teller(trainer.settings, done) as tell:
-        return trainer.run(tell)
+        result = trainer.run(tell)
+    if result.stopped:
+        print(result.stopped, file=sys.stderr, flush=True)
+    return result
 
 
-def _join(backend: str, wait: datetime.timedelta) -> None:
-    """By the environment torchrun sets. Its store outlives a restart of the ranks, and with it the addresses of the
-    dead, so every attempt keeps its keys apart."""
+def _join(backend: str, wait: datetime.timedelta, listening: int | None) -> None:
+    """torchrun's store outlives a restart of the ranks, and with it the addresses of the dead, so every attempt keeps
+    its keys apart."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(*address, ranks, is_master=rank == 0 and not agents, timeout=wait)
+    leads = rank == 0 and not agents
+    store = TCPStore(*address, ranks, is_master=leads, timeout=wait, master_listen_fd=listening if leads else None)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     dist.init_process_group(
         backend, store=PrefixStore(f"attempt-{attempt}", store), rank=rank, world_size=ranks, timeout=wait
@@ -76,6 +96,8 @@ def _explained(trainer: Trainer, error: RuntimeError) -> str:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     where = f"step {trainer.step + 1}, {told(trainer.engine.world.comm)}"
     text = f"rank {rank}: {where} failed: {str(error).splitlines()[0][:120]}"
+    if trainer.asked.asked:
+        return text
     try:
         store.set(f"failed/{rank}", where)
         time.sleep(2.0)
@@ -99,21 +121,34 @@ def give_up(error: ConnectionError) -> NoReturn:
     os._exit(FAILED)
 
 
-def main(path: str) -> None:
-    die_with_parent()
-    order = read_order(Path(path))
+def launched(order: TrainingOrder, answer: int, listening: int) -> int:
+    """A rank of our own launcher: its exit code. The first one writes the result to the open file `answer`."""
+    rank = os.environ["RANK"]
     try:
-        lines = train(order)
+        result = train(order, listening)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
     except ConnectionError as error:
         give_up(error)
-    except ValueError as error:
-        print(f"rank {os.environ.get('RANK', '0')}: {error}", file=sys.stderr, flush=True)
-        sys.exit(BAD_INPUT)
-    if os.environ.get("RANK", "0") == "0":
-        Path(path).with_name("result.json").write_bytes(msgspec.json.encode(lines))
+    except AgreedRefusal as error:
+        if rank == "0":
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        return BAD_INPUT
+    except (ValueError, OSError) as error:
+        print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)
+        return BAD_INPUT
+    if rank == "0":
+        # not JSON, which has no word for a loss that is not a number
+        with open(answer, "wb", closefd=False) as file:
+            file.write(msgspec.msgpack.encode(result))
+    return 0
+
+
+def main(asked: int, answer: int, listening: int) -> int:
+    # not read on from where another rank has come to: they share the file's place
+    content = os.pread(asked, os.fstat(asked).st_size, 0)
+    return launched(msgspec.json.decode(content, type=TrainingOrder), answer, listening)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,9 +1,7 @@
 """What is run: a plan's model, job, policy and stack, and the settings of the training loop. One JSON file."""
 
 from math import inf
-from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -129,6 +127,12 @@ class TrainingSettings(Struct, frozen=True, kw_only=True):
     """steps between checkpoints; 0: only after the last"""
     async_checkpoints: bool = True
     """training goes on while a checkpoint is written"""
+    keep: int = 0
+    """so many newest checkpoints stay; 0: all"""
+    force: bool = False
+    """goes on from a checkpoint of another run"""
+    go_on_unsaved: bool = False
+    """training goes on when a checkpoint cannot be written"""
     device: str = "cpu"
     timeout_s: float = 600.0
     """how long a rank waits for the others"""
@@ -146,6 +150,7 @@ class TrainingSettings(Struct, frozen=True, kw_only=True):
             ("eval-every", self.eval_every, self.eval_every >= 0, "a whole number of 0 or more (0: no evaluation)"),
             ("eval-steps", self.eval_steps, self.eval_steps >= 1, "a whole number of 1 or more"),
             ("every", self.every, self.every >= 0, "a whole number of 0 or more (0: only after the last step)"),
+            ("keep", self.keep, self.keep >= 0, "a whole number of 0 or more (0: all)"),
             ("timeout", self.timeout_s, 0 < self.timeout_s < inf, "seconds above 0, such as 600"),
         ))  # fmt: skip
 
@@ -155,14 +160,6 @@ class TrainingOrder(Struct, frozen=True, kw_only=True):
 
     task: Task
     settings: TrainingSettings
-
-
-def write_order(order: TrainingOrder, path: Path) -> None:
-    path.write_bytes(msgspec.json.encode(order))
-
-
-def read_order(path: Path) -> TrainingOrder:
-    return msgspec.json.decode(path.read_bytes(), type=TrainingOrder)
 
 
 def checked(task: Task) -> Task:

@@ -1,11 +1,12 @@
 """Where the steps are told: JSON lines, TensorBoard, stderr - with a bar below the lines on a terminal."""
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.task import TrainingSettings
@@ -24,8 +25,9 @@ def teller(settings: TrainingSettings, done: int) -> Iterator[StepSink]:
 
         def tell(line: StepLine) -> None:
             if settings.log:
-                with open(settings.log, "a", encoding="utf-8") as file:
-                    file.write(json.dumps(line.fields()) + "\n")
+                with open(settings.log, "ab") as file:
+                    # a loss that is not a number is null: JSON has no word for it
+                    file.write(msgspec.json.encode(line.fields()) + b"\n")
             if events is not None:
                 events.add(line.step, line.scalars())
             shown(line)

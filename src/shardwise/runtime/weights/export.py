@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
+from shardwise.runtime.checkpoints.folder import present
+from shardwise.runtime.checkpoints.storage import BlockReader
 from shardwise.runtime.train.quiet import quiet
 from shardwise.runtime.weights.configuration import configuration
 from shardwise.runtime.weights.folder import INDEX, SINGLE
@@ -36,18 +37,17 @@ def export(model: Model, checkpoint: Path, out: Path, seq: int, *, file_bytes: i
     beside = out.with_name(f".{out.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    known = FileSystemReader(checkpoint).read_metadata().state_dict_metadata
-    groups = list(_groups(model))
-    dtypes: dict[str, torch.dtype] = {}
-    for group in groups:
-        there: Any = known[f"parameter.{group[0].runtime}"]
-        dtypes[group[0].name] = there.properties.dtype
+    manifest, _ = present(checkpoint)
+    reader, groups = BlockReader(checkpoint, manifest), list(_groups(model))
+    dtypes: dict[str, torch.dtype] = {
+        group[0].name: getattr(torch, manifest.tensors[f"parameter.{group[0].runtime}"].dtype) for group in groups
+    }
     files = _files(groups, dtypes, file_bytes)
     places: dict[str, str] = {}
     for number, held in enumerate(files, 1):
         file = SINGLE if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
         shapes = {name: (dtypes[g[0].name], g[0].stored_shape) for g in held for name in g[0].names()}
-        write(beside / file, shapes, _TensorReader(checkpoint, held, dtypes), {"format": "pt"})
+        write(beside / file, shapes, _TensorReader(reader, held, dtypes), {"format": "pt"})
         places |= dict.fromkeys(shapes, file)
     if len(files) > 1:
         size = sum(_bytes(g[0], dtypes) for g in groups)
@@ -87,8 +87,10 @@ def _files(
 class _TensorReader:
     """Stored tensors by name, from a checkpoint; a set of experts is read once."""
 
-    def __init__(self, checkpoint: Path, groups: list[tuple[FileTensor, ...]], dtypes: dict[str, torch.dtype]) -> None:
-        self.checkpoint, self.dtypes = checkpoint, dtypes
+    def __init__(
+        self, reader: BlockReader, groups: list[tuple[FileTensor, ...]], dtypes: dict[str, torch.dtype]
+    ) -> None:
+        self.reader, self.dtypes = reader, dtypes
         self.group = {name: group for group in groups for name in group[0].names()}
         self._kept: tuple[str, Tensor] = ("", torch.empty(0))
 
@@ -106,7 +108,7 @@ class _TensorReader:
         key = f"parameter.{one.runtime}"
         state = {key: torch.empty(one.shape, dtype=self.dtypes[one.name])}
         with quiet():
-            load(state, checkpoint_id=str(self.checkpoint), no_dist=True)
+            load(state, storage_reader=self.reader, no_dist=True)
         return state[key]
 
 

@@ -1,0 +1,93 @@
+"""`shardwise checkpoints`: what is in a folder of checkpoints, whether it is whole, and which of it may go."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from msgspec import Struct
+
+from shardwise.cli._options import Json
+from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_table
+from shardwise.runtime.checkpoints.check import check_bytes
+from shardwise.runtime.checkpoints.folder import delete, found_in, present
+from shardwise.runtime.checkpoints.lock import lock, owner_of
+from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint
+from shardwise.units import memory_text
+
+DAMAGED = 1
+
+
+def checkpoints(
+    folder: Annotated[Path, Parameter(help="As given to `run --checkpoints`.")],
+    /,
+    *,
+    verify: Annotated[bool, Parameter(negative=(), help="Read every byte and compare it with its checksum.")] = False,
+    keep: Annotated[int, Parameter(help="Delete whole ones but the newest so many; 0: delete none.")] = 0,
+    json: Json = False,
+) -> int:
+    """Lists checkpoints, newest first. Exit code 1 when one is damaged; damaged ones are never deleted."""
+    if not folder.is_dir():
+        raise ValueError(f"folder: {str(folder)!r} is no folder; write the one given to run --checkpoints")
+    if keep < 0:
+        raise ValueError(f"keep: {keep} is out of range; write a whole number of 1 or more, or 0 to delete none")
+    rows = [_looked_at(path, verify) for path in found_in(folder)]
+    deleted = _pruned(folder, [row.name for row in rows if row.damage is None][keep:]) if keep else []
+    rows = [row for row in rows if row.name not in deleted]
+    owner = owner_of(folder)
+    if json:
+        print_json({
+            "folder": str(folder), "verified": verify, "checkpoints": rows, "deleted": deleted, "locked_by": owner,
+        })  # fmt: skip
+    else:
+        _show(folder, rows, "every byte as written" if verify else "every file there")
+        facts = [("deleted", ", ".join(deleted))] if deleted else []
+        facts += [("locked", f"by {owner.text()}")] if owner is not None else []
+        if facts:
+            print_gap()
+            print_facts("", facts)
+    return DAMAGED if any(row.damage is not None for row in rows) else 0
+
+
+class CheckpointRow(Struct, kw_only=True):
+    name: str
+    step: int | None = None
+    saved: str | None = None
+    ranks: int | None = None
+    bytes: int | None = None
+    of: dict[str, Any] | None = None
+    damage: str | None = None
+
+
+def _looked_at(path: Path, verify: bool) -> CheckpointRow:
+    found = CheckpointRow(name=path.name)
+    try:
+        manifest, _ = present(path)
+        found.step, found.saved, found.ranks = manifest.step, manifest.saved, manifest.ranks
+        found.bytes, found.of = manifest.bytes, manifest.of
+        if verify:
+            check_bytes(path)
+    except DamagedCheckpoint as why:
+        found.damage = str(why)
+    return found
+
+
+def _show(folder: Path, rows: list[CheckpointRow], whole: str) -> None:
+    title = f"{len(rows)} checkpoint{'' if len(rows) == 1 else 's'} in {folder}"
+    cells: list[Sequence[Cell]] = [
+        (row.name, row.saved and row.saved[:16].replace("T", " "), f"damaged: {row.damage}" if row.damage else whole,
+         row.ranks, None if row.bytes is None else memory_text(row.bytes))
+        for row in rows
+    ]  # fmt: skip
+    print_table(title, ("name", "saved (UTC)", "state", "ranks", "size"), cells, words=3, breaks=2)
+
+
+def _pruned(folder: Path, names: list[str]) -> list[str]:
+    """Not while a run has the folder: `run --keep` does the same there."""
+    held = lock(folder, patience_s=0.0)
+    try:
+        for name in names:
+            delete(folder / name)
+    finally:
+        held.release()
+    return names

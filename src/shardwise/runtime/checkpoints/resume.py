@@ -1,0 +1,90 @@
+"""Which checkpoint a run goes on from: the first rank chooses, all load it, and if one of them finds it damaged, all go
+to the one before. Nothing is deleted."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shardwise.runtime.checkpoints.agree import AgreedRefusal, Agreement
+from shardwise.runtime.checkpoints.folder import found_in, present
+from shardwise.runtime.checkpoints.identity import differences, listed
+from shardwise.runtime.checkpoints.manifest import NAME, DamagedCheckpoint, Manifest, read_manifest
+from shardwise.runtime.checkpoints.seen import appears, patience_of
+from shardwise.runtime.checkpoints.state import load_listed, refuse_lacking, state_of
+from shardwise.runtime.train.engine import TrainingEngine
+
+
+def resume(
+    engine: TrainingEngine, folder: Path, of: Mapping[str, Any], agreed: Agreement, *, force: bool = False
+) -> Path | None:
+    """The one that was loaded; None: begin anew. Differences and damage are told by the first rank."""
+    damaged: dict[str, str] = {}
+    said: set[str] = set()
+    while True:
+        name, seal, told = agreed.by_first(lambda: _choose(folder, of, damaged, force))
+        if agreed.rank == 0:
+            _tell(told, said)
+        if not name:
+            return None
+        try:
+            _load(engine, folder / name, seal, agreed)
+            return folder / name
+        except DamagedCheckpoint as why:
+            damaged[name] = str(why)
+
+
+def _choose(folder: Path, of: Mapping[str, Any], damaged: dict[str, str], force: bool) -> tuple[str, str, list[str]]:
+    """Its name, its manifest's checksum and what is to be told; no name where there is none."""
+    told: list[str] = []
+    why_not = ""
+    for path in found_in(folder):
+        try:
+            if path.name in damaged:
+                raise DamagedCheckpoint(damaged[path.name])
+            manifest, seal = present(path)
+        except DamagedCheckpoint as why:
+            why_not = why_not or f"{path.name}: {why}"
+            told.append(f"checkpoints: {path.name} is damaged: {why}; going back to the one before")
+            continue
+        changed = differences(manifest.of, of)
+        if changed and not force:
+            raise AgreedRefusal(
+                f"checkpoints: {path.name} is of another run ({listed(changed)}); write what it was, another folder, "
+                "or --force to go on all the same"
+            )
+        told += [f"checkpoints: going on from {path.name} by force, though {one}" for one in changed]
+        return path.name, seal, told
+    if told:
+        raise AgreedRefusal(
+            f"checkpoints: none of {len(told)} in {str(folder)!r} is whole ({why_not}); write another folder to begin "
+            "anew, or move them away"
+        )
+    return "", "", told
+
+
+def _tell(lines: list[str], said: set[str]) -> None:
+    for line in lines:
+        if line not in said:
+            print(line, file=sys.stderr, flush=True)
+    said.update(lines)
+
+
+def _load(engine: TrainingEngine, path: Path, seal: str, agreed: Agreement) -> None:
+    """All ranks hold the same manifest before one of them changes a number."""
+    found: list[Manifest] = []
+
+    def look() -> None:
+        if not appears(path / NAME, patience_of(agreed)):
+            raise DamagedCheckpoint(f"{NAME} is not to be seen")
+        manifest, mine = read_manifest(path)
+        if mine != seal:
+            raise DamagedCheckpoint(f"{NAME} is another than the first rank's")
+        found.append(manifest)
+
+    if problems := agreed.problems(look):
+        rank, why = next(iter(problems.items()))
+        raise DamagedCheckpoint(f"on rank {rank} {why}")
+    if problems := agreed.problems(lambda: refuse_lacking(path, found[0], state_of(engine))):
+        raise AgreedRefusal(next(iter(problems.values())))
+    load_listed(engine, path, found[0], agreed.group)
