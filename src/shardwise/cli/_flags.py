@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
@@ -77,6 +78,9 @@ class Flags:
     grad_dtype: GradDtype = None
     optimizer: OptimizerName = "adamw"
     stack: UsualStack = None
+    uneven: Annotated[
+        bool, Parameter(negative=(), help="Where the batch does not divide, some replicas take one micro-batch more.")
+    ] = False
     profile: ProfileFile = None
 
 
@@ -114,6 +118,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
     job, notes = job_of(
         shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens, flags.grad_dtype
     )
+    job = replace(job, uneven=flags.uneven)
     for name in ("tp", "pp", "cp"):
         if getattr(flags, name) < 1:
             raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")

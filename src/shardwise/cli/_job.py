@@ -178,4 +178,6 @@ def job_words(job: Job) -> list[str]:
         words += ["--precision", job.precision.name]
     if job.optimizer.name != "adamw":
         words += ["--optimizer", job.optimizer.name]
+    if job.uneven:
+        words.append("--uneven")
     return words

@@ -62,6 +62,8 @@ NO_FLAGS = RunFlags()
 
 def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
     """With the stack that describes the runtime; bad input is a ValueError."""
+    if flags.uneven:
+        raise ValueError("uneven: run deals every batch out evenly; write a --global-batch that divides")
     document = _document(name)
     if document is not None:
         found = _from_document(name, document, flags)

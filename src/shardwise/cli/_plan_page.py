@@ -8,6 +8,7 @@ import msgspec
 
 from shardwise.case import Case
 from shardwise.cli._case import OpenCase
+from shardwise.cli._choice import refusal_of
 from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_choice import advice_of, choice_data, show_choice
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
@@ -106,11 +107,9 @@ def show_plan(planned: PlanResult) -> None:
 
 
 def nothing_fits(planned: PlanResult) -> list[str]:
-    ranked, only = planned.ranked, words_of(planned.case.only)
+    ranked = planned.ranked
     if ranked.smallest is None:
-        if only:
-            return [f"no legal policy meets {only}; `plan` without it, or `estimate` for one policy, says more"]
-        return ["no policy is legal: the batch or the number of GPUs does not divide"]
+        return [refusal_of(planned.case.only, planned.case, planned.cluster)]
     small = ranked.smallest
     return [
         f"the smallest needs {gib(small.peak_bytes)} GiB of {gib(ranked.limit_bytes)} that may be filled: "
@@ -159,6 +158,7 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
     return {
         "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
+        "uneven": job.uneven,
         "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": _band(planned),
         "error_range": planned.winner.error_range if planned.winner else None,
         "error_basis": planned.winner.error_basis if planned.winner else None,

@@ -10,7 +10,9 @@ from shardwise.cli._job import Tokens
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._synced import SyncName, with_sync
+from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.deciding import deciding_numbers, uneven_groups
+from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import show
 from shardwise.studies.build import report_of
 
@@ -31,16 +33,20 @@ def estimate(
         return DOES_NOT_FIT
     report = report_of(ask.case, ask.policy)
     deciding, uneven = deciding_numbers(ask.case, ask.policy), uneven_groups(ask.case, ask.policy)
+    fitting = [] if report.fits else policies_that_fit(ask.case, ask.policy)
     if json:
         told = [
             {"setting": n.setting, "value": n.value, "default": n.default, "share": n.share, "origin": str(n.origin)}
             for n in deciding
         ]
         decided = {"deciding_numbers": told, "uneven_groups": asdict(uneven) if uneven else None}
-        print_json({"legal": True} | report.to_dict() | decided | {"notes": ask.notes})
+        near = {"that_fit": that_fit_data(fitting, report.step_s)}
+        print_json({"legal": True} | report.to_dict() | decided | near | {"notes": ask.notes})
     else:
         show(report)
         print_notes([str(number) for number in deciding], title="numbers that decide more than 5% of this step")
         print_notes([str(uneven)] if uneven else [], title="the place of ranks decides more than 5% of this step")
+        if not report.fits:
+            print_that_fit(ask.case, ask.policy, fitting, report.step_s)
         print_notes(ask.notes)
     return 0 if report.fits else DOES_NOT_FIT

@@ -28,6 +28,7 @@ from shardwise.cli._job import (
     modules_of,
     software_of,
 )
+from shardwise.cli._left import best_left
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
@@ -126,6 +127,11 @@ def plan(
     if questions.sync is None:
         with bar("frames of policies") as progress:
             ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
+            left = None if ranked.points or case.only else best_left(case, sizes_of(on), cluster)
+            if left is not None:
+                case, cluster, on, largest = left.case, left.cluster, left.name, left.name
+                notes.append(left.why)
+                ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
         planned = PlanResult(case, cluster, ranked, top)
     else:
         with bar("strategies") as progress:
@@ -138,7 +144,7 @@ def plan(
     if ranked.recommended is not None and cluster_of(on).gpus == cluster.gpus:
         asked = ["--profile", str(profile)] if profile is not None else []
         asked += ["--imbalance", f"{imbalance:g}"] if imbalance is not None else []
-        command = command_of(model, on, job, ranked.recommended.policy, software.name)
+        command = command_of(model, on, case.job, ranked.recommended.policy, software.name)
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     _answer(planned, largest, questions, notes, json=json)
     return 0 if ranked.best else DOES_NOT_FIT
