@@ -12,6 +12,7 @@ VERBS: dict[str, str] = {
     "estimate": "One policy: memory, step time, MFU, traffic, cost, verdict.",
     "simulate": "A step in time: schedules compared, bubble, stragglers, jitter, a trace.",
     "fabric": "What a policy does to the network, link by link, and what it asks of it.",
+    "collective": "One collective: data sheet, fitted time, each algorithm, bytes through every switch.",
     "stages": "The best layers for each pipeline stage, and which of them recompute.",
     "search": "Stages, ranks on a fabric, experts on ranks, cuts: five methods, one interface.",
     "layouts": "Layouts that others published: predicted against reported, and their rank.",
