@@ -8,6 +8,9 @@ from cyclopts import Parameter
 from shardwise.calibrate.profile import Profile, profile_of
 
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON to stdout; keys carry their unit.")]
+Explain = Annotated[
+    bool, Parameter(name="--explain", negative=(), help="Also where widely read texts are wrong about these numbers.")
+]
 ProfileFile = Annotated[
     Path | None, Parameter(name="--profile", help="What `calibrate` measured on such a GPU, instead of the catalog.")
 ]

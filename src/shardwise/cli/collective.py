@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.cli import _notes
 from shardwise.cli._array import array_bytes
-from shardwise.cli._options import Json
+from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._target import target_of
 from shardwise.spec.cluster import Cluster
@@ -33,12 +33,13 @@ def collective(
     inner: Annotated[int, Parameter(help="Ways an inner axis cuts the array: groups of ranks that far apart.")] = 1,
     sharp: Annotated[bool, Parameter(help="The network's switches add, where they can.")] = False,
     nvls: Annotated[bool, Parameter(negative="--no-nvls", help="NVLink's switches add, where they can.")] = True,
+    explain: Explain = False,
     json: Json = False,
 ) -> None:
     """One collective: what the data sheet allows, what it takes, by which algorithm, through which switches."""
     cluster, size = target_of(on), array_bytes(array)
     found = collective_study(CollectiveQuestion(op, size, cluster, inner, sharp, nvls))
-    notes = _lines(found, cluster)
+    notes = _lines(found, cluster, explain)
     if json:
         print_json(msgspec.to_builtins(found) | {"notes": notes})
         return
@@ -86,7 +87,7 @@ def _bytes(size: float) -> str:
     return f"{size:.3g} B"
 
 
-def _lines(found: CollectiveStudy, cluster: Cluster) -> list[str]:
+def _lines(found: CollectiveStudy, cluster: Cluster, explain: bool) -> list[str]:
     notes = [
         "law: bytes over bandwidth of the data sheet, the slowest level, no latency; fitted: latency and rates of "
         "published measurements",
@@ -95,6 +96,7 @@ def _lines(found: CollectiveStudy, cluster: Cluster) -> list[str]:
     ]
     if found.op == "all_to_all":
         notes.append("bytes are of all ranks together, each of which holds its part")
-    if found.op == "all_gather" and found.bytes == H100_GATHER and cluster.gpu.name == "h100" and cluster.gpus == 8:
+    printed = found.op == "all_gather" and found.bytes == H100_GATHER and cluster.gpus == 8
+    if explain and printed and cluster.gpu.name == "h100":
         notes.append(_notes.ALL_GATHER)
     return notes

@@ -162,7 +162,7 @@ def _law(asked: CollectiveQuestion, index: int) -> float | None:
     rate = ideal_bandwidths(asked.levels, asked.inner)[index]
     if asked.op == "all_to_all":
         blocks = asked.cluster.gpus / below
-        return asked.bytes * (blocks - 1.0) / (blocks**2 * rate)
+        return float(asked.bytes * (blocks - 1.0) / (blocks**2 * rate))
     met = replace(asked.levels[index], degree=block // below, bandwidth=rate, oversubscription=1.0)
     return float(ideal_seconds(asked.op, asked.bytes, [met]))
 
