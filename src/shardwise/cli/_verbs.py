@@ -26,6 +26,7 @@ VERBS: dict[str, str] = {
     "models": "The models shardwise knows, or everything about one of them.",
     "gpus": "The GPUs shardwise knows: peaks, memory, links, power, price.",
     "clusters": "The clusters shardwise knows, level by level; --yaml writes a file to edit.",
+    "stacks": "The training programs shardwise knows: errors, and the origin of every constant.",
     "roofline": "How much work hides memory and network: critical intensity and batch.",
     "mfu": "Utilization of a run by each convention in use, side by side.",
     "batch": "What equals what: global batch, micro-batch, accumulation, data parallel.",
