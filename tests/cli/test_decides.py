@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from terminal import narrow_terminal, shown  # noqa: F401
+from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("narrow_terminal")
 OVER = ["llama-3-70b", "--on", "dgx-h100:64", "--tp", "8", "--micro", "4", "--seq", "8192", "--global-batch", "512"]
@@ -55,3 +55,36 @@ class TestOneNodeLost:
         assert uneven["step_s"] == pytest.approx(rounded["step_s"])
         assert uneven["tokens_per_s_per_gpu"] == pytest.approx(rounded["tokens_per_s_per_gpu"] * 64 / 66)
         assert data_of(capsys, [*asked, "--global-batch", "64"], 1)["rule"] == "batch divides"
+
+
+class TestTables:
+    @pytest.mark.parametrize("words", [
+        ["size", "llama-3-70b", "--tokens", "1T", "--on", "dgx-h100:64"],
+        ["sweep", "llama-3-70b", "--on", "dgx-h100:64", "--over", "seq=4096:65536"],
+        ["max", "sequence", "llama-3-70b", "--on", "dgx-h100:16"],
+    ], ids=lambda words: words[0])  # fmt: skip
+    def test_rows_do_not_come_apart_and_their_codes_are_told(self, words, capsys):
+        """Only a policy may go on in the next line: its numbers stand side by side in the first."""
+        text = shown(capsys, words)
+        assert "…" not in text
+        table = text.split("────\n", 1)[1].split("\n\n", 1)[0].splitlines()
+        for line in table:
+            cells = line.split()
+            first, last = line[:6].strip(), cells[-1]
+            assert (first and (last[-1].isdigit() or last[-1] in "-%M!")) or not any(c[0].isdigit() for c in cells)
+        legend = " ".join(text.split("codes: ", 1)[1].split("\n- ", 1)[0].split())
+        assert "dp data parallel" in legend
+        for code in ("tp", "pp", "cp"):
+            assert (f"{code} " in legend) == any(f" {code}" in line for line in table)
+
+    def test_a_host_that_is_too_small_is_not_planned_on(self, capsys):
+        plan = ["plan", "llama-3-70b", "--on", "8xh100", "--top", "1"]
+        needed = data_of(capsys, plan)["recommended"]["host_bytes"] * 8
+        assert needed > 100 * 2**30
+        assert data_of(capsys, [*plan, "--host-memory", "100 GiB"], 1)["best"] == []
+        roomy = f"{needed * 1.01 / 2**30:.0f} GiB"
+        assert data_of(capsys, [*plan, "--host-memory", roomy])["recommended"]["host_bytes"] * 8 <= 1.02 * needed
+        asked = ["estimate", "llama-3-70b", "--on", "8xh100", "--tp", "8", "--offload", "optimizer"]
+        assert data_of(capsys, [*asked, "--host-memory", "100 GiB"], 1)["host_fits"] is False
+        assert "98.6 GiB of the host's memory for each GPU" in shown(capsys, asked)
+        refused(capsys, [*asked, "--host-memory", "100"], "host-memory")

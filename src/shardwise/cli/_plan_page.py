@@ -18,7 +18,7 @@ from shardwise.estimate.releases import release_lines
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
-from shardwise.report.terminal import policy_code, policy_text, usd_text
+from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.studies.money import money_of, price_line
 from shardwise.studies.parts import StepParts, parts_of
@@ -95,7 +95,7 @@ def show_plan(planned: PlanResult) -> None:
         share = share_text(planned.mfu(found)).rstrip("%")
         own: list[Cell] = [extra_text(found), f"{found.to_loss_s:.4g}"] if both else [share]
         row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}", *own]
-        row += [*memory, f"{money.seconds / DAY:,.4g}"] if job.tokens else [f"{rate:,.0f}", *memory]
+        row += [*memory, days_text(money.seconds)] if job.tokens else [f"{rate:,.0f}", *memory]
         return [*row, usd_text(money)]
 
     show_choice(f"{planned.case.model.name} on {cluster.name}", planned.whole, planned.ranked)
@@ -122,11 +122,13 @@ def notes_of(planned: PlanResult) -> list[str]:
     ranked, cluster, stack = planned.ranked, planned.cluster, planned.case.stack
     only = words_of(planned.case.only)
     notes = [
+        *([legend_of(found.policy for found in planned.shown)] if planned.shown else []),
         f"{ranked.points:,} legal policies{f' with {only}' if only else ''}: {ranked.evaluated:,} estimated, "
         "the rest shown by bounds to be slower or too large",
-        f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; free is what it and the "
-        f"{gib(stack.memory.reserve_bytes)} in reserve leave; "
-        "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the causal half of attention",
+        f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB (--headroom, --risk); "
+        f"free: what the fullest GPU leaves beside {gib(stack.memory.reserve_bytes)} GiB in reserve for what no "
+        "formula counts",
+        "tok/s is per GPU; MFU counts the causal half of attention",
         f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
         *planned.whole.notes,
         price_line(cluster),

@@ -14,7 +14,7 @@ from shardwise.cli._output import Cell, print_facts, print_gap, print_json, prin
 from shardwise.plan.constraints import constraints_of
 from shardwise.registry import closest
 from shardwise.report import Report
-from shardwise.report.terminal import policy_code, policy_text
+from shardwise.report.terminal import legend_of, policy_code, policy_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
 from shardwise.studies.why import out_of_memory
@@ -49,7 +49,8 @@ def max(  # the verb's own name
         print_json(_data(what, case, cluster, axis, found) | {"notes": notes})
     else:
         _show(what, cluster, axis, found)
-        print_notes(notes)
+        shown = [ranked.recommended.policy for ranked in found.tried.values() if ranked.recommended is not None]
+        print_notes([*([legend_of(shown)] if shown else []), *notes])
     return 0 if found.largest is not None else DOES_NOT_FIT
 
 
@@ -115,7 +116,7 @@ def _show(what: str, cluster: Cluster, axis: GrowthAxis, found: Growth) -> None:
     peaks = [ranked.recommended.peak_bytes for ranked in found.tried.values() if ranked.recommended is not None]
     unit = size_unit(builtins.max(peaks, default=2.0**30))
     print_table("tried", [axis.unit, "policy", "step s", unit.name, "over by GiB"],
-                _rows(found, unit), words=2)  # fmt: skip
+                _rows(found, unit), words=2, breaks=1)  # fmt: skip
 
 
 def _rows(found: Growth, unit: SizeUnit) -> list[list[Cell]]:

@@ -12,6 +12,7 @@ from shardwise.cli._budget import Budget, budget_of
 from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase, Risk
 from shardwise.cli._choice import check_policy
 from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
+from shardwise.cli._host import HostMemory, host_bytes_of
 from shardwise.cli._job import (
     GlobalBatch,
     GradDtype,
@@ -63,6 +64,7 @@ class PlanQuestions:
         str | None,
         Parameter(help="Search strategies of data parallelism too: any, or NAME[,setting=value],NAME..."),
     ] = None
+    host_memory: HostMemory = None
     budget: Annotated[
         list[str] | None,
         Parameter(
@@ -123,7 +125,8 @@ def plan(
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
     given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "risk": risk,
-                             "only": case.only, "processes": cores(), "limits": case.limits}  # fmt: skip
+                             "only": case.only, "processes": cores(), "limits": case.limits,
+                             "host_memory": host_bytes_of(questions.host_memory)}  # fmt: skip
     if questions.sync is None:
         with bar("frames of policies") as progress:
             ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)

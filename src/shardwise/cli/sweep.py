@@ -18,7 +18,7 @@ from shardwise.cli._progress import bar
 from shardwise.cli._study import SweepPoint, SweepResult, SweepStudy, study_of, swept
 from shardwise.engines import Engine, Setup, engine_of
 from shardwise.plan.constraints import constraints_of
-from shardwise.report.terminal import policy_code
+from shardwise.report.terminal import legend_of, policy_code
 from shardwise.units import SizeUnit, share_text, size_unit
 from shardwise.whole_file import write_whole
 
@@ -112,7 +112,8 @@ def _show(found: list[SweepResult], notes: list[str]) -> None:
             print_gap()
         _show_study(study)
     full = any(p.report is not None and not p.runs for s in found for p in s.points)
-    print_notes([*notes, *(["! does not fit"] if full else [])])
+    shown = [p.report.policy for s in found for p in s.points if p.report is not None]
+    print_notes([*([legend_of(shown)] if shown else []), *notes, *(["! does not fit"] if full else [])])
 
 
 def _show_study(found: SweepResult) -> None:
@@ -120,7 +121,7 @@ def _show_study(found: SweepResult) -> None:
     unit = size_unit(max((p.report.peak_bytes for p in found.points if p.report is not None), default=2.0**30))
     heads = [axis.name, "policy", "step s", "MFU %", "tok/s", unit.name, "vs first"]
     rows = [_cells(axis, p, r, unit) for p, r in zip(found.points, found.relative, strict=True)]
-    print_table(found.study.title, heads, rows, words=2)
+    print_table(found.study.title, heads, rows, words=2, breaks=1)
     if found.knee is not None:
         print_notes([found.knee.why], title="knee")
 

@@ -66,6 +66,7 @@ def scan(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
     sync: SyncChoice | None = None,
+    host_memory: float | None = None,
 ) -> Ranking:
     """Ranks by step time among the policies that fit into `headroom` of the memory with a chance to run out of it of
     at most `risk`, or where none does into `headroom` alone; ties go to the smaller one.
@@ -74,6 +75,7 @@ def scan(
     Without `bounded` every policy is estimated; a `frontier` needs that. `extremes`: look for the fastest and the
     safest too. `progress` is told (frames done, frames). Ctrl-C ends the scan; what was seen is ranked.
     `sync`: a strategy of data parallelism in place of the mean gradient; ZeRO then shards inside its workers.
+    `host_memory`: bytes of a node's host that may hold what is offloaded.
     """
     if not 0 < headroom <= 1:
         raise ValueError(f"headroom: {headroom:g} is out of range; write a share of the memory above 0 and at most 1")
@@ -88,7 +90,8 @@ def scan(
     away = any(OFFLOAD[code] in ("activations", "both") for code in found.settings.offload)
     bounded = bounded and not frontier and not away and found.settings.whole == found.settings.recompute
     limit = min(most, most_bytes(case, risk))
-    looked = Scanning(Pricing(case, sync), found, bounded=bounded, processes=processes)
+    per_gpu = None if host_memory is None else host_memory / cluster.node_size
+    looked = Scanning(Pricing(case, sync, per_gpu), found, bounded=bounded, processes=processes)
     others: tuple[float, ...] = (most, min(limit, most_bytes(case, SAFE))) if extremes else ()
     keep = Keep(limit, max(top, POOL), losers, frontier, others)
     finished = looked.run(keep, progress)

@@ -142,12 +142,17 @@ def policy_code(policy: Policy) -> str:
 
 def legend_of(policies: Iterable[Policy]) -> str:
     """What the codes in these policies mean: of those that are there, each once."""
-    words = {word for policy in policies for word in policy_code(policy).split()}
+    there = list(policies)
+    words = {word for policy in there for word in policy_code(policy).split()}
     found = [
         f"{code} {meaning}"
         for code, meaning in CODES.items()
         if any(re.match(CODE_FORMS.get(code, rf"{code}\d+$"), word) for word in words)
     ]
+    found += sorted({f"{policy.schedule} the pipeline's schedule" for policy in there if _unusual_schedule(policy)})
+    found += sorted({f"{policy.loss} the loss" for policy in there if policy.loss})
+    modules = sorted({name for policy in there for name in policy.recompute_modules})
+    found += [f"{', '.join(modules)} what is recomputed"] if modules else []
     return "codes: " + "; ".join(found)
 
 
@@ -183,6 +188,8 @@ def _head(report: Report) -> Table:
                    f"{gib(report.reserve_bytes)} in reserve, {gib(report.free_bytes)} GiB free"),
         ("pipeline", f"{report.micro_batches:,} micro-batches, bubble {report.bubble_share:.1%} of the step"),
     ]  # fmt: skip
+    if report.host_bytes:
+        rows.append(("host", f"{gib(report.host_bytes)} GiB of the host's memory for each GPU, for what is offloaded"))
     if report.sync is not None:
         rows += _sync_rows(report.sync)
     for name, value in rows:
