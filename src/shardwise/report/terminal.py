@@ -151,6 +151,9 @@ def legend_of(policies: Iterable[Policy]) -> str:
     ]
     found += sorted({f"{policy.schedule} the pipeline's schedule" for policy in there if _unusual_schedule(policy)})
     found += sorted({f"{policy.loss} the loss" for policy in there if policy.loss})
+    found += sorted(
+        {f"{policy.sync.split(',')[0]} the strategy of data parallelism" for policy in there if policy.sync}
+    )
     modules = sorted({name for policy in there for name in policy.recompute_modules})
     found += [f"{', '.join(modules)} what is recomputed"] if modules else []
     return "codes: " + "; ".join(found)
