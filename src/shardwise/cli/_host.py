@@ -4,11 +4,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.cli._groups import CLUSTER
 from shardwise.units import bytes_of, gib
 
 HostMemory = Annotated[
     str | None,
-    Parameter(name="--host-memory", help="Of each node for what is offloaded, such as '1 TiB'; default: any."),
+    Parameter(name="--host-memory", group=CLUSTER, help="Of each node, for what is offloaded: '1 TiB'."),
 ]
 
 

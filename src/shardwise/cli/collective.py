@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.cli import _notes
 from shardwise.cli._array import array_bytes
+from shardwise.cli._groups import CLUSTER
 from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._target import target_of
@@ -29,7 +30,7 @@ def collective(
     array: Annotated[str, Parameter(help="The array: bf16[1024,16384], or its bytes: '33.5 MB'.")],
     /,
     *,
-    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file: all its GPUs take part.")],
+    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100 or a YAML file: all its GPUs take part.")],
     inner: Annotated[int, Parameter(help="Ways an inner axis cuts the array: groups of ranks that far apart.")] = 1,
     sharp: Annotated[bool, Parameter(help="The network's switches add, where they can.")] = False,
     nvls: Annotated[bool, Parameter(negative="--no-nvls", help="NVLink's switches add, where they can.")] = True,

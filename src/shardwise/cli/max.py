@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from shardwise.arch.tensors import parameters
 from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_of
+from shardwise.cli._groups import CLUSTER
 from shardwise.cli._growth import Growth, GrowthAxis, batch_axis, grow, model_axis, sequence_axis
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
@@ -30,7 +31,7 @@ def max(  # the verb's own name
     model: ModelName,
     /,
     *,
-    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
+    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
     fix: Fixed = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
     json: Json = False,

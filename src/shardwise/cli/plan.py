@@ -12,6 +12,7 @@ from shardwise.cli._budget import Budget, budget_of
 from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase, Risk
 from shardwise.cli._choice import check_policy
 from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
+from shardwise.cli._groups import CLUSTER, OUTPUT, POLICY, QUESTION
 from shardwise.cli._host import HostMemory, host_bytes_of
 from shardwise.cli._job import (
     GlobalBatch,
@@ -62,20 +63,26 @@ class PlanQuestions:
     offload_share: OffloadShare = 1.0
     sync: Annotated[
         str | None,
-        Parameter(help="Search strategies of data parallelism too: any, or NAME[,setting=value],NAME..."),
+        Parameter(group=POLICY, help="Search strategies of data parallelism too: any, or NAME[,setting=value],NAME..."),
     ] = None
     host_memory: HostMemory = None
     budget: Annotated[
         list[str] | None,
         Parameter(
-            negative=(), help="At most '500k USD', '30 d', '64 GPUs', '400 kW': tries smaller sizes; may repeat."
+            negative=(),
+            group=QUESTION,
+            help="At most '500k USD', '30 d', '64 GPUs', '400 kW': tries smaller sizes; may repeat.",
         ),
     ] = None
-    pareto: Annotated[bool, Parameter(help="What nothing beats in time, memory, cost and GPUs, over sizes.")] = False
-    why: Annotated[bool, Parameter(help="The winner against the runner-up, part by part.")] = False
+    pareto: Annotated[
+        bool, Parameter(group=QUESTION, help="What nothing beats in time, memory, cost and GPUs, over sizes.")
+    ] = False
+    why: Annotated[bool, Parameter(group=QUESTION, help="The winner against the runner-up, part by part.")] = False
     why_not: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="A policy ('tp=8,pp=1', fsdp) or 'rules' (of thumb): why it loses."),
+        Parameter(
+            negative=(), group=QUESTION, help="A policy ('tp=8,pp=1', fsdp) or 'rules' (of thumb): why it loses."
+        ),
     ] = None
 
 
@@ -83,7 +90,7 @@ def plan(
     model: ModelName,
     /,
     *,
-    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
+    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
     seq: Seq = None,
     global_batch: GlobalBatch = None,
     tokens: Tokens = None,
@@ -92,7 +99,7 @@ def plan(
     optimizer: OptimizerName = "adamw",
     stack: UsualStack = None,
     imbalance: Imbalance = None,
-    top: Annotated[int, Parameter(help="Policies to list.")] = 10,
+    top: Annotated[int, Parameter(group=OUTPUT, help="Policies to list.")] = 10,
     headroom: Headroom = HEADROOM,
     risk: Risk = RISK,
     profile: ProfileFile = None,

@@ -9,6 +9,7 @@ from shardwise.cli._at_mfu import answer_at_mfu
 from shardwise.cli._budget import Budget, checked_rent, usd_of
 from shardwise.cli._case import Fixed, JobFlags, OpenCase, open_case_of
 from shardwise.cli._chinchilla import chinchilla_answer
+from shardwise.cli._groups import CLUSTER
 from shardwise.cli._job import DEFAULT_PRECISION
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
@@ -33,13 +34,15 @@ def size(
     /,
     *,
     on: Annotated[
-        str, Parameter(help="A fabric or GPU (dgx-h100, h100), or a sized cluster: the largest to try.")
+        str, Parameter(group=CLUSTER, help="A fabric or GPU (dgx-h100, h100), or a sized cluster: the largest to try.")
     ] = DEFAULT_ON,
     tokens: Annotated[str | None, Parameter(help="Tokens to train on, such as 1T; default: 20 per parameter.")] = None,
     within: Annotated[str | None, Parameter(help="Deadline, such as '30 d'.")] = None,
     budget: Annotated[str | None, Parameter(help="Dollars at most, such as '500k USD'.")] = None,
-    rent: Annotated[float | None, Parameter(help="USD per GPU hour, instead of published rents.")] = None,
-    max_gpus: Annotated[int, Parameter(help="Largest cluster to try.")] = MOST_GPUS,
+    rent: Annotated[
+        float | None, Parameter(group=CLUSTER, help="USD per GPU hour, instead of published rents.")
+    ] = None,
+    max_gpus: Annotated[int, Parameter(group=CLUSTER, help="Largest cluster to try.")] = MOST_GPUS,
     fix: Fixed = None,
     chinchilla: Annotated[
         bool, Parameter(help="Compute-optimal parameters and tokens for --budget or --flops.")

@@ -12,6 +12,7 @@ from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_s
 from shardwise.charts.ink import ALARM
 from shardwise.cli._axes import axis_of
 from shardwise.cli._case import Fixed, JobFlags, ModelName
+from shardwise.cli._groups import CLUSTER, OUTPUT
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
@@ -29,7 +30,10 @@ HERE = "local"
 def sweep(
     *models: ModelName,
     on: Annotated[
-        list[str], Parameter(negative=(), help="A sized cluster, or with --over gpus= a fabric or GPU; may repeat.")
+        list[str],
+        Parameter(
+            negative=(), group=CLUSTER, help="A sized cluster, or with --over gpus= a fabric or GPU; may repeat."
+        ),
     ],
     over: Annotated[str, Parameter(help="gpus=64:4096, seq=, micro=, batch=, network=10Gbps:800Gbps, or a,b,c.")],
     policy: Annotated[
@@ -41,8 +45,8 @@ def sweep(
         Parameter(help="Strategies of data parallelism side by side: psgd,dsgd or NAME[,setting=value],NAME...; any."),
     ] = None,
     weak: Annotated[bool, Parameter(help="Let the global batch grow with the GPUs.")] = False,
-    csv: Annotated[Path | None, Parameter(help="Write the points to this file.")] = None,
-    figure: Annotated[Path | None, Parameter(help="Draw them to this SVG file.")] = None,
+    csv: Annotated[Path | None, Parameter(group=OUTPUT, help="Write the points to this file.")] = None,
+    figure: Annotated[Path | None, Parameter(group=OUTPUT, help="Draw them to this SVG file.")] = None,
     engine: Annotated[str, Parameter(help="local, or a cluster engine that is there: ray, dask.")] = HERE,
     address: Annotated[str | None, Parameter(help="Of that engine; default: as it finds its own.")] = None,
     jobs: Annotated[int | None, Parameter(help="Processes of --engine local; default: all cores.")] = None,
