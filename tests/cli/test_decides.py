@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
+from shardwise.cli._that_fit import warn_of_memory
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("narrow_terminal")
@@ -27,6 +29,18 @@ def test_out_of_memory_ends_with_what_fits_and_what_it_costs(verb, capsys):
     again = data_of(capsys, ["estimate", *OVER[:3], *OVER[-4:], *words])
     assert again["fits"]
     assert again["step_s"] == pytest.approx(found[0]["step_s"])
+
+
+def test_a_run_that_should_not_fit_is_told_before_it_starts(capsys):
+    case = case_of(model_of("llama-3-8b"), cluster_of("8xh100"), Job(seq=8192, global_batch=64), stack_of("shardwise"))
+    warn_of_memory(case, Policy(dp=8, zero=3))
+    assert capsys.readouterr() == ("", "")
+    warn_of_memory(case, Policy(dp=8, zero=0))
+    found = capsys.readouterr()
+    assert not found.out
+    first, *others = found.err.splitlines()
+    assert first.startswith("warning: ")
+    assert others[0].startswith("  --zero 2: step +")
 
 
 def test_an_illegal_policy_names_the_number(capsys):

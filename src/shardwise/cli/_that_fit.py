@@ -1,5 +1,6 @@
 """What every verb says at the end of "out of memory": the nearest policies that fit, and what each costs."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,9 +9,11 @@ import msgspec
 from shardwise.case import Case
 from shardwise.cli._output import print_notes
 from shardwise.cli._policy import changed_words
-from shardwise.plan.that_fit import Alternative
+from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.synced import choice_of
+from shardwise.plan.that_fit import Alternative, policies_that_fit
 from shardwise.report.terminal import policy_code
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import Policies, Policy
 from shardwise.units import gib
 
 NONE_NEAR = (
@@ -38,3 +41,17 @@ def that_fit_data(found: Sequence[Alternative], step_s: float) -> list[dict[str,
         }
         for each in found
     ]  # fmt: skip
+
+
+def warn_of_memory(case: Case, policy: Policy) -> None:
+    """Before something long is started: one line on stderr for a policy that should not fit, and one for each that
+    should."""
+    found = estimate(case, Policies.of([policy]), sync=choice_of(policy.sync, case.job.optimizer.name))
+    if found.fits[0]:
+        return
+    peak, step_s = float(found.memory.peak[0]), float(found.times.step_s[0])
+    gpu = case.cluster.gpu
+    needed = f"{gib(peak)} GiB predicted on a {gpu.name} of {gib(gpu.memory_bytes)} GiB"
+    print(f"warning: {needed}; these should fit:", file=sys.stderr)
+    for each in policies_that_fit(case, policy):
+        print(f"  {that_fit_line(policy, each, step_s)}", file=sys.stderr)
