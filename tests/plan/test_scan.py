@@ -70,6 +70,16 @@ def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
         assert quick.smallest.policy == slow.smallest.policy
 
 
+def test_a_step_that_is_enough_shortens_the_scan_and_changes_no_answer():
+    case = case_of(MODEL, CLUSTER, JOB, STACK)
+    whole = scan(case, limits=SMALL, losers=False, top=3)
+    enough = scan(case, limits=SMALL, losers=False, top=3, at_most_s=whole.best[1].step_s)
+    assert [found.policy for found in enough.best] == [found.policy for found in whole.best[:2]]
+    none = scan(case, limits=SMALL, losers=False, top=3, at_most_s=0.99 * whole.best[0].step_s)
+    assert not none.best
+    assert none.evaluated < whole.evaluated
+
+
 @pytest.mark.parametrize("host_gib", [0, 45, 90])
 def test_a_small_host_loses_nothing_that_it_can_hold(host_gib):
     """All of the optimizer is 90 GiB; where a pipeline's ends are fuller than its middle, some policies need more."""

@@ -18,6 +18,7 @@ from shardwise.cli._case import OpenCase
 from shardwise.cli._job import MOST_ROUNDING
 from shardwise.cli._points import SizePoint, point_at
 from shardwise.cli._progress import watched, watched_all
+from shardwise.plan import scan
 from shardwise.spec.sizes import Sizes
 
 BETTER_BETWEEN = 0.02
@@ -63,6 +64,22 @@ class SizeQuestion:
         found = [self._with(batch, gpus) for batch in batches_near(self.case.job.global_batch, gpus)]
         return max(found, key=lambda point: point.report.tokens_per_s_per_gpu if point.report else 0.0)
 
+    def may_be_in_time(self, gpus: int) -> bool:
+        """Whether any policy is; a short scan where none is."""
+        if self.limit.seconds is None:
+            return True
+        return any(self._fast_enough(batch, gpus) for batch in batches_near(self.case.job.global_batch, gpus))
+
+    def _fast_enough(self, batch: int, gpus: int) -> bool:
+        assert self.limit.seconds is not None
+        case = replace(self.case, job=with_fields(self.case.job, global_batch=batch))
+        step_s = self.limit.seconds * case.job.step_tokens / self.tokens
+        found = scan(
+            case.on(self.sizes.at(gpus)), top=1, headroom=case.headroom, risk=case.risk, limits=case.limits,
+            only=case.only, losers=False, at_most_s=step_s,
+        )  # fmt: skip
+        return bool(found.best)
+
     def _with(self, batch: int, gpus: int) -> SizePoint:
         case = replace(self.case, job=with_fields(self.case.job, global_batch=batch))
         return point_at(case, self.sizes, gpus, self.tokens, self.limit, self.rent)
@@ -73,7 +90,7 @@ class SizeAnswer:
     points: list[SizePoint]
     """ascending"""
     between: int
-    """sizes between powers of two that were tried"""
+    """sizes between powers of two that were looked at"""
 
 
 def sizes_tried(asked: SizeQuestion) -> SizeAnswer:
@@ -85,9 +102,9 @@ def sizes_tried(asked: SizeQuestion) -> SizeAnswer:
     if asked.limit.usd is not None and asked.limit.seconds is not None:
         goals.append(lambda point: point.meets)
     for enough in dict.fromkeys(goals):
-        for point in watched_all(_between(asked, points, enough), "sizes between"):
-            seen.append(point.cluster.gpus)
-            if enough(point):
+        for gpus, point in watched_all(_between(asked, points, enough), "sizes between"):
+            seen.append(gpus)
+            if point is not None and enough(point):
                 points = sorted([*points, point], key=lambda p: p.cluster.gpus)
                 break
     return SizeAnswer(points, len(set(seen)) - len(tried))
@@ -101,8 +118,9 @@ def _in_time(point: SizePoint) -> bool:
     return fits(point) and "time" not in point.misses
 
 
-def _between(asked: SizeQuestion, points: list[SizePoint], enough: Enough) -> Iterator[SizePoint]:
-    """Sizes in whole nodes above the last that is not enough and below the first that is."""
+def _between(asked: SizeQuestion, points: list[SizePoint], enough: Enough) -> Iterator[tuple[int, SizePoint | None]]:
+    """Sizes in whole nodes above the last that is not enough and below the first that is; None: late whatever the
+    policy."""
     first = next((i for i, point in enumerate(points) if enough(point)), None)
     if not first:
         return
@@ -115,7 +133,7 @@ def _between(asked: SizeQuestion, points: list[SizePoint], enough: Enough) -> It
     known = {p.cluster.gpus for p in points}
     for gpus in range(begin // step * step + step, above.cluster.gpus, step):
         if gpus >= step and gpus not in known:
-            yield asked.at(gpus)
+            yield gpus, asked.at(gpus) if asked.may_be_in_time(gpus) else None
 
 
 def batches_near(batch: int, gpus: int) -> tuple[int, ...]:
