@@ -6,6 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from shardwise.cli._budget import Budget
+from shardwise.cli._case import JobFlags, open_case_of
+from shardwise.cli._smallest import BETTER_BETWEEN, SizeQuestion, batches_near
+from shardwise.spec.sizes import sizes_of
 from terminal import narrow_terminal, refused, shown  # noqa: F401
 
 SIZE = ["size", "llama-3-8b", "--tokens", "1T", "--on", "dgx-h100:128"]
@@ -14,7 +18,8 @@ NETWORK = ["sweep", "llama-3-8b", "--on", "dgx-h100:32", "--over", "network=10Gb
 PLAN = ["plan", "llama-3-70b", "--on", "dgx-h100:64"]
 GOOD = [
     [*SIZE, "--within", "30 d", "--budget", "500k USD"],
-    ["size", "gpt2", "--on", "8xv100"],
+    ["size", "gpt2", "--on", "4xv100"],
+    [*SIZE, "--mfu", "0.4", "--within", "60 d"],
     ["size", "mixtral-8x7b", "--on", "h100", "--max-gpus", "64", "--rent", "2.5", "--seq", "4096"],
     ["size", "--chinchilla", "--flops", "5.76e23", "--on", "dgx-h100:1024"],
     ["size", "--chinchilla", "--budget", "1M USD", "--on", "h100"],
@@ -59,7 +64,8 @@ BAD = [
     ([*SIZE, "--within", "0 d"], "above 0"),
     ([*SIZE, "--budget", "500k"], "500k USD"),
     ([*SIZE, "--rent", "0"], "rent"),
-    ([*SIZE, "--max-gpus", "4"], "8 or more"),
+    (["size", "llama-3-8b", "--on", "4x8xh100", "--max-gpus", "4"], "8 or more"),
+    ([*SIZE, "--mfu", "1.5"], "mfu"),
     ([*SIZE, "--headroom", "2"], "headroom"),
     (["size", "llama-3-8b", "--on", "dgx-h1000"], "did you mean"),
     (["max", "sequnce", "llama-3-8b", "--on", "8xh100"], "did you mean 'sequence'?"),
@@ -120,17 +126,59 @@ def test_bad_input_is_one_line_and_exit_2(arguments, cure, capsys):
 
 
 def test_size_names_the_smallest_and_the_cheapest(capsys):
-    found = data_of(capsys, [*SIZE, "--within", "60 d", "--rent", "2"])
+    found = data_of(capsys, [*SIZE, "--within", "60 d", "--budget", "1M USD", "--rent", "2"])
     rows = {row["gpus"]: row for row in found["sizes"]}
-    assert list(rows) == [8, 16, 32, 64, 128]
+    assert {1, 2, 4, 8, 16, 32, 64, 128} <= set(rows)
     inside = [gpus for gpus, row in rows.items() if row["fits"] and row["seconds"] <= 60 * 86400]
     assert found["smallest_in_time"] == min(inside) > 8
-    assert found["cheapest_in_budget"] == min(rows, key=lambda g: rows[g]["usd"][1])
+    fitting = [gpus for gpus in rows if rows[gpus]["fits"]]
+    assert found["cheapest_in_budget"] == min(fitting, key=lambda g: rows[g]["usd"][1])
     row = rows[128]
     assert row["usd"][0] == row["usd"][1] == pytest.approx(2 * 128 * row["seconds"] / 3600)
+    assert row["electricity_usd"] == pytest.approx(0.10 * 1.2 * row["energy_j"] / 3.6e6)
+    assert row["energy_j"] == pytest.approx(128 * 700 * row["seconds"])
     planned = data_of(capsys, ["plan", "llama-3-8b", "--on", "dgx-h100:128", "--tokens", "1T"])["recommended"]
     assert row["step_s"] == pytest.approx(planned["step_s"])
     assert row["seconds"] == pytest.approx(planned["run"]["seconds"])
+
+
+def test_the_smallest_size_is_a_whole_number_of_nodes_and_the_one_before_is_late(capsys):
+    asked = ["size", "llama-3-8b", "--tokens", "1T", "--within", "14 d", "--on", "dgx-h100"]
+    found = data_of(capsys, [*asked, "--max-gpus", "128"])
+    smallest = found["smallest_in_time"]
+    assert 64 < smallest < 128
+    assert smallest % 8 == 0
+    row = next(row for row in found["sizes"] if row["gpus"] == smallest)
+    assert row["seconds"] <= 14 * 86400
+    assert abs(row["global_sequences"] / found["global_sequences"] - 1) <= 0.05
+    before = data_of(capsys, [*asked, "--max-gpus", str(smallest - 8)], 1)
+    assert before["smallest_in_time"] is None
+    assert max(row["gpus"] for row in before["sizes"]) == smallest - 8
+
+
+def test_no_size_between_powers_of_two_does_much_better_than_they_do():
+    """What the search for the smallest size sets out from."""
+    case, _ = open_case_of("llama-3-8b", JobFlags())
+    asked = SizeQuestion(case, sizes_of("dgx-h100"), 1e12, Budget(), None, 128)
+    rates = {gpus: asked.at(gpus).report.tokens_per_s_per_gpu for gpus in (64, 72, 80, 88, 96, 112, 120, 128)}
+    assert max(rates.values()) <= (1 + BETTER_BETWEEN) * max(rates[64], rates[128])
+
+
+def test_batches_move_by_little_and_divide():
+    assert batches_near(512, 64) == (512,)
+    assert batches_near(2048, 9216) == (2048, 2016)
+    for gpus in range(8, 1024, 8):
+        for batch in batches_near(2048, gpus)[1:]:
+            assert abs(batch / 2048 - 1) <= 0.05
+            assert batch % (gpus // (gpus & -gpus)) == 0
+
+
+def test_an_assumed_utilization_takes_the_place_of_a_search(capsys):
+    found = data_of(capsys, [*SIZE, "--mfu", "0.4", "--within", "60 d"])
+    smallest = found["smallest_that_meets_all"]
+    seconds = {row["gpus"]: row["seconds"] for row in found["sizes"]}
+    assert seconds[smallest] <= 60 * 86400 < seconds[smallest] * smallest / (smallest - 8)
+    assert seconds[64] == pytest.approx(2 * seconds[128])
 
 
 def test_chinchilla_money_becomes_work(capsys):

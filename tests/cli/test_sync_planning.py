@@ -1,5 +1,6 @@
 """`--sync` of estimate, plan and compare as a user meets it: pages of 80 columns, JSON, reasons, bad names."""
 
+import csv
 import json
 
 import pytest
@@ -88,3 +89,31 @@ def test_compare_holds_strategies_against_each_other(capsys):
 def test_the_command_of_a_plan_can_be_run(capsys):
     assert main([*ESTIMATE, "--sync", "local_sgd,every=8"]) == 0
     assert "local_sgd,every=8" in capsys.readouterr().out
+
+
+def test_a_sweep_draws_strategies_over_the_number_of_gpus(tmp_path, capsys):
+    table, figure = tmp_path / "out.csv", tmp_path / "out.svg"
+    words = ["sweep", "bert-large", "--on", "dgx-v100", "--over", "gpus=8:32", "--policy", "ddp,micro=4"]
+    files = ["--csv", str(table), "--figure", str(figure)]
+    assert main([*words, "--sync", "psgd,dsgd", *files, "--json"]) == 0
+    dense, gossip = json.loads(capsys.readouterr().out)["studies"]
+    assert (dense["sync"], gossip["sync"]) == ("psgd", "dsgd")
+    for point in dense["points"]:
+        assert point["to_loss_s"] == point["step_s"]
+        assert not point["policy"]["sync"]
+    for point in gossip["points"]:
+        assert point["policy"]["sync"] == "dsgd"
+        assert point["to_loss_s"] > point["step_s"]
+    last = gossip["points"][-1]
+    asked = ["estimate", "bert-large", "--on", "dgx-v100:32", "--zero", "0", "--micro", "4", "--sync", "dsgd", "--json"]
+    assert main(asked) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["step_s"] == pytest.approx(last["step_s"])
+    assert alone["sync"]["to_loss_s"] == pytest.approx(last["to_loss_s"])
+    text = figure.read_text()
+    assert text.count("<polyline") == 4
+    assert "a step to the same loss, s" in text
+    with table.open(newline="") as file:
+        assert [row["sync"] for row in csv.DictReader(file)] == ["psgd"] * 3 + ["dsgd"] * 3
+    assert main([*words, "--sync", "psgd,dsdg"]) == 2
+    assert "did you mean 'dsgd'?" in capsys.readouterr().err

@@ -54,6 +54,8 @@ BAD = [
     (["clusters", "--yaml"], "needs a name"),
     (["roofline", "hh100"], "neither a GPU nor a cluster; did you mean 'h100'?"),
     (["roofline", "dgx-h100:1024", "--inner", "2000"], "from 1 to 1024"),
+    (["roofline", "dgx-h100:64", "--tp", "8", "--pp", "16"], "from 1 to 8"),
+    (["roofline", "h100", "--tp", "0"], "1 or more"),
     (["roofline", "h100", "--experts", "2", "--active", "3"], "active"),
     (["roofline", "h100", "--dtype", "fp7"], "did you mean 'fp8'?"),
     (["roofline", "h100", "--ffn", "16 GB"], "unknown unit 'GB'"),
@@ -161,6 +163,19 @@ def test_roofline_numbers_reach_the_user(capsys):
     assert [level["crossed"] for level in found["levels"]] == [False, False, True]
     assert round(found["levels"][-1]["dp_sharp_tokens"]) == 39
     assert int(found["tensor_parallel_bound_ways"]) == 8
+    assert found["tensor_parallel_reached_ways"] < found["tensor_parallel_bound_ways"]
+    assert 330e9 < found["reached_bytes_per_s"] < 400e9
+    assert found["node_egress_bytes_per_s"] == 400e9
+
+
+def test_axes_hide_gradients_each_in_its_way(capsys):
+    """Eight stages in eight nodes: 2,472 / 8 = 309 tokens per GPU. Inside a node tensor parallelism gains nothing
+    beyond it: the node's cards were all used before."""
+    for words, tokens in ((["--pp", "8"], 309), (["--tp", "8"], 2472), (["--tp", "8", "--pp", "8"], 309)):
+        found = data_of(capsys, "roofline", "dgx-h100:256", *words)
+        assert found["levels"][-1]["fsdp_tokens"] == pytest.approx(tokens, rel=2e-3)
+    experts = data_of(capsys, "roofline", "dgx-h100:2048", "--ep", "64", "--experts", "256", "--active", "8")
+    assert experts["levels"][-1]["dp_sharp_tokens"] == pytest.approx(4944, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +198,9 @@ def test_roofline_numbers_reach_the_user(capsys):
     ],
 )
 def test_wrong_sources_are_corrected_where_a_user_meets_them(arguments, correction, capsys):
-    assert correction in " ".join(data_of(capsys, *arguments)["notes"])
+    assert correction in " ".join(data_of(capsys, *arguments, "--explain")["notes"])
+    if "about" not in correction:  # what is measured is no erratum
+        assert correction not in " ".join(data_of(capsys, *arguments)["notes"])
 
 
 def test_yaml_is_a_cluster_again(tmp_path, capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardwise import catalog
+from shardwise.spec.hardware import electricity
 from shardwise.spec.load import gpu_of, price_of
 from shardwise.spec.reported import catalog_gpu
 from shardwise.spec.usual import UNKNOWN, assumed_fabric, usual_fabric
@@ -145,11 +146,11 @@ def test_a_price_is_a_dated_range(name):
 
 
 def test_electricity():
-    price = price_of("H100-80GB-SXM")
-    assert price.usd_per_kwh == 0.10
-    assert 1 <= price.pue < 2
-    energy_kwh = 50_000 * 0.350 * 24 * 60
-    assert energy_kwh * price.usd_per_kwh == pytest.approx(2.52e6)
+    power = electricity()
+    assert 1 <= power.pue < 2
+    energy_j = 50_000 * 350 * 60 * 86400
+    assert energy_j / 3.6e9 == 25_200
+    assert power.usd(energy_j) == pytest.approx(2.52e6 * power.pue)
 
 
 def test_a_gpu_without_a_price_says_so():

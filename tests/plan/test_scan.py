@@ -70,6 +70,31 @@ def test_bounds_lose_nothing(model, cluster, stack, headroom, only):
         assert quick.smallest.policy == slow.smallest.policy
 
 
+def test_a_step_that_is_enough_shortens_the_scan_and_changes_no_answer():
+    case = case_of(MODEL, CLUSTER, JOB, STACK)
+    whole = scan(case, limits=SMALL, losers=False, top=3)
+    enough = scan(case, limits=SMALL, losers=False, top=3, at_most_s=whole.best[1].step_s)
+    assert [found.policy for found in enough.best] == [found.policy for found in whole.best[:2]]
+    none = scan(case, limits=SMALL, losers=False, top=3, at_most_s=0.99 * whole.best[0].step_s)
+    assert not none.best
+    assert none.evaluated < whole.evaluated
+
+
+@pytest.mark.parametrize("host_gib", [0, 45, 90])
+def test_a_small_host_loses_nothing_that_it_can_hold(host_gib):
+    """All of the optimizer is 90 GiB; where a pipeline's ends are fuller than its middle, some policies need more."""
+    case = case_of(MODEL, cluster_of("4xa100-40"), JOB, STACK)
+    only = constraints_of(["micro=1", *(f"{name}={'on' if on else 'off'}" for name, on in STACK.overlaps.items())])
+    given = {"limits": SMALL, "host_memory": host_gib * 2.0**30, "top": 3, "only": only}
+    quick, slow = scan(case, **given), scan(case, **given, bounded=False)
+    assert [found.policy for found in quick.best] == [found.policy for found in slow.best]
+    for found in quick.best:
+        held = estimate(case, Policies.of([found.policy])).memory.host_bytes[0]
+        assert held * 4 <= host_gib * 2**30
+    anywhere = scan(case, **given | {"host_memory": None})
+    assert quick.best[0].step_s >= anywhere.best[0].step_s if quick.best else anywhere.best
+
+
 @pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v2-lite", "gpt-oss-20b", "nemotron-3-nano"])
 def test_leaders_and_losers_are_what_estimating_them_alone_gives(name):
     """Also where layers do not divide by stages and kinds of layers are mixed."""

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from shardwise.arch import model_of
 from shardwise.case import case_of
-from shardwise.report.terminal import policy_code, policy_text, show
+from shardwise.report.report import Money
+from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, show, usd_text
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -171,3 +172,30 @@ def test_assumptions_tell_measured_from_borrowed_kernels(dense):
     assert "fitted on measurements of h100" in " ".join(dense.assumptions)
     borrowed = report("llama-3-8b", "h800:64", Job(seq=8192, global_batch=512), tp=8, dp=8)
     assert "none measured on h800; constants of h100" in " ".join(borrowed.assumptions)
+
+
+@pytest.mark.parametrize(("usd", "text"), [
+    ((615.2, 2310.4), "615–2,310"), ((3.2, 8.0), "3.20–8.00"), ((561.0, 1409.0), "561–1,409"),
+    ((504_000.0, 1.26e6), "0.504–1.26M"), ((58.8e6, 223.4e6), "58.8–223M"), ((20.0, 20.0), "20.00"),
+])  # fmt: skip
+def test_dollars_are_written_out(usd, text):
+    assert usd_text(Money(tokens=1.0, seconds=1.0, energy_j=1.0, usd=usd, electricity_usd=0.0)) == text
+
+
+@pytest.mark.parametrize(("days", "text"), [(0.3131, "0.313"), (52.68, "52.7"), (40_850.2, "40,850")])
+def test_days_are_days(days, text):
+    assert days_text(days * 86400) == text
+
+
+def test_a_legend_has_every_code_that_is_printed_and_no_other():
+    policies = [
+        Policy(dp=2, tp=8, pp=4, vpp=2, sp=True, schedule="interleaved", zero=1, shard_group=2),
+        Policy(dp=2, pp=4, schedule="gpipe", recompute="full", recompute_layers=3, offload="optimizer"),
+        Policy(dp=2, tp=2, sp=False, recompute="selective", recompute_modules=("layernorm",), loss="fused"),
+    ]
+    legend = legend_of(policies)
+    codes = ("dp", "tp", "pp", "vpp", "z", "mb", "full", "off-opt", "nosp", "selective", "gpipe", "layernorm", "fused")
+    for code in codes:
+        assert f"{code} " in legend
+    for code in ("cp ", "ep ", "off-act", "tp-cp-dp-pp"):
+        assert f" {code}" not in legend.replace(" etp ", "")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
-from shardwise.studies.money import money_of
 from shardwise.units import count_of, seconds_of, watts_of
 
 FORMS = "write for example '500k USD', '30 d', '512 GPUs' or '400 kW'"
@@ -77,15 +76,6 @@ def _positive(value: float, text: str) -> float:
     if value <= 0:
         raise ValueError(f"budget: {text!r} is out of range; write more than 0")
     return value
-
-
-def run_money(cluster: Cluster, tokens: float, tokens_per_s_per_gpu: float, rent: float | None) -> Money:
-    """The whole run; `rent` in dollars per GPU hour takes the place of the published one."""
-    found = money_of(cluster, tokens, tokens_per_s_per_gpu * cluster.gpus)
-    if rent is None:
-        return found
-    usd = rent * cluster.gpus * found.seconds / 3600
-    return Money(tokens=found.tokens, seconds=found.seconds, energy_j=found.energy_j, usd=(usd, usd))
 
 
 def checked_rent(rent: float | None) -> float | None:

@@ -9,6 +9,7 @@ from msgspec import structs
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
 from shardwise.case import Case, case_of
+from shardwise.cli._groups import POLICY
 from shardwise.cli._job import (
     Dispatcher,
     GlobalBatch,
@@ -36,10 +37,14 @@ from shardwise.spec.policy import Policy
 ModelName = Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")]
 Fixed = Annotated[
     list[str] | None,
-    Parameter(name=("--fix", "--bound"), negative=(), help="Only such policies: tp=8, 'pp<=8'; may repeat."),
+    Parameter(
+        name=("--fix", "--bound"), negative=(), group=POLICY, help="Only such policies: tp=8, 'pp<=8'; may repeat."
+    ),
 ]
-Headroom = Annotated[float, Parameter(help="Share of a GPU's memory a policy may fill.")]
-Risk = Annotated[float, Parameter(help="Largest chance to run out of memory that you accept: 0.1 is one run in ten.")]
+Headroom = Annotated[float, Parameter(group=POLICY, help="Share of a GPU's memory a policy may fill.")]
+Risk = Annotated[
+    float, Parameter(group=POLICY, help="Largest chance to run out of memory that you accept: 0.1 is one run in ten.")
+]
 
 
 @Parameter(name="*")

@@ -4,12 +4,13 @@ from dataclasses import replace as changed
 from typing import Any
 
 from shardwise.cli._case import OpenCase
-from shardwise.plan.constraints import Constraint, constraints_of
+from shardwise.plan.constraints import Constraint, constraints_of, words_of
 from shardwise.registry import closest
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy, choices
+from shardwise.spec.rules import verdict_of
 
 NAMES = {"ddp": "zero=0", "fsdp": "zero=3", "hsdp": "zero=3", "best": "", "3d": "tp>1,pp>1"}
 SEARCHED = ("best", "3d")
@@ -30,6 +31,24 @@ def policy_from(text: str, case: OpenCase, cluster: Cluster, *, or_smallest: boo
     if name == "hsdp" and not any(c.field == "shard_group" for c in constraints):
         constraints += constraints_of([f"shard_group={cluster.node_size}"])
     return stated_policy(constraints, cluster, case.stack)
+
+
+def nothing_legal(text: str, case: OpenCase, cluster: Cluster) -> str:
+    """Why a search inside these bounds found no legal policy: the rule that they break, with its numbers."""
+    bounds = constraints_of(_split(text)[1])
+    return refusal_of((*case.only, *bounds), case, cluster)
+
+
+def refusal_of(bounds: tuple[Constraint, ...], case: OpenCase, cluster: Cluster) -> str:
+    fixed = tuple(c for c in bounds if c.compare == "=")
+    stated = stated_policy(fixed, cluster, case.stack)
+    verdict = verdict_of(case.model, cluster, case.job, stated, cure=False)
+    if fixed and not verdict.legal:
+        return f"{verdict.rule}: {verdict.why}"
+    return (
+        f"degrees have to divide {cluster.gpus:,} GPUs, and data parallelism times micro-batch the "
+        f"{case.job.global_batch:,} sequences of a step; no policy{' with ' + words_of(bounds) if bounds else ''} does"
+    )
 
 
 def check_policy(text: str) -> None:

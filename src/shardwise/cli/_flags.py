@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
 from shardwise.case import Case, case_of
+from shardwise.cli._groups import CLUSTER, JOB, OVERLAP, POLICY
 from shardwise.cli._job import (
     Dispatcher,
     GlobalBatch,
@@ -34,43 +36,70 @@ from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
-from shardwise.spec.policy import ORDERS, Policy
+from shardwise.spec.policy import ATTENTION, OFFLOAD, ORDERS, RECOMPUTE, Policy
 from shardwise.spec.rules import verdict_of
 
 DOES_NOT_FIT = 1
 OnOff = bool | None
+SCHEDULES = (
+    "none, gpipe, 1f1b, interleaved, looped_bfs, zero_bubble_h1, interleaved_zero_bubble, zb_v, dualpipe, dualpipe_v, "
+    "overlapped"
+)
+"""written out, since looking for plug-ins takes long; a test holds it against them"""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")]
-    tp: Annotated[int, Parameter(help="Tensor parallel.")] = 1
-    pp: Annotated[int, Parameter(help="Pipeline stages.")] = 1
-    dp: Annotated[int | None, Parameter(help="Data parallel; default: what is left of the GPUs.")] = None
-    cp: Annotated[int, Parameter(help="Context parallel.")] = 1
-    ep: Annotated[int, Parameter(help="Expert parallel (inside dp x cp x tp).")] = 1
-    vpp: Annotated[int, Parameter(help="Chunks per stage; above 1: interleaved schedule.")] = 1
-    etp: Annotated[int, Parameter(help="Tensor parallel inside an expert; 0: as tp without ep, else 1.")] = 0
-    zero: Annotated[int, Parameter(help="ZeRO stage 0 to 3 (3: FSDP).")] = 1
-    sp: Annotated[bool, Parameter(negative="--no-sp", help="Sequence parallel with tp.")] = True
+    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")]
+    tp: Annotated[int, Parameter(group=POLICY, help="Tensor parallel.")] = 1
+    pp: Annotated[int, Parameter(group=POLICY, help="Pipeline stages.")] = 1
+    dp: Annotated[int | None, Parameter(group=POLICY, help="Data parallel; default: what is left of the GPUs.")] = None
+    cp: Annotated[int, Parameter(group=POLICY, help="Context parallel.")] = 1
+    ep: Annotated[int, Parameter(group=POLICY, help="Expert parallel (inside dp x cp x tp).")] = 1
+    vpp: Annotated[int, Parameter(group=POLICY, help="Chunks per stage; above 1: interleaved schedule.")] = 1
+    etp: Annotated[
+        int, Parameter(group=POLICY, help="Tensor parallel inside an expert; 0: as tp without ep, else 1.")
+    ] = 0
+    zero: Annotated[int, Parameter(group=POLICY, help="ZeRO stage 0 to 3 (3: FSDP).")] = 1
+    sp: Annotated[bool, Parameter(group=POLICY, negative="--no-sp", help="Sequence parallel with tp.")] = True
     micro: Annotated[
-        int | None, Parameter(help="Sequences per micro-batch; default: 1, of a perceptron all of a rank's examples.")
+        int | None,
+        Parameter(
+            group=POLICY, help="Sequences per micro-batch; default: 1, of a perceptron all of a rank's examples."
+        ),
     ] = None
-    recompute: Annotated[str, Parameter(help="none, selective or full.")] = "none"
-    recompute_layers: Annotated[int, Parameter(help="Layers of each stage that recompute; -1: all.")] = -1
+    recompute: Annotated[str, Parameter(group=POLICY, help=f"{', '.join(RECOMPUTE)}.")] = "none"
+    recompute_layers: Annotated[int, Parameter(group=POLICY, help="Layers of each stage that recompute; -1: all.")] = -1
     recompute_modules: ModuleNames = ""
-    schedule: Annotated[str | None, Parameter(help="1f1b, interleaved, gpipe, zb_v, dualpipe, ...")] = None
-    shard_group: Annotated[int, Parameter(help="Ranks ZeRO shards over (HSDP); 0: all.")] = 0
-    offload: Annotated[str, Parameter(help="none, optimizer, activations or both.")] = "none"
+    schedule: Annotated[
+        str | None, Parameter(group=POLICY, help=f"{SCHEDULES}; default: 1f1b, with --vpp interleaved.")
+    ] = None
+    shard_group: Annotated[int, Parameter(group=POLICY, help="Ranks ZeRO shards over (HSDP); 0: all.")] = 0
+    offload: Annotated[str, Parameter(group=POLICY, help=f"{', '.join(OFFLOAD)}.")] = "none"
     offload_share: OffloadShare = 1.0
-    attention: Annotated[str, Parameter(help="flash or plain.")] = "flash"
+    attention: Annotated[str, Parameter(group=POLICY, help=f"{', '.join(ATTENTION)}.")] = "flash"
     loss: LossName = ""
-    order: Annotated[str, Parameter(help="Axes on neighbouring ranks, innermost first.")] = ORDERS[0]
-    overlap_grad: Annotated[OnOff, Parameter(negative="--no-overlap-grad", help="Default: the stack's.")] = None
-    overlap_param: Annotated[OnOff, Parameter(negative="--no-overlap-param", help="Default: the stack's.")] = None
-    overlap_tp: Annotated[OnOff, Parameter(negative="--no-overlap-tp", help="Default: the stack's.")] = None
-    overlap_pp: Annotated[OnOff, Parameter(negative="--no-overlap-pp", help="Default: the stack's.")] = None
+    order: Annotated[
+        str, Parameter(group=POLICY, help=f"Axes on neighbouring ranks, innermost first: {', '.join(ORDERS)}.")
+    ] = ORDERS[0]
+    overlap_grad: Annotated[
+        OnOff,
+        Parameter(group=OVERLAP, negative="--no-overlap-grad", help="Gradients are reduced during the backward pass."),
+    ] = None
+    overlap_param: Annotated[
+        OnOff,
+        Parameter(
+            group=OVERLAP, negative="--no-overlap-param", help="Parameters are gathered during the forward pass."
+        ),
+    ] = None
+    overlap_tp: Annotated[
+        OnOff,
+        Parameter(group=OVERLAP, negative="--no-overlap-tp", help="Tensor-parallel collectives run under products."),
+    ] = None
+    overlap_pp: Annotated[
+        OnOff, Parameter(group=OVERLAP, negative="--no-overlap-pp", help="Transfers between stages run under compute.")
+    ] = None
     imbalance: Imbalance = None
     dispatcher: Dispatcher = None
     seq: Seq = None
@@ -79,6 +108,12 @@ class Flags:
     grad_dtype: GradDtype = None
     optimizer: OptimizerName = "adamw"
     stack: UsualStack = None
+    uneven: Annotated[
+        bool,
+        Parameter(
+            group=JOB, negative=(), help="Where the batch does not divide, some replicas take one micro-batch more."
+        ),
+    ] = False
     profile: ProfileFile = None
 
 
@@ -117,6 +152,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
         shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens, flags.grad_dtype,
         gpus=cluster.gpus,
     )  # fmt: skip
+    job = replace(job, uneven=flags.uneven)
     for name in ("tp", "pp", "cp"):
         if getattr(flags, name) < 1:
             raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")

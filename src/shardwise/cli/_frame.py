@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from cyclopts import App, CoercionError, CycloptsError, Parameter
 from cyclopts.exceptions import UnknownCommandError
 
+from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
 from shardwise.cli._verbs import VERBS, import_path
 from shardwise.registry import closest
 
@@ -35,9 +36,11 @@ def _build() -> App:
         help_format="plaintext",  # a quarter of the time of --help would be importing a reader of Markdown
         default_parameter=Parameter(negative=()),
         result_action="return_value",
+        help_epilogue=epilogue(FIRST),
     )
     for verb, question in VERBS.items():
-        built.command(import_path(verb), name=verb, help=question)
+        told = {} if verb in OWN_APP else {"help_epilogue": epilogue(EXAMPLES[verb])}
+        built.command(import_path(verb), name=verb, help=question, **told)
     return built
 
 

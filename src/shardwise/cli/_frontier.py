@@ -12,7 +12,7 @@ from shardwise.cli._progress import watched
 from shardwise.plan import Candidate
 from shardwise.plan.pareto import undominated
 from shardwise.report.report import Money
-from shardwise.report.terminal import policy_code, usd_text
+from shardwise.report.terminal import days_text, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import Sizes
 from shardwise.studies.money import money_of
@@ -22,7 +22,6 @@ LEAST_SAVED = 0.25
 """share of memory a further point of one size has to save to be on the page (JSON has them all)"""
 MOST_SLOWER = 2.0
 """times the step of the size's fastest, on the page"""
-DAY = 86400.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def show_frontier(case: OpenCase, corners: list[Corner]) -> None:
         money = corner.money(tokens or 1e9)
         row: list[Cell] = [f"{corner.cluster.gpus:,}", policy_code(corner.found.policy), f"{corner.found.step_s:.4g}",
                            gib(corner.found.peak_bytes)]  # fmt: skip
-        return [*row, *([f"{money.seconds / DAY:,.4g}"] if tokens else []), usd_text(money)]
+        return [*row, *([days_text(money.seconds)] if tokens else []), usd_text(money)]
 
     print_gap()
     print_table(

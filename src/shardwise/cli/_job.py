@@ -5,56 +5,84 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.cli._groups import JOB, POLICY
 from shardwise.software import Stack, known_stack, stack_for
 from shardwise.software.dispatcher import with_dispatcher
-from shardwise.spec.job import MOST_ASSUMED, Job, optimizer_of, precision_of, usual_sequence, with_grad_dtype
+from shardwise.spec.job import (
+    MOST_ASSUMED,
+    OPTIMIZERS,
+    PRECISIONS,
+    Job,
+    optimizer_of,
+    precision_of,
+    usual_sequence,
+    with_grad_dtype,
+)
 from shardwise.spec.model import Model
 from shardwise.units import count_of
 
-Seq = Annotated[str | None, Parameter(help="Sequence length; default: the model's own positions, at most 8192.")]
+Seq = Annotated[
+    str | None, Parameter(group=JOB, help="Sequence length; default: the model's own positions, at most 8192.")
+]
 GlobalBatch = Annotated[
     str | None,
-    Parameter(help="Sequences per step, or '4M tokens'; default: about 64k tokens (2**16) per GPU, at most 4M."),
+    Parameter(
+        group=JOB, help="Sequences per step, or '4M tokens'; default: about 64k tokens (2**16) per GPU, at most 4M."
+    ),
 ]
 PrecisionName = Annotated[str, Parameter(name="--precision", help="bf16, fp16, fp8, bf16-pure, autocast, ...")]
-OptimizerName = Annotated[str, Parameter(name="--optimizer", help="adamw, adamw-8bit, sgd, adafactor, muon, ...")]
-StackName = Annotated[str, Parameter(name="--stack", help="Software whose kernels and overlap are assumed.")]
+OptimizerName = Annotated[str, Parameter(name="--optimizer", group=JOB, help=f"{', '.join(OPTIMIZERS)}.")]
+StackName = Annotated[str, Parameter(name="--stack", group=JOB, help="Software whose kernels and overlap are assumed.")]
 UsualPrecision = Annotated[
-    str | None, Parameter(name="--precision", help="bf16 (default), fp16, fp8, bf16-pure, ...; a perceptron: fp32.")
+    str | None,
+    Parameter(name="--precision", group=JOB, help=f"{', '.join(PRECISIONS)}; default: bf16, of a perceptron fp32."),
 ]
 UsualStack = Annotated[
     str | None,
     Parameter(
         name="--stack",
-        help="Software assumed: a stack, or 'software=TEXT' as in a table of runs; default: megatron-core, for a "
-        "perceptron shardwise's own.",
+        group=JOB,
+        help="Software assumed: a stack (`shardwise stacks` lists them), or 'software=TEXT' as in a table of runs; "
+        "default: megatron-core, for a perceptron shardwise's own.",
     ),
 ]
-Tokens = Annotated[str | None, Parameter(help="Tokens to train on in all, such as 15T: adds days and dollars.")]
+Tokens = Annotated[
+    str | None, Parameter(group=JOB, help="Tokens to train on in all, such as 15T: adds days and dollars.")
+]
 
 GradDtype = Annotated[
     str | None,
-    Parameter(name="--grad-dtype", help="bf16 or fp32: gradients added up and reduced; default: the precision's."),
+    Parameter(
+        name="--grad-dtype", group=JOB, help="bf16 or fp32: gradients added up and reduced; default: the precision's."
+    ),
 ]
 LossName = Annotated[
-    str, Parameter(name="--loss", help="plain, fused or chunked loss over the vocabulary; default: the stack's.")
+    str,
+    Parameter(
+        name="--loss", group=POLICY, help="plain, fused or chunked loss over the vocabulary; default: the stack's."
+    ),
 ]
 ModuleNames = Annotated[
     str,
     Parameter(
         name="--recompute-modules",
+        group=POLICY,
         help="What selective recompute repeats: core_attn, mla_up_proj, layernorm, moe_act, mlp, moe, shared_experts.",
     ),
 ]
 OffloadShare = Annotated[
-    float, Parameter(name="--offload-share", help="Share of the optimizer, or of the layers, that --offload moves.")
+    float,
+    Parameter(
+        name="--offload-share", group=POLICY, help="Share of the optimizer, or of the layers, that --offload moves."
+    ),
 ]
 
 Imbalance = Annotated[
-    float | None, Parameter(help="Tokens of the fullest expert rank over the mean; default: the stack's.")
+    float | None, Parameter(group=JOB, help="Tokens of the fullest expert rank over the mean; default: the stack's.")
 ]
 Dispatcher = Annotated[
-    str | None, Parameter(help="How tokens reach their experts: alltoall, flex or allgather; default: the stack's.")
+    str | None,
+    Parameter(group=POLICY, help="How tokens reach their experts: alltoall, flex or allgather; default: the stack's."),
 ]
 
 DEFAULT_STACK = "megatron-core"
@@ -191,4 +219,6 @@ def job_words(job: Job) -> list[str]:
         words += ["--precision", job.precision.name]
     if job.optimizer.name != "adamw":
         words += ["--optimizer", job.optimizer.name]
+    if job.uneven:
+        words.append("--uneven")
     return words

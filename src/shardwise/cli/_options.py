@@ -6,10 +6,20 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.calibrate.profile import Profile, profile_of
+from shardwise.cli._groups import CLUSTER, OUTPUT
 
-Json = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON to stdout; keys carry their unit.")]
+Json = Annotated[
+    bool, Parameter(name="--json", negative=(), group=OUTPUT, help="Write JSON to stdout; keys carry their unit.")
+]
+Explain = Annotated[
+    bool,
+    Parameter(
+        name="--explain", negative=(), group=OUTPUT, help="Also where widely read texts are wrong about these numbers."
+    ),
+]
 ProfileFile = Annotated[
-    Path | None, Parameter(name="--profile", help="What `calibrate` measured on such a GPU, instead of the catalog.")
+    Path | None,
+    Parameter(name="--profile", group=CLUSTER, help="What `calibrate` measured on such a GPU, instead of the catalog."),
 ]
 
 

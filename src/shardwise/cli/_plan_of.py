@@ -14,6 +14,7 @@ from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
 from shardwise.case import case_of
 from shardwise.cli._flags import Flags, PolicyRequest, asked, refused
+from shardwise.cli._groups import CLUSTER
 from shardwise.cli._synced import SyncName, with_sync
 from shardwise.fields import Fields, converted
 from shardwise.registry import closest
@@ -39,7 +40,9 @@ PlanName = Annotated[
 class RunFlags(Flags):
     """A plan's flags; what is run is predicted with the runtime's own stack."""
 
-    on: Annotated[str, Parameter(help="The cluster it is planned for: 4xh100; a plan file states its own.")] = ""
+    on: Annotated[
+        str, Parameter(group=CLUSTER, help="The cluster planned for: 4xh100; a plan file states its own.")
+    ] = ""
     precision: Annotated[
         str, Parameter(help="fp32, bf16, bf16-pure; with --zero 3 fsdp-mixed-reduce32, fsdp-mixed.")
     ] = "fp32"
@@ -62,6 +65,8 @@ NO_FLAGS = RunFlags()
 
 def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
     """With the stack that describes the runtime; bad input is a ValueError."""
+    if flags.uneven:
+        raise ValueError("uneven: run deals every batch out evenly; write a --global-batch that divides")
     document = _document(name)
     if document is not None:
         found = _from_document(name, document, flags)

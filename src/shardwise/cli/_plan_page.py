@@ -8,6 +8,7 @@ import msgspec
 
 from shardwise.case import Case
 from shardwise.cli._case import OpenCase
+from shardwise.cli._choice import refusal_of
 from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_choice import advice_of, choice_data, show_choice
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
@@ -17,7 +18,7 @@ from shardwise.estimate.releases import release_lines
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
-from shardwise.report.terminal import policy_code, policy_text, usd_text
+from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.studies.money import money_of, price_line
 from shardwise.studies.nearly_full import nearly_full
@@ -95,7 +96,7 @@ def show_plan(planned: PlanResult) -> None:
         share = share_text(planned.mfu(found)).rstrip("%")
         own: list[Cell] = [extra_text(found), f"{found.to_loss_s:.4g}"] if both else [share]
         row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}", *own]
-        row += [*memory, f"{money.seconds / DAY:,.4g}"] if job.tokens else [f"{rate:,.0f}", *memory]
+        row += [*memory, days_text(money.seconds)] if job.tokens else [f"{rate:,.0f}", *memory]
         return [*row, usd_text(money)]
 
     show_choice(f"{planned.case.model.name} on {cluster.name}", planned.whole, planned.ranked)
@@ -107,11 +108,9 @@ def show_plan(planned: PlanResult) -> None:
 
 
 def nothing_fits(planned: PlanResult) -> list[str]:
-    ranked, only = planned.ranked, words_of(planned.case.only)
+    ranked = planned.ranked
     if ranked.smallest is None:
-        if only:
-            return [f"no legal policy meets {only}; `plan` without it, or `estimate` for one policy, says more"]
-        return ["no policy is legal: the batch or the number of GPUs does not divide"]
+        return [refusal_of(planned.case.only, planned.case, planned.cluster)]
     small = ranked.smallest
     return [
         f"the smallest needs {gib(small.peak_bytes)} GiB of {gib(ranked.limit_bytes)} that may be filled: "
@@ -124,11 +123,13 @@ def notes_of(planned: PlanResult) -> list[str]:
     ranked, cluster, stack = planned.ranked, planned.cluster, planned.case.stack
     only = words_of(planned.case.only)
     notes = [
+        *([legend_of(found.policy for found in planned.shown)] if planned.shown else []),
         f"{ranked.points:,} legal policies{f' with {only}' if only else ''}: {ranked.evaluated:,} estimated, "
         "the rest shown by bounds to be slower or too large",
-        f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB; free is what it and the "
-        f"{gib(stack.memory.reserve_bytes)} in reserve leave; "
-        "z is the ZeRO stage, mb the micro-batch; tok/s is per GPU; MFU counts the causal half of attention",
+        f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB (--headroom, --risk); "
+        f"free: what the fullest GPU leaves beside {gib(stack.memory.reserve_bytes)} GiB in reserve for what no "
+        "formula counts",
+        "tok/s is per GPU; MFU counts the causal half of attention",
         f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
         *planned.whole.notes,
         price_line(cluster),
@@ -164,6 +165,7 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
     return {
         "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
+        "uneven": job.uneven,
         "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": _band(planned),
         "error_range": planned.winner.error_range if planned.winner else None,
         "error_basis": planned.winner.error_basis if planned.winner else None,

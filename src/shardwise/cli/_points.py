@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cli._budget import Budget, checked_rent, run_money
+from shardwise.cli._budget import Budget, checked_rent
 from shardwise.cli._case import OpenCase
 from shardwise.plan import Ranking
 from shardwise.report import Report
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import Sizes
+from shardwise.studies.money import money_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def point_at(case: OpenCase, sizes: Sizes, gpus: int, tokens: float, limit: Budg
     if ranked.recommended is None:
         return SizePoint(cluster, sizes.name_at(gpus), ranked, None, None, [])
     report = case.report(cluster, ranked.recommended.policy)
-    run = run_money(cluster, tokens, report.tokens_per_s_per_gpu, checked_rent(rent))
+    run = money_of(cluster, tokens, report.tokens_per_s_per_gpu * cluster.gpus, checked_rent(rent))
     return SizePoint(cluster, sizes.name_at(gpus), ranked, report, run, limit.misses(cluster, run))
 
 
@@ -64,7 +65,9 @@ def point_data(point: SizePoint) -> dict[str, Any]:
         "mfu_full_square": None if report is None else report.mfu_full_square,
         "tokens_per_s_per_gpu": None if report is None else report.tokens_per_s_per_gpu,
         "peak_bytes": None if report is None else report.peak_bytes,
+        "global_sequences": None if report is None else report.global_sequences,
         "seconds": None if run is None else run.seconds, "energy_j": None if run is None else run.energy_j,
+        "electricity_usd": None if run is None else run.electricity_usd,
         "usd": None if run is None else run.usd,
         "meets": point.meets, "misses": point.misses if report is not None else ["memory"],
     }  # fmt: skip

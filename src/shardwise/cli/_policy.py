@@ -33,3 +33,13 @@ def command_of(model: str, on: str, job: Job, policy: Policy, stack: str, verb: 
     if not policy.sp and policy.tp > 1:
         words.append("--no-sp")
     return shlex.join(words)
+
+
+def changed_words(before: Policy, after: Policy) -> list[str]:
+    """The flags that turn one policy into another."""
+    words = []
+    for field, flag in WORDS:
+        value = getattr(after, field)
+        if value != getattr(before, field):
+            words += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
+    return words

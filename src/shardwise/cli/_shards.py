@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shardwise.cli._axes import SweepAxis, over_network
 from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import policy_from
 from shardwise.cli._knee import Knee, Points, knee_of
+from shardwise.cli._synced import sync_verdict
 from shardwise.engines import Engine, Setup, run
 from shardwise.report import Report
 from shardwise.spec.cluster import Cluster
@@ -71,7 +73,11 @@ def solve(shard: PointShard) -> PointAnswer:
     policy = policy_from(shard.policy, case, cluster)
     if policy is None:
         return PointAnswer(None, None, "nothing fits")
+    if case.sync is not None:
+        policy = replace(policy, sync=case.sync.text)
     verdict = verdict_of(case.model, cluster, case.job, policy, cure=False)
+    if verdict.legal and case.sync is not None:
+        verdict = sync_verdict(case.model, case.job, policy)
     if not verdict.legal:
         return PointAnswer(policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
     report = case.report(cluster, policy)

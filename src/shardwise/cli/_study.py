@@ -1,7 +1,7 @@
 """A study: one model on one kind of cluster under one policy, along one axis."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -12,6 +12,8 @@ from shardwise.cli._choice import SEARCHED, check_policy
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._shards import KneeAnswer, KneeShard, PointAnswer, PointShard, answered
 from shardwise.engines import Engine, Setup
+from shardwise.estimate.synced import choices_of
+from shardwise.estimate.synced.convergence import DENSE
 from shardwise.plan.constraints import Constraint
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
@@ -27,11 +29,13 @@ class SweepStudy:
     case: OpenCase
     place: Place
     notes: list[str]
+    strategy: str = ""
+    """of data parallelism, where strategies were asked for"""
 
     @property
     def title(self) -> str:
         how = "best policy at each point" if self.asked == "best" else self.asked
-        return f"{self.case.model.name} on {self.on}, {how}"
+        return f"{self.case.model.name} on {self.on}, {how}" + (f", {self.strategy}" if self.strategy else "")
 
     def shard(self, value: float) -> PointShard:
         micro = f",micro={round(value)}" if self.axis.name == "micro" else ""
@@ -57,6 +61,13 @@ class SweepPoint:
         return self.solved.verdict
 
     @property
+    def to_loss_s(self) -> float | None:
+        """The step, stretched by the steps that a strategy takes more to the same loss; None: nobody knows."""
+        if self.report is None:
+            return None
+        return self.report.step_s if self.report.sync is None else self.report.sync.to_loss_s
+
+    @property
     def runs(self) -> bool:
         return self.solved.runs
 
@@ -76,7 +87,13 @@ class SweepResult:
     @property
     def records(self) -> list[dict[str, Any]]:
         axis = self.study.axis.name
-        return [_record(axis, p, r) for p, r in zip(self.points, self.relative, strict=True)]
+        found = [_record(axis, p, r) for p, r in zip(self.points, self.relative, strict=True)]
+        if not self.study.strategy:
+            return found
+        return [
+            record | {"sync": self.study.strategy, "to_loss_s": point.to_loss_s}
+            for record, point in zip(found, self.points, strict=True)
+        ]
 
     @property
     def data(self) -> dict[str, Any]:
@@ -84,20 +101,33 @@ class SweepResult:
         case = self.study.case
         return {
             "model": case.model.name, "on": self.study.on, "asked": self.study.asked, "stack": case.stack.name,
-            "over": self.study.axis.name,
+            "over": self.study.axis.name, "sync": self.study.strategy or None,
             "points": [record | {"policy": policy} for record, policy in zip(self.records, policies, strict=True)],
             "knee": None if self.knee is None else msgspec.to_builtins(self.knee),
         }  # fmt: skip
 
 
 def study_of(
-    model: str, on: str, asked: str, axis: SweepAxis, flags: JobFlags, *, weak: bool, only: tuple[Constraint, ...]
-) -> SweepStudy:
+    model: str, on: str, asked: str, axis: SweepAxis, flags: JobFlags, *, weak: bool, only: tuple[Constraint, ...],
+    sync: str | None = None,
+) -> list[SweepStudy]:  # fmt: skip
+    """One, or one for each strategy of data parallelism that `sync` names."""
     check_policy(asked)
     case, notes = open_case_of(model, flags, gpus=_gpus(axis, on, weak=weak), only=only)
+    choices = [None] if sync is None else choices_of(sync, case.job.optimizer.name)
+    return [
+        _study(replace(case, sync=choice), notes, on, asked, axis, weak=weak,
+               strategy="" if sync is None else DENSE if choice is None else choice.text)
+        for choice in choices
+    ]  # fmt: skip
+
+
+def _study(
+    case: OpenCase, notes: list[str], on: str, asked: str, axis: SweepAxis, *, weak: bool, strategy: str
+) -> SweepStudy:
     searched = asked.split(",")[0].strip().lower() in SEARCHED
     place = place_of(axis, case, on, weak=weak, searched=searched)
-    return SweepStudy(on, asked, axis, case, place, [] if axis.name == "seq" else notes)
+    return SweepStudy(on, asked, axis, case, place, [] if axis.name == "seq" else notes, strategy)
 
 
 def _gpus(axis: SweepAxis, on: str, *, weak: bool) -> int:

@@ -5,6 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from msgspec.structs import replace
 
+from shardwise.cli._groups import POLICY
 from shardwise.estimate.synced import choice_of, refusal
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
@@ -14,7 +15,11 @@ from shardwise.spec.rules import Verdict
 RULE = "sync strategy"
 SyncName = Annotated[
     str | None,
-    Parameter(name="--sync", help="Data parallelism that sends less: NAME[,setting=value...], as in `sync list`."),
+    Parameter(
+        name="--sync",
+        group=POLICY,
+        help="Data parallelism that sends less: NAME[,setting=value...], as in `sync list`.",
+    ),
 ]
 
 

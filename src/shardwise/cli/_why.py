@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
-from shardwise.cli._choice import policy_from
+from shardwise.cli._choice import nothing_legal, policy_from
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.cli._plan_page import PlanResult
+from shardwise.cli._that_fit import that_fit_data, that_fit_line
+from shardwise.plan.that_fit import Alternative, policies_that_fit
 from shardwise.report.terminal import policy_code
 from shardwise.spec.model import Model
 from shardwise.spec.rules import verdict_of
@@ -18,7 +20,6 @@ from shardwise.units import gib, time_text
 SHOWN_SHARE = 2e-4
 """parts that differ by less than this share of a step are one line together"""
 BAR = 24
-NOTHING_LEGAL = "no such policy is legal here: degrees have to divide GPUs, heads and batch"
 
 
 THUMB = "rules"
@@ -39,13 +40,17 @@ class WhyNotAnswer:
     text: str
     found: WhyNot | None
     """None where the words ask for a search that found nothing legal"""
+    why: str = ""
+    """there: what stands in the way"""
+    fitting: tuple[Alternative, ...] = ()
+    """where it does not fit: those next to it that do"""
 
     @property
     def data(self) -> dict[str, Any]:
         if self.found is None:
-            return {"asked": self.text, "policy": None, "verdict": "illegal", "why": NOTHING_LEGAL}
+            return {"asked": self.text, "policy": None, "verdict": "illegal", "why": self.why}
         found: dict[str, Any] = msgspec.to_builtins(self.found)
-        return {"asked": self.text} | found
+        return {"asked": self.text} | found | {"that_fit": that_fit_data(self.fitting, self.found.step_s or 1.0)}
 
 
 def questions_of(texts: Iterable[str], model: Model) -> list[tuple[str, str]]:
@@ -61,19 +66,21 @@ def questions_of(texts: Iterable[str], model: Model) -> list[tuple[str, str]]:
 def why_not_of(text: str, words: str, planned: PlanResult) -> WhyNotAnswer:
     policy = policy_from(words, planned.case, planned.cluster, or_smallest=True)
     if policy is None:
-        return WhyNotAnswer(text, None)
+        return WhyNotAnswer(text, None, nothing_legal(words, planned.case, planned.cluster))
     case, cluster = planned.case, planned.cluster
     verdict = verdict_of(case.model, cluster, case.job, policy)
     if not verdict.legal:
         return WhyNotAnswer(text, refused(policy, verdict))
-    return WhyNotAnswer(text, why_not(planned.taken, case.report(cluster, policy), planned.ranked.limit_bytes))
+    found = why_not(planned.taken, case.report(cluster, policy), planned.ranked.limit_bytes)
+    fitting = policies_that_fit(planned.whole, policy) if found.over_bytes else []
+    return WhyNotAnswer(text, found, fitting=tuple(fitting))
 
 
 def show_why_not(asked: list[WhyNotAnswer]) -> None:
     for item in asked:
         print_gap()
         if item.found is None:
-            print_facts(f"why not {item.text}", [("verdict", "illegal"), ("because", NOTHING_LEGAL)])
+            print_facts(f"why not {item.text}", [("verdict", "illegal"), ("because", item.why)])
             continue
         found = item.found
         facts: list[tuple[str, Cell]] = [
@@ -85,6 +92,7 @@ def show_why_not(asked: list[WhyNotAnswer]) -> None:
             facts.append(("nearest", policy_code(found.nearest)))
         if found.step_s is not None and found.peak_bytes is not None:
             facts.append(("step", f"{time_text(found.step_s)}, {gib(found.peak_bytes)} GiB"))
+            facts += [("fits", that_fit_line(found.policy, near, found.step_s)) for near in item.fitting]
         print_facts(f"why not {item.text}", facts)
 
 

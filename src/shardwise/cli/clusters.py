@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from shardwise import catalog
 from shardwise.cli import _notes
-from shardwise.cli._options import Json
+from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.estimate.roofline import level_sizes
 from shardwise.importers import nccl_topology, nvidia_smi
@@ -36,6 +36,7 @@ def clusters(
     gpu: Annotated[str | None, Parameter(help="With --from: the GPU, where the file does not tell it.")] = None,
     nic: Annotated[str | None, Parameter(help="With --from: speed of each network card, as '400 Gbps'.")] = None,
     yaml: Annotated[bool, Parameter(negative=(), help="Print the cluster as a YAML file to edit.")] = False,
+    explain: Explain = False,
     json: Json = False,
 ) -> None:
     """The clusters shardwise knows, level by level; --yaml writes a file to edit."""
@@ -53,7 +54,7 @@ def clusters(
         return
     else:
         cluster = cluster_of(name)
-    notes = [*_lines(cluster), *notes]
+    notes = [*_lines(cluster, explain), *notes]
     if json:
         print_json(_data(cluster) | {"notes": notes})
     elif yaml:
@@ -100,8 +101,8 @@ def _cells(level: Level, gpus: int) -> list[Cell]:
     ]  # fmt: skip
 
 
-def _lines(cluster: Cluster) -> list[str]:
-    spine = [_notes.SPINE] if cluster.name.startswith("dgx-h100") and len(cluster.levels) > 2 else []
+def _lines(cluster: Cluster, explain: bool) -> list[str]:
+    spine = [_notes.SPINE] if explain and cluster.name.startswith("dgx-h100") and len(cluster.levels) > 2 else []
     stated = {"source": cluster.source, "fabric": cluster.assumed}
     return [*(f"{head}: {text}" for head, text in stated.items() if text), *spine]
 

@@ -17,7 +17,7 @@ from shardwise.cli._progress import watched
 from shardwise.cli._synced import sync_verdict
 from shardwise.estimate.synced import choice_of
 from shardwise.report import Report
-from shardwise.report.terminal import policy_code, usd_text
+from shardwise.report.terminal import legend_of, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import precision_of
 from shardwise.spec.load import cluster_of
@@ -141,7 +141,9 @@ def _show(case: OpenCase, rows: list[CompareRow], notes: list[str]) -> None:
     print_notes(names, title="cases")
     if 1 < len(rows) <= MOST_BESIDE:
         _show_parts(rows)
+    shown = [row.policy for row in rows if row.policy is not None]
     print_notes([
+        *([legend_of(shown)] if shown else []),
         *notes,
         "diff: against the first case that can run; GB: sent by an average GPU in a step, in its node and beyond; "
         "! does not fit",

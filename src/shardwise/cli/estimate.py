@@ -6,11 +6,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, refused
+from shardwise.cli._host import HostMemory, host_bytes_of, host_refusal
 from shardwise.cli._job import Tokens
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._synced import SyncName, with_sync
+from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.deciding import deciding_numbers, uneven_groups
+from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import show
 from shardwise.studies.build import report_of
 
@@ -22,6 +25,7 @@ def estimate(
     *,
     sync: SyncName = None,
     tokens: Tokens = None,
+    host_memory: HostMemory = None,
     json: Json = False,
 ) -> int:
     """One policy: memory by kind and stage, step time by part, MFU, traffic, cost, verdict."""
@@ -30,17 +34,23 @@ def estimate(
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     report = report_of(ask.case, ask.policy)
+    over = host_refusal(report.host_bytes * ask.cluster.node_size, host_bytes_of(host_memory))
     deciding, uneven = deciding_numbers(ask.case, ask.policy), uneven_groups(ask.case, ask.policy)
+    fitting = [] if report.fits else policies_that_fit(ask.case, ask.policy)
     if json:
         told = [
             {"setting": n.setting, "value": n.value, "default": n.default, "share": n.share, "origin": str(n.origin)}
             for n in deciding
         ]
         decided = {"deciding_numbers": told, "uneven_groups": asdict(uneven) if uneven else None}
-        print_json({"legal": True} | report.to_dict() | decided | {"notes": ask.notes})
+        near = {"host_fits": not over, "that_fit": that_fit_data(fitting, report.step_s)}
+        print_json({"legal": True} | report.to_dict() | decided | near | {"notes": ask.notes})
     else:
         show(report)
         print_notes([str(number) for number in deciding], title="numbers that decide more than 5% of this step")
         print_notes([str(uneven)] if uneven else [], title="the place of ranks decides more than 5% of this step")
+        print_notes([over] if over else [], title="does not fit on the host")
+        if not report.fits:
+            print_that_fit(ask.case, ask.policy, fitting, report.step_s)
         print_notes(ask.notes)
-    return 0 if report.fits else DOES_NOT_FIT
+    return 0 if report.fits and not over else DOES_NOT_FIT

@@ -2,6 +2,7 @@
 
 from cyclopts import App, Parameter
 
+from shardwise.cli._examples import EXAMPLES, epilogue
 from shardwise.cli._verbs import VERBS
 from shardwise.cli.fabric_expect import expect
 from shardwise.cli.fabric_step import step
@@ -9,6 +10,7 @@ from shardwise.cli.fabric_step import step
 fabric = App(
     name="fabric",
     help=VERBS["fabric"],
+    help_epilogue=epilogue(EXAMPLES["fabric"]),
     default_parameter=Parameter(negative=()),
     result_action="return_value",
 )

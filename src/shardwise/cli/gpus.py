@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from shardwise import catalog
 from shardwise.cli import _notes
-from shardwise.cli._options import Json
+from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.estimate.roofline import critical_intensity, shared_memory_bytes, vector_flops
 from shardwise.spec.gpu import Gpu
@@ -20,11 +20,12 @@ def gpus(
     name: Annotated[str | None, Parameter(help="A GPU of the catalog, by name or alias.")] = None,
     /,
     *,
+    explain: Explain = False,
     json: Json = False,
 ) -> None:
     """The GPUs shardwise knows: peaks, memory, links, power, price."""
     if name is not None:
-        _one(gpu_of(name), json)
+        _one(gpu_of(name), explain, json)
         return
     known = [gpu_of(each) for each in catalog.names("gpus")]
     if json:
@@ -34,8 +35,8 @@ def gpus(
     print_notes(["Prices: on-demand range of published surveys; `shardwise gpus NAME` has source and date."])
 
 
-def _one(gpu: Gpu, json: bool) -> None:
-    notes = _notes.on_gpu(gpu.name, gpu.architecture)
+def _one(gpu: Gpu, explain: bool, json: bool) -> None:
+    notes = _notes.on_gpu(gpu.name, gpu.architecture) if explain else []
     if json:
         print_json(_data(gpu) | {"notes": notes})
         return

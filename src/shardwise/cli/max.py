@@ -8,13 +8,14 @@ from cyclopts import Parameter
 
 from shardwise.arch.tensors import parameters
 from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_of
+from shardwise.cli._groups import CLUSTER
 from shardwise.cli._growth import Growth, GrowthAxis, batch_axis, grow, model_axis, sequence_axis
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.plan.constraints import constraints_of
 from shardwise.registry import closest
 from shardwise.report import Report
-from shardwise.report.terminal import policy_code, policy_text
+from shardwise.report.terminal import legend_of, policy_code, policy_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
 from shardwise.studies.why import out_of_memory
@@ -30,7 +31,7 @@ def max(  # the verb's own name
     model: ModelName,
     /,
     *,
-    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
+    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
     fix: Fixed = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
     json: Json = False,
@@ -49,7 +50,8 @@ def max(  # the verb's own name
         print_json(_data(what, case, cluster, axis, found) | {"notes": notes})
     else:
         _show(what, cluster, axis, found)
-        print_notes(notes)
+        shown = [ranked.recommended.policy for ranked in found.tried.values() if ranked.recommended is not None]
+        print_notes([*([legend_of(shown)] if shown else []), *notes])
     return 0 if found.largest is not None else DOES_NOT_FIT
 
 
@@ -115,7 +117,7 @@ def _show(what: str, cluster: Cluster, axis: GrowthAxis, found: Growth) -> None:
     peaks = [ranked.recommended.peak_bytes for ranked in found.tried.values() if ranked.recommended is not None]
     unit = size_unit(builtins.max(peaks, default=2.0**30))
     print_table("tried", [axis.unit, "policy", "step s", unit.name, "over by GiB"],
-                _rows(found, unit), words=2)  # fmt: skip
+                _rows(found, unit), words=2, breaks=1)  # fmt: skip
 
 
 def _rows(found: Growth, unit: SizeUnit) -> list[list[Cell]]:

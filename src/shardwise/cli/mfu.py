@@ -8,7 +8,7 @@ from shardwise.arch import model_of
 from shardwise.arch.tensors import active_parameters, parameters
 from shardwise.cli import _notes
 from shardwise.cli._job import Seq, sequence_of
-from shardwise.cli._options import Json
+from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._target import gpu_from, known_dtype, missing_dtype
 from shardwise.estimate.mfu import Convention, conventions, training_flops, training_seconds
@@ -30,6 +30,7 @@ def mfu(
     seq: Seq = None,
     recompute: Annotated[str, Parameter(help="none, selective or full: what the backward pass repeats.")] = "none",
     dtype: Annotated[str, Parameter(help="dtype of the peak.")] = "bf16",
+    explain: Explain = False,
     json: Json = False,
 ) -> None:
     """Utilization of a run by each convention in use, side by side."""
@@ -46,7 +47,7 @@ def mfu(
         *missing_dtype(gpu, dtype),
         "MFU is model FLOPs over peak; other verbs show causal_half, and executed as HFU; only hardware, executed and "
         "8tp count repeated work.",
-        *_notes.on_model(shape.name),
+        *(_notes.on_model(shape.name) if explain else ()),
     ]
     notes += [
         f"'{row.key}' is above 1: check --tps (per GPU), --on and --dtype"

@@ -7,8 +7,11 @@ from cyclopts import Parameter
 from shardwise.arch import model_names, model_of
 from shardwise.arch.tensors import active_parameters, matmul_parameters, parameters
 from shardwise.cli import _notes
-from shardwise.cli._options import Json
+from shardwise.cli._options import Explain, Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
+from shardwise.cli._state import state_data, state_facts
+from shardwise.spec.gpu import Gpu
+from shardwise.spec.load import gpu_of
 from shardwise.spec.model import Attention, Layer, Model
 
 HEADS = ["name", "family", "params", "active", "layers", "hidden", "heads / kv", "vocab"]
@@ -18,11 +21,13 @@ def models(
     name: Annotated[str | None, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")] = None,
     /,
     *,
+    gpu: Annotated[str, Parameter(help="GPU that the training state is counted on.")] = "h100",
+    explain: Explain = False,
     json: Json = False,
 ) -> None:
     """The models shardwise knows, or everything about one of them."""
     if name is not None:
-        _one(model_of(name), json)
+        _one(model_of(name), gpu_of(gpu), explain, json)
         return
     known = [model_of(each) for each in model_names()]
     if json:
@@ -31,12 +36,12 @@ def models(
         print_table("models (parameters in billions)", HEADS, map(_cells, known), words=2)
 
 
-def _one(model: Model, json: bool) -> None:
-    notes = _notes.on_model(model.name)
+def _one(model: Model, gpu: Gpu, explain: bool, json: bool) -> None:
+    notes = _notes.on_model(model.name) if explain else []
     if json:
-        print_json(_data(model) | {"notes": notes})
+        print_json(_data(model) | {"training_state": state_data(model, gpu), "notes": notes})
         return
-    print_facts(model.name, _facts(model))
+    print_facts(model.name, [*_facts(model), *state_facts(model, gpu)])
     print_notes(notes)
 
 

@@ -12,6 +12,8 @@ from shardwise.cli._budget import Budget, budget_of
 from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase, Risk
 from shardwise.cli._choice import check_policy
 from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
+from shardwise.cli._groups import CLUSTER, OUTPUT, POLICY, QUESTION
+from shardwise.cli._host import HostMemory, host_bytes_of
 from shardwise.cli._job import (
     Dispatcher,
     GlobalBatch,
@@ -29,6 +31,7 @@ from shardwise.cli._job import (
     modules_of,
     software_of,
 )
+from shardwise.cli._left import best_left
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
@@ -61,19 +64,26 @@ class PlanQuestions:
     offload_share: OffloadShare = 1.0
     sync: Annotated[
         str | None,
-        Parameter(help="Search strategies of data parallelism too: any, or NAME[,setting=value],NAME..."),
+        Parameter(group=POLICY, help="Search strategies of data parallelism too: any, or NAME[,setting=value],NAME..."),
     ] = None
+    host_memory: HostMemory = None
     budget: Annotated[
         list[str] | None,
         Parameter(
-            negative=(), help="At most '500k USD', '30 d', '64 GPUs', '400 kW': tries smaller sizes; may repeat."
+            negative=(),
+            group=QUESTION,
+            help="At most '500k USD', '30 d', '64 GPUs', '400 kW': tries smaller sizes; may repeat.",
         ),
     ] = None
-    pareto: Annotated[bool, Parameter(help="What nothing beats in time, memory, cost and GPUs, over sizes.")] = False
-    why: Annotated[bool, Parameter(help="The winner against the runner-up, part by part.")] = False
+    pareto: Annotated[
+        bool, Parameter(group=QUESTION, help="What nothing beats in time, memory, cost and GPUs, over sizes.")
+    ] = False
+    why: Annotated[bool, Parameter(group=QUESTION, help="The winner against the runner-up, part by part.")] = False
     why_not: Annotated[
         list[str] | None,
-        Parameter(negative=(), help="A policy ('tp=8,pp=1', fsdp) or 'rules' (of thumb): why it loses."),
+        Parameter(
+            negative=(), group=QUESTION, help="A policy ('tp=8,pp=1', fsdp) or 'rules' (of thumb): why it loses."
+        ),
     ] = None
 
 
@@ -81,7 +91,7 @@ def plan(
     model: ModelName,
     /,
     *,
-    on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
+    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
     seq: Seq = None,
     global_batch: GlobalBatch = None,
     tokens: Tokens = None,
@@ -91,7 +101,7 @@ def plan(
     stack: UsualStack = None,
     imbalance: Imbalance = None,
     dispatcher: Dispatcher = None,
-    top: Annotated[int, Parameter(help="Policies to list.")] = 10,
+    top: Annotated[int, Parameter(group=OUTPUT, help="Policies to list.")] = 10,
     headroom: Headroom = HEADROOM,
     risk: Risk = RISK,
     profile: ProfileFile = None,
@@ -124,10 +134,16 @@ def plan(
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
     given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "risk": risk,
-                             "only": case.only, "processes": cores(), "limits": case.limits}  # fmt: skip
+                             "only": case.only, "processes": cores(), "limits": case.limits,
+                             "host_memory": host_bytes_of(questions.host_memory)}  # fmt: skip
     if questions.sync is None:
         with bar("frames of policies") as progress:
             ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
+            left = None if ranked.points or case.only else best_left(case, sizes_of(on), cluster)
+            if left is not None:
+                case, cluster, on, largest = left.case, left.cluster, left.name, left.name
+                notes.append(left.why)
+                ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
         planned = PlanResult(case, cluster, ranked, top)
     else:
         with bar("strategies") as progress:
@@ -141,7 +157,7 @@ def plan(
         asked = ["--profile", str(profile)] if profile is not None else []
         asked += ["--imbalance", f"{imbalance:g}"] if imbalance is not None else []
         asked += ["--dispatcher", dispatcher] if dispatcher is not None else []
-        command = command_of(model, on, job, ranked.recommended.policy, software.name)
+        command = command_of(model, on, case.job, ranked.recommended.policy, software.name)
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     _answer(planned, largest, questions, notes, json=json)
     return 0 if ranked.best else DOES_NOT_FIT

@@ -12,6 +12,7 @@ from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
+from shardwise.cli._that_fit import warn_of_memory
 from shardwise.cli._training import DEFAULTS, TrainingFlags, settings_of
 from shardwise.report.terminal import policy_text
 from shardwise.units import time_text
@@ -48,6 +49,8 @@ def run(
         raise ValueError(f"seed: {seed} is out of range; write a whole number of 0 or more")
     if not 0 <= capacity < inf:
         raise ValueError(f"capacity: {capacity} is out of range; write 0 (all copies) or a factor such as 1.25")
+    if os.environ.get("RANK", "0") == "0":
+        warn_of_memory(found.case, policy)
     from shardwise.runtime.launch import device_for, launch
     from shardwise.runtime.ranks import RanksFailed
     from shardwise.runtime.train.task import Task, TrainingOrder

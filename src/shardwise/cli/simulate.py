@@ -9,8 +9,10 @@ from cyclopts import Parameter
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.band import NO_BAND, band_of
 from shardwise.exporters.chrome_trace import write_trace
+from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import policy_text
 from shardwise.report.timeline_figure import timeline_svg
 from shardwise.report.timeline_page import timeline_page
@@ -67,10 +69,14 @@ def simulate(
     if figure is not None:
         write_whole(figure, _drawn(ask, timeline, rows, room, figure.suffix).encode(), "figure")
     fits = max(peak.bytes for peak in timeline.peaks()) <= room
+    fitting = [] if fits else policies_that_fit(case, ask.policy)
     if json:
-        print_json(_document(ask, found, timeline, rows, samples, fits, slices))
+        near = {"that_fit": that_fit_data(fitting, gap_of(found).closed_s)}
+        print_json(_document(ask, found, timeline, rows, samples, fits, slices) | near)
     else:
         _show(ask, found, timeline, rows, samples, fits)
+        if not fits:
+            print_that_fit(case, ask.policy, fitting, gap_of(found).closed_s)
         print_notes([*ask.notes, *_assumptions(found, straggler)])
         if trace is not None:
             print(f"trace: {trace} (open in ui.perfetto.dev)")

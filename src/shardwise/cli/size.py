@@ -5,26 +5,28 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.arch.tensors import active_parameters
+from shardwise.cli._at_mfu import answer_at_mfu
 from shardwise.cli._budget import Budget, checked_rent, usd_of
 from shardwise.cli._case import Fixed, JobFlags, OpenCase, open_case_of
 from shardwise.cli._chinchilla import chinchilla_answer
+from shardwise.cli._groups import CLUSTER
 from shardwise.cli._job import DEFAULT_PRECISION
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
-from shardwise.cli._points import SizePoint, counts_of, most_gpus, point_at, point_data
-from shardwise.cli._progress import watched
+from shardwise.cli._points import SizePoint, most_gpus, point_data
+from shardwise.cli._smallest import SizeAnswer, SizeQuestion, sizes_tried
 from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.plan.constraints import constraints_of
-from shardwise.report.terminal import policy_code, usd_text
+from shardwise.report.terminal import days_text, dollars_text, legend_of, mwh_text, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import sizes_of
-from shardwise.studies.money import price_line
-from shardwise.units import gib, seconds_of, share_text, size_unit, time_text
+from shardwise.studies.money import power_line, price_line
+from shardwise.units import gib, seconds_of, share_text
 
 NOT_MET = 1
-DAY = 86400.0
 MOST_GPUS = 16_384
 DEFAULT_ON = "dgx-h100"
+CHINCHILLA_MFU = 0.4
 
 
 def size(
@@ -32,19 +34,23 @@ def size(
     /,
     *,
     on: Annotated[
-        str, Parameter(help="A fabric or GPU (dgx-h100, h100), or a sized cluster: the largest to try.")
+        str, Parameter(group=CLUSTER, help="A fabric or GPU (dgx-h100, h100), or a sized cluster: the largest to try.")
     ] = DEFAULT_ON,
     tokens: Annotated[str | None, Parameter(help="Tokens to train on, such as 1T; default: 20 per parameter.")] = None,
     within: Annotated[str | None, Parameter(help="Deadline, such as '30 d'.")] = None,
     budget: Annotated[str | None, Parameter(help="Dollars at most, such as '500k USD'.")] = None,
-    rent: Annotated[float | None, Parameter(help="USD per GPU hour, instead of published rents.")] = None,
-    max_gpus: Annotated[int, Parameter(help="Largest cluster to try.")] = MOST_GPUS,
+    rent: Annotated[
+        float | None, Parameter(group=CLUSTER, help="USD per GPU hour, instead of published rents.")
+    ] = None,
+    max_gpus: Annotated[int, Parameter(group=CLUSTER, help="Largest cluster to try.")] = MOST_GPUS,
     fix: Fixed = None,
     chinchilla: Annotated[
         bool, Parameter(help="Compute-optimal parameters and tokens for --budget or --flops.")
     ] = False,
     flops: Annotated[str | None, Parameter(help="Compute budget, such as 1e24 or '5.8e23 FLOP'.")] = None,
-    mfu: Annotated[float, Parameter(help="Share of peak assumed by --chinchilla.")] = 0.4,
+    mfu: Annotated[
+        float | None, Parameter(help="Assume this share of peak, and search no policy; --chinchilla: 0.4 if not given.")
+    ] = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
     json: Json = False,
 ) -> int:
@@ -54,11 +60,13 @@ def size(
         usd=None if budget is None else usd_of(budget),
         seconds=None if within is None else _deadline(within),
     )
+    if mfu is not None and not 0 < mfu <= 1:
+        raise ValueError(f"mfu: {mfu:g} is out of range; write a share of the peak above 0 and at most 1")
     if chinchilla:
         if model is not None:
             raise ValueError(f"size: {model!r} and --chinchilla answer different questions; write one of them")
-        precision = flags.precision or DEFAULT_PRECISION
-        return chinchilla_answer(sizes, flops, limit, checked_rent(rent), mfu, precision, json=json)
+        precision, share = flags.precision or DEFAULT_PRECISION, CHINCHILLA_MFU if mfu is None else mfu
+        return chinchilla_answer(sizes, flops, limit, checked_rent(rent), share, precision, json=json)
     if model is None or flops is not None:
         raise ValueError("size: write a model (llama-3-70b --tokens 1T), or --chinchilla with --budget or --flops")
     case, notes = open_case_of(
@@ -69,15 +77,17 @@ def size(
         notes.insert(0, f"--tokens not given: 20 per parameter = {trained:,.4g} assumed")
     if max_gpus < 1:
         raise ValueError(f"max-gpus: {max_gpus} is out of range; write a whole number of 1 or more")
-    counts = counts_of(sizes, max_gpus)
-    points = [point_at(case, sizes, gpus, trained, limit, rent) for gpus in watched(counts, "cluster sizes")]
-    notes += _notes(points[0].cluster, rent)
+    most = max_gpus if sizes.named is None else min(max_gpus, sizes.named.gpus)
+    asked = SizeQuestion(case, sizes, trained, limit, checked_rent(rent), most)
+    if mfu is not None:
+        return answer_at_mfu(asked, mfu, notes, json=json)
+    found = sizes_tried(asked)
+    notes += _notes(asked, found, rent)
     if json:
-        print_json(_data(case, on, trained, limit, points) | {"notes": notes})
+        print_json(_data(case, on, asked, found) | {"notes": notes})
     else:
-        _show(case, trained, limit, points, notes)
-    asked = [p for p in points if p.meets]
-    return 0 if asked else NOT_MET
+        _show(asked, found.points, notes)
+    return 0 if any(p.meets for p in found.points) else NOT_MET
 
 
 def _deadline(text: str) -> float:
@@ -96,34 +106,56 @@ def cheapest_in_budget(points: list[SizePoint]) -> SizePoint | None:
     return min(inside, key=lambda p: p.run.usd[1] if p.run and p.run.usd else 0.0, default=None)
 
 
-def _notes(cluster: Cluster, rent: float | None) -> list[str]:
-    lines = ["the global batch stays the same at every size; z is the ZeRO stage, mb the micro-batch",
-             "days and dollars: no failures, checkpoints or restarts"]  # fmt: skip
+def _notes(asked: SizeQuestion, found: SizeAnswer, rent: float | None) -> list[str]:
+    cluster: Cluster = found.points[0].cluster
+    lines = []
+    if asked.least > asked.counts[0]:
+        lines.append(f"fewer than {asked.least:,} GPUs would be late at their peak rate, and were not tried")
+    moved = {p.cluster.gpus: p.report.global_sequences for p in found.points if p.report is not None}
+    batch = asked.case.job.global_batch
+    odd = [f"{gpus:,} GPUs {b:,}" for gpus, b in moved.items() if b != batch]
+    lines.append(f"global batch {batch:,} sequences at every size" + (f", but on {', '.join(odd)}" if odd else ""))
+    if found.between:
+        lines.append(
+            f"{found.between} sizes between powers of two tried, in whole nodes, the batch up to 5% off so that it "
+            "divides"
+        )
+    lines.append("days and dollars: no failures, checkpoints or restarts")
     if rent is not None:
-        return [*lines, f"rent {rent:g} USD per GPU hour as given"]
-    return [*lines, price_line(cluster), "a budget is held against the highest of these rents; --rent states yours"]
+        return [*lines, f"rent {rent:g} USD per GPU hour as given; {power_line(cluster)}"]
+    held = "a budget is held against the highest of these rents; " if asked.limit.usd is not None else ""
+    return [*lines, price_line(cluster), f"{held}--rent states yours"]
 
 
-def _show(case: OpenCase, tokens: float, limit: Budget, points: list[SizePoint], notes: list[str]) -> None:
-    unit = size_unit(max((p.report.peak_bytes for p in points if p.report is not None), default=2.0**30))
-
+def _show(asked: SizeQuestion, points: list[SizePoint], notes: list[str]) -> None:
     def cells(point: SizePoint) -> list[Cell]:
         if point.report is None or point.run is None:
-            return [f"{point.cluster.gpus:,}", _why_nothing(point), None, None, None, None, None]
+            return [f"{point.cluster.gpus:,}", _why_nothing(point), *[None] * 6]
         return [f"{point.cluster.gpus:,}", policy_code(point.report.policy), f"{point.report.step_s:.4g}",
-                share_text(point.report.mfu_causal_half).rstrip("%"), unit.text(point.report.peak_bytes),
-                f"{point.run.seconds / DAY:,.4g}", usd_text(point.run)]  # fmt: skip
+                share_text(point.report.mfu_causal_half).rstrip("%"), days_text(point.run.seconds),
+                mwh_text(point.run), dollars_text(point.run.electricity_usd), usd_text(point.run)]  # fmt: skip
 
     print_table(
-        f"{case.model.name}, {tokens:,.4g} tokens on {points[0].cluster.gpu.name}",
-        ["GPUs", "best policy", "step s", "MFU %", unit.name, "days", "USD"], map(cells, points), words=2,
+        f"{asked.case.model.name}, {asked.tokens:,.4g} tokens on {points[0].cluster.gpu.name}",
+        ["GPUs", "best policy", "step s", "MFU %", "days", "MWh", "power USD", "rent USD"],
+        map(cells, _without_repeats(points)), words=2, breaks=1,
     )  # fmt: skip
-    answers = []
+    print_notes(_answers(asked.limit, points), title="answer")
+    print_notes([legend_of([p.report.policy for p in points if p.report is not None]), *notes])
+
+
+def _without_repeats(points: list[SizePoint]) -> list[SizePoint]:
+    """Of the sizes on which nothing fits, the largest."""
+    first = next((i for i, p in enumerate(points) if p.report is not None), len(points))
+    return points[max(first - 1, 0) :]
+
+
+def _answers(limit: Budget, points: list[SizePoint]) -> list[str]:
     quick, cheap = smallest_in_time(points), cheapest_in_budget(points)
+    answers = []
     if limit.seconds is not None:
-        answers.append(
-            _answer(f"smallest within {time_text(limit.seconds)}", quick, f"none up to {points[-1].cluster.name}")
-        )
+        days = days_text(limit.seconds)
+        answers.append(_answer(f"smallest within {days} days", quick, f"none up to {points[-1].cluster.name}"))
     if limit.usd is not None:
         answers.append(_answer(f"cheapest within {limit.usd:,.0f} USD", cheap, "none, or no published rent"))
     if limit.seconds is not None and limit.usd is not None:
@@ -131,14 +163,14 @@ def _show(case: OpenCase, tokens: float, limit: Budget, points: list[SizePoint],
         answers.append(_answer("smallest that meets both", both, "none"))
     if not answers:
         answers = [_answer("smallest that fits", quick, "none"), _answer("cheapest", cheap, "no published rent")]
-    print_notes(answers, title="answer")
-    print_notes(notes)
+    return answers
 
 
 def _answer(what: str, point: SizePoint | None, none: str) -> str:
     if point is None or point.run is None:
         return f"{what}: {none}"
-    return f"{what}: {point.cluster.name}, {time_text(point.run.seconds)}, {usd_text(point.run)} USD"
+    rent = "" if point.run.usd is None else f", rent {usd_text(point.run)} USD"
+    return f"{what}: {point.cluster.name}, {days_text(point.run.seconds)} days{rent}"
 
 
 def _why_nothing(point: SizePoint) -> str:
@@ -148,13 +180,15 @@ def _why_nothing(point: SizePoint) -> str:
     return f"over by {gib(small.peak_bytes - point.ranked.limit_bytes)} GiB"
 
 
-def _data(case: OpenCase, on: str, tokens: float, limit: Budget, points: list[SizePoint]) -> dict[str, Any]:
+def _data(case: OpenCase, on: str, asked: SizeQuestion, found: SizeAnswer) -> dict[str, Any]:
+    points = found.points
     quick, cheap = smallest_in_time(points), cheapest_in_budget(points)
     both = next((p for p in points if p.meets), None)
     return {
-        "model": case.model.name, "on": on, "stack": case.stack.name, "tokens": tokens, "seq_tokens": case.job.seq,
-        "global_sequences": case.job.global_batch, "within_s": limit.seconds, "budget_usd": limit.usd,
-        "sizes": [point_data(p) for p in points],
+        "model": case.model.name, "on": on, "stack": case.stack.name, "tokens": asked.tokens,
+        "seq_tokens": case.job.seq, "global_sequences": case.job.global_batch,
+        "within_s": asked.limit.seconds, "budget_usd": asked.limit.usd,
+        "sizes": [point_data(p) for p in points], "sizes_tried_between": found.between,
         "smallest_in_time": None if quick is None else quick.cluster.gpus,
         "cheapest_in_budget": None if cheap is None else cheap.cluster.gpus,
         "smallest_that_meets_all": None if both is None else both.cluster.gpus,

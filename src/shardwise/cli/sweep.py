@@ -10,15 +10,16 @@ from cyclopts import Parameter
 
 from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
 from shardwise.charts.ink import ALARM
-from shardwise.cli._axes import SweepAxis, axis_of
+from shardwise.cli._axes import axis_of
 from shardwise.cli._case import Fixed, JobFlags, ModelName
+from shardwise.cli._groups import CLUSTER, OUTPUT
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
 from shardwise.cli._study import SweepPoint, SweepResult, SweepStudy, study_of, swept
 from shardwise.engines import Engine, Setup, engine_of
 from shardwise.plan.constraints import constraints_of
-from shardwise.report.terminal import policy_code
+from shardwise.report.terminal import legend_of, policy_code
 from shardwise.units import SizeUnit, share_text, size_unit
 from shardwise.whole_file import write_whole
 
@@ -29,16 +30,23 @@ HERE = "local"
 def sweep(
     *models: ModelName,
     on: Annotated[
-        list[str], Parameter(negative=(), help="A sized cluster, or with --over gpus= a fabric or GPU; may repeat.")
+        list[str],
+        Parameter(
+            negative=(), group=CLUSTER, help="A sized cluster, or with --over gpus= a fabric or GPU; may repeat."
+        ),
     ],
     over: Annotated[str, Parameter(help="gpus=64:4096, seq=, micro=, batch=, network=10Gbps:800Gbps, or a,b,c.")],
     policy: Annotated[
         list[str] | None,
         Parameter(negative=(), help="'tp=8,pp=4', fsdp, ...; best (default): the best at each point; may repeat."),
     ] = None,
+    sync: Annotated[
+        str | None,
+        Parameter(help="Strategies of data parallelism side by side: psgd,dsgd or NAME[,setting=value],NAME...; any."),
+    ] = None,
     weak: Annotated[bool, Parameter(help="Let the global batch grow with the GPUs.")] = False,
-    csv: Annotated[Path | None, Parameter(help="Write the points to this file.")] = None,
-    figure: Annotated[Path | None, Parameter(help="Draw them to this SVG file.")] = None,
+    csv: Annotated[Path | None, Parameter(group=OUTPUT, help="Write the points to this file.")] = None,
+    figure: Annotated[Path | None, Parameter(group=OUTPUT, help="Draw them to this SVG file.")] = None,
     engine: Annotated[str, Parameter(help="local, or a cluster engine that is there: ray, dask.")] = HERE,
     address: Annotated[str | None, Parameter(help="Of that engine; default: as it finds its own.")] = None,
     jobs: Annotated[int | None, Parameter(help="Processes of --engine local; default: all cores.")] = None,
@@ -55,10 +63,11 @@ def sweep(
     where, setup = _engine(engine, address, jobs)
     only = constraints_of(fix or ())
     studies = [
-        study_of(model, cluster, asked, axis, flags, weak=weak, only=only)
+        study
         for model, cluster, asked in product(
             dict.fromkeys(models), dict.fromkeys(on), dict.fromkeys(policy or ["best"])
         )
+        for study in study_of(model, cluster, asked, axis, flags, weak=weak, only=only, sync=sync)
     ]
     with bar("points") as told:
         found, missing = swept(studies, where, setup, told)
@@ -103,6 +112,8 @@ def _notes(studies: list[SweepStudy], *, weak: bool) -> list[str]:
         lines.append("bandwidth of each GPU's share of the network, at every level between nodes; latencies stay")
     if any(study.asked != "best" for study in studies):
         lines.append("data parallelism takes what is left of the GPUs, unless the policy states it")
+    if studies[0].strategy:
+        lines.append("to loss: the step, stretched by the further steps to the same loss, where they were measured")
     return list(dict.fromkeys([*lines, "vs first: throughput per GPU against the first point that runs"]))
 
 
@@ -112,25 +123,31 @@ def _show(found: list[SweepResult], notes: list[str]) -> None:
             print_gap()
         _show_study(study)
     full = any(p.report is not None and not p.runs for s in found for p in s.points)
-    print_notes([*notes, *(["! does not fit"] if full else [])])
+    shown = [p.report.policy for s in found for p in s.points if p.report is not None]
+    print_notes([*([legend_of(shown)] if shown else []), *notes, *(["! does not fit"] if full else [])])
 
 
 def _show_study(found: SweepResult) -> None:
     axis = found.study.axis
     unit = size_unit(max((p.report.peak_bytes for p in found.points if p.report is not None), default=2.0**30))
-    heads = [axis.name, "policy", "step s", "MFU %", "tok/s", unit.name, "vs first"]
-    rows = [_cells(axis, p, r, unit) for p, r in zip(found.points, found.relative, strict=True)]
-    print_table(found.study.title, heads, rows, words=2)
+    share = "to loss s" if found.study.strategy else "MFU %"
+    heads = [axis.name, "policy", "step s", share, "tok/s", unit.name, "vs first"]
+    rows = [_cells(found.study, p, r, unit) for p, r in zip(found.points, found.relative, strict=True)]
+    print_table(found.study.title, heads, rows, words=2, breaks=1)
     if found.knee is not None:
         print_notes([found.knee.why], title="knee")
 
 
-def _cells(axis: SweepAxis, point: SweepPoint, against: float | None, unit: SizeUnit) -> list[Cell]:
+def _cells(study: SweepStudy, point: SweepPoint, against: float | None, unit: SizeUnit) -> list[Cell]:
+    axis = study.axis
     if point.report is None:
         return [axis.text(point.value), point.verdict, *[None] * 5]
     full = "" if point.runs else "!"
+    share = share_text(point.report.mfu_causal_half).rstrip("%")
+    if study.strategy:
+        share = "unknown" if point.to_loss_s is None else f"{point.to_loss_s:.4g}"
     return [axis.text(point.value), policy_code(point.report.policy), f"{point.report.step_s:.4g}",
-            share_text(point.report.mfu_causal_half).rstrip("%"), f"{point.report.tokens_per_s_per_gpu:,.0f}",
+            share, f"{point.report.tokens_per_s_per_gpu:,.0f}",
             unit.text(point.report.peak_bytes) + full, None if against is None else f"{against:.1%}"]  # fmt: skip
 
 
@@ -159,12 +176,19 @@ def _chart(found: list[SweepResult]) -> Chart:
              for line, name in zip(good, names, strict=True)]  # fmt: skip
     shares = [LineMark([(v, 100 * r.mfu_causal_half) for v, r in line], name, dots=True)
               for line, name in zip(good, names, strict=True)]  # fmt: skip
+    stretched = [[(p.value, p.to_loss_s) for p in s.points if p.runs and p.to_loss_s is not None] for s in found]
+    to_loss = [LineMark(line, name, dots=True) for line, name in zip(stretched, names, strict=True)]
     marked = [knee] if alone and knee is not None and knee.value is not None else []
     rules = [RuleMark("", x=each.value, colour=ALARM) for each in marked]
     across = PlotAxis(axis.title, log=True, text=axis.text, ticks=tuple(sorted({v for line in good for v, _ in line})))
     return Chart(
         found[0].study.title if alone else f"{len(found)} studies",
-        [Panel("step, s", [*steps, *rules], across, PlotAxis(log=True)), Panel("MFU, %", [*shares, *rules], across)],
+        [
+            Panel("step, s", [*steps, *rules], across, PlotAxis(log=True)),
+            Panel("a step to the same loss, s", [*to_loss, *rules], across, PlotAxis(log=True))
+            if found[0].study.strategy
+            else Panel("MFU, %", [*shares, *rules], across),
+        ],
         legend="" if alone else "below",
         notes=[f"dashed: {each.why}" for each in marked],
         empty="nothing fits",

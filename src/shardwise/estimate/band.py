@@ -16,7 +16,7 @@ from msgspec import Struct, convert
 from shardwise import catalog
 from shardwise.case import Case
 from shardwise.cost.curve import Curve
-from shardwise.software import Match, named, stack_of
+from shardwise.software import Match, Stack, named, stack_of
 
 HELD = 0.8
 """share of runs a band holds"""
@@ -107,6 +107,11 @@ def fitted_runs(software: Match, fitted: Fitted) -> tuple[str, FittedRuns]:
     while stack.name not in fitted and stack.like:
         stack = stack_of(stack.like)
     return stack.name, fitted.get(stack.name, FittedRuns(0, 0, (), False))
+
+
+def runs_of(stack: Stack) -> tuple[str, FittedRuns]:
+    """The same of a stack as the catalog has it."""
+    return fitted_runs(named(stack), _fitted())
 
 
 def _under_its_name(software: Match, fitted: Fitted) -> bool:

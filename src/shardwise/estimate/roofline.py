@@ -88,11 +88,13 @@ def critical_tokens(peak: float, bandwidth: float, *, in_network: bool, experts_
 
 
 def rooflines(
-    cluster: Cluster, *, dtype: str = "bf16", inner: int = 1, experts: int = 1, active: int = 1
+    cluster: Cluster, *, dtype: str = "bf16", inner: int = 1, stages: int = 1, experts: int = 1, active: int = 1
 ) -> list[LevelRoofline]:
-    """One row per level that the cluster has; the group spans everything up to and with that level."""
-    _check_counts(inner, experts, active, cluster.gpus)
-    peak, ratio = cluster.gpu.peak(dtype), experts / active
+    """One row per level that the cluster has; the group spans everything up to and with that level. `inner`: ways that
+    neighbouring GPUs split the weights (tensor, expert); `stages`: of a pipeline over blocks of GPUs further out, each
+    of which reduces its own layers only, while tokens are counted per GPU of all of them."""
+    _check_counts(inner, stages, experts, active, cluster.gpus)
+    peak, ratio = cluster.gpu.peak(dtype), experts / active / stages
     sizes, bandwidths = level_sizes(cluster), level_bandwidths(cluster, inner)
     rows: list[LevelRoofline] = []
     path, reduces = float("inf"), True
@@ -129,8 +131,10 @@ def tensor_parallel_ways(ffn: int, bandwidth: float, peak: float, *, matrices: i
     return 1.0 + matrices / 2 * ffn * bandwidth / peak
 
 
-def _check_counts(inner: int, experts: int, active: int, gpus: int) -> None:
+def _check_counts(inner: int, stages: int, experts: int, active: int, gpus: int) -> None:
     if not 1 <= inner <= gpus:
         raise ValueError(f"inner: {inner} ways on {gpus} GPUs; write a number from 1 to {gpus}")
+    if not 1 <= stages <= gpus // inner:
+        raise ValueError(f"pp: {stages} stages of {inner} GPUs on {gpus}; write a number from 1 to {gpus // inner}")
     if not 1 <= active <= experts:
         raise ValueError(f"experts: {active} active of {experts}; write --active from 1 to {experts}")

@@ -36,7 +36,9 @@ def plain(frames: Policies) -> Policies:
 
 
 class BoundedScan:
-    def __init__(self, space: Space, price: Price, keep: Keep) -> None:
+    def __init__(self, space: Space, price: Price, keep: Keep, *, any_host: bool = True) -> None:
+        """`any_host`: the host holds whatever is offloaded, so that what offloads all is the smallest."""
+        self.any_host = any_host
         self.space, self.settings, self.price, self.keep = space, space.settings, price, keep
         self._size = FIRST_BLOCK
 
@@ -103,7 +105,7 @@ class BoundedScan:
     def _alive(self, lines: Policies, yes: Flags) -> Flags:
         """Lines of which something can fit; the smallest settings answer for the others."""
         offload = self.settings.offload
-        if yes.all() or (ALL_OFF not in offload and len(offload) > 1):
+        if yes.all() or not self.any_host or (ALL_OFF not in offload and len(offload) > 1):
             return np.ones(len(lines), dtype=np.bool_)
         alive = yes.copy()
         for recompute in dict.fromkeys((self.settings.recompute[-1], self.settings.recompute[0])):

@@ -110,6 +110,8 @@ class Keep:
     frontier_too: bool = False
     other_limits: tuple[float, ...] = ()
     """bytes of which the fastest policies inside are kept too, as far as they are met"""
+    at_most_s: float = np.inf
+    """what takes longer is not among the best"""
     best: PricedPolicies = field(default_factory=PricedPolicies.none)
     smallest: PricedPolicies = field(default_factory=PricedPolicies.none)
     """what needs the least memory, whether it fits or not"""
@@ -133,7 +135,7 @@ class Keep:
     @property
     def slowest_kept(self) -> float:
         """What does not beat this does not come among the best."""
-        return float(self.best.steps[-1]) * NEAR if len(self.best) == self.top else np.inf
+        return min(float(self.best.steps[-1]) * NEAR if len(self.best) == self.top else np.inf, self.at_most_s)
 
     def add(self, seen: PricedPolicies) -> None:
         self.evaluated += len(seen)

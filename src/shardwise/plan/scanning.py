@@ -37,6 +37,8 @@ class Pricing:
     case: Case
     sync: SyncChoice | None = None
     """in place of the mean gradient"""
+    host_bytes: float | None = None
+    """of the host's memory that one GPU may fill with what is offloaded; None: as much as it likes"""
 
     def price(self, policies: Policies) -> PricedPolicies:
         if not len(policies):
@@ -46,6 +48,9 @@ class Pricing:
             for i in range(0, len(policies), BATCH)
         ]
         steps, peaks = (np.concatenate([p.times.step_s for p in parts]), np.concatenate([p.memory.peak for p in parts]))
+        if self.host_bytes is not None:
+            # what the host cannot hold never fits
+            peaks[np.concatenate([p.memory.host_bytes for p in parts]) > self.host_bytes] = np.inf
         if self.sync is not None:
             # what the strategy cannot run with never fits
             wrong = ~allowed_with(self.sync, self.case.model, self.case.job, policies)
@@ -102,7 +107,7 @@ class Scanning:
 
 def looking(pricing: Pricing, space: Space, keep: Keep, *, bounded: bool) -> Look:
     if bounded:
-        return BoundedScan(space, pricing.price, keep).look
+        return BoundedScan(space, pricing.price, keep, any_host=pricing.host_bytes is None).look
 
     def at_every(frames: Ints, _: Floats) -> None:
         for batch in every(space, frames):

@@ -172,7 +172,7 @@ def space(case: Case, limits: Limits | None = None, only: Iterable[Constraint] =
     # examples are single rows of a product: all of a rank's may go at once
     largest_micro = bounds.micro_batch if model.inputs == "tokens" or limits is not None else job.global_batch
     per_degree = _product(
-        [m for m in _powers(largest_micro) if job.global_batch % m == 0],
+        [m for m in _powers(largest_micro) if job.global_batch % m == 0 or job.uneven],
         codes,
         [1, 0],
         [ORDERS.index(order) for order in bounds.orders],

@@ -23,7 +23,10 @@ class Money(Struct, frozen=True, kw_only=True):
     tokens: float
     seconds: float
     energy_j: float
+    """of the GPUs, at board power"""
     usd: tuple[float, float] | None
+    electricity_usd: float
+    """of the GPUs at board power, with what the site adds for hosts, network and cooling"""
 
 
 class Report(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """A Report as a terminal page, 80 columns wide; letters carry what colours show, so nothing is lost without them."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 from rich import box
@@ -21,11 +22,36 @@ LETTERS = {
     "sync": ("S", "red"),
 }  # fmt: skip
 OFFLOAD_CODES = {"optimizer": "off-opt", "activations": "off-act", "both": "off-all"}
+CODES = {
+    "dp": "data parallel", "tp": "tensor parallel", "pp": "pipeline stages", "vpp": "chunks per stage",
+    "cp": "context parallel", "ep": "expert parallel", "etp": "tensor parallel inside experts",
+    "z": "ZeRO stage (z1/8: shared by 8 ranks)", "mb": "sequences per micro-batch",
+    "full": "full recompute (full5: of 5 layers of each stage)", "selective": "selective recompute",
+    "off-opt": "optimizer on the host", "off-act": "activations on the host",
+    "off-all": "optimizer and activations on the host", "nosp": "no sequence parallelism",
+    "tp-cp-dp-pp": "axes on neighbouring ranks, innermost first",
+}  # fmt: skip
+"""what the letters of `policy_code` stand for"""
+CODE_FORMS = {
+    "z": r"z\d",
+    "full": r"full\d*$",
+    "selective": r"selective\d*$",
+    "off-opt": "off-opt",
+    "off-act": "off-act",
+    "off-all": "off-all",
+    "nosp": "nosp$",
+    "tp-cp-dp-pp": r"[a-z]+-[a-z]+-[a-z]+-[a-z]+$",
+}
+"""how the others than degrees look"""
 MOST_STAGES = 12
 SHORT_S = 0.01
 """steps below this are shown in microseconds"""
 SMALL_BYTES = 1e6
 """traffic below this is shown in kB"""
+DAY = 86400.0
+MILLION = 1e6
+WHOLE_DOLLARS = 100.0
+"""amounts below are told with cents"""
 SHOWN_SHARE = 0.0005
 """parts of a step below this share are left out of the page (JSON has them)"""
 
@@ -114,6 +140,25 @@ def policy_code(policy: Policy) -> str:
     return " ".join(words)
 
 
+def legend_of(policies: Iterable[Policy]) -> str:
+    """What the codes in these policies mean: of those that are there, each once."""
+    there = list(policies)
+    words = {word for policy in there for word in policy_code(policy).split()}
+    found = [
+        f"{code} {meaning}"
+        for code, meaning in CODES.items()
+        if any(re.match(CODE_FORMS.get(code, rf"{code}\d+$"), word) for word in words)
+    ]
+    found += sorted({f"{policy.schedule} the pipeline's schedule" for policy in there if _unusual_schedule(policy)})
+    found += sorted({f"{policy.loss} the loss" for policy in there if policy.loss})
+    found += sorted(
+        {f"{policy.sync.split(',')[0]} the strategy of data parallelism" for policy in there if policy.sync}
+    )
+    modules = sorted({name for policy in there for name in policy.recompute_modules})
+    found += [f"{', '.join(modules)} what is recomputed"] if modules else []
+    return "codes: " + "; ".join(found)
+
+
 def _unusual_schedule(policy: Policy) -> bool:
     return policy.pp > 1 and policy.schedule != usual_schedule(policy.vpp)
 
@@ -146,6 +191,8 @@ def _head(report: Report) -> Table:
                    f"{gib(report.reserve_bytes)} in reserve, {gib(report.free_bytes)} GiB free"),
         ("pipeline", f"{report.micro_batches:,} micro-batches, bubble {report.bubble_share:.1%} of the step"),
     ]  # fmt: skip
+    if report.host_bytes:
+        rows.append(("host", f"{gib(report.host_bytes)} GiB of the host's memory for each GPU, for what is offloaded"))
     if report.sync is not None:
         rows += _sync_rows(report.sync)
     for name, value in rows:
@@ -277,23 +324,47 @@ def _sent(amount: float) -> str:
 
 def _money(report: Report) -> Table:
     table = _plain()
-    for head, left in (("amount", True), (report.counted, False), ("time", False), ("MWh", False), ("USD", False)):
-        table.add_column(head, justify="left" if left else "right", no_wrap=True)
+    for head in ("amount", report.counted, "time", "MWh", "power USD", "rent USD"):
+        table.add_column(head, justify="left" if head == "amount" else "right", no_wrap=True)
     for name, money in report.money.items():
         amount = name.replace("_", " ").replace("tokens", report.counted)
         table.add_row(amount, f"{money.tokens:,.3g}", time_text(money.seconds),
-                      f"{money.energy_j / 3.6e9:,.3g}", usd_text(money))  # fmt: skip
+                      mwh_text(money), dollars_text(money.electricity_usd), usd_text(money))  # fmt: skip
     return table
 
 
+def days_text(seconds: float) -> str:
+    """'0.31', '52.7', '4,085': days as a number, however many."""
+    days = seconds / DAY
+    return f"{days:,.0f}" if days >= 1000 else f"{days:.3g}"
+
+
+def mwh_text(money: Money) -> str:
+    energy = money.energy_j / 3.6e9
+    return f"{energy:,.0f}" if energy >= 100 else f"{energy:.3g}"
+
+
 def usd_text(money: Money) -> str:
+    """The rent: '615–2,310', or one figure where low and high are the same."""
     if money.usd is None:
         return "-"
     low, high = money.usd
-    if high < 1000:
-        return f"{low:,.2f}-{high:,.2f}"
-    scale, unit = (1e6, "M") if high >= 1e6 else (1e3, "k")
-    return f"{low / scale:.3g}-{high / scale:.3g}{unit}"
+    if low == high:
+        return dollars_text(high)
+    if high < MILLION:
+        return f"{dollars_text(low, near=high)}–{dollars_text(high)}"
+    return f"{_millions(low)}–{_millions(high)}M"
+
+
+def _millions(usd: float) -> str:
+    return f"{usd / MILLION:,.0f}" if usd >= 100 * MILLION else f"{usd / MILLION:.3g}"
+
+
+def dollars_text(usd: float, near: float | None = None) -> str:
+    """`near`: in whole dollars where that one is."""
+    if usd >= MILLION:
+        return f"{_millions(usd)}M"
+    return f"{usd:,.0f}" if (usd if near is None else near) >= WHOLE_DOLLARS else f"{usd:.2f}"
 
 
 def _lines(lines: Iterable[str]) -> Table:

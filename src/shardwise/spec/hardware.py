@@ -31,16 +31,23 @@ class Fabric(Struct, frozen=True, kw_only=True):
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """What one GPU costs per hour in USD, (low, high), and what its electricity costs."""
+    """What one GPU costs per hour in USD, (low, high)."""
 
     gpu: str
     on_demand: tuple[float, float]
     reserved: tuple[float, float] | None
+    source: str
+    date: str
+
+
+class Electricity(Struct, frozen=True, kw_only=True):
     usd_per_kwh: float
     pue: float
     """energy of the whole site over energy of the computers"""
-    source: str
-    date: str
+
+    def usd(self, energy_j: float) -> float:
+        """Of computers that take so much, with what the site adds."""
+        return self.usd_per_kwh * self.pue * energy_j / 3.6e6
 
 
 def gpu_from(data: Mapping[str, Any], where: str) -> Gpu:
@@ -159,16 +166,20 @@ def price_of(gpu: str) -> Price:
     if name not in catalog.names("prices"):
         known = ", ".join(n for n in catalog.names("prices") if n != "electricity")
         raise ValueError(f"price: no published price for gpu {name!r}; state one, or use one of: {known}")
-    data, power = catalog.entry("prices", name), catalog.entry("prices", "electricity")
+    data = catalog.entry("prices", name)
     return Price(
         gpu=name,
         on_demand=_range(data["on_demand"]),
         reserved=_range(data["reserved"]) if "reserved" in data else None,
-        usd_per_kwh=float(power["usd_per_kwh"]),
-        pue=float(power["pue"]),
         source=str(data["source"]),
         date=str(data["date"]),
     )
+
+
+@cache
+def electricity() -> Electricity:
+    power = catalog.entry("prices", "electricity")
+    return Electricity(usd_per_kwh=float(power["usd_per_kwh"]), pue=float(power["pue"]))
 
 
 def _range(data: Mapping[str, Any]) -> tuple[float, float]:

@@ -140,6 +140,8 @@ class Job(Struct, frozen=True, kw_only=True):
     optimizer: Optimizer = OPTIMIZERS["adamw"]
     tokens: float = 0.0
     """tokens to train on in all; 0 when not stated"""
+    uneven: bool = False
+    """where the batch does not divide, some replicas take one micro-batch more than others, who wait for them"""
 
     def __post_init__(self) -> None:
         for field, most in (("seq", 10**8), ("global_batch", 10**9)):

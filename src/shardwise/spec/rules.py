@@ -89,11 +89,12 @@ def _stages(model: Model, _: int, __: Job, p: Policies) -> Flags:
 
 
 def _batch(_: Model, __: int, job: Job, p: Policies) -> Flags:
-    return np.asarray(job.global_batch % (p.dp * p.micro_batch) == 0)
+    return np.asarray((job.global_batch % (p.dp * p.micro_batch) == 0) | job.uneven)
 
 
 def _micro_batches(job: Job, dp: Any, micro_batch: Any) -> Any:
-    return job.global_batch // np.maximum(dp * micro_batch, 1)
+    at_once = np.maximum(dp * micro_batch, 1)
+    return -(-job.global_batch // at_once) if job.uneven else job.global_batch // at_once
 
 
 def _chunks(_: Model, __: int, job: Job, p: Policies) -> Flags:
@@ -166,6 +167,13 @@ def _explain_modules(model: Model, _: int, __: Job, p: Policy) -> str:
     return f"no layer has {wrong}; take {', '.join(name for name in MODULES if name not in absent)}"
 
 
+def _explain_world(_: Model, gpus: int, __: Job, p: Policy) -> str:
+    degrees = [f"{axis} {getattr(p, axis)}" for axis in ("tp", "pp", "cp") if getattr(p, axis) > 1]
+    if gpus % (p.tp * p.pp * p.cp):
+        return f"{' x '.join(degrees)} does not divide {gpus:,} GPUs"
+    return f"{' x '.join([f'dp {p.dp}', *degrees])} = {p.gpus:,} ranks, the cluster has {gpus:,} GPUs"
+
+
 def _explain_heads(model: Model, _: int, __: Job, p: Policy) -> str:
     attention = next(kind.attention for kind in model.kinds if kind.attention)
     if (parts := attention.compressed) is not None:
@@ -201,9 +209,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="world",
         check=_world,
-        explain=lambda _, gpus, __, p: (
-            f"dp {p.dp} x tp {p.tp} x pp {p.pp} x cp {p.cp} = {p.gpus} ranks, the cluster has {gpus} GPUs"
-        ),
+        explain=_explain_world,
     ),
     Rule(
         name="tp divides heads",

@@ -39,6 +39,11 @@ class Sizes:
         return replace(self.named, gpus=gpus, name=f"{kind}:{gpus}")
 
     @property
+    def any_count(self) -> bool:
+        """Can it be less than a node."""
+        return "{nodes}" not in self.pattern
+
+    @property
     def step(self) -> int:
         """The largest power of two inside a fast domain: batches and heads divide by powers of two."""
         if "{nodes}" in self.pattern:

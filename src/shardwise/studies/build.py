@@ -13,6 +13,7 @@ from shardwise.estimate.synced import SyncChoice, choice_of
 from shardwise.report.report import Report, Stage
 from shardwise.report.sync_report import SyncReport
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.studies.money import money_table, price_line
@@ -145,7 +146,7 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         *_ways(cluster),
         "placement: tp on neighbouring GPUs, then cp, dp and pp; nothing else on the fabric",
         f"micro-batches: {job.global_batch:,} sequences / (dp {policy.dp} x micro-batch {policy.micro_batch})"
-        f" = {job.global_batch // per_rank:,}",
+        f" = {_accumulated(job, per_rank)}",
         f"MFU counts the model's FLOPs, of attention the causal half, over the {job.precision.compute} peak; HFU "
         "counts what is executed, recompute too",
         "days and dollars: no failures, checkpoints or restarts",
@@ -184,6 +185,13 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
     if policy.recompute == "selective" and policy.attention == "flash" and not drops:
         lines.append("selective recompute saves nothing with flash attention: it never keeps the scores")
     return lines
+
+
+def _accumulated(job: Job, per_rank: int) -> str:
+    rounds, more = divmod(job.global_batch, per_rank)
+    if not more:
+        return f"{rounds:,}"
+    return f"{rounds:,} or {rounds + 1:,}: some replicas take one more than others, who wait for them"
 
 
 def _left_unfused(case: Case, found: Estimate, one: Policies) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Energy and rent of an amount of training."""
+"""Energy, electricity and rent of an amount of training."""
 
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.hardware import electricity
 from shardwise.spec.job import Job
 from shardwise.spec.load import Price, price_of
 
@@ -15,13 +16,18 @@ def known_price(cluster: Cluster) -> Price | None:
         return None
 
 
-def money_of(cluster: Cluster, tokens: float, tokens_per_s: float) -> Money:
-    """All GPUs of the cluster, at board power and at the on-demand rent, for as long as `tokens` take."""
+def money_of(cluster: Cluster, tokens: float, tokens_per_s: float, rent: float | None = None) -> Money:
+    """All GPUs of the cluster, at board power and at the on-demand rent, for as long as `tokens` take; `rent` in
+    dollars per GPU hour takes the place of the published one."""
     seconds = tokens / tokens_per_s
     price = known_price(cluster)
     hours = cluster.gpus * seconds / 3600
-    usd = None if price is None else (price.on_demand[0] * hours, price.on_demand[1] * hours)
-    return Money(tokens=tokens, seconds=seconds, energy_j=cluster.gpus * cluster.gpu.power_watts * seconds, usd=usd)
+    rents = (rent, rent) if rent is not None else None if price is None else price.on_demand
+    energy_j = cluster.gpus * cluster.gpu.power_watts * seconds
+    return Money(
+        tokens=tokens, seconds=seconds, energy_j=energy_j, electricity_usd=electricity().usd(energy_j),
+        usd=None if rents is None else (rents[0] * hours, rents[1] * hours),
+    )  # fmt: skip
 
 
 def money_table(cluster: Cluster, job: Job, step_s: float) -> dict[str, Money]:
@@ -32,9 +38,16 @@ def money_table(cluster: Cluster, job: Job, step_s: float) -> dict[str, Money]:
     return {name: money_of(cluster, tokens, rate) for name, tokens in amounts.items()}
 
 
+def power_line(cluster: Cluster) -> str:
+    power = electricity()
+    return (
+        f"energy: GPUs at board power ({cluster.gpu.power_watts:.0f} W); electricity {power.usd_per_kwh:.2f} USD per "
+        f"kWh, and {power.pue:g} times that energy for the whole site"
+    )
+
+
 def price_line(cluster: Cluster) -> str:
-    price = known_price(cluster)
-    power = f"energy: GPUs at board power ({cluster.gpu.power_watts:.0f} W), no host, network or cooling"
+    price, power = known_price(cluster), power_line(cluster)
     if price is None:
         return f"{power}; no published rent for {cluster.gpu.name}"
     return f"{power}; rent {price.on_demand[0]:.2f}-{price.on_demand[1]:.2f} USD per GPU hour on demand, {price.date}"

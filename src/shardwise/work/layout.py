@@ -66,7 +66,7 @@ def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
         sequences=sequences,
         tokens=sequences * local_seq,
         local_seq=local_seq,
-        micro_batches=np.maximum(np.floor(job.global_batch / (dp * sequences)), 1.0),
+        micro_batches=np.maximum((np.ceil if job.uneven else np.floor)(job.global_batch / (dp * sequences)), 1.0),
         grad_ranks=grad_ranks,
         expert_ranks=expert_ranks,
         shard=group,

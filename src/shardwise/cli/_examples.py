@@ -1,0 +1,49 @@
+"""Two command lines of each verb that run as they stand, for its `--help`."""
+
+EXAMPLES: dict[str, tuple[str, str]] = {
+    "plan": ("plan llama-3-8b --on 8xh100", "plan llama-3-8b --on 8xh100 --top 3 --why --why-not tp=8"),
+    "size": ("size llama-3-8b --tokens 1T --within '30 d' --mfu 0.4", "size gpt2 --on 4xv100"),
+    "max": ("max sequence llama-3-8b --on 8xh100 --fix tp=8",
+            "max batch llama-3-8b --on 8xh100 --fix tp=8,recompute=none"),
+    "compare": ("compare llama-3-8b --on 8xh100 --policy fsdp --policy tp=8",
+                "compare llama-3-8b --on 8xh100 --on 8xh200 --policy fsdp"),
+    "sweep": ("sweep llama-3-8b --on h100 --over gpus=8:64 --policy fsdp",
+              "sweep bert-large --on dgx-v100 --over gpus=8:64 --policy ddp,micro=4 --sync psgd,dsgd"),
+    "estimate": ("estimate llama-3-8b --on 8xh100 --zero 3",
+                 "estimate llama-3-70b --on dgx-h100:64 --tp 8 --pp 4 --tokens 1T"),
+    "simulate": ("simulate llama-3-8b --on 8xh100 --pp 4",
+                 "simulate llama-3-8b --on 8xh100 --pp 4 --straggler stage=2,factor=1.2"),
+    "fabric": ("fabric llama-3-8b --on dgx-h100:16 --tp 8", "fabric llama-3-8b --on dgx-h100:16 --zero 3 --json"),
+    "collective": ("collective all_gather 'bf16[1024,16384]' --on 8xh100",
+                   "collective all_reduce '1 GB' --on dgx-h100:1024 --inner 8 --sharp"),
+    "stages": ("stages llama-3-8b --on 8xh100 --pp 4", "stages llama-3-8b --on 8xh100 --pp 4 --recompute full"),
+    "search": ("search llama-3-8b --on 8xh100 --pp 4", "search mixtral-8x7b --on 8xh100 --ep 8 --problem experts"),
+    "layouts": ("layouts gpt-neox", "layouts bloom --json"),
+    "cuts": ("cuts llama-3-8b --block mlp --on dgx-h100:64 --tp 8", "cuts --chain 4096,16384,4096 --on 8xh100"),
+    "sync": ("sync list", "sync cost dsgd --model gpt2 --on dgx-h100:16"),
+    "validate": ("validate --data src/shardwise/catalog/measured/published.csv",
+                 "validate --data src/shardwise/catalog/measured/published.csv --json out.json"),
+    "run": ("run mnist-mlp --on 2xh100 --dp 2 --global-batch 64 --micro 32 --steps 100",
+            "run docs/tiny-llama.json --on 4xh100 --tp 2 --seq 64 --global-batch 8 --steps 30"),
+    "verify": ("verify mnist-mlp --on 2xh100 --dp 2 --global-batch 64 --micro 32",
+               "verify docs/tiny-llama.json --on 4xh100 --tp 2 --seq 64 --global-batch 8"),
+    "trace": ("trace examples/trace_llama.py --on dgx-h100:1024", "trace examples/trace_vit.py --on dgx-h100:64"),
+    "calibrate": ("calibrate --out mine.toml", "calibrate --out mine.toml --device cpu --quick"),
+    "models": ("models", "models llama-3-70b --gpu h200"),
+    "gpus": ("gpus", "gpus b200"),
+    "clusters": ("clusters", "clusters dgx-h100:1024 --yaml"),
+    "stacks": ("stacks", "stacks megatron-core"),
+    "roofline": ("roofline h100", "roofline dgx-h100:1024 --tp 8 --pp 8 --ffn 16k"),
+    "mfu": ("mfu llama-65b --tps 380 --on a100-80",
+            "mfu gpt-3-175b --tokens 300B --gpus 1024 --time '35 d' --on a100-80"),
+    "batch": ("batch --global 2048 --seq 4096 --dp 64 --micro 2", "batch --global 2048 --seq 4096 --gpus 1024 --tp 8"),
+}  # fmt: skip
+FIRST = ("plan llama-3-70b --on dgx-h100:1024", "estimate llama-3-8b --on 8xh100 --zero 3")
+"""of shardwise itself"""
+
+OWN_APP = ("fabric",)
+"""verbs with sub-commands, whose modules show their examples themselves"""
+
+
+def epilogue(examples: tuple[str, str]) -> str:
+    return "\n".join(["Examples:", *(f"  shardwise {each}" for each in examples)])

@@ -1,0 +1,77 @@
+"""`--help`: two examples of every verb that run as they stand, options in groups, allowed values by name."""
+
+import shlex
+
+import pytest
+
+from shardwise.cli import main
+from shardwise.cli._examples import EXAMPLES, FIRST
+from shardwise.cli._frame import app
+from shardwise.cli._verbs import VERBS
+from shardwise.spec.job import OPTIMIZERS, PRECISIONS
+from shardwise.spec.pipeline import schedule_names
+from shardwise.spec.policy import ATTENTION, OFFLOAD, ORDERS, RECOMPUTE
+from terminal import narrow_terminal, shown  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("narrow_terminal")
+LONG = ("run", "verify", "trace", "calibrate", "validate")
+"""they train, measure, or predict hundreds of runs; other tests do that"""
+CHEAP = [words for verb, both in EXAMPLES.items() for words in both if verb not in LONG]
+
+
+def test_every_verb_has_two_examples_of_its_own():
+    assert set(EXAMPLES) == set(VERBS)
+    for verb, both in EXAMPLES.items():
+        assert len(set(both)) == 2
+        assert all(shlex.split(each)[0] == verb for each in both)
+
+
+@pytest.mark.parametrize("words", [*FIRST, *CHEAP])
+def test_examples_run(words, capsys):
+    assert shown(capsys, shlex.split(words))
+
+
+@pytest.mark.parametrize("words", [words for verb in LONG for words in EXAMPLES[verb]])
+def test_long_examples_are_understood(words):
+    app.parse_args(shlex.split(words), exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_them(verb, capsys):
+    text = shown(capsys, [verb, "--help"])
+    for each in EXAMPLES[verb]:
+        assert f"shardwise {each}" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= max(80, *(len(f"  shardwise {each}") for each in EXAMPLES[verb]))
+
+
+def test_without_a_verb_the_first_steps_are_shown(capsys):
+    text = shown(capsys, [])
+    assert all(f"shardwise {each}" in text for each in FIRST)
+    assert all(verb in text for verb in VERBS)
+
+
+@pytest.mark.parametrize(("verb", "groups"), [
+    ("estimate", ["Cluster", "Job", "Policy", "Overlap", "Output"]),
+    ("simulate", ["Cluster", "Job", "Policy", "Overlap"]),
+    ("plan", ["Cluster", "Job", "Policy", "Question", "Output"]), ("size", ["Cluster", "Job", "Output"]),
+    ("sweep", ["Cluster", "Job", "Output"]),
+])  # fmt: skip
+def test_options_stand_in_groups(verb, groups, capsys):
+    text = shown(capsys, [verb, "--help"])
+    places = [text.index(f"─ {group} ─") for group in groups]
+    assert places == sorted(places)
+    if verb in ("estimate", "plan"):
+        assert "─ Parameters ─" not in text
+
+
+def test_allowed_values_are_listed(capsys):
+    text = " ".join(shown(capsys, ["estimate", "--help"]).replace("│", " ").split())
+    for values in (PRECISIONS, OPTIMIZERS, RECOMPUTE, OFFLOAD, ATTENTION, ORDERS):
+        assert ", ".join(values) in text
+    listed = text.split("--schedule STR ", 1)[1].split(";", 1)[0]
+    assert sorted(listed.split(", ")) == sorted(schedule_names())
+
+
+def test_an_example_that_fails_would_be_seen(capsys):
+    assert main(["plan", "llama-3-8b", "--on", "8xh1000"]) == 2
+    assert capsys.readouterr().err
