@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -10,7 +11,16 @@ from shardwise.arch._family import Family, families
 from shardwise.arch._fields import ConfigFields
 from shardwise.arch._file import looks_like_path, read_config
 from shardwise.arch._shape import model_from_shape
-from shardwise.registry import closest
+from shardwise.arch.by_fields import (
+    TEXT,
+    check_is_read,
+    has_text_part,
+    has_towers,
+    read_by_fields,
+    read_text_part,
+    read_with_towers,
+    size,
+)
 from shardwise.spec.model import Model
 
 __all__ = ["Family", "families", "model_from_config", "model_from_shape", "model_names", "model_of"]
@@ -39,16 +49,8 @@ def _from_catalog(name: str) -> Model:
 def model_from_config(config: Mapping[str, object], name: str) -> Model:
     """A Model from Hugging Face configuration fields. Code that they name (`auto_map`) is never run."""
     fields = ConfigFields.of(config, name)
-    model_type = fields.text("model_type", default="")
-    by_type = {known: family for family in families().values() for known in family.model_types}
-    if model_type not in by_type:
-        raise ValueError(
-            f"model {name}: model_type is {model_type[:60]!r}, which no family reads; "
-            f"{closest(model_type[:60], list(by_type))} "
-            f"(families: {', '.join(sorted(families()))})"
-        )
     try:
-        model = by_type[model_type].read(config, name)
+        model = _read(config, name)
     except ValueError as error:
         # the parts of a model check themselves but do not know whose parts they are
         text = str(error)
@@ -61,8 +63,18 @@ def model_from_config(config: Mapping[str, object], name: str) -> Model:
     )
 
 
+def _read(config: Mapping[str, Any], name: str) -> Model:
+    check_is_read(config, name)
+    if has_towers(config):
+        return read_with_towers(config, name, _read)
+    model_type = ConfigFields.of(config, name).text("model_type", default="")
+    by_type = {known: family for family in families().values() for known in family.model_types}
+    if model_type in by_type:
+        return by_type[model_type].read(config, name)
+    return read_text_part(config, name, _read) if has_text_part(config) else read_by_fields(config, name)
+
+
 def _context(fields: ConfigFields) -> int:
     """The longest sequence under the names files give it; models of several parts have it in their text part."""
-    names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
-    text = fields.section("text_config") if fields.has("text_config") else fields
-    return text.whole(*names, default=0, most=10**8)
+    part = next((fields.section(name) for name in TEXT if fields.has(name)), fields)
+    return size(part, "positions", 0)

@@ -150,9 +150,9 @@ def counted(tensors: Iterable[Tensor], kv: float = 0.0, kv_heads: int = 1, exper
 def _kv(model: Model, kind: Layer) -> tuple[float, int]:
     """Parameters of keys and values, and the most ranks they can be cut over."""
     attention = kind.attention
-    if attention is None or attention.latent or attention.compressed:
+    if attention is None or attention.latent or attention.compressed or attention.shares_keys:
         return 0.0, 1
-    inputs = model.hidden + attention.bias_qkv
+    inputs = (kind.width or model.hidden) + attention.bias_qkv
     kv = float(inputs * attention.kv_heads * (attention.head_dim + attention.value_dim))
     if attention.qk_norm == "full":
         kv += attention.kv_heads * attention.head_dim
