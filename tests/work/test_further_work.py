@@ -45,7 +45,9 @@ def _flops(work: Work) -> float:
 @pytest.mark.parametrize("name", ["llava", "qwen2_audio", "t5", "bart", "rwkv", "jamba", "gemma3n_text", "kimi_linear"])
 def test_products_are_those_of_the_parameters(name: str) -> None:
     model = model_from_config(CONFIGS[name], name)
-    expected = SEQ * (2.0 * matmul_parameters(model, seq=SEQ) + attention_flops_per_token(model, SEQ, causal_half=False))
+    expected = SEQ * (
+        2.0 * matmul_parameters(model, seq=SEQ) + attention_flops_per_token(model, SEQ, causal_half=False)
+    )
     assert _flops(_work(model, Policy())) == pytest.approx(expected, rel=0.01)
 
 

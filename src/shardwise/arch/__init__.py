@@ -9,9 +9,12 @@ import msgspec
 from shardwise import catalog
 from shardwise.arch._family import Family, families
 from shardwise.arch._fields import ConfigFields
-from shardwise.arch._file import looks_like_path, read_config
+from shardwise.arch._file import folder_with, looks_like_path, read_config
+from shardwise.arch._hub import catalog_name, folder_of, is_hub_id
 from shardwise.arch._shape import model_from_shape
+from shardwise.arch._weights import compared, form_of_names, weights_in
 from shardwise.arch.by_fields import (
+    FORM,
     TEXT,
     check_is_read,
     has_text_part,
@@ -31,14 +34,34 @@ def model_names() -> list[str]:
 
 
 def model_of(name_or_path: str) -> Model:
-    """A catalog name or alias, a config.json, or a folder that holds one."""
+    """A catalog name or alias, a config.json, a folder that holds one, or an id of the Hugging Face hub."""
     try:
         name = catalog.resolve("models", name_or_path)
     except ValueError:
+        if is_hub_id(name_or_path):
+            return _from_hub(name_or_path)
         if looks_like_path(name_or_path):
-            return model_from_config(*read_config(name_or_path))
+            return _from_file(name_or_path)
         raise
     return _from_catalog(name)
+
+
+def _from_hub(hub_id: str) -> Model:
+    name = catalog_name(hub_id)
+    if name:
+        return _from_catalog(name)
+    model = _from_file(str(folder_of(hub_id)))
+    return msgspec.structs.replace(
+        model, name=hub_id.partition("/")[2], source=model.source or f"Hugging Face {hub_id}, config.json"
+    )
+
+
+def _from_file(path: str) -> Model:
+    """With what the weights beside it tell."""
+    config, name = read_config(path)
+    weights = weights_in(folder_with(path), config)
+    facts = form_of_names(weights.names) if weights is not None else {}
+    return compared(model_from_config({FORM: facts, **config} if facts else config, name), weights)
 
 
 @cache

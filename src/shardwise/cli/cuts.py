@@ -32,7 +32,9 @@ MOST_TOP = 20
 
 
 def cuts(
-    model: Annotated[str | None, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")] = None,
+    model: Annotated[
+        str | None, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")
+    ] = None,
     /,
     *,
     on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],

@@ -15,7 +15,9 @@ HEADS = ["name", "family", "params", "active", "layers", "hidden", "heads / kv",
 
 
 def models(
-    name: Annotated[str | None, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")] = None,
+    name: Annotated[
+        str | None, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")
+    ] = None,
     /,
     *,
     json: Json = False,

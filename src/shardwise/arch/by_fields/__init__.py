@@ -9,12 +9,13 @@ from typing import Any
 
 from shardwise.arch.by_fields.decoder import read_stack
 from shardwise.arch.by_fields.encoder_decoder import has_two_stacks, read_two_stacks
-from shardwise.arch.by_fields.form import not_read
+from shardwise.arch.by_fields.form import FORM, not_read
 from shardwise.arch.by_fields.sizes import size
 from shardwise.arch.by_fields.towers import TEXT, has_text_part, has_towers, read_text_part, read_with_towers
 from shardwise.spec.model import Model
 
 __all__ = [
+    "FORM",
     "TEXT",
     "check_is_read",
     "has_text_part",

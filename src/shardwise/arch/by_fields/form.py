@@ -30,6 +30,27 @@ def forms() -> dict[str, dict[str, Any]]:
     return {name: whole(name) for name in found}
 
 
+FORM = "_shardwise_form"
+"""field of a configuration with facts of its own about a family that nobody described"""
+
+
+def _told(fields: ConfigFields) -> dict[str, Any]:
+    if not fields.has(FORM):
+        return {}
+    told = fields.section(FORM)
+    found: dict[str, Any] = {
+        n: told.flag(n) for n in ("qkv_bias", "out_bias", "mlp_bias", "glu", "tied") if told.has(n)
+    }
+    if told.has("norm"):
+        found["norm"] = told.text("norm", choices=("rms", "layer", "none"))
+    if told.has("qk_norm"):
+        found["qk_norm"] = told.text("qk_norm", choices=("none", "head", "full"))
+    if told.has("norms"):
+        found["norms"] = told.whole("norms", least=0, most=8)
+    told.done()
+    return found
+
+
 @cache
 def not_read() -> dict[str, str]:
     """Why a family is not read, by its model_type."""
@@ -46,7 +67,7 @@ class Form:
         self.fields = fields
         self.model_type = model_type
         self.known = model_type in forms()
-        self._facts = forms().get(model_type, {})
+        self._facts = forms().get(model_type) or _told(fields)
         self.notes: list[str] = []
 
     def at(self, fields: ConfigFields) -> "Form":
@@ -135,14 +156,15 @@ class Form:
         """One line on what a family that nobody described is taken to be."""
         if self.known:
             return []
+        whence = "its weights' names" if self._facts else "its fields"
         qkv, out, mlp = self.biased
         biases = [w for w, on in (("query, key, value", qkv), ("attention output", out), ("feed-forward", mlp)) if on]
         norm = {"rms": "RMSNorm", "layer": "LayerNorm", "none": "no norms"}[self.norm]
         gate = "gated" if self.gated_feed_forward else "plain"
         norms = {"none": "no norm on heads", "head": "a norm on each head", "full": "a norm over all heads"}
         return [
-            f"no file describes this family: taken as {norm}, {gate} feed-forward, {norms[self.qk_norm]}, biases "
-            f"on {' and '.join(biases) or 'nothing'}; compare the parameters with the published number"
+            f"no file describes this family: by {whence} taken as {norm}, {gate} feed-forward, {norms[self.qk_norm]}, "
+            f"biases on {' and '.join(biases) or 'nothing'}; compare the parameters with the published number"
         ]
 
 
