@@ -11,6 +11,9 @@ Json = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON to
 ProfileFile = Annotated[
     Path | None, Parameter(name="--profile", help="What `calibrate` measured on such a GPU, instead of the catalog.")
 ]
+Nic = Annotated[
+    str | None, Parameter(name="--nic", help="Network cards, as '100Gbps/node', '400Gbps/gpu' or '8x400Gbps' a node.")
+]
 
 
 def profile_or_none(path: Path | None) -> Profile | None:
