@@ -38,7 +38,8 @@ def _grouped(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
     yield from make.matrix("q", gated, hidden, "column", bias=a.bias_qkv, pieces=a.heads)
     if not a.shares_keys:
         yield from make.matrix("k", keys, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
-        yield from make.matrix("v", values, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
+        if not a.values_are_keys:
+            yield from make.matrix("v", values, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
     yield from make.matrix("o", hidden, a.heads * a.value_dim, "row", bias=a.bias_out, pieces=a.heads)
     if a.qk_norm == "head":
         yield from make.norm("q_norm", a.head_dim)

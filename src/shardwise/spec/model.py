@@ -65,6 +65,8 @@ class Attention(Struct, frozen=True, kw_only=True):
     gated: bool = False
     """the query product also makes a gate that the output is multiplied with before the output product (Qwen3-Next)"""
     compressed: CompressedAttention | None = None
+    values_are_keys: bool = False
+    """no matrix of its own makes values (Gemma 4)"""
     shares_keys: bool = False
     """keys and values are those of an earlier layer (Gemma 3n): it has no matrices that make them"""
 

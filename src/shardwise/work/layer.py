@@ -183,7 +183,8 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     key, value = kv_heads * attention.head_dim, kv_heads * attention.value_dim
     out = attention.heads * attention.value_dim / tp
     gate = query if attention.gated else 0.0 * query
-    qkv = Gemm("qkv", tokens, query + key + value + gate, model.hidden)
+    made = 0.0 * key if attention.shares_keys else key if attention.values_are_keys else key + value
+    qkv = Gemm("qkv", tokens, query + made + gate, model.hidden)
     whole = stack.kernels.fuses_rotation and (stack.kernels.fuses_scaled_rotation or not model.rotation_scaled)
     rotary = element * 2 * tokens * (query + key) if model.rotary and whole else 0.0
     unnormed: tuple[SavedTensor, ...] = ()

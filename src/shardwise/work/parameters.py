@@ -153,7 +153,8 @@ def _kv(model: Model, kind: Layer) -> tuple[float, int]:
     if attention is None or attention.latent or attention.compressed or attention.shares_keys:
         return 0.0, 1
     inputs = (kind.width or model.hidden) + attention.bias_qkv
-    kv = float(inputs * attention.kv_heads * (attention.head_dim + attention.value_dim))
+    wide = attention.head_dim + (0 if attention.values_are_keys else attention.value_dim)
+    kv = float(inputs * attention.kv_heads * wide)
     if attention.qk_norm == "full":
         kv += attention.kv_heads * attention.head_dim
     return kv, attention.kv_heads

@@ -9,7 +9,16 @@ from shardwise.arch._family import assemble
 from shardwise.arch._fields import ConfigFields
 from shardwise.arch.by_fields.experts import experts_of, sparse_layers
 from shardwise.arch.by_fields.form import Form
-from shardwise.arch.by_fields.mixers import BOTH, LINEAR, attention_of, beside_attention, joined, scan_of, words_of
+from shardwise.arch.by_fields.mixers import (
+    BOTH,
+    LINEAR,
+    NEAR,
+    attention_of,
+    beside_attention,
+    joined,
+    scan_of,
+    words_of,
+)
 from shardwise.arch.by_fields.sizes import at_layer, given, size
 from shardwise.spec.model import FeedForward, Layer, Model
 
@@ -34,7 +43,7 @@ def layers_of(config: Mapping[str, Any], name: str, form: Form) -> list[Layer]:
     sparse = sparse_layers(fields, form, count)
     layers = []
     for index in range(count):
-        own = form.at(ConfigFields.of(at_layer(config, index, count), name))
+        own = form.at(ConfigFields.of(at_layer(config, index, count, near=words[index] == NEAR), name))
         layers.append(_layer(own, words[index], sparse[index], hidden))
         form.notes += own.notes
     return [replace(layers[0], further=layers[0].further + form.matrices("first")), *layers[1:]]
@@ -90,6 +99,9 @@ def _layer(form: Form, word: str, sparse: bool, hidden: int) -> Layer:
 
 def _feed_forward_width(fields: ConfigFields, form: Form, hidden: int) -> int:
     named, times = form.text("ffn"), form.whole("ffn_times", 0)
+    if fields.has("dense_intermediate_size"):
+        # of the layers between those with experts
+        return fields.whole("dense_intermediate_size")
     if named:
         width = fields.whole(named)
     else:

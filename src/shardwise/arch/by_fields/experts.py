@@ -20,6 +20,11 @@ def sparse_layers(fields: ConfigFields, form: Form, count: int) -> list[bool]:
     if fields.has("mlp_layer_types"):
         words = fields.texts("mlp_layer_types", least=count, most=count)
         return [word not in ("dense", "mlp") for word in words]
+    if fields.has("moe_layer_freq") and isinstance(fields.value("moe_layer_freq", "a number or a list"), list):
+        listed = fields.wholes("moe_layer_freq", least=0, most=1)
+        if len(listed) < count:
+            raise fields.refuse("moe_layer_freq", f"{count} numbers, 1 for experts and 0 for none")
+        return [bool(listed[index]) for index in range(count)]
     if fields.has("moe_layer_start_index"):
         first, last = fields.whole("moe_layer_start_index", least=0), fields.whole("moe_layer_end_index", default=count)
         every = fields.whole("moe_layer_interval", default=1)
@@ -45,6 +50,7 @@ def experts_of(fields: ConfigFields, form: Form, *, glu: bool) -> Experts:
         shared_gate=form.flag("shared_gate"),
         bias=form.flag("expert_bias"),
         router_bias=form.flag("router_bias"),
+        latent=fields.whole("routed_expert_hidden_size", "moe_latent_size", default=0),
     )
 
 

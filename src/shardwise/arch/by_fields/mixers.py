@@ -12,7 +12,7 @@ from shardwise.spec.model import Attention, Delta, Layer, Mamba, Matrix
 FULL, NEAR, LINEAR, BOTH = "full", "near", "linear", "both"
 WORDS = {
     "full_attention": FULL, "attention": FULL, "global": FULL, "indexed_attention": FULL, "a": FULL,
-    "minimax_m3_sparse": FULL,
+    "minimax_m3_sparse": FULL, "deepseek_sparse_attention": FULL,
     "sliding_attention": NEAR, "local": NEAR, "chunked_attention": NEAR, "hybrid_sliding": NEAR,
     "linear_attention": LINEAR, "mamba": LINEAR, "recurrent": LINEAR, "conv": LINEAR, "m": LINEAR, "r": LINEAR,
     "hybrid": FULL, "hybrid_full": FULL,
@@ -31,12 +31,21 @@ def words_of(fields: ConfigFields, form: Form, count: int) -> Sequence[str]:
         if len(words) < count and listed != "block_types":
             raise fields.refuse(listed, f"{count} words, one for each layer")
         return [WORDS[words[index % len(words)]] for index in range(count)]
+    if fields.has("linear_attn_config"):
+        # counted from 1 (Kimi)
+        full = set(fields.section("linear_attn_config").wholes("full_attn_layers", most=MOST_LAYERS, default=()))
+        return [FULL if index + 1 in full else LINEAR for index in range(count)]
     if fields.has("attn_layer_period"):
         period, offset = fields.whole("attn_layer_period"), fields.whole("attn_layer_offset", default=0, least=0)
         return [FULL if index % period == offset else LINEAR for index in range(count)]
     if form.flag("scans"):
         among = set(fields.wholes("attn_layer_indices", least=0, most=MOST_LAYERS, default=()))
         return [FULL if index in among else LINEAR for index in range(count)]
+    if fields.has("hybrid_layer_pattern"):
+        near = fields.wholes("hybrid_layer_pattern", least=0, most=1)
+        if len(near) < count:
+            raise fields.refuse("hybrid_layer_pattern", f"{count} numbers, 1 for a window and 0 for none")
+        return [NEAR if near[index] else FULL for index in range(count)]
     if fields.has("fullatt_block_indexes"):
         whole = set(fields.wholes("fullatt_block_indexes", least=0, most=MOST_LAYERS))
         return [FULL if index in whole else NEAR for index in range(count)]
@@ -67,12 +76,16 @@ def attention_of(fields: ConfigFields, form: Form, word: str) -> Attention:
             q_lora=fields.whole("q_lora_rank", default=0), kv_lora=fields.whole("kv_lora_rank"), rope_dim=rope,
             bias_qkv=qkv, bias_out=out, window=window,
         )  # fmt: skip
-    few = word == NEAR and fields.has("swa_num_key_value_heads")
-    kv_heads = fields.whole("swa_num_key_value_heads") if few else size(fields, "kv_heads", heads)
+    kv_heads = size(fields, "kv_heads", heads)
+    joint = word == FULL and fields.has("attention_k_eq_v") and fields.flag("attention_k_eq_v")
+    if joint:
+        kv_heads = fields.whole("num_global_key_value_heads", default=kv_heads)
     if fields.has("multi_query") and fields.flag("multi_query") and not fields.has("num_key_value_heads"):
         kv_heads = 1
     hidden = size(fields, "hidden")
     width = size(fields, "head_dim", 0) or max(hidden // heads, 1)
+    if word == FULL:
+        width = fields.whole("global_head_dim", default=width)
     if not given(fields, "head_dim") and hidden % heads:
         form.notes.append(
             f"hidden_size {hidden} is no multiple of {heads} heads: heads of {width}, as transformers has it"
@@ -81,7 +94,7 @@ def attention_of(fields: ConfigFields, form: Form, word: str) -> Attention:
     return Attention(
         heads=heads, kv_heads=kv_heads, head_dim=width, v_head_dim=fields.whole("v_head_dim", default=0),
         bias_qkv=qkv, bias_out=out, window=window, sinks=form.flag("sinks"), gated=form.text("gate") == "full",
-        causal=form.flag("causal", True), shares_keys=fields.flag(SHARES_KEYS),
+        causal=form.flag("causal", True), shares_keys=fields.flag(SHARES_KEYS), values_are_keys=joint,
         qk_norm="head" if qk_norm == "head" else "full" if qk_norm == "full" else "none",
     )  # fmt: skip
 
@@ -94,7 +107,7 @@ def beside_attention(fields: ConfigFields, form: Form, attention: Attention, hid
     if attention.latent and form.text("gate") == "latent":
         wide = attention.heads * attention.value_dim
         found.append(Matrix(name="self_attn.gate_proj", outputs=wide, inputs=hidden, split="column"))
-    if fields.has("index_n_heads") and fields.has("q_lora_rank") and fields.flag(PICKS_KEYS, True):
+    if fields.has("index_n_heads") and attention.q_lora and fields.flag(PICKS_KEYS, True):
         heads, width = fields.whole("index_n_heads"), fields.whole("index_head_dim")
         found += [
             Matrix(name="self_attn.indexer.wq_b", outputs=heads * width, inputs=attention.q_lora),
@@ -139,7 +152,7 @@ def _mamba_2(fields: ConfigFields, heads: int, hidden: int) -> Mamba:
 def _matrices(fields: ConfigFields, form: Form, hidden: int) -> tuple[Matrix, ...]:
     if fields.has("mamba_dt_rank") or fields.has("time_step_rank"):
         return _mamba_1(fields, hidden)
-    if fields.has("linear_num_heads"):
+    if fields.has("linear_num_heads") or fields.has("linear_attn_config"):
         return _kimi_delta(fields, form, hidden)
     if fields.has("lru_width"):
         return _gated_recurrence(fields, hidden)
@@ -178,8 +191,14 @@ def _mamba_1(fields: ConfigFields, hidden: int) -> tuple[Matrix, ...]:
 
 def _kimi_delta(fields: ConfigFields, form: Form, hidden: int) -> tuple[Matrix, ...]:
     """Kimi delta attention (arXiv:2510.26692): a forget gate of its own for every channel."""
-    heads, width = fields.whole("linear_num_heads"), fields.whole("linear_head_dim")
-    wide, conv = heads * width, fields.whole("linear_conv_kernel_dim", default=4)
+    if fields.has("linear_attn_config"):
+        own = fields.section("linear_attn_config")
+        heads, width = own.whole("num_heads"), own.whole("head_dim")
+        conv = own.whole("short_conv_kernel_size", default=4)
+    else:
+        heads, width = fields.whole("linear_num_heads"), fields.whole("linear_head_dim")
+        conv = fields.whole("linear_conv_kernel_dim", default=4)
+    wide = heads * width
     narrow = () if form.flag("whole_gates") else (("f_a_proj", "f_b_proj"), ("g_a_proj", "g_b_proj"))
     gates = [
         matrix

@@ -44,12 +44,15 @@ def given(fields: ConfigFields, what: str) -> bool:
 
 SHARES_KEYS = "_shares_keys"
 """of a layer's fields: its keys and values are those of an earlier layer"""
+OF_WINDOW = "swa_"
+"""before the fields of layers with a window (sliding-window attention)"""
 PICKS_KEYS = "_picks_keys"
 """of a layer's fields: it has an indexer of its own, where it has any"""
 
 
-def at_layer(config: Mapping[str, Any], index: int, layers: int) -> dict[str, Any]:
-    """The configuration as one layer sees it: sizes listed for each layer, and `per_layer_config` of transformers."""
+def at_layer(config: Mapping[str, Any], index: int, layers: int, *, near: bool = False) -> dict[str, Any]:
+    """The configuration as one layer sees it: sizes listed for each layer, `per_layer_config` of transformers, and with
+    a window (`near`) the sizes named after it."""
     own = {
         name: value[index] if isinstance(value, list) and len(value) == layers and name in _LISTED else value
         for name, value in config.items()
@@ -57,6 +60,8 @@ def at_layer(config: Mapping[str, Any], index: int, layers: int) -> dict[str, An
     for each, name in _PER_LAYER.items():
         if isinstance(config.get(each), list) and len(config[each]) == layers:
             own[name] = config[each][index]
+    if near:
+        own |= {name.removeprefix(OF_WINDOW): config[name] for name in config if name.startswith(OF_WINDOW)}
     shared = config.get("num_kv_shared_layers")
     own[SHARES_KEYS] = isinstance(shared, int) and index >= layers - shared
     picks = config.get("indexer_types")

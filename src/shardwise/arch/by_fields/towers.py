@@ -5,6 +5,7 @@ longest sound its file states, for each sequence. What leads from one to the oth
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,6 +42,7 @@ def read_text_part(config: Mapping[str, Any], name: str, read_text: Callable[[Ma
 def read_with_towers(
     config: Mapping[str, Any], name: str, read_text: Callable[[Mapping[str, Any], str], Model]
 ) -> Model:
+    config = {key: _plain_names(value) if key in TOWERS else value for key, value in config.items()}
     whole = ConfigFields.of(config, name)
     form = Form(whole, whole.text("model_type", default=""))
     _only_known_parts(config, whole)
@@ -61,6 +63,13 @@ def read_with_towers(
         mtp_pattern=tuple(kind + shift for kind in text.mtp_pattern),
         notes=(*text.notes, *notes),
     )
+
+
+def _plain_names(section: Any) -> Any:
+    """Kimi's files put vt_ or init_ before the names of a tower's sizes."""
+    if not isinstance(section, Mapping):
+        return section
+    return {**{re.sub(r"^(?:vt|init)_", "", key): value for key, value in section.items()}, **section}
 
 
 def _text_part(config: Mapping[str, Any], form: Form) -> dict[str, Any]:
@@ -84,13 +93,16 @@ def _only_known_parts(config: Mapping[str, Any], fields: ConfigFields) -> None:
 
 def _tower(fields: ConfigFields, config: Mapping[str, Any], name: str, sense: str, notes: list[str]) -> list[Layer]:
     kind = fields.text("model_type", default="")
-    known = kind if kind in forms() else "any vision tower" if sense == "image" else "any sound tower"
+    usual = "any vision tower" if sense == "image" else "any sound tower"
+    # a file may call the tower as the whole
+    names = (f"{kind}_vision", f"{kind}_encoder", kind)
+    known = next((each for each in names if each in forms() and "projector" not in forms()[each]), usual)
     form = Form(fields, known)
     if form.text("hidden"):
         config = {**config, "hidden_size": fields.whole(form.text("hidden"))}
         fields = ConfigFields.of(config, name)
         form = form.at(fields)
-    if known != kind:
+    if known == usual:
         notes.append(f"no file describes the tower {kind or 'that hears or sees'}: taken as a plain transformer")
     positions, first = _image(fields, form, notes) if sense == "image" else _sound(fields, form)
     made = layers_of(config, name, form)
