@@ -1,6 +1,8 @@
 """Families that no file describes in code: read by the names of their fields."""
 
+import copy
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,21 @@ def test_an_encoder_hears_what_its_file_says_and_the_decoder_attends_to_it() -> 
 def test_a_part_that_nobody_reads_is_not_lost() -> None:
     with pytest.raises(ValueError, match="qformer_config is a part that is not read"):
         model_from_config({**LLAVA, "qformer_config": {"model_type": "q", "hidden_size": 4}}, "m")
+
+
+def test_whatever_a_file_holds_is_read_or_refused_in_one_line() -> None:
+    rng = random.Random(7)
+    junk = [None, "x", "", -1, 0, True, [], {}, [1], ["a"], {"a": 1}, 1e30, 0.5, 10**18, "64", {"model_type": "llama"}]
+    for _ in range(400):
+        config = copy.deepcopy(rng.choice(RECORDED)["config"])
+        part = config
+        while isinstance(part.get(name := rng.choice(sorted(part))), dict) and part[name] and rng.random() < 0.7:
+            part = part[name]
+        part[name] = rng.choice(junk)
+        try:
+            parameters(model_from_config(config, "m"))
+        except ValueError as error:
+            assert "\n" not in str(error), (name, part[name])  # noqa: PT017
 
 
 def test_a_family_is_described_once() -> None:

@@ -143,7 +143,10 @@ def _side(fields: ConfigFields, name: str, default: int | None = None) -> int:
     """A side in pixels, of a square or the first of [height, width]."""
     value = fields.value(name, "a whole number of pixels") if fields.has(name) else default
     if isinstance(value, list):
-        return fields.wholes(name)[0]
+        sides = fields.wholes(name)
+        if not sides:
+            raise fields.refuse(name, "a whole number of pixels, or [height, width]")
+        return sides[0]
     return fields.whole(name, default=default)
 
 
