@@ -122,6 +122,12 @@ def test_an_encoder_hears_what_its_file_says_and_the_decoder_attends_to_it() -> 
     assert model.context == 448
 
 
+def test_dropout_is_as_the_file_states_it() -> None:
+    bart = next(row["config"] for row in RECORDED if row["model_type"] == "bart")
+    assert model_from_config({**bart, "dropout": 0.1}, "m").dropout
+    assert not model_from_config({**bart, "dropout": 0.0}, "m").dropout
+
+
 def test_a_part_that_nobody_reads_is_not_lost() -> None:
     with pytest.raises(ValueError, match="qformer_config is a part that is not read"):
         model_from_config({**LLAVA, "qformer_config": {"model_type": "q", "hidden_size": 4}}, "m")

@@ -22,6 +22,8 @@ from shardwise.arch.by_fields.mixers import (
 from shardwise.arch.by_fields.sizes import at_layer, given, size
 from shardwise.spec.model import FeedForward, Layer, Model
 
+DROPOUTS = ("dropout", "hidden_dropout_prob", "resid_pdrop", "dropout_rate", "hidden_dropout")
+
 
 def read_stack(config: Mapping[str, Any], name: str) -> Model:
     """A model that is one stack of layers between an embedding and a head."""
@@ -64,7 +66,7 @@ def model_around(fields: ConfigFields, form: Form, name: str, layers: list[Layer
             "tied": form.flag("tied", fields.flag("tie_word_embeddings", False)),
             "positions": size(fields, "positions") + form.whole("position_offset", 0) if learned else 0,
             "rotary": form.flag("rotary", not learned),
-            "dropout": form.flag("dropout"),
+            "dropout": form.flag("dropout") and _drops(fields),
             "token_types": form.size("token_types"),
             "embedding_norm": form.flag("embedding_norm"),
             "final_norm": form.flag("final_norm", True),
@@ -76,6 +78,12 @@ def model_around(fields: ConfigFields, form: Form, name: str, layers: list[Layer
             **more,
         },
     )  # fmt: skip
+
+
+def _drops(fields: ConfigFields) -> bool:
+    """Whether any share that a file states is dropped; one that states none drops as its paper did."""
+    stated = [fields.number(name) for name in DROPOUTS if fields.has(name)]
+    return not stated or max(stated) > 0
 
 
 def _layer(form: Form, word: str, sparse: bool, hidden: int) -> Layer:
