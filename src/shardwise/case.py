@@ -53,7 +53,7 @@ class Case(Training):
 def training_of(model: Model, job: Job, stack: Stack) -> Training:
     trained, compute = stack.trained(model), job.precision.compute
     software = named(stack)
-    notes = []
+    notes = list(model.notes)
     if software.note:
         notes.append(software.note)
     elif software.text:

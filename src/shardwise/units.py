@@ -108,6 +108,26 @@ def count_of(text: str, what: str = "count") -> int:
     return round(value)
 
 
+_OF_A_SEQUENCE = re.compile(r"^\s*([\d.,_]+)\s*([kKmM])(?:i|I)?\s*(?:tokens?)?\s*$")
+
+
+def sequence_tokens(text: str, what: str = "seq") -> int:
+    """'32k', '128K', '1M' -> tokens of a sequence, where k is 1,024; '4096' and '8,192 tokens' stay as they are."""
+    match = _OF_A_SEQUENCE.match(text)
+    if not match:
+        return count_of(text, what)
+    number, _ = _split(match[1], what, "32k")
+    value = number * _BINARY[f"{match[2].lower()}i"]
+    if value != round(value):
+        raise ValueError(f"{what}: {text!r} is not a whole number")
+    return round(_check(value, text, what))
+
+
+def in_full(text: str, tokens: int, what: str = "seq") -> list[str]:
+    """A note where a sequence was written with k or M."""
+    return [f"--{what} {text.strip()}: {tokens:,} tokens (1,024 to a k)"] if _OF_A_SEQUENCE.match(text) else []
+
+
 def watts_of(text: str, what: str = "power") -> float:
     """'700 W', '10.2 kW' -> watts."""
     number, unit = _split(text, what, "700 W")

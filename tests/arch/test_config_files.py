@@ -76,9 +76,9 @@ def test_unknown_name_suggests_the_nearest() -> None:
         model_of("lama-3-8b")
 
 
-def test_unknown_model_type_lists_the_families() -> None:
-    with pytest.raises(ValueError, match=r"mamba.*families: bert, .*qwen3_moe"):
-        model_from_config({**TINY, "model_type": "mamba"}, "m")
+def test_a_family_that_cannot_be_read_right_says_why() -> None:
+    with pytest.raises(ValueError, match=r"model m: model_type is 'zamba', which is not read: .*; write a script"):
+        model_from_config({**TINY, "model_type": "zamba"}, "m")
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ BAD = [
     (["size", "--chinchilla", "--flops", "1e24", "--mfu", "1.5"], "mfu"),
     ([*SIZE, "--within", "30"], "no unit"),
     ([*SIZE, "--within", "0 d"], "above 0"),
-    ([*SIZE, "--budget", "500k"], "500k USD"),
+    ([*SIZE, "--budget", "500 coins"], "500k USD"),
     ([*SIZE, "--rent", "0"], "rent"),
     (["size", "llama-3-8b", "--on", "4x8xh100", "--max-gpus", "4"], "8 or more"),
     ([*SIZE, "--mfu", "1.5"], "mfu"),

@@ -2,15 +2,28 @@
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import msgspec
 
 from shardwise import catalog
 from shardwise.arch._family import Family, families
 from shardwise.arch._fields import ConfigFields
-from shardwise.arch._file import looks_like_path, read_config
+from shardwise.arch._file import folder_with, looks_like_path, read_config
+from shardwise.arch._hub import catalog_name, folder_of, is_hub_id
 from shardwise.arch._shape import model_from_shape
-from shardwise.registry import closest
+from shardwise.arch._weights import compared, form_of_names, weights_in
+from shardwise.arch.by_fields import (
+    FORM,
+    TEXT,
+    check_is_read,
+    has_text_part,
+    has_towers,
+    read_by_fields,
+    read_text_part,
+    read_with_towers,
+    size,
+)
 from shardwise.spec.model import Model
 
 __all__ = ["Family", "families", "model_from_config", "model_from_shape", "model_names", "model_of"]
@@ -21,14 +34,34 @@ def model_names() -> list[str]:
 
 
 def model_of(name_or_path: str) -> Model:
-    """A catalog name or alias, a config.json, or a folder that holds one."""
+    """A catalog name or alias, a config.json, a folder that holds one, or an id of the Hugging Face hub."""
     try:
         name = catalog.resolve("models", name_or_path)
     except ValueError:
+        if is_hub_id(name_or_path):
+            return _from_hub(name_or_path)
         if looks_like_path(name_or_path):
-            return model_from_config(*read_config(name_or_path))
+            return _from_file(name_or_path)
         raise
     return _from_catalog(name)
+
+
+def _from_hub(hub_id: str) -> Model:
+    name = catalog_name(hub_id)
+    if name:
+        return _from_catalog(name)
+    model = _from_file(str(folder_of(hub_id)))
+    return msgspec.structs.replace(
+        model, name=hub_id.partition("/")[2], source=model.source or f"Hugging Face {hub_id}, config.json"
+    )
+
+
+def _from_file(path: str) -> Model:
+    """With what the weights beside it tell."""
+    config, name = read_config(path)
+    weights = weights_in(folder_with(path), config)
+    facts = form_of_names(weights.names) if weights is not None else {}
+    return compared(model_from_config({FORM: facts, **config} if facts else config, name), weights)
 
 
 @cache
@@ -39,16 +72,8 @@ def _from_catalog(name: str) -> Model:
 def model_from_config(config: Mapping[str, object], name: str) -> Model:
     """A Model from Hugging Face configuration fields. Code that they name (`auto_map`) is never run."""
     fields = ConfigFields.of(config, name)
-    model_type = fields.text("model_type", default="")
-    by_type = {known: family for family in families().values() for known in family.model_types}
-    if model_type not in by_type:
-        raise ValueError(
-            f"model {name}: model_type is {model_type[:60]!r}, which no family reads; "
-            f"{closest(model_type[:60], list(by_type))} "
-            f"(families: {', '.join(sorted(families()))})"
-        )
     try:
-        model = by_type[model_type].read(config, name)
+        model = _read(config, name)
     except ValueError as error:
         # the parts of a model check themselves but do not know whose parts they are
         text = str(error)
@@ -61,8 +86,18 @@ def model_from_config(config: Mapping[str, object], name: str) -> Model:
     )
 
 
+def _read(config: Mapping[str, Any], name: str) -> Model:
+    check_is_read(config, name)
+    if has_towers(config):
+        return read_with_towers(config, name, _read)
+    model_type = ConfigFields.of(config, name).text("model_type", default="")
+    by_type = {known: family for family in families().values() for known in family.model_types}
+    if model_type in by_type:
+        return by_type[model_type].read(config, name)
+    return read_text_part(config, name, _read) if has_text_part(config) else read_by_fields(config, name)
+
+
 def _context(fields: ConfigFields) -> int:
     """The longest sequence under the names files give it; models of several parts have it in their text part."""
-    names = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
-    text = fields.section("text_config") if fields.has("text_config") else fields
-    return text.whole(*names, default=0, most=10**8)
+    part = next((fields.section(name) for name in TEXT if fields.has(name)), fields)
+    return size(part, "positions", 0)

@@ -13,9 +13,15 @@ def layer_block(make: Maker, layer: Layer, hidden: int, streams: int) -> Iterato
         for index in range(layer.blocks):
             # weights of the mix that is read, of the places written to, and of each stream in each
             yield from stream_mixer(make, f"streams.{index}", streams * hidden, streams * (2 + streams), 3)
+    for matrix in layer.further:
+        yield from make.matrix_of(matrix)
     if layer.attention is not None:
         heads = _latent if layer.attention.latent else _compressed if layer.attention.compressed else _grouped
         yield from heads(make, layer.attention, hidden)
+    if layer.cross is not None:
+        yield from _crossed(make, layer.cross, hidden, layer.cross_width or hidden)
+    for matrix in layer.mixer:
+        yield from make.matrix_of(matrix)
     if layer.mamba is not None:
         yield from _mamba(make, layer.mamba, hidden)
     if layer.delta is not None:
@@ -30,17 +36,30 @@ def _grouped(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:
     queries, keys, values = a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.value_dim
     gated = queries * (2 if a.gated else 1)
     yield from make.matrix("q", gated, hidden, "column", bias=a.bias_qkv, pieces=a.heads)
-    yield from make.matrix("k", keys, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
-    yield from make.matrix("v", values, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
+    if not a.shares_keys:
+        yield from make.matrix("k", keys, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
+        if not a.values_are_keys:
+            yield from make.matrix("v", values, hidden, "column", bias=a.bias_qkv, pieces=a.kv_heads)
     yield from make.matrix("o", hidden, a.heads * a.value_dim, "row", bias=a.bias_out, pieces=a.heads)
     if a.qk_norm == "head":
         yield from make.norm("q_norm", a.head_dim)
-        yield from make.norm("k_norm", a.head_dim)
+        yield from () if a.shares_keys else make.norm("k_norm", a.head_dim)
     elif a.qk_norm == "full":
         yield from make.norm("q_norm", queries, "column")
         yield from make.norm("k_norm", keys, "column")
     if a.sinks:
         yield make.plain("sinks", (a.heads,), "column", pieces=a.heads)
+
+
+def _crossed(make: Maker, a: Attention, hidden: int, source: int) -> Iterator[Tensor]:
+    queries, keys, values = a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.value_dim
+    yield from make.matrix("cross.q", queries, hidden, "column", bias=a.bias_qkv, pieces=a.heads)
+    yield from make.matrix("cross.k", keys, source, "column", bias=a.bias_qkv, pieces=a.kv_heads)
+    yield from make.matrix("cross.v", values, source, "column", bias=a.bias_qkv, pieces=a.kv_heads)
+    yield from make.matrix("cross.o", hidden, a.heads * a.value_dim, "row", bias=a.bias_out, pieces=a.heads)
+    if a.qk_norm == "head":
+        yield from make.norm("cross.q_norm", a.head_dim)
+        yield from make.norm("cross.k_norm", a.head_dim)
 
 
 def _latent(make: Maker, a: Attention, hidden: int) -> Iterator[Tensor]:

@@ -45,7 +45,8 @@ def attention(fields: ConfigFields, **more: Any) -> Attention:
 
 def experts(fields: ConfigFields, count: str, width: str, **more: Any) -> Experts:
     return Experts(
-        count=fields.whole(count, most=10**5),
+        # transformers 5 writes its own name for what the files of a family call otherwise
+        count=fields.whole(count, "num_local_experts", most=10**5),
         top_k=fields.whole("num_experts_per_tok", most=10**5),
         width=fields.whole(width),
         **more,

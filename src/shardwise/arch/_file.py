@@ -24,6 +24,11 @@ def read_config(text: str) -> tuple[dict[str, object], str]:
     return _parsed(raw, text), file.resolve().parent.name if file.name == "config.json" else file.stem
 
 
+def folder_with(text: str) -> Path:
+    """Where the config.json lies."""
+    return _in_folder(Path(text)).parent
+
+
 def _in_folder(path: Path) -> Path:
     try:
         return path / "config.json" if path.is_dir() else path

@@ -5,7 +5,8 @@ from math import prod
 
 from msgspec import Struct
 
-from shardwise.arch._names import spelled
+from shardwise.arch._names import LAYER, spelled
+from shardwise.spec.model import Matrix
 
 
 class Tensor(Struct, frozen=True, kw_only=True):
@@ -53,6 +54,12 @@ class Maker:
         if not bias:
             return (weight,)
         return weight, self.plain(role, (outputs,), "none" if split == "row" else split, kind="bias", pieces=pieces)
+
+    def matrix_of(self, matrix: Matrix) -> tuple[Tensor, ...]:
+        """One that a layer describes itself, and names."""
+        role = f"further.{matrix.name}"
+        self._names = {**self._names, role: LAYER + matrix.name}
+        return self.matrix(role, matrix.outputs, matrix.inputs, matrix.split, bias=matrix.bias, product=matrix.product)
 
     def norm(self, role: str, width: int, split: str = "none") -> tuple[Tensor, ...]:
         if self._norm == "none":

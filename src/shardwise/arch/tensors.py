@@ -13,7 +13,7 @@ from shardwise.arch._blocks import layer_block, stream_mixer
 from shardwise.arch._family import families
 from shardwise.arch._names import LLAMA
 from shardwise.arch._tensor import Maker, Tensor
-from shardwise.spec.model import Model
+from shardwise.spec.model import Layer, Model
 
 __all__ = [
     "Tensor",
@@ -24,6 +24,7 @@ __all__ = [
     "matmul_parameters",
     "mtp_tensors",
     "parameters",
+    "tokens_share",
 ]
 
 _CACHED = 512
@@ -32,7 +33,8 @@ _CACHED = 512
 @lru_cache(_CACHED)
 def layer_tensors(model: Model, kind: int) -> tuple[Tensor, ...]:
     """The tensors of one layer of this kind; `{i}` in a name stands for the layer, `{e}` for the expert."""
-    return tuple(layer_block(_maker(model, "layer"), model.kinds[kind], model.hidden, model.streams))
+    layer = model.kinds[kind]
+    return tuple(layer_block(_maker(model, "layer"), layer, layer.width or model.hidden, model.streams))
 
 
 @lru_cache(_CACHED)
@@ -94,11 +96,16 @@ def active_parameters(model: Model, *, embedding: bool = True, mtp: bool = False
     return active + (sum(_active(model, _mtp_experts(model), t) for t in mtp_tensors(model)) if mtp else 0)
 
 
-def matmul_parameters(model: Model, *, mtp: bool = False) -> int:
-    """Parameters that enter a matrix product for every token: 2 FLOP each forward, 4 backward."""
-    active = sum(
-        times * sum(_active(model, kind, t) for t in layer_tensors(model, kind) if t.product)
-        for kind, times in _kinds(model)
+def matmul_parameters(model: Model, *, mtp: bool = False, seq: int = 0) -> int:
+    """Parameters that enter a matrix product for every token: 2 FLOP each forward, 4 backward. With `seq`, those of
+    layers that see other tokens count as often as these are there for a token of the sequence."""
+    active = round(
+        sum(
+            times * tokens_share(model.kinds[kind], seq) * _active(model, kind, t)
+            for kind, times in _kinds(model)
+            for t in layer_tensors(model, kind)
+            if t.product
+        )
     )
     ends = sum(t.size for t in embedding_tensors(model) + head_tensors(model) if t.product)
     tied = model.vocab * _embedding_width(model) if model.tied else 0
@@ -108,6 +115,11 @@ def matmul_parameters(model: Model, *, mtp: bool = False) -> int:
         passes = model.mtp_layers if model.mtp_repeated else 1
         extra = head + passes * sum(_active(model, _mtp_experts(model), t) for t in mtp_tensors(model) if t.product)
     return active + ends + tied + extra
+
+
+def tokens_share(layer: Layer, seq: int) -> float:
+    """Tokens the layer sees for one of a sequence of `seq`."""
+    return layer.tokens / seq if layer.tokens and seq else 1
 
 
 def _embedding(model: Model, make: Maker) -> Iterator[Tensor]:

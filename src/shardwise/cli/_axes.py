@@ -11,7 +11,7 @@ from shardwise.plan.constraints import constraints_of
 from shardwise.registry import closest
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import sizes_of
-from shardwise.units import count_of, rate_of
+from shardwise.units import count_of, rate_of, sequence_tokens
 
 AXES = ("gpus", "seq", "micro", "batch", "network")
 FORM = "write for example gpus=64:4096, seq=2048:131072, micro=1:16, batch=256:2048 or network=10Gbps:800Gbps"
@@ -55,7 +55,8 @@ def axis_of(text: str) -> SweepAxis:
 def _number(name: str, text: str) -> float:
     if not text.strip():
         raise ValueError(f"over: a value of {name} is missing; {FORM}")
-    value = rate_of(text, "network") if name == "network" else float(count_of(text, name))
+    parse = {"network": rate_of, "seq": sequence_tokens}.get(name, count_of)
+    value = float(parse(text, name))
     if not value > 0:
         raise ValueError(f"{name}: {text.strip()!r} is out of range; write more than 0")
     return value

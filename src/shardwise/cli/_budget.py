@@ -41,7 +41,7 @@ class Budget:
 
 def usd_of(text: str, what: str = "budget") -> float:
     match = _DOLLARS.match(text)
-    if not match or not (match["sign"] or match["unit"]):
+    if not match:
         raise ValueError(f"{what}: cannot read {text!r} as dollars; write for example '500k USD'")
     value = float(count_of(match["number"].strip(), what))
     if value <= 0:
@@ -62,6 +62,9 @@ def budget_of(texts: Iterable[str]) -> Budget:
 def _one(text: str) -> tuple[str, float | int]:
     word = text.strip()
     if re.search(r"(usd|dollars?|\$)\s*$", word, re.IGNORECASE) or word.startswith("$"):
+        return "usd", usd_of(word)
+    if re.search(r"\d\s*[kKmMbB]\s*$", word):
+        # nobody has 500k GPUs in mind
         return "usd", usd_of(word)
     if re.search(r"gpus?\s*$", word, re.IGNORECASE):
         return "gpus", _positive(count_of(re.sub(r"(?i)\s*gpus?\s*$", "", word), "budget"), text)

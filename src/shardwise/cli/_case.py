@@ -34,7 +34,7 @@ from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 
-ModelName = Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")]
+ModelName = Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")]
 Fixed = Annotated[
     list[str] | None,
     Parameter(

@@ -26,11 +26,12 @@ from shardwise.cli._job import (
     modules_of,
     software_of,
 )
-from shardwise.cli._options import ProfileFile, profile_or_none
+from shardwise.cli._options import Nic, ProfileFile, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._policy import command_of
 from shardwise.cli._synced import sync_verdict
 from shardwise.software import Stack
+from shardwise.spec.cards import named_with
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -52,6 +53,7 @@ SCHEDULES = (
 @dataclass(frozen=True, kw_only=True)
 class Flags:
     on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")]
+    nic: Nic = None
     tp: Annotated[int, Parameter(group=POLICY, help="Tensor parallel.")] = 1
     pp: Annotated[int, Parameter(group=POLICY, help="Pipeline stages.")] = 1
     dp: Annotated[int | None, Parameter(group=POLICY, help="Data parallel; default: what is left of the GPUs.")] = None
@@ -116,6 +118,11 @@ class Flags:
     ] = False
     profile: ProfileFile = None
 
+    @property
+    def place(self) -> str:
+        """The cluster with the cards stated for it."""
+        return named_with(self.on, self.nic)
+
 
 @dataclass(frozen=True)
 class PolicyRequest:
@@ -145,7 +152,7 @@ class PolicyRequest:
 
 
 def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
-    shape, cluster = model_of(model), cluster_of(flags.on)
+    shape, cluster = model_of(model), cluster_of(flags.place)
     stack = software_of(flags.stack, flags.imbalance, shape, flags.dispatcher)
     profile = profile_or_none(flags.profile)
     job, notes = job_of(
@@ -186,7 +193,7 @@ def refused(model: str, flags: Flags, ask: PolicyRequest, json: bool, verb: str 
         verdict = sync_verdict(ask.model, ask.job, ask.policy)
     if verdict.legal:
         return False
-    cure = command_of(model, flags.on, ask.job, verdict.cure, ask.stack.name, verb) if verdict.cure else None
+    cure = command_of(model, flags.place, ask.job, verdict.cure, ask.stack.name, verb) if verdict.cure else None
     if json:
         print_json({"legal": False, "fits": False, "verdict": f"illegal: {verdict.rule}", "rule": verdict.rule,
                     "why": verdict.why, "cure": cure, "notes": ask.notes})  # fmt: skip

@@ -19,10 +19,13 @@ from shardwise.spec.job import (
     with_grad_dtype,
 )
 from shardwise.spec.model import Model
-from shardwise.units import count_of
+from shardwise.units import count_of, in_full, sequence_tokens
 
 Seq = Annotated[
-    str | None, Parameter(group=JOB, help="Sequence length; default: the model's own positions, at most 8192.")
+    str | None,
+    Parameter(
+        group=JOB, help="Sequence length, 4096 or 32k (32,768); default: the model's own positions, at most 8192."
+    ),
 ]
 GlobalBatch = Annotated[
     str | None,
@@ -126,7 +129,7 @@ def job_of(
         sequences = divisible_near(most / length)
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
     else:
-        sequences = _sequences(batch, length, notes)
+        sequences = batch_sequences(batch, length, notes)
     recipe = precision_of(precision or usual_precision(model))
     job = Job(
         seq=length, global_batch=sequences,
@@ -139,11 +142,10 @@ def job_of(
 
 def sequence_of(model: Model, seq: str | None, notes: list[str]) -> int:
     """Tokens of a sequence: stated, or the model's own with a note that says so."""
-    length = usual_sequence(model) if seq is None else count_of(seq, "seq")
+    length = usual_sequence(model) if seq is None else sequence_tokens(seq, "seq")
     if length < 1:
         raise ValueError(f"seq: {seq!r} is out of range; write a whole number of 1 or more")
-    if seq is None:
-        notes.append(f"--seq not given: {length:,} assumed, {_whence(model)}")
+    notes += [f"--seq not given: {length:,} assumed, {_whence(model)}"] if seq is None else in_full(seq, length)
     return length
 
 
@@ -190,10 +192,10 @@ def modules_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
-def _sequences(text: str, seq: int, notes: list[str]) -> int:
+def batch_sequences(text: str, seq: int, notes: list[str], what: str = "global-batch") -> int:
     """'4M tokens' or '4M-tokens' counts tokens; '2048' or '2048 sequences' counts sequences."""
     plain = re.sub(r"[-_](tokens?|sequences?)\s*$", r" \1", text)
-    count = count_of(plain, "global-batch")
+    count = count_of(plain, what)
     if not re.search(r"tokens?\s*$", plain, re.IGNORECASE):
         return count
     sequences = divisible_near(count / seq)

@@ -21,6 +21,12 @@ ProfileFile = Annotated[
     Path | None,
     Parameter(name="--profile", group=CLUSTER, help="What `calibrate` measured on such a GPU, instead of the catalog."),
 ]
+Nic = Annotated[
+    str | None,
+    Parameter(
+        name="--nic", group=CLUSTER, help="Network cards, as '100Gbps/node', '400Gbps/gpu' or '8x400Gbps' a node."
+    ),
+]
 
 
 def profile_or_none(path: Path | None) -> Profile | None:

@@ -19,6 +19,7 @@ from shardwise.cli._synced import SyncName, with_sync
 from shardwise.fields import Fields, converted
 from shardwise.registry import closest
 from shardwise.software import stack_of
+from shardwise.spec.cards import named_with
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
@@ -135,7 +136,10 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Poli
         seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
         precision=precision_of(flags.precision), optimizer=optimizer,
     )  # fmt: skip
-    model, cluster = _model(flags.model or fields.text("model")), cluster_of(flags.on or fields.text("cluster"))
+    model, cluster = (
+        _model(flags.model or fields.text("model")),
+        cluster_of(named_with(flags.on or fields.text("cluster"), flags.nic)),
+    )
     planned = fields.text("precision", default="")
     notes = [f"planned for {planned}, run in {job.precision.name}"] if planned not in ("", job.precision.name) else []
     profile: Profile | None = None

@@ -1,21 +1,21 @@
 """`shardwise batch`: global = micro-batch x accumulation x data parallel, solved for what is missing."""
 
-import re
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.cli._job import batch_sequences
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.estimate.batch import Batch, batch_of, data_parallel, sequences_of, splits
-from shardwise.units import count_of
+from shardwise.estimate.batch import Batch, batch_of, data_parallel, splits
+from shardwise.units import in_full, sequence_tokens
 
 SHOWN_SPLITS = 12
 
 
 def batch(
     *,
-    seq: Annotated[str, Parameter(help="Sequence length, such as 4096 or 8k (8,000).")],
+    seq: Annotated[str, Parameter(help="Sequence length, such as 4096 or 8k (8,192).")],
     global_: Annotated[
         str | None, Parameter(name="--global", help="Global batch: '4M tokens', or a number of sequences.")
     ] = None,
@@ -29,12 +29,13 @@ def batch(
     json: Json = False,
 ) -> None:
     """What equals what: global batch = micro-batch x accumulation x data-parallel ranks."""
-    length = count_of(seq, "seq")
+    length = sequence_tokens(seq, "seq")
+    notes = in_full(seq, length)
     ranks = _ranks(dp, gpus, tp, pp, cp)
-    sequences = None if global_ is None else _sequences(global_, length)
+    sequences = None if global_ is None or length < 1 else batch_sequences(global_, length, notes, "global")
     found = batch_of(seq=length, global_batch=sequences, micro_batch=micro, accumulation=accumulation, dp=ranks)
     others = [] if micro is not None else splits(found.global_batch, found.dp)[:SHOWN_SPLITS]
-    notes = _notes(found, pp)
+    notes += _notes(found, pp)
     if json:
         print_json(
             {
@@ -65,13 +66,6 @@ def _show(found: Batch, model_gpus: int, others: list[tuple[int, int]], notes: l
         print_gap()
         print_table("legal splits", ["micro-batch", "accumulation"], others, words=0)
     print_notes(notes)
-
-
-def _sequences(text: str, seq: int) -> int:
-    """'4M tokens' or '4M-tokens' counts tokens; '2048' or '2048 sequences' counts sequences."""
-    plain = re.sub(r"[-_](tokens?|sequences?)\s*$", r" \1", text)
-    count = count_of(plain, "global")
-    return sequences_of(count, seq) if re.search(r"tokens?\s*$", plain, re.IGNORECASE) else count
 
 
 def _ranks(dp: int | None, gpus: int | None, tp: int, pp: int, cp: int) -> int | None:

@@ -14,9 +14,10 @@ from shardwise.estimate.roofline import level_sizes
 from shardwise.importers import nccl_topology, nvidia_smi
 from shardwise.importers._file import read_bytes
 from shardwise.importers.topology import cluster_from_topology
+from shardwise.spec.cards import named_with
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.dump import to_yaml
-from shardwise.spec.load import cluster_of
+from shardwise.spec.load import cluster_of, description_of
 from shardwise.units import count_of, rate_of
 
 HEADS = ["level", "kind", "GPUs", "GB/s per GPU", "TB/s in all", "us", "oversub.", "rails", "reduces"]
@@ -34,7 +35,12 @@ def clusters(
     ] = None,
     gpus: Annotated[str | None, Parameter(help="With --from: GPUs of the cluster, in machines like that one.")] = None,
     gpu: Annotated[str | None, Parameter(help="With --from: the GPU, where the file does not tell it.")] = None,
-    nic: Annotated[str | None, Parameter(help="With --from: speed of each network card, as '400 Gbps'.")] = None,
+    nic: Annotated[
+        str | None,
+        Parameter(
+            help="Network cards, as '100Gbps/node' or '8x400Gbps' a node; with --from: speed of each, '400 Gbps'."
+        ),
+    ] = None,
     yaml: Annotated[bool, Parameter(negative=(), help="Print the cluster as a YAML file to edit.")] = False,
     explain: Explain = False,
     json: Json = False,
@@ -45,7 +51,7 @@ def clusters(
         if name is not None:
             raise ValueError(f"clusters: {name!r} and --from {source}; write one of them")
         cluster, notes = _imported(source, gpus, gpu, nic)
-    elif (gpus, gpu, nic) != (None, None, None):
+    elif (gpus, gpu) != (None, None) or (name is None and nic is not None):
         raise ValueError("clusters: --gpus, --gpu and --nic complete a file; write --from FILE, or NAME:GPUS")
     elif name is None:
         if yaml:
@@ -53,8 +59,15 @@ def clusters(
         _all(json)
         return
     else:
-        cluster = cluster_of(name)
-    notes = [*_lines(cluster, explain), *notes]
+        text = named_with(name, nic)
+        cluster = cluster_of(text)
+        described = description_of(text)
+        notes = [described[0].upper() + described[1:]] if described else []
+    notes = (
+        [*notes[:1], *_per_gpu(cluster), *_lines(cluster, explain), *notes[1:]]
+        if source is None
+        else [*_lines(cluster, explain), *_per_gpu(cluster), *notes]
+    )
     if json:
         print_json(_data(cluster) | {"notes": notes})
     elif yaml:
@@ -99,6 +112,19 @@ def _cells(level: Level, gpus: int) -> list[Cell]:
         level.name, level.kind, gpus, level.usable_bandwidth / 1e9, gpus * level.usable_bandwidth / 1e12,
         level.latency_s * 1e6, level.oversubscription, level.rails, "yes" if level.reduces else "no",
     ]  # fmt: skip
+
+
+def _per_gpu(cluster: Cluster) -> list[str]:
+    """What the column says, in the cards of a node."""
+    node, *above = cluster.levels
+    if not above or above[0].kind != "network":
+        return ["GB/s per GPU: what one GPU can send while all others send, each way"]
+    each = above[0].usable_bandwidth
+    node_gbps = f"{each * 8 * node.degree / 1e9:,.4g} Gbps for a node of {node.degree}"
+    return [
+        f"GB/s per GPU: what one GPU can send while all others send, each way; {each / 1e9:.3g} GB/s to other nodes "
+        f"are {each * 8 / 1e9:.4g} Gbps for each GPU, {node_gbps}"
+    ]
 
 
 def _lines(cluster: Cluster, explain: bool) -> list[str]:

@@ -20,7 +20,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Precision, precision_of, usual_sequence
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
-from shardwise.units import bytes_of, count_of
+from shardwise.units import bytes_of, count_of, sequence_tokens
 
 NOTHING_FITS = 1
 TOKENS = 8192
@@ -32,7 +32,9 @@ MOST_TOP = 20
 
 
 def cuts(
-    model: Annotated[str | None, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")] = None,
+    model: Annotated[
+        str | None, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")
+    ] = None,
     /,
     *,
     on: Annotated[str, Parameter(help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
@@ -97,7 +99,7 @@ def _tokens(tokens: str | None, seq: str | None, model: Model | None, notes: lis
         notes.append(f"--tokens not given: {TOKENS:,} assumed")
     if not 1 <= count <= MOST_TOKENS:
         raise ValueError(f"tokens: {tokens!r} is out of range; write a whole number from 1 to {MOST_TOKENS:,}")
-    length = count if seq is None else count_of(seq, "seq")
+    length = count if seq is None else sequence_tokens(seq, "seq")
     if seq is None and model is not None and count % usual_sequence(model) == 0:
         length = sequence_of(model, None, notes)
     if length < 1 or count % length:

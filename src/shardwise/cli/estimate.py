@@ -19,7 +19,7 @@ from shardwise.studies.build import report_of
 
 
 def estimate(
-    model: Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")],
+    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
     /,
     flags: Flags,
     *,

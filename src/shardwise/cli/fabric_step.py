@@ -112,7 +112,7 @@ class FabricQuestions:
 
 
 def step(
-    model: Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")],
+    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
     /,
     flags: Flags,
     *,

@@ -18,7 +18,9 @@ HEADS = ["name", "family", "params", "active", "layers", "hidden", "heads / kv",
 
 
 def models(
-    name: Annotated[str | None, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")] = None,
+    name: Annotated[
+        str | None, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")
+    ] = None,
     /,
     *,
     gpu: Annotated[str, Parameter(help="GPU that the training state is counted on.")] = "h100",
@@ -37,7 +39,7 @@ def models(
 
 
 def _one(model: Model, gpu: Gpu, explain: bool, json: bool) -> None:
-    notes = _notes.on_model(model.name) if explain else []
+    notes = [*model.notes, *(_notes.on_model(model.name) if explain else [])]
     if json:
         print_json(_data(model) | {"training_state": state_data(model, gpu), "notes": notes})
         return
@@ -83,13 +85,18 @@ def _facts(model: Model) -> list[tuple[str, Cell]]:
 
 
 def _layer_text(layer: Layer) -> str:
-    parts = []
+    own = ((f"width {layer.width:,}", layer.width), (f"{layer.tokens:,} positions", layer.tokens))
+    parts = [text for text, stated in own if stated]
     if (attention := layer.attention) is not None:
         text = f"{attention.heads} heads of {attention.head_dim}, {attention.kv_heads} kv"
         parts.append(text + (f", latent {attention.kv_lora}" if attention.latent else "")
                      + (f", window {attention.window:,}" if attention.window else "")
                      + (", gated" if attention.gated else "")
                      + _compressed_text(attention))  # fmt: skip
+    if (cross := layer.cross) is not None:
+        parts.append(f"{cross.heads} heads of {cross.head_dim} to the encoder")
+    if layer.mixer:
+        parts.append(f"a recurrent mixer of {sum(matrix.product for matrix in layer.mixer)} products")
     if (mamba := layer.mamba) is not None:
         parts.append(f"Mamba-2: {mamba.heads} heads of {mamba.head_dim}, state {mamba.state}, {mamba.groups} groups")
     if (delta := layer.delta) is not None:
@@ -101,6 +108,9 @@ def _layer_text(layer: Layer) -> str:
         shared = f" + shared {experts.shared_width:,}" if experts.shared_width else ""
         latent = f" in a latent of {experts.latent:,}" if experts.latent else ""
         parts.append(f"{experts.count} experts of {experts.width:,}{latent}, {experts.top_k} active{shared}")
+    if layer.further:
+        number = len(layer.further)
+        parts.append(f"{number} further {'matrix' if number == 1 else 'matrices'}")
     return "; ".join(parts)
 
 

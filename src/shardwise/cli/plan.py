@@ -32,7 +32,7 @@ from shardwise.cli._job import (
     software_of,
 )
 from shardwise.cli._left import best_left
-from shardwise.cli._options import Json, ProfileFile, profile_or_none
+from shardwise.cli._options import Json, Nic, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
@@ -46,11 +46,13 @@ from shardwise.plan.choice import RISK
 from shardwise.plan.constraints import constraints_of, words_of
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.synced import scan_over
+from shardwise.spec.cards import named_with
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
 
 DOES_NOT_FIT = 1
 MOST_SHOWN = 1000
+Degree = Annotated[int | None, Parameter(help="Only policies with this degree, as --fix has it.")]
 
 
 @Parameter(name="*")
@@ -59,6 +61,11 @@ class PlanQuestions:
     """What else is asked about the plan."""
 
     fix: Fixed = None
+    tp: Degree = None
+    pp: Degree = None
+    dp: Degree = None
+    cp: Degree = None
+    ep: Degree = None
     loss: LossName = ""
     recompute_modules: ModuleNames = ""
     offload_share: OffloadShare = 1.0
@@ -92,6 +99,7 @@ def plan(
     /,
     *,
     on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
+    nic: Nic = None,
     seq: Seq = None,
     global_batch: GlobalBatch = None,
     tokens: Tokens = None,
@@ -109,6 +117,7 @@ def plan(
     json: Json = False,
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
+    on = named_with(on, nic)
     shape, cluster = model_of(model), cluster_of(on)
     software = software_of(stack, imbalance, shape, dispatcher)
     measured = profile_or_none(profile)
@@ -118,7 +127,7 @@ def plan(
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
     case = OpenCase(
-        shape, job, software, measured, headroom, risk, constraints_of(questions.fix or ()), _limits(questions)
+        shape, job, software, measured, headroom, risk, constraints_of(_fixed(questions)), _limits(questions)
     )
     if questions.sync is not None:
         if questions.budget or questions.pareto:
@@ -161,6 +170,15 @@ def plan(
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     _answer(planned, largest, questions, notes, json=json)
     return 0 if ranked.best else DOES_NOT_FIT
+
+
+def _fixed(asked: PlanQuestions) -> list[str]:
+    """Degrees stated as other verbs take them, and whatever else is fixed."""
+    degrees = {name: getattr(asked, name) for name in ("tp", "pp", "dp", "cp", "ep")}
+    for name, degree in degrees.items():
+        if degree is not None and degree < 1:
+            raise ValueError(f"{name}: {degree} is out of range; write a whole number of 1 or more")
+    return [*(f"{name}={degree}" for name, degree in degrees.items() if degree is not None), *(asked.fix or ())]
 
 
 def _limits(asked: PlanQuestions) -> Limits | None:

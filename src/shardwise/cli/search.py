@@ -35,7 +35,7 @@ _METHODS = ", ".join(f"{method.name} ({method.title})" for method in methods().v
 
 
 def search(
-    model: Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")],
+    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
     /,
     flags: Flags,
     space: SpaceFlags = PLAIN_SPACE,

@@ -34,7 +34,7 @@ FigureFile = Annotated[Path | None, Parameter(help="Draw the step: FILE.svg, or 
 
 
 def simulate(
-    model: Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")],
+    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
     /,
     flags: Flags,
     *,

@@ -19,7 +19,7 @@ MOST_PATHS = 10**6
 
 
 def stages(
-    model: Annotated[str, Parameter(help="A catalog name, or a path to a Hugging Face config.json.")],
+    model: Annotated[str, Parameter(help="A catalog name, a Hugging Face id, or a path to a config.json.")],
     /,
     flags: Flags,
     *,

@@ -66,7 +66,7 @@ class ErrorBand(NamedTuple):
 
 def band_of(case: Case) -> ErrorBand | None:
     """None for a model that nothing like was measured of."""
-    if case.model.inputs == "features":
+    if case.model.inputs == "features" or not case.model.plain_layers:
         return None
     experts = any(layer.experts for layer in case.model.kinds)
     return band_for(named(case.stack), case.curve, gpus=case.cluster.gpus, experts=experts)

@@ -146,6 +146,9 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
     if work.attention is not None:
         attention, attention_backward = _attention(work.attention, layout, machine)
         forward, backward = forward + attention, backward + attention_backward
+    if work.cross is not None:
+        crossed, crossed_backward = _attention(work.cross, layout, machine)
+        forward, backward = forward + crossed, backward + crossed_backward
     if work.index is not None:
         ranked, ranked_backward = _index(work.index, machine)
         forward, backward = forward + ranked, backward + ranked_backward

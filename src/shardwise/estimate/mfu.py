@@ -11,7 +11,7 @@ as in published figures.
 
 from msgspec import Struct
 
-from shardwise.arch.tensors import active_parameters, matmul_parameters
+from shardwise.arch.tensors import active_parameters, matmul_parameters, tokens_share
 from shardwise.spec.model import Attention, Model
 from shardwise.spec.policy import Policy
 from shardwise.work.compressed import index_flops_per_token, met_keys
@@ -52,11 +52,14 @@ def attention_flops_per_token(model: Model, seq: int, *, causal_half: bool) -> f
             total += model.pattern.count(kind) * (products + index_flops_per_token(parts, seq))
         elif attention is not None:
             width = attention.heads * (attention.head_dim + attention.value_dim)
-            keys = attended_keys(attention, seq, causal_half=causal_half)
-            total += model.pattern.count(kind) * 2 * keys * width
-        elif layer.mamba is not None:
+            keys = attended_keys(attention, layer.tokens or seq, causal_half=causal_half)
+            total += model.pattern.count(kind) * 2 * keys * width * tokens_share(layer, seq)
+        if (cross := layer.cross) is not None:
+            width = cross.heads * (cross.head_dim + cross.value_dim)
+            total += model.pattern.count(kind) * 2 * (layer.cross_tokens or seq) * width
+        if layer.mamba is not None:
             total += model.pattern.count(kind) * scan_flops_per_token(layer.mamba)
-        elif layer.delta is not None:
+        if layer.delta is not None:
             total += model.pattern.count(kind) * delta_flops_per_token(layer.delta)
     return total
 
@@ -65,7 +68,7 @@ def conventions(model: Model, seq: int, recompute: str = "none") -> list[Convent
     """FLOP per trained token, from the simplest count to what the hardware executes."""
     if seq < 1:
         raise ValueError(f"seq: {seq} is out of range; write a whole number of 1 or more")
-    products = float(matmul_parameters(model))
+    products = float(matmul_parameters(model, seq=seq))
     square = attention_flops_per_token(model, seq, causal_half=False)
     half = attention_flops_per_token(model, seq, causal_half=True)
     rows = (
@@ -111,7 +114,7 @@ def recomputed_flops(model: Model, seq: int, recompute: str, *, causal_half: boo
     if recompute == "selective":
         return core
     # The head lies outside the checkpointed layers.
-    return 2 * (float(matmul_parameters(model)) - head_parameters(model)) + core
+    return 2 * (float(matmul_parameters(model, seq=seq)) - head_parameters(model)) + core
 
 
 def _module_flops(model: Model, modules: tuple[str, ...]) -> float:

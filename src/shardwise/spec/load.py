@@ -2,7 +2,7 @@
 
 `dgx-h100:1024` a catalog fabric with that many GPUs      `dgx-h100` its first two levels, full
 `8xh100` GPUs on the fabric that GPU usually has          `4x8xh100` nodes x GPUs per node x GPU
-`site.yaml` a file in the form `to_yaml` prints
+`site.yaml` a file in the form `to_yaml` prints           `2x8xa100@100Gbps/node` any of them with other network cards
 """
 
 import math
@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from shardwise import catalog
 from shardwise.fields import Fields, mapping_of
+from shardwise.spec.cards import parted, with_cards
 from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.gpu import Gpu
 from shardwise.spec.hardware import Fabric, Price, fabric_of, gpu_from, gpu_of, levels_from, price_of
 from shardwise.spec.usual import usual_fabric
 from shardwise.units import count_of
 
-__all__ = ["Price", "cluster_from", "cluster_from_yaml", "cluster_of", "gpu_of", "price_of"]
+__all__ = ["Price", "cluster_from", "cluster_from_yaml", "cluster_of", "description_of", "gpu_of", "price_of"]
 
 _FORMS = "write for example 'dgx-h100:1024', '8xh100', '4x8xh100' or the path of a .yaml file"
 _COUNTED = re.compile(r"^(\d{1,9})x(?:(\d{1,9})x)?(.+)$", re.IGNORECASE)
@@ -31,6 +32,9 @@ def cluster_of(text: str) -> Cluster:
     text = text.strip()
     if not text or len(text) > 4096:
         raise ValueError(f"cluster: {text[:40]!r} names nothing; {_FORMS}")
+    name, cards = parted(text)
+    if cards:
+        return with_cards(cluster_of(name), cards, text)
     if text.lower().endswith((".yaml", ".yml")):
         from shardwise.spec.plain_yaml import read_yaml  # yaml takes long to import, and few clusters are files
 
@@ -51,6 +55,15 @@ def cluster_of(text: str) -> Cluster:
         raise ValueError(f"cluster {text!r}: the number of GPUs is missing; write for example '{fabric.name}:64'")
     gpus = count_of(count, f"cluster {text!r}: number of GPUs")
     return _sized(f"{fabric.name}:{gpus}", fabric, gpus)
+
+
+def description_of(text: str) -> str:
+    """What the catalog says about the fabric a text names; nothing for a file."""
+    name = parted(text.strip())[0]
+    if name.lower().endswith((".yaml", ".yml")):
+        return ""
+    counted = _COUNTED.match(name)
+    return (usual_fabric(gpu_of(counted[3])) if counted else _fabric(name.partition(":")[0])).description
 
 
 def _fabric(name: str) -> Fabric:

@@ -8,6 +8,7 @@ counts.
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class CompressedAttention(Struct, frozen=True, kw_only=True):
@@ -64,6 +65,10 @@ class Attention(Struct, frozen=True, kw_only=True):
     gated: bool = False
     """the query product also makes a gate that the output is multiplied with before the output product (Qwen3-Next)"""
     compressed: CompressedAttention | None = None
+    values_are_keys: bool = False
+    """no matrix of its own makes values (Gemma 4)"""
+    shares_keys: bool = False
+    """keys and values are those of an earlier layer (Gemma 3n): it has no matrices that make them"""
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.kv_heads < 1 or self.head_dim < 1:
@@ -192,6 +197,22 @@ class Experts(Struct, frozen=True, kw_only=True):
             raise ValueError(f"experts: top_k {self.top_k} must lie between 1 and count {self.count}")
 
 
+class Matrix(Struct, frozen=True, kw_only=True):
+    """A matrix of a layer beside those of attention, scans, feed-forward and experts."""
+
+    name: str
+    outputs: int
+    inputs: int
+    bias: bool = False
+    split: Literal["none", "column", "row"] = "none"
+    product: bool = True
+    """every token's vector is multiplied with it; otherwise numbers are looked up in it or it is applied by element"""
+
+    def __post_init__(self) -> None:
+        if min(self.outputs, self.inputs) < 1:
+            raise ValueError(f"matrix {self.name}: {self.outputs} x {self.inputs}; both must be positive")
+
+
 class Layer(Struct, frozen=True, kw_only=True):
     """One kind of layer. Every kind has attention, another mixer or none, and a dense feed-forward or experts; a layer
     of a hybrid model has just one of them."""
@@ -203,12 +224,26 @@ class Layer(Struct, frozen=True, kw_only=True):
     experts: Experts | None = None
     norms: int = 2
     """norms of model width in the layer (Gemma-2 and 3 have 4, a layer of a hybrid model 1)"""
+    mixer: tuple[Matrix, ...] = ()
+    """a mixer that is known by its matrices alone: what it does between them is not priced"""
+    further: tuple[Matrix, ...] = ()
+    """what else a token meets in the layer: routers of several steps, projections into it and out of it"""
+    cross: Attention | None = None
+    """a second attention, whose keys and values come from what an encoder made"""
+    cross_width: int = 0
+    """channels of what the encoder made; 0: as the layer's"""
+    cross_tokens: int = 0
+    """positions the encoder made for each sequence; 0: as many as the job's sequence has"""
+    width: int = 0
+    """channels of the layer's residual stream where they are not the model's (a vision tower); 0: the model's"""
+    tokens: int = 0
+    """positions the layer sees for each sequence where they are not the job's (patches of an image); 0: the job's"""
 
     @property
     def blocks(self) -> int:
         """what adds to the residual stream: two in a transformer's layer, one in a hybrid model's"""
-        mixers = sum(mixer is not None for mixer in (self.attention, self.mamba, self.delta))
-        return mixers + (self.feed_forward is not None or self.experts is not None)
+        mixers = sum(mixer is not None for mixer in (self.attention, self.mamba, self.delta, self.cross))
+        return mixers + bool(self.mixer) + (self.feed_forward is not None or self.experts is not None)
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -261,6 +296,8 @@ class Model(Struct, frozen=True, kw_only=True):
     """a bias on the first layer when inputs='features'"""
     published_params: float = 0.0
     source: str = ""
+    notes: tuple[str, ...] = ()
+    """what its reader took for granted, for the user to check"""
 
     def __post_init__(self) -> None:
         if self.hidden < 1 or self.vocab < 1:
@@ -277,6 +314,10 @@ class Model(Struct, frozen=True, kw_only=True):
                 "at most 4,096 layers, hidden 1,000,000, vocab 100,000,000"
             )
 
+    def with_width(self, width: int) -> "Model":
+        """As a layer sees it whose residual stream has this width."""
+        return replace(self, hidden=width)
+
     @property
     def layers(self) -> int:
         return len(self.pattern)
@@ -289,3 +330,8 @@ class Model(Struct, frozen=True, kw_only=True):
     def hybrid(self) -> bool:
         """its layers are one mixer each"""
         return self.inputs == "tokens" and any(kind.blocks == 1 for kind in self.kinds)
+
+    @property
+    def plain_layers(self) -> bool:
+        """every layer has the model's width and tokens, and nothing beside its mixer and feed-forward"""
+        return not any(k.mixer or k.further or k.cross or k.width or k.tokens for k in self.kinds)

@@ -175,7 +175,8 @@ def _explain_world(_: Model, gpus: int, __: Job, p: Policy) -> str:
 
 
 def _explain_heads(model: Model, _: int, __: Job, p: Policy) -> str:
-    attention = next(kind.attention for kind in model.kinds if kind.attention)
+    found = [kind.attention for kind in model.kinds if kind.attention]
+    attention = next((each for each in found if each.heads % p.tp), found[0])
     if (parts := attention.compressed) is not None:
         return f"tp {p.tp} must divide {attention.heads} heads and the {parts.out_groups} groups of their output"
     return f"tp {p.tp} must divide {attention.heads} heads, and tp and {attention.kv_heads} key/value heads one another"

@@ -4,9 +4,11 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as data_replace
 
 from msgspec.structs import replace
 
+from shardwise.spec.cards import MARK, parted
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.hardware import fabric_of
 from shardwise.spec.load import cluster_of, gpu_of
@@ -59,6 +61,17 @@ class Sizes:
 def sizes_of(text: str) -> Sizes:
     """A fabric, a GPU, a sized cluster or a file; bad text is a ValueError that says what to write."""
     text = text.strip()
+    name, cards = parted(text)
+    if cards:
+        plain = sizes_of(name)
+        if not plain.pattern:
+            return data_replace(plain, text=text, named=cluster_of(text))
+        return data_replace(
+            plain,
+            text=text,
+            named=cluster_of(text) if plain.named is not None else None,
+            pattern=f"{plain.pattern}{MARK}{cards}",
+        )
     if text.lower().endswith((".yaml", ".yml")):
         named = cluster_of(text)
         return Sizes(text, named, "", named.levels[0].degree, math.prod(level.degree for level in named.levels))

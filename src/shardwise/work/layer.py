@@ -17,6 +17,7 @@ from shardwise.work.compressed import compressed_parts
 from shardwise.work.context_parallel import attention_over_context, gathered_queries
 from shardwise.work.delta import delta_work
 from shardwise.work.experts import experts_work
+from shardwise.work.further import cross_work, matrices_work, seen_by
 from shardwise.work.layout import Layout
 from shardwise.work.mamba import mamba_work
 from shardwise.work.modules import CORE, NORM, UP, inside, named_modules, with_repeats
@@ -27,6 +28,7 @@ from shardwise.work.unfused_passes import activation_passes, unfused_passes
 
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
+    model, layout, seq = seen_by(model, layer, layout, seq)
     cheap_to_repeat = stack.memory.selective_experts and _plain_experts(layer)
     named = named_modules(layout)
     parts = [_norms_and_residuals(model, layer, layout, precision, stack, cheap_to_repeat)]
@@ -48,6 +50,14 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
         parts.append(inside(attention_over_context(attention, layout, element, stack), named, "core_attn"))
         if stack.abilities.attention_split == "gather-qk":
             parts.append(gathered_queries(attention, layout, element))
+    if layer.further:
+        parts.append(matrices_work(layer.further, layout, precision))
+    if layer.cross is not None:
+        parts.append(cross_work(model, layer, layer.cross, layout, element, seq))
+        parts.append(_split_collectives(model, layout, stack, "cross", element))
+    if layer.mixer:
+        parts.append(matrices_work(layer.mixer, layout, precision))
+        parts.append(_split_collectives(model, layout, stack, "mixer", element))
     if layer.mamba is not None:
         parts.append(mamba_work(model, layer.mamba, layout, precision))
         parts.append(_split_collectives(model, layout, stack, "mamba", element))
@@ -84,6 +94,7 @@ def merge(parts: list[LayerWork]) -> LayerWork:
     return LayerWork(
         gemms=tuple(g for p in parts for g in p.gemms),
         attention=next((p.attention for p in parts if p.attention is not None), None),
+        cross=next((p.cross for p in parts if p.cross is not None), None),
         index=next((p.index for p in parts if p.index is not None), None),
         scan=next((p.scan for p in parts if p.scan is not None), None),
         pointwise=tuple(x for p in parts for x in p.pointwise),
@@ -172,7 +183,8 @@ def _projections(model: Model, attention: Attention, layout: Layout, element: fl
     key, value = kv_heads * attention.head_dim, kv_heads * attention.value_dim
     out = attention.heads * attention.value_dim / tp
     gate = query if attention.gated else 0.0 * query
-    qkv = Gemm("qkv", tokens, query + key + value + gate, model.hidden)
+    made = 0.0 * key if attention.shares_keys else key if attention.values_are_keys else key + value
+    qkv = Gemm("qkv", tokens, query + made + gate, model.hidden)
     whole = stack.kernels.fuses_rotation and (stack.kernels.fuses_scaled_rotation or not model.rotation_scaled)
     rotary = element * 2 * tokens * (query + key) if model.rotary and whole else 0.0
     unnormed: tuple[SavedTensor, ...] = ()

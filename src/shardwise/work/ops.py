@@ -156,6 +156,8 @@ class LayerWork:
 
     gemms: tuple[Gemm, ...] = ()
     attention: Attend | None = None
+    cross: Attend | None = None
+    """a second attention, to what an encoder made"""
     index: Index | None = None
     scan: Scan | None = None
     pointwise: tuple[Pointwise, ...] = ()

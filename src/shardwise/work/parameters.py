@@ -150,10 +150,11 @@ def counted(tensors: Iterable[Tensor], kv: float = 0.0, kv_heads: int = 1, exper
 def _kv(model: Model, kind: Layer) -> tuple[float, int]:
     """Parameters of keys and values, and the most ranks they can be cut over."""
     attention = kind.attention
-    if attention is None or attention.latent or attention.compressed:
+    if attention is None or attention.latent or attention.compressed or attention.shares_keys:
         return 0.0, 1
-    inputs = model.hidden + attention.bias_qkv
-    kv = float(inputs * attention.kv_heads * (attention.head_dim + attention.value_dim))
+    inputs = (kind.width or model.hidden) + attention.bias_qkv
+    wide = attention.head_dim + (0 if attention.values_are_keys else attention.value_dim)
+    kv = float(inputs * attention.kv_heads * wide)
     if attention.qk_norm == "full":
         kv += attention.kv_heads * attention.head_dim
     return kv, attention.kv_heads

@@ -1,4 +1,5 @@
-"""Falcon 40B and 180B (the new decoder): grouped queries, attention beside feed-forward, two norms."""
+"""Falcon: attention beside feed-forward. The decoder of 40B and 180B has grouped queries and two norms, the older one
+of 7B a single key/value head and one norm."""
 
 from collections.abc import Mapping
 
@@ -11,22 +12,23 @@ _BLOCK = "transformer.h.{i}."
 
 def read(config: Mapping[str, object], name: str) -> Model:
     fields = ConfigFields.of(config, name)
-    if not fields.flag("new_decoder_architecture", False):
-        raise fields.refuse("new_decoder_architecture", "true (the form of Falcon 40B and 180B, the one read here)")
+    grouped = fields.flag("new_decoder_architecture", False)
     bias, hidden = fields.flag("bias", False), fields.whole("hidden_size")
     heads = fields.whole("num_attention_heads")
     attention = Attention(
         heads=heads,
-        kv_heads=fields.whole("num_kv_heads", default=heads),
+        kv_heads=1 if not grouped and fields.flag("multi_query", True) else fields.whole("num_kv_heads", default=heads),
         head_dim=fields.divided("hidden_size", hidden, "num_attention_heads", heads),
         bias_qkv=bias,
         bias_out=bias,
     )
     width = fields.whole("ffn_hidden_size", default=4 * hidden)
-    layer = Layer(attention=attention, feed_forward=FeedForward(width=width, glu=False, bias=bias))
+    norms = 1 if not grouped and fields.flag("parallel_attn", True) else 2
+    layer = Layer(attention=attention, feed_forward=FeedForward(width=width, glu=False, bias=bias), norms=norms)
     tied = fields.flag("tie_word_embeddings", True)
     layers = [layer] * fields.layers()
-    return assemble(fields, name, "falcon", layers, norm="layer", norm_bias=True, tied=tied)
+    rotary = not fields.flag("alibi", False)
+    return assemble(fields, name, "falcon", layers, norm="layer", norm_bias=True, tied=tied, rotary=rotary)
 
 
 FAMILY = Family(

@@ -9,8 +9,9 @@ from shardwise.spec.model import FeedForward, Layer, Model
 
 def read(config: Mapping[str, object], name: str) -> Model:
     fields = ConfigFields.of(config, name)
+    bias = fields.flag("attention_bias", False)
     layer = Layer(
-        attention=attention(fields),
+        attention=attention(fields, bias_qkv=bias, bias_out=bias),
         feed_forward=FeedForward(width=fields.whole("intermediate_size"), glu=True),
     )
     tied = fields.flag("tie_word_embeddings", True)

@@ -10,9 +10,11 @@ from shardwise.spec.model import FeedForward, Layer, Model
 def read(config: Mapping[str, object], name: str) -> Model:
     fields = ConfigFields.of(config, name)
     feed_forward = FeedForward(width=fields.whole("intermediate_size"), glu=True)
-    full = Layer(attention=attention(fields), feed_forward=feed_forward, norms=4)
+    bias = fields.flag("attention_bias", False)
+    full = Layer(attention=attention(fields, bias_qkv=bias, bias_out=bias), feed_forward=feed_forward, norms=4)
     window = fields.whole("sliding_window", default=4096)
-    near = Layer(attention=attention(fields, window=window), feed_forward=feed_forward, norms=4)
+    heads = attention(fields, window=window, bias_qkv=bias, bias_out=bias)
+    near = Layer(attention=heads, feed_forward=feed_forward, norms=4)
     layers = [near if index % 2 == 0 else full for index in range(fields.layers())]
     return assemble(fields, name, "gemma2", layers, tied=fields.flag("tie_word_embeddings", True))
 

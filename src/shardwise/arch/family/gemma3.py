@@ -11,12 +11,17 @@ def read(config: Mapping[str, object], name: str) -> Model:
     fields = ConfigFields.of(config, name)
     text = fields.section("text_config") if fields.has("text_config") else fields
     feed_forward = FeedForward(width=text.whole("intermediate_size"), glu=True)
-    window = text.whole("sliding_window", default=4096)
+    bias = text.flag("attention_bias", False)
     kinds = {
-        "full_attention": Layer(attention=attention(text, qk_norm="head"), feed_forward=feed_forward, norms=4),
-        "sliding_attention": Layer(
-            attention=attention(text, qk_norm="head", window=window), feed_forward=feed_forward, norms=4
-        ),
+        word: Layer(
+            attention=attention(text, qk_norm="head", window=window, bias_qkv=bias, bias_out=bias),
+            feed_forward=feed_forward,
+            norms=4,
+        )
+        for word, window in (
+            ("full_attention", 0),
+            ("sliding_attention", text.whole("sliding_window", default=4096)),
+        )
     }
     count, period = text.layers(), text.whole("sliding_window_pattern", default=6)
     usual = ["sliding_attention" if (index + 1) % period else "full_attention" for index in range(count)]

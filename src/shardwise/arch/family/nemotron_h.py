@@ -8,6 +8,8 @@ from shardwise.arch._fields import MOST_LAYERS, ConfigFields
 from shardwise.spec.model import Attention, FeedForward, Layer, Mamba, Model
 
 WORDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+RENAMED = {"linear_attention": "mamba", "full_attention": "attention"}
+"""as transformers 5 writes them"""
 _LAYER = "backbone.layers.{i}."
 _MIXER = _LAYER + "mixer."
 
@@ -38,7 +40,9 @@ def read(config: Mapping[str, object], name: str) -> Model:
 def _blocks(fields: ConfigFields, letters: str, words: str) -> Sequence[str]:
     """A word for each layer, from one letter each or from a list."""
     if fields.has(words):
-        return fields.texts(words, default=None, choices=tuple(WORDS.values()), least=1, most=MOST_LAYERS)
+        choices = (*WORDS.values(), *RENAMED)
+        found = fields.texts(words, default=None, choices=choices, least=1, most=MOST_LAYERS)
+        return [RENAMED.get(word, word) for word in found]
     pattern = fields.text(letters, default="", longest=MOST_LAYERS)
     if not 1 <= len(pattern) <= MOST_LAYERS or set(pattern) - set(WORDS):
         raise fields.refuse(letters, f"a letter for each layer out of {' '.join(WORDS)} ({', '.join(WORDS.values())})")

@@ -247,7 +247,8 @@ def _decoder(task: Task) -> None:
             "write a GPT, Llama or Mixtral form"
         )
     extras = ("token_types", "pooler", "head_transform", "embedding_width", "mtp_layers")
-    if model.inputs != "tokens" or any(getattr(model, name) for name in extras) or model.norm == "none":
+    odd = model.inputs != "tokens" or not model.plain_layers or model.norm == "none"
+    if odd or any(getattr(model, name) for name in extras):
         raise ValueError(f"model: {model.name} is no plain decoder; write a GPT, Llama or Mixtral form")
     for layer in model.kinds:
         a = layer.attention
