@@ -27,6 +27,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
             "run docs/tiny-llama.json --on 4xh100 --tp 2 --seq 64 --global-batch 8 --steps 30"),
     "verify": ("verify mnist-mlp --on 2xh100 --dp 2 --global-batch 64 --micro 32",
                "verify docs/tiny-llama.json --on 4xh100 --tp 2 --seq 64 --global-batch 8"),
+    "checkpoints": ("checkpoints out/checkpoints", "checkpoints out/checkpoints --verify --keep 3"),
     "trace": ("trace examples/trace_llama.py --on dgx-h100:1024", "trace examples/trace_vit.py --on dgx-h100:64"),
     "calibrate": ("calibrate --out mine.toml", "calibrate --out mine.toml --device cpu --quick"),
     "models": ("models", "models llama-3-70b --gpu h200"),
@@ -37,6 +38,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "mfu": ("mfu llama-65b --tps 380 --on a100-80",
             "mfu gpt-3-175b --tokens 300B --gpus 1024 --time '35 d' --on a100-80"),
     "batch": ("batch --global 2048 --seq 4096 --dp 64 --micro 2", "batch --global 2048 --seq 4096 --gpus 1024 --tp 8"),
+    "completion": ("completion bash", "completion zsh"),
 }  # fmt: skip
 FIRST = ("plan llama-3-70b --on dgx-h100:1024", "estimate llama-3-8b --on 8xh100 --zero 3")
 """of shardwise itself"""
