@@ -12,7 +12,7 @@ from shardwise.cli._job import DEFAULT_PRECISION
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
-from shardwise.cli._progress import watched
+from shardwise.cli._progress import answers, left_out
 from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.plan.constraints import constraints_of
 from shardwise.report.terminal import policy_code, usd_text
@@ -68,7 +68,8 @@ def size(
     if max_gpus < 1:
         raise ValueError(f"max-gpus: {max_gpus} is out of range; write a whole number of 1 or more")
     counts = counts_of(sizes, max_gpus)
-    points = [point_at(case, sizes, gpus, trained, limit, rent) for gpus in watched(counts, "cluster sizes")]
+    points = answers(counts, "cluster sizes", lambda gpus: point_at(case, sizes, gpus, trained, limit, rent))
+    notes += left_out(points, counts, "cluster sizes")
     notes += _notes(points[0].cluster, rent)
     if json:
         print_json(_data(case, on, trained, limit, points) | {"notes": notes})
