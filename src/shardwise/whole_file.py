@@ -61,7 +61,7 @@ class OutputFile:
             raise ValueError(f"{self.flag}: {str(self.path)!r} is a folder; write the path of a file")
         if not self.path.parent.is_dir():
             raise ValueError(
-                f"{self.flag}: {str(self.path)!r} cannot be written: there is no such folder; make it, or write another "
+                f"{self.flag}: {str(self.path)!r} cannot be written: there is no such folder; make it or write another "
                 "path"
             )
         if self._replaced and not self.overwrite and not self._ours():

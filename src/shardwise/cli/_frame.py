@@ -3,6 +3,7 @@
 0: done, or it fits. 1: it does not fit, or a check failed. 2: the input is wrong. 70: shardwise itself is. 130: Ctrl-C.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -21,6 +22,8 @@ UNFORESEEN = 70
 """EX_SOFTWARE of sysexits.h"""
 SHOW_TRACEBACK = "SHARDWISE_TRACEBACK"
 LONGEST_PROBLEM = 300
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
+"""what a stream says that takes no more; files that are written say their own names"""
 NUMBERS: dict[object, str] = {int: "a whole number", float: "a number"}
 
 
@@ -86,8 +89,9 @@ def _answered(words: list[str]) -> int:
     except ValueError as problem:
         return _refuse(str(problem))
     except OSError as problem:
-        where = "" if _stdout_works() else "stdout: it cannot be written; "
-        return _refuse(where + str(problem))
+        if problem.filename is None and problem.errno in NO_ROOM:
+            return _refuse(f"stdout: it cannot be written ({problem.strerror}); send it elsewhere")
+        return _refuse(str(problem))
     except MemoryError as problem:
         return _refuse(f"memory: there is not enough for this ({problem}); ask for fewer GPUs, layers or ranks")
     except Exception as problem:
@@ -122,7 +126,7 @@ def _one_line(problem: CycloptsError) -> str:
 
 
 def _refuse(message: str) -> int:
-    _stdout_works()
+    _empty_stdout()
     print("error: " + " ".join(message.split()), file=sys.stderr)
     return BAD_INPUT
 
@@ -131,7 +135,7 @@ def _unforeseen(problem: Exception) -> int:
     """A mistake of shardwise: one line that can be reported."""
     if os.environ.get(SHOW_TRACEBACK):
         traceback.print_exception(problem)
-    _stdout_works()
+    _empty_stdout()
     where = traceback.extract_tb(problem.__traceback__)[-1]
     what = " ".join(f"{type(problem).__name__}: {problem}".split())[:LONGEST_PROBLEM]
     print(
@@ -142,14 +146,12 @@ def _unforeseen(problem: Exception) -> int:
     return UNFORESEEN
 
 
-def _stdout_works() -> bool:
+def _empty_stdout() -> None:
     """Where stdout is what failed (a full disk), it must not fail once more when the interpreter ends."""
     try:
         sys.stdout.flush()
     except OSError:
         _forget_stdout()
-        return False
-    return True
 
 
 def _forget_stdout() -> None:

@@ -18,6 +18,7 @@ from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, Precis
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._profile_rows import HEADS, rows_of
+from shardwise.cli._torchrun import rank_here
 from shardwise.importers.adjust import run_of
 from shardwise.importers.training_log import RunFacts
 from shardwise.software import known_stack
@@ -94,6 +95,7 @@ def _measure(out: OutputFile, device: str | None, quick: bool, cluster: Cluster 
         from shardwise.calibrate.measured import calibration
     except ImportError:
         raise ValueError("calibrate measures with torch, which is not installed; install it, or use --from") from None
+    rank_here()
     work = calibration(device, quick=quick, cluster=cluster)
     stopped = False
     with _bar() as progress:

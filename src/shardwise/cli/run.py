@@ -1,6 +1,5 @@
 """`shardwise run`: trains with the policy that was planned, on this machine's ranks."""
 
-import os
 from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
+from shardwise.cli._torchrun import rank_here
 from shardwise.cli._training import DEFAULTS, TrainingFlags, settings_of
 from shardwise.report.terminal import policy_text
 from shardwise.units import time_text
@@ -34,6 +34,7 @@ def run(
     json: Json = False,
 ) -> int:
     """Trains with the planned policy: torchrun starts the ranks, log lines go to stderr."""
+    rank = rank_here()
     found = plan_of(plan, flags)
     if cannot_run(plan, flags, found, json, "run"):
         return DOES_NOT_FIT
@@ -56,7 +57,7 @@ def run(
     )  # fmt: skip
     settings = settings_of(training, found, device_for(device, policy.gpus))
     lines = launch(TrainingOrder(task=task, settings=settings), max_restarts=max_restarts)
-    if os.environ.get("RANK", "0") != "0":
+    if rank:
         return 0  # under torchrun every rank comes here; the first one tells
     if json:
         print_json({

@@ -88,4 +88,4 @@ def die_with_parent() -> None:
 
 def _read(path: Path) -> object:
     # written a moment ago by our own child
-    return pickle.loads(path.read_bytes()) if path.exists() else "no answer"
+    return pickle.loads(path.read_bytes()) if path.exists() else "no answer"  # nosec B301  of a process forked from this one
