@@ -60,6 +60,15 @@ FOUND: dict[str, tuple[dict[str, bytes], list[str], str]] = {
     "topology nested without end": ({"t.xml": b"<system>" * 5000}, XML, "from: "),
     "topology with an encoding nobody has": (
         {"t.xml": b"<?xml version='1.0' encoding='x-none'?><system/>"}, XML, "from: "),
+    "trace with a time no float can hold": (
+        {"t.json": b'{"traceEvents": [{"cat": "kernel", "dur": 1' + b"0" * 400 + b"}]}"},
+        ["calibrate", "--from", "t.json", "--out", "new.toml"], "no GPU kernel in the trace"),
+    "pair with a rate no float can hold": (
+        {"p.json": b'[{"a": "x", "b": "y", "gb_per_s": 1' + b"0" * 400 + b"}]"},
+        ["fabric", "expect", "--on", "dgx-h100:16", "--pairs", "p.json"], "pairs: p.json, entry 1"),
+    "plan with a shard group beyond int64": (
+        {"plan.json": b'{"policy": {"shard_group": 99999999999999999999999}, "model": "gpt2-xl", "cluster": "8xh100"}'},
+        PLAN, "shard_group"),
     "table that is a hole": ({}, ["validate", "--data", "hole.json"], "data: 'hole.json' is larger than"),
     "table that is a folder": ({}, ["validate", "--data", "folder"], "data: there is no file 'folder'"),
     "table that never ends": ({}, ["validate", "--data", "/dev/zero"], "data: there is no file '/dev/zero'"),
