@@ -69,6 +69,8 @@ FOUND: dict[str, tuple[dict[str, bytes], list[str], str]] = {
     "plan with a shard group beyond int64": (
         {"plan.json": b'{"policy": {"shard_group": 99999999999999999999999}, "model": "gpt2-xl", "cluster": "8xh100"}'},
         PLAN, "shard_group"),
+    "log into a pipe nobody reads": ({"mlp.json": MLP}, [*TRAIN[:-2], "--log", "pipe"], "is a pipe; write a file"),
+    "log behind a text of the user": ({"mlp.json": MLP}, [*TRAIN[:-2], "--log", "theirs.svg"], "holds no steps"),
     "table that is a hole": ({}, ["validate", "--data", "hole.json"], "data: 'hole.json' is larger than"),
     "table that is a folder": ({}, ["validate", "--data", "folder"], "data: there is no file 'folder'"),
     "table that never ends": ({}, ["validate", "--data", "/dev/zero"], "data: there is no file '/dev/zero'"),
