@@ -49,7 +49,9 @@ def read_file(path: Path, field: str, most: int, wanted: str, *, pipes: bool = F
     try:
         if not pipes and not path.is_file():
             raise ValueError(f"{field}: there is no file {str(path)!r}; write {wanted}")
-        raw = _content(path, most + 1)
+        raw = _content(path, most)
+    except _TooLargeError:
+        raise ValueError(f"{field}: {path.name!r} is larger than {most / 2**20:g} MiB; write {wanted}") from None
     except TimeoutError:
         raise ValueError(f"{field}: nothing came from {str(path)!r} for {SILENCE_S:g} s; write {wanted}") from None
     except OSError as error:
@@ -58,27 +60,32 @@ def read_file(path: Path, field: str, most: int, wanted: str, *, pipes: bool = F
         if "null byte" not in str(error):
             raise
         raise ValueError(f"{field}: {str(path)!r} is no path; write {wanted}") from None
-    if len(raw) > most:
-        raise ValueError(f"{field}: {path.name!r} is larger than {most / 2**20:g} MiB; write {wanted}")
     return raw
+
+
+class _TooLargeError(Exception):
+    """Not an OSError: nothing is wrong with the file."""
 
 
 def _content(path: Path, most: int) -> bytes:
     """Never waits for long: a pipe may have nobody who writes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        waits = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+        about = os.fstat(descriptor)
+        waits = not stat.S_ISREG(about.st_mode)
+        if not waits and about.st_size > most:
+            raise _TooLargeError
         ready = select.poll()
         ready.register(descriptor, select.POLLIN)
         found = bytearray()
-        while len(found) < most:
+        while len(found) <= most:
             if waits and not ready.poll(SILENCE_S * 1000):
                 raise TimeoutError
-            part = os.read(descriptor, min(most - len(found), READ_BYTES))
+            part = os.read(descriptor, READ_BYTES)
             if not part:
-                break
+                return bytes(found)
             found += part
-        return bytes(found)
+        raise _TooLargeError
     finally:
         os.close(descriptor)
 
