@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_%,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan check test lint types imports quick units slow bench accuracy picture layouts run-demo clean
+.PHONY: plan check test lint types imports quick units slow bench accuracy picture layouts run-demo fuzz audit clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
@@ -36,6 +36,17 @@ quick: $(VENV)/.tests
 # pytest ends with 5 when nothing is marked slow.
 slow: $(VENV)/.tests
 	$(BIN)/pytest -n 2 -m slow || test $$? -eq 5
+
+# Inputs nobody meant to write, for every verb and reader; ends with one line of JSON. FIRST=N begins at another number.
+N ?= 100000
+FIRST ?= 0
+fuzz: $(VENV)/.tests
+	cd tests && PYTHONPATH=$(CURDIR)/src:. ../$(BIN)/python -m fuzz --inputs $(N) --first $(FIRST)
+
+# Dangerous calls, known holes of what is installed, and a list of it in sbom.cdx.json. What cannot be had is said.
+audit: $(VENV)/.tests
+	-@$(PIP) install bandit pip-audit 2> /dev/null
+	$(BIN)/python .ci/audit.py
 
 # Four gloo ranks, dp 2 x tp 2: the loss falls, then the prediction is held against what was sent and kept.
 DEMO := docs/tiny-llama.json --on 4xh100 --tp 2 --seq 64 --global-batch 8

@@ -1,5 +1,7 @@
 """The one reader of what others wrote: type, range, unit, choice, nearest name; errors of one line with the cure."""
 
+import os
+import threading
 from typing import Annotated
 
 import pytest
@@ -112,3 +114,32 @@ def test_files_are_read_within_bounds(tmp_path):
             with pytest.raises(ValueError, match=r"; write a file$") as caught:
                 read_file(wrong, "from", most, "a file", pipes=pipes)
             assert pipes or said in str(caught.value)
+
+
+@pytest.fixture
+def pipe(tmp_path, monkeypatch):
+    monkeypatch.setattr("shardwise.fields.SILENCE_S", 0.5)
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+def test_a_pipe_is_read_to_its_end(pipe):
+    writer = threading.Thread(target=lambda: pipe.write_bytes(b"x" * 300_000))
+    writer.start()
+    assert read_file(pipe, "from", 10**6, "a file", pipes=True) == b"x" * 300_000
+    writer.join()
+
+
+def test_a_pipe_nobody_writes_into_is_not_waited_for(pipe):
+    with pytest.raises(ValueError, match=r"^from: nothing came from .*pipe' for 0\.5 s; write a file$"):
+        read_file(pipe, "from", 10, "a file", pipes=True)
+    with pytest.raises(ValueError, match=r"^from: there is no file"):
+        read_file(pipe, "from", 10, "a file")
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "hole"])
+def test_what_never_ends_is_too_large(name, tmp_path):
+    with (tmp_path / "hole").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ValueError, match="is larger than 1 MiB"):
+        read_file(tmp_path / name, "from", 2**20, "a file", pipes=True)

@@ -6,6 +6,9 @@ typed (TOML, JSON) or all text (YAML).
 """
 
 import math
+import os
+import select
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -14,6 +17,9 @@ import msgspec
 
 from shardwise.registry import closest
 
+SILENCE_S = 10.0
+"""that a pipe is waited for"""
+READ_BYTES = 1 << 20
 LONGEST_TEXT = 1000
 LONGEST_LIST = 4096
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -43,17 +49,45 @@ def read_file(path: Path, field: str, most: int, wanted: str, *, pipes: bool = F
     try:
         if not pipes and not path.is_file():
             raise ValueError(f"{field}: there is no file {str(path)!r}; write {wanted}")
-        with path.open("rb") as file:
-            raw = file.read(most + 1)
+        raw = _content(path, most)
+    except _TooLargeError:
+        raise ValueError(f"{field}: {path.name!r} is larger than {most / 2**20:g} MiB; write {wanted}") from None
+    except TimeoutError:
+        raise ValueError(f"{field}: nothing came from {str(path)!r} for {SILENCE_S:g} s; write {wanted}") from None
     except OSError as error:
         raise ValueError(f"{field}: {str(path)!r} cannot be read ({error.strerror}); write {wanted}") from None
     except ValueError as error:
         if "null byte" not in str(error):
             raise
         raise ValueError(f"{field}: {str(path)!r} is no path; write {wanted}") from None
-    if len(raw) > most:
-        raise ValueError(f"{field}: {path.name!r} is larger than {most / 2**20:g} MiB; write {wanted}")
     return raw
+
+
+class _TooLargeError(Exception):
+    """Not an OSError: nothing is wrong with the file."""
+
+
+def _content(path: Path, most: int) -> bytes:
+    """Never waits for long: a pipe may have nobody who writes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        about = os.fstat(descriptor)
+        waits = not stat.S_ISREG(about.st_mode)
+        if not waits and about.st_size > most:
+            raise _TooLargeError
+        ready = select.poll()
+        ready.register(descriptor, select.POLLIN)
+        found = bytearray()
+        while len(found) <= most:
+            if waits and not ready.poll(SILENCE_S * 1000):
+                raise TimeoutError
+            part = os.read(descriptor, READ_BYTES)
+            if not part:
+                return bytes(found)
+            found += part
+        raise _TooLargeError
+    finally:
+        os.close(descriptor)
 
 
 class Fields:

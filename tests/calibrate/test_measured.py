@@ -45,8 +45,8 @@ def test_a_quick_calibration_measures_everything(profile_path):
 
 def test_bad_input(tmp_path, capsys):
     for words, said in (
-        (["--out", str(tmp_path)], "cannot be written"),
-        (["--out", str(tmp_path / "no" / "p.toml")], "a folder that exists"),
+        (["--out", str(tmp_path)], "is a folder"),
+        (["--out", str(tmp_path / "no" / "p.toml")], "there is no such folder"),
         (["--out", str(tmp_path / "p.toml"), "--device", "tpu"], "cuda or cpu"),
         (["--out", str(tmp_path / "p.toml"), "--from", str(tmp_path / "none")], "cannot be read"),
         (["--device", "cpu"], "--out"),

@@ -13,7 +13,7 @@ import pytest
 from shardwise.cli import main
 from shardwise.cli._case import JobFlags, open_case_of
 from shardwise.cli._shards import PointAnswer, PointShard, Refusal, answered, solve, work
-from shardwise.engines import Setup, engine_of, engines, run
+from shardwise.engines import Lost, Setup, engine_of, engines, run
 from shardwise.engines import local as local_engine
 from shardwise.spec.load import cluster_of
 
@@ -146,7 +146,26 @@ def test_ctrl_c_prints_the_points_that_were_done(jobs, capsys, monkeypatch):
 
     words = ["sweep", "llama-3-8b", "--on", "8xh100", "--over", "batch=64:512", "--policy", "fsdp", "--jobs", jobs]
     monkeypatch.setattr("shardwise.cli.sweep.bar", stop_at(2))
-    assert main([*words, "--json"]) == 0
+    assert main([*words, "--json"]) == 130
     found = msgspec.json.decode(capsys.readouterr().out)
     assert len(found["points"]) == 2
     assert found["notes"][-1] == "interrupted: 2 of 4 points were not done"
+
+
+def dies_on_b(shard):
+    if shard == b"b":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return shard.upper()
+
+
+def test_a_worker_that_dies_loses_its_own_shard_only():
+    found = run(engine_of("local"), dies_on_b, [b"a", b"b", b"c", b"d"], Setup(jobs=2))
+    assert found == [b"A", Lost("its process was killed by signal 9"), b"C", b"D"]
+
+
+def test_a_point_that_is_lost_is_told_and_the_others_are_shown(shards, monkeypatch):
+    lost = [Lost("its process was killed by signal 9"), *map(work, sent(shards[1:]))]
+    monkeypatch.setattr("shardwise.cli._shards.run", lambda *_: lost)
+    found = answered(shards, engine_of("local"), Setup(jobs=2))
+    assert found[0].verdict == "lost: its process was killed by signal 9"
+    assert found[1:] == [solve(shard) for shard in shards[1:]]

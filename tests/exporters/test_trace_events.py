@@ -13,6 +13,7 @@ from shardwise.exporters.trace_events import (
     process_name,
     span,
     thread_name,
+    trace_file,
     write_events,
 )
 
@@ -31,9 +32,9 @@ def small():
 
 def test_seconds_become_microseconds_in_the_order_of_time(tmp_path):
     path = tmp_path / "a.json"
-    assert write_events(small(), path, "a step", "trace") == 7
+    assert write_events(small(), trace_file(path, "trace"), "a step") == 7
     found = json.loads(path.read_text())
-    assert found["otherData"] == {"title": "a step"}
+    assert found["otherData"] == {"tool": "shardwise", "title": "a step"}
     told = [(event["ph"], event.get("ts"), event.get("dur")) for event in found["traceEvents"]]
     assert told == [("M", None, None)] * 3 + [("C", 0.25e6, None), ("X", 0.5e6, 0.25e6), ("s", 0.5e6, None),
                                               ("f", 1e6, None)]  # fmt: skip
@@ -51,7 +52,7 @@ def test_traces_stand_one_below_the_other():
 @pytest.mark.parametrize(("name", "cure"), [("a.txt", r"ends in \.json or \.json\.gz"), ("no/a.json", "another path")])
 def test_a_bad_name_is_one_line_with_its_flag(name, cure, tmp_path):
     with pytest.raises(ValueError, match=rf"^perfetto: .*{cure}"):
-        write_events(small(), tmp_path / name, "a step", "perfetto")
+        write_events(small(), trace_file(tmp_path / name, "perfetto"), "a step")
     assert list(tmp_path.iterdir()) == []
 
 

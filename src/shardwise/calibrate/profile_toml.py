@@ -7,8 +7,9 @@ import msgspec
 
 from shardwise.calibrate.profile import Profile
 
+MARK = "# Written by `shardwise calibrate`"
 HEAD = (
-    "# Written by `shardwise calibrate`; give it to any verb with --profile. SI units; shares are of peak_flops and\n"
+    MARK + "; give it to any verb with --profile. SI units; shares are of peak_flops and\n"
     "# memory_bandwidth. [measured] holds the raw points; the planner reads the sections before it.\n"
 )
 DIGITS = 6

@@ -12,9 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shardwise.fields import read_file, short
 from shardwise.registry import closest, folders, only_once
 
 KINDS = ("gpus", "fabrics", "prices", "models", "stacks", "layouts")
+MOST_BYTES = 2**22
 _ROOT = Path(__file__).parent
 
 
@@ -34,11 +36,17 @@ def _files(kind: str) -> dict[str, Path]:
 @cache
 def _parsed(kind: str, stem: str) -> dict[str, Any]:
     path = _files(kind)[stem]
-    text = path.read_text(encoding="utf-8")
+    raw = read_file(path, f"catalog/{kind}", MOST_BYTES, "a file with an entry")
     try:
+        text = raw.decode("utf-8")
         data: dict[str, Any] = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path}: holds {short(data)}, not an object; write {{...}} with the fields of an entry")
+    aliases = data.get("aliases", [])
+    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+        raise ValueError(f"{path}: aliases is {short(aliases)}; write a list of names")
     return data
 
 

@@ -15,6 +15,10 @@ def short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+MARK = '<svg xmlns="http://www.w3.org/2000/svg" role="img"'
+"""how every drawing begins"""
+
+
 class Drawing:
     """Pixels from the top left. `tip`: what is told when the pointer rests on a thing, and to who hears the page."""
 
@@ -26,7 +30,7 @@ class Drawing:
         size = f'viewBox="0 0 {short(self.width)} {short(self.height)}" width="{short(self.width)}"'
         told = f"<desc>{escape(self.told)}</desc>" if self.told else ""
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} height="{short(self.height)}" '
+            f'{MARK} {size} height="{short(self.height)}" '
             f'style="max-width:100%;height:auto" font-family="{FONT}" font-size="12" fill="{INK}">'
             f'<title>{escape(self.title)}</title>{told}<rect width="100%" height="100%" fill="#fff"/>'
             + "\n".join(self._parts)

@@ -86,23 +86,30 @@ class OpenCase:
         return case_of(self.model, cluster, self.job, self.stack, self.profile)
 
     def ranked(self, cluster: Cluster, *, top: int = 1) -> Ranking:
-        return scan(
+        """Whole: the best of what an interrupted scan had seen is no answer to what is asked with this."""
+        return _whole(scan(
             self.on(cluster), top=top, headroom=self.headroom, risk=self.risk, limits=self.limits, only=self.only,
             losers=False, sync=self.sync,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def frontier(self, cluster: Cluster) -> tuple[Candidate, ...]:
         """What nothing beats in step time and memory, among policies with ZeRO over all ranks and recompute of all
         layers or none: the rest lies between them."""
-        return scan(
+        return _whole(scan(
             self.on(cluster), headroom=self.headroom, risk=1.0, only=self.only, losers=False, frontier=True,
             limits=structs.replace(self.limits or Limits(), some_layers=False, shard_groups=False),
-        ).frontier  # fmt: skip
+        )).frontier  # fmt: skip
 
     def report(self, cluster: Cluster, policy: Policy) -> Report:
         from shardwise.studies.build import report_of  # with all it needs; a ranking has no use for it
 
         return report_of(self.on(cluster), policy)
+
+
+def _whole(ranked: Ranking) -> Ranking:
+    if not ranked.finished:
+        raise KeyboardInterrupt
+    return ranked
 
 
 def open_case_of(

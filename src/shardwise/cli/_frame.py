@@ -1,21 +1,30 @@
 """Builds the app and runs it: the one place that turns trouble into one line and an exit code.
 
-0: done, or it fits. 1: it does not fit, or a check failed. 2: the input is wrong.
+0: done, or it fits. 1: it does not fit, or a check failed. 2: the input is wrong. 70: shardwise itself is. 130: Ctrl-C.
 """
 
+import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from cyclopts import App, CoercionError, CycloptsError, Parameter
 from cyclopts.exceptions import UnknownCommandError
 
 from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
+from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._verbs import VERBS, import_path
 from shardwise.registry import closest
 
 BAD_INPUT = 2
-INTERRUPTED = 130
+UNFORESEEN = 70
+"""EX_SOFTWARE of sysexits.h"""
+SHOW_TRACEBACK = "SHARDWISE_TRACEBACK"
+LONGEST_PROBLEM = 300
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
+"""what a stream says that takes no more; files that are written say their own names"""
 NUMBERS: dict[object, str] = {int: "a whole number", float: "a number"}
 
 
@@ -49,10 +58,24 @@ app = _build()
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
+    alone = arguments is None
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to stop
+    _check_streams()
+    interrupts = Interrupts(last=alone)
+    try:
+        with interrupts:
+            code = _answered(words)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if not interrupts.came and code != INTERRUPTED:
+        return code
+    if alone:
+        stop_now()
+    say_interrupted()
+    return INTERRUPTED
+
+
+def _answered(words: list[str]) -> int:
     try:
         code = app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -62,15 +85,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as ended:
         # how rich ends when its reader left, and cyclopts when interrupted; verbs return their code
         return INTERRUPTED if ended.code == INTERRUPTED else 0
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except UnknownCommandError:
         return _refuse(_unknown(words))
     except CycloptsError as problem:
         return _refuse(_one_line(problem))
-    except (ValueError, OSError) as problem:
+    except ValueError as problem:
         return _refuse(str(problem))
+    except OSError as problem:
+        if problem.filename is None and problem.errno in NO_ROOM:
+            return _refuse(f"stdout: it cannot be written ({problem.strerror}); send it elsewhere")
+        return _refuse(str(problem))
+    except MemoryError as problem:
+        return _refuse(f"memory: there is not enough for this ({problem}); ask for fewer GPUs, layers or ranks")
+    except Exception as problem:
+        return _unforeseen(problem)
     return code if isinstance(code, int) else 0
+
+
+def _check_streams() -> None:
+    """A terminal that cannot show a character is no reason to stop, and neither is a stream that was closed."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  for the life of the process
+        stream = getattr(sys, name)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def _unknown(words: Sequence[str]) -> str:
@@ -90,8 +129,32 @@ def _one_line(problem: CycloptsError) -> str:
 
 
 def _refuse(message: str) -> int:
+    _empty_stdout()
     print("error: " + " ".join(message.split()), file=sys.stderr)
     return BAD_INPUT
+
+
+def _unforeseen(problem: Exception) -> int:
+    """A mistake of shardwise: one line that can be reported."""
+    if os.environ.get(SHOW_TRACEBACK):
+        traceback.print_exception(problem)
+    _empty_stdout()
+    where = traceback.extract_tb(problem.__traceback__)[-1]
+    what = " ".join(f"{type(problem).__name__}: {problem}".split())[:LONGEST_PROBLEM]
+    print(
+        f"error: a mistake in shardwise {_version()}, not in your input: {what} ({Path(where.filename).name}:"
+        f"{where.lineno}); {SHOW_TRACEBACK}=1 shows where: please report that with your command line",
+        file=sys.stderr,
+    )
+    return UNFORESEEN
+
+
+def _empty_stdout() -> None:
+    """Where stdout is what failed (a full disk), it must not fail once more when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_stdout()
 
 
 def _forget_stdout() -> None:

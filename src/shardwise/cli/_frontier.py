@@ -8,7 +8,7 @@ import msgspec
 from shardwise.cli._case import OpenCase
 from shardwise.cli._output import Cell, print_gap, print_table
 from shardwise.cli._points import counts_of
-from shardwise.cli._progress import watched
+from shardwise.cli._progress import answers, left_out
 from shardwise.plan import Candidate
 from shardwise.plan.pareto import undominated
 from shardwise.report.report import Money
@@ -39,12 +39,18 @@ class Corner:
         return self.found.step_s, self.found.peak_bytes, self.found.step_s * gpus, float(gpus)
 
 
-def frontier_of(case: OpenCase, sizes: Sizes, most: int) -> list[Corner]:
-    corners = []
-    for gpus in watched(counts_of(sizes, most), "cluster sizes"):
+def frontier_of(case: OpenCase, sizes: Sizes, most: int) -> tuple[list[Corner], list[str]]:
+    """And a note where Ctrl-C left sizes out."""
+
+    def at(gpus: int) -> list[Corner]:
         cluster = sizes.at(gpus)
-        corners += [Corner(cluster, found) for found in case.frontier(cluster)]
-    return [corners[i] for i in undominated([corner.row for corner in corners])] if corners else []
+        return [Corner(cluster, found) for found in case.frontier(cluster)]
+
+    counts = counts_of(sizes, most)
+    found = answers(counts, "cluster sizes", at)
+    corners = [corner for each in found for corner in each]
+    kept = [corners[i] for i in undominated([corner.row for corner in corners])] if corners else []
+    return kept, left_out(found, counts, "cluster sizes")
 
 
 def _thinned(corners: list[Corner]) -> list[Corner]:

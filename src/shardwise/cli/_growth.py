@@ -30,6 +30,8 @@ class GrowthAxis:
 class Growth:
     cases: dict[int, OpenCase] = field(default_factory=dict)
     tried: dict[int, Ranking] = field(default_factory=dict)
+    finished: bool = True
+    """false after Ctrl-C: larger ones may fit"""
 
     @property
     def largest(self) -> int | None:
@@ -54,14 +56,23 @@ def grow(axis: GrowthAxis, cluster: Cluster) -> Growth:
                     told(len(found.tried), len(found.tried) + 1)
             return bool(found.tried[size].best)
 
-        size = axis.start
-        while not fits(size) and size // 2 >= axis.least:
-            size //= 2
-        while found.tried[size].best and size * 2 <= axis.most and fits(size * 2):
-            size *= 2
-        for _ in range(axis.rounds if found.tried[size].best else 0):
-            _refine(found, fits, axis.most)
+        try:
+            _grown(found, fits, axis)
+        except KeyboardInterrupt:
+            if not found.tried:
+                raise
+            found.finished = False
     return found
+
+
+def _grown(found: Growth, fits: Callable[[int], bool], axis: GrowthAxis) -> None:
+    size = axis.start
+    while not fits(size) and size // 2 >= axis.least:
+        size //= 2
+    while found.tried[size].best and size * 2 <= axis.most and fits(size * 2):
+        size *= 2
+    for _ in range(axis.rounds if found.tried[size].best else 0):
+        _refine(found, fits, axis.most)
 
 
 def _refine(found: Growth, fits: Callable[[int], bool], most: int) -> None:

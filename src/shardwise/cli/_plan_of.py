@@ -16,7 +16,7 @@ from shardwise.case import case_of
 from shardwise.cli._flags import Flags, PolicyRequest, asked, refused
 from shardwise.cli._groups import CLUSTER
 from shardwise.cli._synced import SyncName, with_sync
-from shardwise.fields import Fields, converted
+from shardwise.fields import Fields, converted, read_file
 from shardwise.registry import closest
 from shardwise.software import stack_of
 from shardwise.spec.cards import named_with
@@ -26,6 +26,8 @@ from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 
 STACK = "shardwise"
+MOST_BYTES = 64 * 2**20
+"""of a plan; one of a thousand policies has 4"""
 VARIANTS = {
     "context_parallel": ("ring", "ulysses", "gather"), "embedding": ("vocab", "broadcast"),
     "attention_split": ("heads", "gather-qk"),
@@ -103,9 +105,10 @@ def _document(name: str) -> dict[str, Any] | None:
     path = Path(name)
     if path.suffix != ".json" or not path.is_file():
         return None
+    raw = read_file(path, "plan", MOST_BYTES, "what `shardwise estimate --json` prints")
     try:
-        found = msgspec.json.decode(path.read_bytes())
-    except (msgspec.DecodeError, OSError) as error:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(
             f"plan: {name!r} is no JSON ({error}); write what `shardwise estimate --json` prints"
         ) from None

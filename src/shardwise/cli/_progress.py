@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 @contextmanager
@@ -22,13 +23,25 @@ def bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, of: shown.update(task, completed=done, total=of)
 
 
-def watched(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """The items one by one, with a bar that moves as they are asked for."""
+def answers(items: Sequence[Item], what: str, ask: Callable[[Item], Found]) -> list[Found]:
+    """What is found for each item, with a bar. Ctrl-C leaves those that are done, if any; the caller says so."""
+    found: list[Found] = []
     with bar(what) as told:
-        for done, item in enumerate(items):
-            if told is not None:
-                told(done, len(items))
-            yield item
+        try:
+            for item in items:
+                if told is not None:
+                    told(len(found), len(items))
+                found.append(ask(item))
+        except KeyboardInterrupt:
+            if not found:
+                raise
+    return found
+
+
+def left_out(found: Sequence[object], items: Sequence[object], what: str) -> list[str]:
+    """The note on what an interruption left out, if anything."""
+    missing = len(items) - len(found)
+    return [f"interrupted: {missing} of {len(items)} {what} were not looked at"] if missing else []
 
 
 def watched_all(items: Iterable[Item], what: str) -> Iterator[Item]:

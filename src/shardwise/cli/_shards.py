@@ -11,11 +11,14 @@ from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import policy_from
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._synced import sync_verdict
-from shardwise.engines import Engine, Setup, run
+from shardwise.engines import Engine, Lost, Setup, run
 from shardwise.report import Report
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
 from shardwise.spec.rules import verdict_of
+
+LOST = "lost"
+"""how the verdict on a point begins whose worker died"""
 
 
 class PointShard(Struct, frozen=True, tag="point"):
@@ -99,10 +102,13 @@ def answered(
 ) -> list[PointAnswer | KneeAnswer | None]:
     """An answer for each shard, None where Ctrl-C came first; the first that was refused is the user's mistake."""
     sent = [msgspec.msgpack.encode(shard) for shard in shards]
-    return [None if data is None else _opened(data) for data in run(engine, work, sent, setup, progress)]
+    found = run(engine, work, sent, setup, progress)
+    return [None if data is None else _opened(data, shard) for data, shard in zip(found, shards, strict=True)]
 
 
-def _opened(data: bytes) -> PointAnswer | KneeAnswer:
+def _opened(data: bytes | Lost, shard: Shard) -> PointAnswer | KneeAnswer:
+    if isinstance(data, Lost):
+        return PointAnswer(None, None, f"{LOST}: {data.why}") if isinstance(shard, PointShard) else KneeAnswer(None)
     answer: Answer = msgspec.msgpack.decode(data, type=Answer)
     if isinstance(answer, Refusal):
         raise ValueError(answer.why)

@@ -17,7 +17,7 @@ from shardwise.cli._budget import Budget
 from shardwise.cli._case import OpenCase
 from shardwise.cli._job import MOST_ROUNDING
 from shardwise.cli._points import SizePoint, point_at
-from shardwise.cli._progress import watched, watched_all
+from shardwise.cli._progress import answers, left_out, watched_all
 from shardwise.plan import scan
 from shardwise.spec.sizes import Sizes
 
@@ -91,12 +91,16 @@ class SizeAnswer:
     """ascending"""
     between: int
     """sizes between powers of two that were looked at"""
+    left_out: list[str]
+    """the note on what an interruption left out"""
 
 
 def sizes_tried(asked: SizeQuestion) -> SizeAnswer:
     counts = asked.counts
     tried = [gpus for gpus in counts if gpus >= asked.least] or counts[-1:]
-    points = [asked.at(gpus) for gpus in watched(tried, "cluster sizes")]
+    points = answers(tried, "cluster sizes", asked.at)
+    if missing := left_out(points, tried, "cluster sizes"):
+        return SizeAnswer(points, 0, missing)
     seen = [p.cluster.gpus for p in points]
     goals = [fits] if asked.limit == Budget() else [_in_time] * (asked.limit.seconds is not None)
     if asked.limit.usd is not None and asked.limit.seconds is not None:
@@ -107,7 +111,7 @@ def sizes_tried(asked: SizeQuestion) -> SizeAnswer:
             if point is not None and enough(point):
                 points = sorted([*points, point], key=lambda p: p.cluster.gpus)
                 break
-    return SizeAnswer(points, len(set(seen)) - len(tried))
+    return SizeAnswer(points, len(set(seen)) - len(tried), [])
 
 
 def fits(point: SizePoint) -> bool:

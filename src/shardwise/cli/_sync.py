@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwise.charts import chart_svg
+from shardwise.cli._files import figure_file
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
 from shardwise.cli._sync_cost import DEFAULT_WORKERS
@@ -17,7 +18,6 @@ from shardwise.sync._named import strategy_from
 from shardwise.sync._reproduce import Result, reproduction, reproductions
 from shardwise.sync._torch import torch_on_one_thread
 from shardwise.topologies import topologies, topology
-from shardwise.whole_file import write_whole
 
 CHECK_FAILED = 1
 SIMULATED_WORKERS = 1024
@@ -118,18 +118,19 @@ def simulate(
     return 0 if finite else CHECK_FAILED
 
 
-def reproduce(name: str, figure: Path | None, quick: bool, json: bool) -> int:
+def reproduce(name: str, figure: Path | None, quick: bool, json: bool, overwrite: bool) -> int:
     names = list(reproductions()) if name == "all" else [reproduction(name).name]
     if figure is not None and (figure.suffix != ".svg" or len(names) > 1):
         raise ValueError(f"figure: {figure.name!r} with {name}; write one result and a name that ends in .svg")
+    picture = figure_file(figure, overwrite)
     if names not in (["talk_times"], ["language_model"]):
         torch_on_one_thread()
     found: dict[str, Result] = {}
     for each in names:
         with bar(each) as told:
             found[each] = reproduction(each).run(quick, told or _unseen)
-    if figure is not None:
-        write_whole(figure, chart_svg(sync_chart(found[names[0]])).encode(), "figure")
+    if picture is not None:
+        picture.write(chart_svg(sync_chart(found[names[0]])).encode())
     if json:
         whole = [_result_data(each, result) for each, result in found.items()]
         print_json(whole[0] if name != "all" else {"reproductions": whole, "holds": all(r["holds"] for r in whole)})

@@ -11,12 +11,14 @@ from cyclopts import Parameter
 
 from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile, RunCorrection
-from shardwise.calibrate.profile_toml import to_toml
+from shardwise.calibrate.profile_toml import MARK, to_toml
 from shardwise.cli._calibrate_from import profile_from_file
+from shardwise.cli._files import Overwrite
 from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, PrecisionName, Seq, StackName, job_of
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._profile_rows import HEADS, rows_of
+from shardwise.cli._torchrun import rank_here
 from shardwise.importers.adjust import LoggedRun, correction_of
 from shardwise.importers.training_log import RunFacts
 from shardwise.software import known_stack
@@ -27,7 +29,7 @@ from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.spec.rules import verdict_of
-from shardwise.whole_file import write_whole
+from shardwise.whole_file import OutputFile
 
 INTERRUPTED = 130
 
@@ -57,14 +59,14 @@ def calibrate(
     precision: PrecisionName = "bf16",
     optimizer: OptimizerName = "adamw",
     stack: StackName = DEFAULT_STACK,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """Measures GEMM, attention, element-wise, optimizer and launch cost here, and collectives under torchrun."""
-    if out.is_dir() or not out.parent.is_dir():
-        raise ValueError(f"out: {str(out)!r} cannot be written; write the path of a file in a folder that exists")
+    file = OutputFile(out, "out", MARK.encode(), overwrite)
     cluster = cluster_of(on) if on is not None else None
     if source is None:
-        return _measure(out, device, quick, cluster, json)
+        return _measure(file, device, quick, cluster, json)
     base = profile_or_none(profile)
 
     def adjust(facts: RunFacts, known: Profile | None) -> RunCorrection:
@@ -86,15 +88,16 @@ def calibrate(
         ))  # fmt: skip
 
     found, notes = profile_from_file(source, base, cluster, adjust)
-    _write(out, found, notes, json)
+    _write(file, found, notes, json)
     return 0
 
 
-def _measure(out: Path, device: str | None, quick: bool, cluster: Cluster | None, json: bool) -> int:
+def _measure(out: OutputFile, device: str | None, quick: bool, cluster: Cluster | None, json: bool) -> int:
     try:
         from shardwise.calibrate.measured import calibration
     except ImportError:
         raise ValueError("calibrate measures with torch, which is not installed; install it, or use --from") from None
+    rank_here()
     work = calibration(device, quick=quick, cluster=cluster)
     stopped = False
     with _bar() as progress:
@@ -126,12 +129,12 @@ def _bar() -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, of, words: bar.update(task, completed=done, total=of, description=words)
 
 
-def _write(out: Path, profile: Profile, notes: list[str], json: bool) -> None:
-    write_whole(out, to_toml(profile).encode(), "out")
+def _write(out: OutputFile, profile: Profile, notes: list[str], json: bool) -> None:
+    out.write(to_toml(profile).encode())
     gpu = _catalog_gpu(profile)
-    notes = [*notes, f"written to {out}; use it with --profile {out}"]
+    notes = [*notes, f"written to {out.path}; use it with --profile {out.path}"]
     if json:
-        print_json({"out": str(out), "profile": msgspec.to_builtins(profile), "notes": notes})
+        print_json({"out": str(out.path), "profile": msgspec.to_builtins(profile), "notes": notes})
         return
     print_table(f"{profile.device}: {profile.words}", HEADS, rows_of(profile, gpu))
     print_notes(notes)

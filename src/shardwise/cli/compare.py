@@ -13,7 +13,7 @@ from shardwise.cli._choice import check_policy, policy_from
 from shardwise.cli._job import usual_precision
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
-from shardwise.cli._progress import watched
+from shardwise.cli._progress import answers, left_out
 from shardwise.cli._synced import sync_verdict
 from shardwise.estimate.synced import choice_of
 from shardwise.report import Report
@@ -70,10 +70,12 @@ def compare(
     ]
     if len(wanted) > MOST_ROWS:
         raise ValueError(f"compare: {len(wanted)} cases are too many for a table; write at most {MOST_ROWS}")
-    rows = [
-        _row(replace(case, job=with_fields(case.job, precision=kind), sync=strategy), cluster, text)
-        for cluster, kind, text, strategy in watched(wanted, "cases")
-    ]
+    rows = answers(
+        wanted,
+        "cases",
+        lambda w: _row(replace(case, job=with_fields(case.job, precision=w[1]), sync=w[3]), w[0], w[2]),
+    )
+    notes += left_out(rows, wanted, "cases")
     if json:
         print_json(_data(case, rows) | {"notes": notes})
     else:

@@ -48,7 +48,7 @@ def expect(
         names = sorted({end for pair in measured for end in (pair.a, pair.b)}, key=_natural)
     elif not names and run is not None:
         names = list(run.hosts)
-    names = names or [f"node{number}" for number in range(-(-cluster.gpus // cluster.node_size))]
+    names = names or _numbered(cluster)
     blame = diagnose(measured, names, cluster) if measured else None
     plan = rounds(names) if blame is None and (found is None or found.low) else []
     notes = _notes(cluster, found, blame, hosts is None and blame is not None)
@@ -69,6 +69,15 @@ def _hosts(path: Path | None) -> list[str]:
             f"hosts: {path.name} names {len(names)} hosts, {len(set(names))} of them distinct; write each once"
         )
     return names
+
+
+def _numbered(cluster: Cluster) -> list[str]:
+    count = -(-cluster.gpus // cluster.node_size)
+    if count > MOST_HOSTS:
+        raise ValueError(
+            f"on: {cluster.name} has {count:,} nodes, too many to measure in pairs; write one of at most {MOST_HOSTS:,}"
+        )
+    return [f"node{number}" for number in range(count)]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

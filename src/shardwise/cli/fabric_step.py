@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from shardwise.cli._fabric_extra import sections, show_budget, show_requirement, show_what_ifs
 from shardwise.cli._fabric_show import show_assumptions, show_fabric
+from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
@@ -29,7 +30,6 @@ from shardwise.studies.fabric.budget import FabricQuestion, cheapest, checked, f
 from shardwise.studies.fabric.build import FabricStudy, fabric_report
 from shardwise.studies.fabric.load_map import map_of
 from shardwise.studies.fabric.whatif import WhatIfRow, rows_of
-from shardwise.whole_file import write_whole
 
 NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance", "dispatcher")
 """flags that say nothing about how the job is split"""
@@ -119,6 +119,7 @@ def step(
     wires: WiringFlags = WiringFlags(),  # noqa: B008  frozen
     questions: FabricQuestions = FabricQuestions(),  # noqa: B008  frozen
     html: Annotated[Path | None, Parameter(help="Write everything as one page: FILE.html.")] = None,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """Traffic matrix, load of every link, bottleneck, burst and phases of a step; placements priced."""
@@ -126,6 +127,7 @@ def step(
     wires.named()
     if html is not None and html.suffix != ".html":
         raise ValueError(f"html: {html.name!r}; write a name that ends in .html")
+    page = figure_file(html, overwrite, "html")
     ask = _planned(asked(model, flags), flags)
     if ask is None:
         raise ValueError(
@@ -144,8 +146,8 @@ def step(
         part_prices(questions.prices).sources if questions.within is not None else (),
     )
     code = 0 if studied.report.fits else DOES_NOT_FIT
-    if html is not None:
-        write_whole(html, found.page(ask.notes).encode(), "html")
+    if page is not None:
+        page.write(found.page(ask.notes).encode())
     if json:
         print_json({"legal": True} | found.data() | {"notes": ask.notes})
         return code

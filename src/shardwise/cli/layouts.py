@@ -10,11 +10,11 @@ from shardwise.cli._job import DEFAULT_STACK, StackName
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
-from shardwise.cli._progress import watched
+from shardwise.cli._progress import answers, left_out
 from shardwise.report.terminal import policy_code
-from shardwise.software import Stack, known_stack
+from shardwise.software import known_stack
 from shardwise.studies.published import TOP, LayoutStudy, MissingFeature, Place, judge
-from shardwise.validate.layouts import PublishedLayout, published_runs
+from shardwise.validate.layouts import published_runs
 
 CHECK_FAILED = 1
 SMALL = 5e-4
@@ -35,8 +35,8 @@ def layouts(
     """Published layouts: legal, fitting, predicted against reported, and their rank."""
     runs = published_runs(name)
     modern = known_stack(stack)
-    found = _judged(runs, modern)
-    notes = [] if len(found) == len(runs) else [f"interrupted: {len(found)} of {len(runs)} layouts were looked at"]
+    found = answers(runs, "layouts", lambda run: judge(run, modern))
+    notes = left_out(found, runs, "layouts")
     if json:
         print_json({"top": TOP, "stack_today": modern.name, "layouts": [_data(item) for item in found], "notes": notes})
     elif len(runs) == 1 and found:
@@ -44,18 +44,6 @@ def layouts(
     else:
         _show(found, modern.name, notes)
     return 0 if found and all(item.report is not None and item.report.fits for item in found) else CHECK_FAILED
-
-
-def _judged(runs: list[PublishedLayout], modern: Stack) -> list[LayoutStudy]:
-    """Ctrl-C leaves those that are done, if any."""
-    found: list[LayoutStudy] = []
-    try:
-        for run in watched(runs, "layouts"):
-            found += [judge(run, modern)]
-    except KeyboardInterrupt:
-        if not found:
-            raise
-    return found
 
 
 def _percent(share: float | None) -> str | None:

@@ -75,6 +75,8 @@ def _notes(what: str, notes: list[str], case: OpenCase, axis: GrowthAxis, found:
         notes.append("powers of two; the global batch is rounded up so that every data-parallel degree divides it")
     if what == "model":
         notes.append("layers are repeated or left out in the model's own order; widths stay")
+    if not found.finished:
+        notes.append("interrupted: larger ones were not all tried")
     if found.largest == axis.most:
         notes.append(f"{axis.most:,} {axis.unit} is the largest size tried")
     return notes
@@ -153,6 +155,7 @@ def _data(what: str, case: OpenCase, cluster: Cluster, axis: GrowthAxis, found: 
             "over_bytes": None if over is None else over.peak_bytes - found.tried[found.next].limit_bytes,
             "why": None if over is None else out_of_memory(over, found.tried[found.next].limit_bytes),
         },
+        "finished": found.finished,
         "tried": [{"size": size, "fits": bool(r.best), "legal": r.points} for size, r in sorted(found.tried.items())],
     }  # fmt: skip
 

@@ -11,7 +11,7 @@ from shardwise.calibrate.overlay import what_it_changes
 from shardwise.cli._budget import Budget, budget_of
 from shardwise.cli._case import Fixed, Headroom, ModelName, OpenCase, Risk
 from shardwise.cli._choice import check_policy
-from shardwise.cli._frontier import frontier_data, frontier_of, show_frontier
+from shardwise.cli._frontier import Corner, frontier_data, frontier_of, show_frontier
 from shardwise.cli._groups import CLUSTER, OUTPUT, POLICY, QUESTION
 from shardwise.cli._host import HostMemory, host_bytes_of
 from shardwise.cli._job import (
@@ -37,8 +37,8 @@ from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
-from shardwise.cli._progress import bar, watched
-from shardwise.cli._why import questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
+from shardwise.cli._progress import answers, bar, left_out
+from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of
 from shardwise.plan import Limits, scan
@@ -159,6 +159,8 @@ def plan(
             choices = choices_of(questions.sync, job.optimizer.name)
             ranked, each = scan_over(choices, case.on(cluster), told=progress, **given)
         planned = PlanResult(case, cluster, ranked, top, tuple(each))
+    if not ranked.finished and not ranked.best:
+        raise KeyboardInterrupt  # that nothing fits would be said of what was never looked at
     notes += notes_of(planned)
     if measured is not None:
         notes += [measured.words, *what_it_changes(measured, software)]
@@ -198,7 +200,9 @@ def _inside(case: OpenCase, on: str, limit: Budget) -> SizePoint | list[SizePoin
     sizes = sizes_of(on)
     counts = counts_of(sizes, cluster_of(on).gpus)
     tokens = case.job.tokens or 1e9
-    points = [point_at(case, sizes, gpus, tokens, limit, None) for gpus in watched(counts, "cluster sizes")]
+    points = answers(counts, "cluster sizes", lambda gpus: point_at(case, sizes, gpus, tokens, limit, None))
+    if left_out(points, counts, "cluster sizes"):
+        raise KeyboardInterrupt  # the fastest of some sizes is no answer
     inside = [p for p in points if p.meets]
     return min(inside, key=lambda p: p.report.step_s if p.report else 0.0) if inside else points
 
@@ -214,10 +218,28 @@ def _over_budget(points: list[SizePoint], on: str, notes: list[str], *, json: bo
     print_notes(notes)
 
 
+def _further(
+    planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str]
+) -> tuple[list[WhyNotAnswer], list[Corner]]:
+    """What is asked beside the plan. Ctrl-C, now or in the scan before, leaves the plan and what is there."""
+    case, refusals, points = planned.case, list[WhyNotAnswer](), list[Corner]()
+    try:
+        if not planned.ranked.finished:
+            raise KeyboardInterrupt
+        for text, words in questions_of(asked.why_not or (), case.model):
+            refusals.append(why_not_of(text, words, planned))
+        if asked.pareto:
+            points, missing = frontier_of(case, sizes_of(largest), cluster_of(largest).gpus)
+            notes += missing
+    except KeyboardInterrupt:
+        if asked.why_not or asked.pareto:
+            notes.append("interrupted: --why-not and --pareto are not answered, or not all of them")
+    return refusals, points
+
+
 def _answer(planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str], *, json: bool) -> None:
     case, cluster, ranked = planned.case, planned.cluster, planned.ranked
-    refusals = [why_not_of(text, words, planned) for text, words in questions_of(asked.why_not or (), case.model)]
-    points = frontier_of(case, sizes_of(largest), cluster_of(largest).gpus) if asked.pareto else []
+    refusals, points = _further(planned, largest, asked, notes)
     if json:
         extra = {
             "constraints": words_of(case.only) or None,

@@ -1,6 +1,5 @@
 """`shardwise run`: trains with the policy that was planned, on this machine's ranks."""
 
-import os
 import sys
 from collections.abc import Sequence
 from math import inf
@@ -13,6 +12,7 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
 from shardwise.cli._that_fit import warn_of_memory
+from shardwise.cli._torchrun import rank_here
 from shardwise.cli._training import DEFAULTS, TrainingFlags, settings_of
 from shardwise.report.terminal import policy_text
 from shardwise.units import time_text
@@ -36,6 +36,7 @@ def run(
     json: Json = False,
 ) -> int:
     """Trains with the planned policy on ranks of this machine, or as one of torchrun's; log lines go to stderr."""
+    rank = rank_here()
     found = plan_of(plan, flags)
     if cannot_run(plan, flags, found, json, "run"):
         return DOES_NOT_FIT
@@ -49,7 +50,7 @@ def run(
         raise ValueError(f"seed: {seed} is out of range; write a whole number of 0 or more")
     if not 0 <= capacity < inf:
         raise ValueError(f"capacity: {capacity} is out of range; write 0 (all copies) or a factor such as 1.25")
-    if os.environ.get("RANK", "0") == "0":
+    if rank == 0:
         warn_of_memory(found.case, policy)
     from shardwise.runtime.launch import device_for, launch
     from shardwise.runtime.ranks import RanksFailed
@@ -67,7 +68,7 @@ def run(
             print(f"error: {told}", file=sys.stderr)
         return failure.code
     lines = result.lines
-    if os.environ.get("RANK", "0") != "0":
+    if rank:
         return result.code  # under torchrun every rank comes here; the first one tells
     if json:
         print_json({

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.charts import Chart, chart_svg
+from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import Flags, PolicyRequest
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
@@ -27,7 +28,6 @@ from shardwise.search.methods import (
 )
 from shardwise.search.problems import Problem, ProblemKind, SearchSpace
 from shardwise.units import time_text
-from shardwise.whole_file import write_whole
 
 DOES_NOT_FIT = 1
 PLAIN_SPACE = SpaceFlags()
@@ -45,11 +45,13 @@ def search(
     seed: Annotated[int, Parameter(help="Of the methods that draw.")] = 0,
     budget: Annotated[int, Parameter(help="Points a method may price.")] = BUDGET,
     figure: Annotated[Path | None, Parameter(help="Quality against evaluations and time, as an .svg file.")] = None,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """The best stages, rank placement, expert placement or cuts; --compare: quality against time and evaluations."""
     if figure is not None and figure.suffix != ".svg":
         raise ValueError(f"figure: {str(figure)!r} is no .svg file; write a name that ends in .svg")
+    picture = figure_file(figure, overwrite)
     ask, kind, asked = space_of(model, flags, space)
     problem = asked.problem
     notes = [f"{points_text(problem.points)} points", *ask.notes, *asked.notes]
@@ -61,9 +63,11 @@ def search(
         chosen = [method_for(problem, method, kind.methods, budget)]
     with _bar(budget, len(chosen)) as progress:
         found = compare(problem, chosen, budget_evaluations=budget, seed=seed, progress=progress)
+    if len(found.solutions) < len(chosen) or not all(s.finished for s in found.solutions.values()):
+        notes.append(f"interrupted: what was found until then, by {len(found.solutions)} of {len(chosen)} methods")
     best = min(found.solutions.values(), key=lambda solution: solution.objective_s)
-    if figure is not None:
-        write_whole(figure, chart_svg(_chart(found, asked.title)).encode(), "figure")
+    if picture is not None:
+        picture.write(chart_svg(_chart(found, asked.title)).encode())
         notes.append(f"figure: {figure}")
     if json:
         print_json(_data(ask, kind, asked, found, best) | {"notes": notes})
@@ -105,7 +109,7 @@ def _show(space: SearchSpace, chosen: list[Method], found: Comparison, best: Sol
     rows = [
         (m.name, time_text(s.objective_s) if s.point is not None else "none fits", _percent(found.gap(m.name)),
          s.evaluations, f"{s.seconds:.3g}", "yes" if s.proven else "no")
-        for m in chosen for s in [found.solutions[m.name]]
+        for m in chosen if m.name in found.solutions for s in [found.solutions[m.name]]
     ]  # fmt: skip
     against = "above optimum" if found.optimum_s is not None else "above bound"
     print_table("methods", ["method", space.objective, against, "evaluations", "seconds", "proven"], rows)

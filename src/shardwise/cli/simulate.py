@@ -6,12 +6,14 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
+from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.band import NO_BAND, band_of
-from shardwise.exporters.chrome_trace import write_trace
+from shardwise.exporters.chrome_trace import trace_events
+from shardwise.exporters.trace_events import trace_file, write_events
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import policy_text
 from shardwise.report.timeline_figure import timeline_svg
@@ -25,7 +27,6 @@ from shardwise.simulate.noise import straggler_of
 from shardwise.simulate.outcome import ScheduleOutcome
 from shardwise.simulate.timeline import Peak
 from shardwise.units import memory_text, size_unit, time_text
-from shardwise.whole_file import write_whole
 
 SLICES = 64
 """parts of the pipeline's time for which the share of active GPUs is told"""
@@ -46,6 +47,7 @@ def simulate(
     steps: Annotated[int, Parameter(help="Steps simulated with jitter.")] = 200,
     seed: Annotated[int, Parameter(help="Of the jitter: the same seed gives the same steps.")] = 0,
     slices: Annotated[int, Parameter(help="Parts of the pipeline's time in `active`.")] = SLICES,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """A training step in time: schedules compared, bubble, memory over time, stragglers, jitter, a trace."""
@@ -56,6 +58,7 @@ def simulate(
         raise ValueError(f"slices: {slices} is out of range; write a whole number from 1 to 100,000")
     if figure is not None and figure.suffix not in (".svg", ".html"):
         raise ValueError(f"figure: {figure.name!r}; write a name that ends in .svg or .html")
+    picture, written = figure_file(figure, overwrite), trace and trace_file(trace, "trace", overwrite)
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     case = ask.case
@@ -63,11 +66,11 @@ def simulate(
     timeline = found.timeline()
     rows = compare(case, ask.policy)
     samples = None if varies is None else found.step_samples(varies)
-    if trace is not None:
-        write_trace(timeline, trace, title=f"{ask.model.name} on {ask.cluster.name}")
+    if written:
+        write_events(trace_events(timeline), written, f"{ask.model.name} on {ask.cluster.name}")
     room = ask.cluster.gpu.memory_bytes - ask.stack.memory.reserve_bytes
-    if figure is not None:
-        write_whole(figure, _drawn(ask, timeline, rows, room, figure.suffix).encode(), "figure")
+    if picture is not None:
+        picture.write(_drawn(ask, timeline, rows, room, picture.path.suffix).encode())
     fits = max(peak.bytes for peak in timeline.peaks()) <= room
     fitting = [] if fits else policies_that_fit(case, ask.policy)
     if json:

@@ -82,7 +82,7 @@ def size(
     if mfu is not None:
         return answer_at_mfu(asked, mfu, notes, json=json)
     found = sizes_tried(asked)
-    notes += _notes(asked, found, rent)
+    notes += [*found.left_out, *_notes(asked, found, rent)]
     if json:
         print_json(_data(case, on, asked, found) | {"notes": notes})
     else:

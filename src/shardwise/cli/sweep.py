@@ -12,19 +12,23 @@ from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_s
 from shardwise.charts.ink import ALARM
 from shardwise.cli._axes import axis_of
 from shardwise.cli._case import Fixed, JobFlags, ModelName
+from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._groups import CLUSTER, OUTPUT
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
+from shardwise.cli._shards import LOST
 from shardwise.cli._study import SweepPoint, SweepResult, SweepStudy, study_of, swept
 from shardwise.engines import Engine, Setup, engine_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.report.terminal import legend_of, policy_code
 from shardwise.units import SizeUnit, share_text, size_unit
-from shardwise.whole_file import write_whole
+from shardwise.whole_file import OutputFile
 
 DOES_NOT_FIT = 1
 HERE = "local"
+CSV_MARK = b",policy_code,fits,verdict,step_s,"
+"""in the head of every table of points"""
 
 
 def sweep(
@@ -52,6 +56,7 @@ def sweep(
     jobs: Annotated[int | None, Parameter(help="Processes of --engine local; default: all cores.")] = None,
     fix: Fixed = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """One axis: step, MFU, memory and throughput at each point, and the knee."""
@@ -60,6 +65,7 @@ def sweep(
         raise ValueError("model: none is named; write a catalog name such as llama-3-8b, or several")
     if figure is not None and figure.suffix.lower() != ".svg":
         raise ValueError(f"figure: {figure.name!r} is no SVG; write for example out.svg")
+    picture, table = figure_file(figure, overwrite), csv and OutputFile(csv, "csv", CSV_MARK, overwrite)
     where, setup = _engine(engine, address, jobs)
     only = constraints_of(fix or ())
     studies = [
@@ -76,10 +82,13 @@ def sweep(
         raise KeyboardInterrupt
     if missing:
         notes.append(f"interrupted: {missing} of {missing + sum(len(s.points) for s in found)} points were not done")
-    if csv is not None:
-        _write_csv(csv, found)
-    if figure is not None:
-        write_whole(figure, chart_svg(_chart(found)).encode(), "figure")
+    lost = sum(p.verdict.startswith(LOST) for s in found for p in s.points)
+    if lost:
+        notes.append(f"{lost} points were lost with the processes that worked on them: run them again")
+    if table:
+        table.write(_csv(found))
+    if picture is not None:
+        picture.write(chart_svg(_chart(found)).encode())
     if json:
         print_json(_data(found, weak=weak) | {"engine": where.name, "notes": notes})
     else:
@@ -151,7 +160,7 @@ def _cells(study: SweepStudy, point: SweepPoint, against: float | None, unit: Si
             unit.text(point.report.peak_bytes) + full, None if against is None else f"{against:.1%}"]  # fmt: skip
 
 
-def _write_csv(path: Path, found: list[SweepResult]) -> None:
+def _csv(found: list[SweepResult]) -> bytes:
     """One row for each point; with several studies their names come first."""
     rows = [_named(s, len(found)) | record for s in found for record in s.records]
     text = io.StringIO(newline="")
@@ -159,7 +168,7 @@ def _write_csv(path: Path, found: list[SweepResult]) -> None:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    write_whole(path, text.getvalue().encode(), "csv")
+    return text.getvalue().encode()
 
 
 def _named(found: SweepResult, studies: int) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.cli import _sync
+from shardwise.cli._files import Overwrite
 from shardwise.cli._options import Json
 from shardwise.cli._sync_cost import cost
 from shardwise.registry import closest
@@ -37,6 +38,7 @@ def sync(
     seed: Annotated[int, Parameter(help="simulate: of everything random.")] = 0,
     figure: Annotated[Path | None, Parameter(help="reproduce: draw it, FILE.svg.")] = None,
     quick: Annotated[bool, Parameter(help="reproduce: a smaller problem that shows the same.")] = False,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """Strategies of data parallelism: what there is, bytes and seconds of a step, n workers in one process, and
@@ -48,7 +50,7 @@ def sync(
     if name is None:
         raise ValueError(f"sync {action}: of what? `shardwise sync list` has the names")
     if action == "reproduce":
-        return _sync.reproduce(name, figure, quick, json)
+        return _sync.reproduce(name, figure, quick, json, overwrite)
     settings: dict[str, Any] = {"setting": setting or [], "workers": workers}
     if action == "cost":
         return cost(name, model=model, parameters=parameters, on=on, bandwidth=bandwidth, latency=latency,

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.cli._files import Overwrite
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.exporters.trace_events import trace_file
 from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
@@ -34,6 +36,7 @@ def trace(
     ] = None,
     profile: ProfileFile = None,
     perfetto: Annotated[Path | None, Parameter(help="The priced step for Perfetto: FILE.json or FILE.json.gz.")] = None,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """Every message, memory by kind and FLOPs of your own training step; no GPU is needed."""
@@ -41,6 +44,7 @@ def trace(
     ranks = _ranks(world, cluster)
     if perfetto is not None and cluster is None:
         raise ValueError("perfetto: a step in time needs a cluster; write --on 8xh100")
+    file = None if perfetto is None else trace_file(perfetto, "perfetto", overwrite)
     if find_spec("torch") is None:
         raise ValueError("trace needs torch, which is not installed; write pip install 'shardwise[run]'")
     from shardwise.trace.capture import traced
@@ -56,8 +60,8 @@ def trace(
     chosen = known_stack(stack or (SEVERAL if ranks > 1 else COMPILED if captured.compiled else ALONE))
     prices = None if cluster is None else prices_of(captured, cluster, chosen, profile_or_none(profile))
     found, played = result_of(captured, prices)
-    if perfetto is not None and played is not None:
-        write_perfetto(captured, played, perfetto)
+    if file is not None and played is not None:
+        write_perfetto(captured, played, file)
     notes = notes_of(captured, found)
     if json:
         print_json({"script": script.name, "cluster": cluster.name if cluster else None, "tier": "traced",

@@ -7,15 +7,18 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from shardwise.cli._files import Overwrite
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.software import known_stack
 from shardwise.validate import run
 from shardwise.validate.interpret import READ_OTHERWISE
-from shardwise.whole_file import write_whole
+from shardwise.whole_file import OutputFile
 
 HEADS = ["source", "n", "pred.", "MAPE", "med.", "bias", "rank", "regr.", "mem."]
 STDOUT = "-"
+MARK = b'{"rows":['
+"""how the document begins"""
 
 
 def validate(
@@ -28,16 +31,18 @@ def validate(
         str | None,
         Parameter(allow_leading_hyphen=True, help="Write every row and the summary to this file; '-' is stdout."),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> int:
     """Predictions against measured truth: errors, rank, regret and memory, by source."""
     if stack != "auto":
         known_stack(stack)
+    file = None if json in (None, STDOUT) else OutputFile(Path(json or ""), "json", MARK, overwrite)
     document = run.validate(data, failed=failed, stack=stack, profile=profile_or_none(profile))
     if json == STDOUT:
         print_json(document)
         return 0
-    if json is not None:
-        write_whole(Path(json), msgspec.json.encode(document), "json")
+    if file is not None:
+        file.write(msgspec.json.encode(document))
     _show(data, document)
     return 0
 

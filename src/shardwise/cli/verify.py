@@ -9,12 +9,14 @@ from cyclopts import Parameter
 from msgspec import structs
 
 from shardwise import catalog
+from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
 from shardwise.cli._verify_device import verify_on_device
 from shardwise.exporters.chrome_trace import write_overlay
+from shardwise.exporters.trace_events import trace_file
 from shardwise.report.terminal import policy_text
 from shardwise.simulate import simulate
 from shardwise.spec.policy import Policy
@@ -52,9 +54,11 @@ def verify(
     device: Annotated[
         str, Parameter(help="cpu (gloo ranks); cuda: time and memory of one GPU, or with --fake of one rank of many.")
     ] = "cpu",
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """Runs the plan on gloo ranks of this machine: messages equal? memory by kind within 2 %?"""
+    file = None if trace is None else trace_file(trace, "trace", overwrite)
     if world is not None:
         flags = replace(_example(flags, world) if plan is None else flags, on=_sized(flags.on, world))
     elif plan is None:
@@ -95,9 +99,9 @@ def verify(
         return 0 if verify_on_device(found, order, rank[0] if rank else None, fake, json) else DIFFERS
     result, recordings = fake_verify(order, rank) if fake else verified(order)
     predicted = report_of(found.case, found.policy)
-    if trace is not None:
+    if file is not None:
         expected = simulate(found.case, found.policy)
-        write_overlay({"measured": timeline_of(recordings), "predicted": expected.timeline()}, trace)
+        write_overlay({"measured": timeline_of(recordings), "predicted": expected.timeline()}, file)
     if json:
         print_json(_document(found, result, predicted.step_s))
     else:

@@ -7,10 +7,10 @@ the order of the shards whichever engine ran them.
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from shardwise.engines._contract import Engine, Setup, Work
+from shardwise.engines._contract import Engine, Lost, Setup, Work
 from shardwise.registry import closest, plugins
 
-__all__ = ["Engine", "Setup", "engine_of", "engines", "run"]
+__all__ = ["Engine", "Lost", "Setup", "engine_of", "engines", "run"]
 
 
 @cache
@@ -31,9 +31,9 @@ def run(
     shards: Sequence[bytes],
     setup: Setup,
     progress: Callable[[int, int], None] | None = None,
-) -> list[bytes | None]:
+) -> list[bytes | Lost | None]:
     """The answers in the order of the shards; after Ctrl-C None where there is none. `progress`: (done, of all)."""
-    answers: list[bytes | None] = [None] * len(shards)
+    answers: list[bytes | Lost | None] = [None] * len(shards)
     if not shards:
         return answers
     running = engine.start(work, shards, setup)

@@ -9,7 +9,15 @@ from msgspec import Struct
 
 Work = Callable[[bytes], bytes]
 """a function of a module, so that a worker can import it"""
-Answers = Generator[tuple[int, bytes], None, None]
+
+
+class Lost(Struct, frozen=True):
+    """In place of the answer of a shard whose worker died; the others have theirs."""
+
+    why: str
+
+
+Answers = Generator[tuple[int, bytes | Lost], None, None]
 
 
 class Setup(Struct, frozen=True, kw_only=True):

@@ -16,24 +16,26 @@ from shardwise.exporters.trace_events import (
     process_name,
     span,
     thread_name,
+    trace_file,
     write_events,
 )
 from shardwise.simulate.timeline import KINDS, LANES, MEMORY, Timeline
+from shardwise.whole_file import OutputFile
 
 LINK_LANES = ("pp", "grad", "param")
 CLOSE = 1e-9
 """times that differ by this share of the step are the same moment"""
 
 
-def write_trace(timeline: Timeline, path: Path, *, title: str = "training step") -> int:
+def write_trace(timeline: Timeline, path: Path, *, title: str = "training step", overwrite: bool = False) -> int:
     """Writes FILE.json or FILE.json.gz; returns the number of events."""
-    return write_events(trace_events(timeline), path, title, "trace")
+    return write_events(trace_events(timeline), trace_file(path, "trace", overwrite), title)
 
 
-def write_overlay(timelines: Mapping[str, Timeline], path: Path) -> int:
+def write_overlay(timelines: Mapping[str, Timeline], file: OutputFile) -> int:
     """Several timelines in one file, one below the other, each rank under its timeline's name."""
     traces = {title: trace_events(timeline) for title, timeline in timelines.items()}
-    return write_events(one_below_the_other(traces), path, " and ".join(timelines), "trace")
+    return write_events(one_below_the_other(traces), file, " and ".join(timelines))
 
 
 def trace_events(timeline: Timeline) -> list[Event]:

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from shardwise.whole_file import write_whole
+from shardwise.whole_file import OutputFile
 
 Event = dict[str, Any]
 Moment = tuple[int, int, float]
 """(process, thread, seconds)"""
+MARK = b'"otherData":{"tool":"shardwise"'
 MICRO = 1e6
 """the format counts in microseconds"""
 
@@ -68,14 +69,18 @@ def one_below_the_other(traces: Mapping[str, Sequence[Event]]) -> list[Event]:
     return found
 
 
-def write_events(events: Sequence[Event], path: Path, title: str, flag: str) -> int:
-    """Writes FILE.json or FILE.json.gz, names first and then in the order of time; returns the number of events.
-
-    `flag`: what named the file, for the message where it cannot be written.
-    """
+def trace_file(path: Path, flag: str, overwrite: bool = False) -> OutputFile:
+    """FILE.json or FILE.json.gz. `flag`: what named it, for the message where it cannot be written."""
     if not path.name.endswith((".json", ".json.gz")):
         raise ValueError(f"{flag}: {path.name!r}; write a name that ends in .json or .json.gz")
+    return OutputFile(path, flag, MARK, overwrite)
+
+
+def write_events(events: Sequence[Event], file: OutputFile, title: str) -> int:
+    """Names first and then in the order of time; returns the number of events."""
     ordered = sorted(events, key=lambda event: event.get("ts", -1.0))
-    data = msgspec.json.encode({"displayTimeUnit": "ms", "otherData": {"title": title}, "traceEvents": ordered})
-    write_whole(path, gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data, flag)
+    data = msgspec.json.encode(
+        {"displayTimeUnit": "ms", "otherData": {"tool": "shardwise", "title": title}, "traceEvents": ordered}
+    )
+    file.write(gzip.compress(data, mtime=0) if file.path.name.endswith(".gz") else data)
     return len(events)

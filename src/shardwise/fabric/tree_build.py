@@ -11,10 +11,16 @@ from shardwise.fabric.tree import BrokenCable, Tier, Tree
 from shardwise.fabric.wiring import Wiring, wired
 from shardwise.spec.cluster import Cluster, Level
 
+MOST_GPUS = 131_072
+"""whose links and flows stay below 2 GiB: 65,536 took 0.3"""
+
 
 def tree_of(cluster: Cluster, wiring: Wiring | None = None, down: tuple[BrokenCable, ...] = ()) -> Tree:
     """`down`: cables above the leaves that are away: hashes pick among what is left, and where packets are sprayed the
     switch has so much less."""
+    if cluster.gpus > MOST_GPUS:
+        raise ValueError(f"on: {cluster.name} has {cluster.gpus:,} GPUs, too many to follow link by link; write one of "
+                         f"at most {MOST_GPUS:,}")  # fmt: skip
     wiring = wiring or Wiring()
     cluster = wired(cluster, wiring)
     tiers = _tiers(cluster, wiring)

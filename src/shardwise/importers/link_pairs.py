@@ -69,7 +69,7 @@ def _rows(rows: list[Any], path: Path) -> list[Pair]:
         ends = [str(cells.get(key) or "").strip()[:LONGEST_NAME] for key in ("a", "b")]
         try:
             rate = float(cells["gb_per_s"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             rate = math.nan
         if not all(end.isprintable() and end for end in ends) or ends[0] == ends[1] or not 0 < rate < 1e6:
             raise ValueError(f"pairs: {path.name}, entry {number}: two hosts and GB/s above 0 are needed; write {FORM}")

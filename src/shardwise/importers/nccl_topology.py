@@ -81,7 +81,7 @@ def _tree(raw: bytes) -> Element:
     parser.EntityDeclHandler = refuse
     try:
         parser.Parse(raw, True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, LookupError) as error:  # the second for an encoding nobody has
         raise ValueError(f"from: not readable as XML: {error}") from None
     return top.children[0]
 

@@ -3,7 +3,6 @@
 Shapes are there when the profiler ran with record_shapes=True; without them only the launches say something.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,6 +17,8 @@ from shardwise.calibrate.profile import Point
 MOST_EVENTS = 5_000_000
 MOST_POINTS = 2_000
 FEW_LAUNCHES = 50
+LATEST = 1e18
+"""microseconds that a clock can show; JSON may hold integers that no float can"""
 LONGEST_LAUNCH_S = 2e-4
 """a longer pause between launches is the program doing something else"""
 TYPES = {"c10::BFloat16": "bf16", "c10::Half": "fp16"}
@@ -86,7 +87,7 @@ def parse(raw: bytes) -> TraceFacts:
 
 def _time(value: Any) -> float:
     """Seconds of a time in microseconds; 0 for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -LATEST < value < LATEST:
         return 0.0
     return float(value) * 1e-6
 

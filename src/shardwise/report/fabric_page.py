@@ -7,7 +7,7 @@ from shardwise.charts import chart_svg, heat_svg, tiers_svg
 from shardwise.report.fabric_figures import map_chart, matrix_chart, series_chart
 from shardwise.report.fabric_report import FabricMap, FabricReport
 from shardwise.report.terminal import policy_text
-from shardwise.report.timeline_page import STYLE
+from shardwise.report.timeline_page import MARK, STYLE
 from shardwise.units import time_text
 
 MORE = """
@@ -69,7 +69,7 @@ def fabric_page(report: FabricReport, loads: FabricMap | None, extra: Sequence[t
     ]
     body = "\n".join(f"<section><h2>{escape(name)}</h2>{inner}</section>" for name, inner in sections)
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"/><title>{escape(title)}</title>'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"/>{MARK}<title>{escape(title)}</title>'
         f"<style>{STYLE}{MORE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n{_facts(report)}\n{body}\n</body>\n"
         "</html>\n"
     )

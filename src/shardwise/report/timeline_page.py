@@ -6,6 +6,8 @@ from html import escape
 from shardwise.simulate.outcome import ScheduleOutcome
 from shardwise.units import gib, time_text
 
+MARK = '<meta name="generator" content="shardwise"/>'
+"""in the head of every page"""
 STYLE = """
 body { margin: 0 auto; max-width: 1400px; padding: 8px; background: #fff; color: #22262b;
   font: 15px/1.5 system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif; }
@@ -33,7 +35,7 @@ def timeline_page(
     )
     notes = f"<ul>\n{refused}\n</ul>" if refused else ""
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"/><title>{escape(title)}</title>'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"/>{MARK}<title>{escape(title)}</title>'
         f"<style>{STYLE}</style></head>\n<body>\n{svg}<h2>The same policy under every schedule, no stragglers</h2>\n"
         f"<table>\n<tr>{heads}</tr>\n{lines}\n</table>\n{notes}\n</body>\n</html>\n"
     )

@@ -53,9 +53,20 @@ def _writable(settings: TrainingSettings) -> None:
             raise ValueError(f"{field}: {text!r} cannot be made ({error.strerror}); write a folder") from None
     try:
         if settings.log:
+            _is_log(Path(settings.log))
             Path(settings.log).open("a").close()
     except OSError as error:
         raise ValueError(f"log: {settings.log!r} cannot be written ({error.strerror}); write a file") from None
+
+
+def _is_log(path: Path) -> None:
+    """Lines are appended: not to what is something else, and not to a pipe, which would wait for a reader."""
+    if path.is_fifo():
+        raise ValueError(f"log: {str(path)!r} is a pipe; write a file")
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(1) not in (b"", b"{"):
+                raise ValueError(f"log: {str(path)!r} is there and holds no steps; write another path")
 
 
 def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:

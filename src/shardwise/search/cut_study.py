@@ -114,6 +114,8 @@ class _Look:
     def _solved(self, method: Method, problem: CutProblem, count: int) -> list[tuple[int, ...]]:
         budget = _budget(method.name)
         solution = method.solve(problem, budget_evaluations=budget, count=count)
+        if not solution.finished:
+            raise KeyboardInterrupt  # of several searches; one that has not ended spoils the order of all
         self.study.proven &= solution.proven
         return [tuple(point.tolist()) for point in solution.ranked]
 

@@ -48,6 +48,10 @@ def choices() -> dict[str, tuple[str, ...]]:
     }  # fmt: skip
 
 
+MOST = 10**7
+"""ranks, layers or sequences in one number of a policy"""
+
+
 class Policy(Struct, frozen=True, kw_only=True):
     dp: int = 1
     """data parallel: replicas of the model (expert parallelism lies inside dp x cp x tp)"""
@@ -96,12 +100,14 @@ class Policy(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for field in ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch"):
             value = getattr(self, field)
-            if not 1 <= value <= 10**7:
-                raise ValueError(f"policy: {field} is {value}; write a whole number of 1 or more")
+            if not 1 <= value <= MOST:
+                raise ValueError(f"policy: {field} is {value}; write a whole number of 1 or more, at most {MOST:,}")
         if self.zero not in ZERO:
             raise ValueError(f"policy: zero is {self.zero}; write 0, 1, 2 or 3")
-        if self.etp < 0 or self.shard_group < 0 or self.recompute_layers < -1:
-            raise ValueError("policy: etp and shard_group are 0 or more, recompute_layers -1 or more")
+        for field, least in (("etp", 0), ("shard_group", 0), ("recompute_layers", -1)):
+            value = getattr(self, field)
+            if not least <= value <= MOST:
+                raise ValueError(f"policy: {field} is {value}; write a whole number from {least} to {MOST:,}")
         for field, known in choices().items():
             value = getattr(self, field)
             if value not in known:

@@ -1,18 +1,18 @@
 """A traced and priced step for Perfetto: a thread for each stream, memory by kind as a counter."""
 
 from collections import Counter
-from pathlib import Path
 
 from shardwise.exporters.trace_events import Event, counter, process_name, span, thread_name, write_events
 from shardwise.trace.events import KINDS, Capture
 from shardwise.trace.overlap import KERNELS, Playback
+from shardwise.whole_file import OutputFile
 
 
-def write_perfetto(captured: Capture, played: Playback, path: Path) -> int:
-    """Writes FILE.json or FILE.json.gz whole or not at all; returns the number of events."""
+def write_perfetto(captured: Capture, played: Playback, file: OutputFile) -> int:
+    """Returns the number of events."""
     title = f"rank {captured.rank} of {captured.world}"
     events = [*process_name(0, title), *_spans(played), *_memory(captured, played)]
-    return write_events(events, path, title, "perfetto")
+    return write_events(events, file, title)
 
 
 def _spans(played: Playback) -> list[Event]:

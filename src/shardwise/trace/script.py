@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardwise.fields import read_file
 from shardwise.trace.pretend import Untraceable
 from shardwise.trace.private import VALUE_ERRORS
 
 NEEDED = ("build", "step")
+MOST_BYTES = 2**24
 NO_VALUES = (
     "the value of a tensor decides what happens next, and a traced step has no values; decide by shapes instead "
     "(a fixed capacity, a mask, balanced routing)"
@@ -53,11 +55,11 @@ class Script:
 
 
 def script_of(path: Path) -> Script:
-    if not path.is_file():
-        raise ValueError(f"script: {str(path)!r} is no file; write the path of a Python file")
+    raw = read_file(path, "script", MOST_BYTES, "the path of a Python file")
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+        tree = ast.parse(raw, filename=str(path))
+    # the parser gives up on deep nesting in several ways
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ScriptError(f"{path.name} is no Python: {error}") from None
     names = set(_names(tree))
     found = [name for name in NEEDED if name in names]

@@ -15,6 +15,7 @@ import msgspec
 
 from shardwise import catalog
 from shardwise.arch import model_from_shape, model_of
+from shardwise.arch._fields import MOST_LAYERS
 from shardwise.software import Stack, known_stack, named, stack_for
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job, precision_of
@@ -93,6 +94,8 @@ def _model(reader: _Reader) -> Model:
     shape = {
         c: row.whole(c) for c in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "moe_experts", "moe_topk")
     }
+    if (shape["layers"] or 0) > MOST_LAYERS:
+        raise UnsupportedRow(f"layers is {shape['layers']:,}; at most {MOST_LAYERS:,} are read")
     known = _catalog_model(name)
     if known is not None and shape["hidden"] in (None, known.hidden):
         if shape["hidden"] is None:
@@ -113,6 +116,8 @@ def _model(reader: _Reader) -> Model:
         if not params:
             raise UnsupportedRow(f"neither layers nor params_b of {name!r} is stated")
         layers = max(round((params * 1e9 - vocab * hidden) / (4 * hidden**2 + (3 if glu else 2) * hidden * ffn)), 1)
+        if layers > MOST_LAYERS:
+            raise UnsupportedRow(f"params_b is {params:,}: {layers:,} layers of this width; at most {MOST_LAYERS:,}")
         reader.assumed.append(f"layers={layers} (from params_b)")
     return model_from_shape(
         name, layers, hidden, shape["heads"], shape["kv_heads"] or shape["heads"], ffn, glu, vocab, tied=not glu

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from shardwise.fields import read_file
+
 MOST_BYTES = 256 * 2**20
 NEEDED = ("source", "model", "gpu", "gpus", "seq")
 
@@ -51,11 +53,7 @@ class MeasuredRow(Struct, frozen=True, kw_only=True):
 
 def read_table(path: Path, needed: tuple[str, ...] = NEEDED) -> list[MeasuredRow]:
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"{path}: larger than {MOST_BYTES // 2**20} MiB; is this a table of runs?")
-        raw = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); write the path of a CSV file") from None
+        raw = read_file(path, "data", MOST_BYTES, "the path of a CSV file").decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not UTF-8 text; write the path of a CSV file") from None
     try:
@@ -77,8 +75,5 @@ def read_table(path: Path, needed: tuple[str, ...] = NEEDED) -> list[MeasuredRow
 
 def header(path: Path) -> tuple[str, ...]:
     """The column names of the first line, for telling formats apart."""
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            return tuple(next(csv.reader([file.readline(65536)]), []))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); write the path of a CSV file") from None
+    raw = read_file(path, "data", MOST_BYTES, "the path of a CSV file")
+    return tuple(next(csv.reader([raw[:65536].decode("utf-8-sig", errors="replace").partition("\n")[0]]), []))

@@ -4,6 +4,8 @@ A digit is its seven segments, moved, thickened and covered with noise; where th
 classes, a class is a random pattern instead. Sample i follows from the seed and i alone.
 """
 
+import io
+import zipfile
 from importlib import import_module
 from math import isqrt
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shardwise.fields import read_file
 from shardwise.runtime.data.shuffled import ShuffleOrder
 from shardwise.runtime.data.source import fingerprint_of, spread
 from shardwise.spec.model import Model
@@ -24,6 +27,8 @@ _BARS = {  # top, bottom, left, right in units of the picture's side
     "d": (0.46, 0.54, 0.30, 0.70), "e": (0.50, 0.85, 0.30, 0.37), "f": (0.50, 0.85, 0.63, 0.70),
     "g": (0.78, 0.85, 0.30, 0.70),
 }  # fmt: skip
+MOST_BYTES = 2**29
+"""of a file of examples, packed and unpacked: all pictures of MNIST have 47 million"""
 NOISE, FLIPPED = 0.35, 0.03
 _HELD_OUT = 1 << 40
 """numbers of drawn samples that are never trained on begin here"""
@@ -97,12 +102,18 @@ def examples_of(model: Model, data: tuple[str, ...], seed: int, *, part: str, fi
 
 
 def _read(name: str, field: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    raw = read_file(Path(name), field, MOST_BYTES, "a .npz with arrays x and y")
     try:
-        with np.load(Path(name), allow_pickle=False) as file:
+        with zipfile.ZipFile(io.BytesIO(raw)) as packed:
+            size = sum(member.file_size for member in packed.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"it unpacks to {size:,} bytes, more than {MOST_BYTES:,}")
+        with np.load(io.BytesIO(raw), allow_pickle=False) as file:
             x, y = file["x"], file["y"]
             pixels = x.reshape(len(x), -1).astype(np.float32) / (255.0 if x.dtype == np.uint8 else 1.0)
             return pixels.astype(np.float32), y.astype(np.int64)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    # numpy and zipfile have a dozen ways to say that a damaged file is none
+    except Exception as error:
         raise ValueError(f"{field}: {name!r} cannot be read ({error}); write a .npz with arrays x and y") from None
 
 

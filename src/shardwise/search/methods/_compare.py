@@ -32,10 +32,19 @@ def compare(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
-    found = {
-        method.name: method.solve(problem, budget_evaluations=budget_evaluations, seed=seed, progress=progress)
-        for method in methods
-    }
+    """Ctrl-C leaves the methods that are done, and what the one under way has found."""
+    found: dict[str, Solution] = {}
+    for method in methods:
+        try:
+            found[method.name] = method.solve(
+                problem, budget_evaluations=budget_evaluations, seed=seed, progress=progress
+            )
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            break
+        if not found[method.name].finished:
+            break
     proven = [s.objective_s for s in found.values() if s.proven and s.point is not None]
     bounds = [s.bound_s for s in found.values() if s.bound_s is not None]
     optimum = min(proven) if proven else None

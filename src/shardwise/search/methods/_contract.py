@@ -29,6 +29,8 @@ class Solution:
     """(evaluations, seconds, objective) at each improvement"""
     ranked: tuple[Ints, ...]
     """the best different answers, as many as were asked for, best first"""
+    finished: bool = True
+    """false after Ctrl-C"""
 
     @property
     def gap(self) -> float | None:
@@ -78,12 +80,16 @@ class Method(Struct, frozen=True, kw_only=True):
         if count < 1:
             raise ValueError(f"count: {count} is out of range; write a whole number of 1 or more")
         meter = Meter(problem, budget_evaluations, progress, count)
+        finished = True
         try:
             self.look(meter, seed)
         except KeyboardInterrupt:
-            meter.proven = False
+            if meter.point is None:
+                raise
+            meter.proven = finished = False
         return Solution(
             point=meter.point, objective_s=meter.best, evaluations=meter.evaluations, seconds=meter.seconds,
             bound_s=meter.best if meter.proven and meter.point is not None else meter.bound, proven=meter.proven,
             trace=tuple(meter.trace), ranked=tuple(point for _, point in meter.ranked),
+            finished=finished,
         )  # fmt: skip

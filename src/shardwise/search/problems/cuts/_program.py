@@ -91,7 +91,7 @@ class _CutRows(ProgramRows):
             sets = {_joined(known, together([reader])[0]) for known in sets for reader in asked}
         columns: dict[tuple[Layout, Wanted], int] = {}
         for start in dict.fromkeys(value for value, _, _ in self._given(tensor)):
-            for wanted in sorted(sets, key=str):
+            for wanted in sorted(sets, key=lambda each: (sorted(each[0]), each[1])):
                 seconds = self.problem.spread(tensor, start, wanted)[0]
                 if np.isfinite(seconds):
                     columns[start, wanted] = self._column(seconds)
@@ -111,7 +111,7 @@ class _CutRows(ProgramRows):
             sets = {known | {reader.gradient} for known in sets for reader in asked}
         columns: dict[tuple[Layout, frozenset[Layout]], int] = {}
         for end in dict.fromkeys(gradient for _, gradient, _ in self._given(tensor)):
-            for given in sorted(sets, key=str):
+            for given in sorted(sets, key=sorted):
                 seconds = self.problem.gathered(tensor, end, given)[0]
                 if np.isfinite(seconds):
                     columns[end, given] = self._column(seconds)
@@ -134,7 +134,7 @@ class _CutRows(ProgramRows):
         self, columns: dict[tuple[Layout, frozenset[Layout]], int], readers: list[dict[Input, list[int]]]
     ) -> None:
         """A larger set of gradients can be cheaper: a sum that is reduced anyway takes slices along for free."""
-        for layout in {layout for _, given in columns for layout in given}:
+        for layout in sorted({layout for _, given in columns for layout in given}):
             giving = {c: 1.0 for asked in readers for r, cs in asked.items() if r.gradient == layout for c in cs}
             self._cover(list(giving), [c for (_, given), c in columns.items() if layout in given])
 

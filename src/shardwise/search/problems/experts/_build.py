@@ -11,6 +11,7 @@ from shardwise.collectives import collective
 from shardwise.cost.placement import level_members
 from shardwise.estimate.closed_form import machine_for
 from shardwise.estimate.layers import expert_seconds
+from shardwise.fields import read_file
 from shardwise.search.problems._contract import Ints
 from shardwise.search.problems.experts._problem import ExpertProblem
 from shardwise.spec.model import Experts, Model
@@ -20,6 +21,8 @@ from shardwise.work.ops import LayerWork
 
 SAMPLE = 1024
 MOST_TOKENS = 20_000
+MOST_BYTES = 2**24
+"""of a sample: so many tokens with as many experts each as any model has take a tenth"""
 TOPICS_PER_EXPERT = 1 / 16
 LIKING = 2.0
 """how much a topic prefers its experts, in units of the noise of one token's routing"""
@@ -96,10 +99,7 @@ def routed(experts: Experts, drawn: RandomRouting) -> Ints:
 
 def sample_of(path: Path) -> Ints:
     """A measured sample: a text file with one token per line, its experts' numbers apart by commas or spaces."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"routing: {path} cannot be read ({error}); write a text file") from None
+    lines = read_file(path, "routing", MOST_BYTES, "a text file").decode("utf-8", errors="replace").splitlines()
     rows = [line.replace(",", " ").split() for line in lines if line.strip()]
     if not 1 <= len(rows) <= MOST_TOKENS:
         raise ValueError(f"routing: {path} has {len(rows)} lines; write 1 to {MOST_TOKENS:,}, one per token")

@@ -22,6 +22,8 @@ from shardwise.work.parameter_messages import ParameterMessage
 
 ALGORITHM = {"all_to_all": "pairwise", "send": "send"}
 """everything else runs as a ring"""
+MOST_NODES = 4096
+"""a table of every pair takes 128 MiB, and a step has several"""
 PIPELINE = "pp send"
 PATTERN = {"ring": "ring", "pairwise": "pairs", "send": "pass"}
 
@@ -68,6 +70,9 @@ def _check(cluster: Cluster, policy: Policy, slow_speed: float) -> None:
                          "write a larger one, such as dgx-h100:1024, or a YAML file with leaf and spine")  # fmt: skip
     if policy.gpus % size:
         raise ValueError(f"policy: its {policy.gpus} GPUs are no whole nodes of {size}; write other degrees")
+    if policy.gpus // size > MOST_NODES:
+        raise ValueError(f"policy: its {policy.gpus // size:,} nodes are too many for tables of every pair of them; "
+                         f"write one of at most {MOST_NODES:,}")  # fmt: skip
     if policy.zero == 3 or policy.shard_group:
         raise ValueError("zero: parameters gathered inside the layers, or sharded over part of the ranks, are not "
                          "placed; write 0, 1 or 2 and no shard group")  # fmt: skip

@@ -1,0 +1,114 @@
+"""One right file of every kind that can be read, and paths that are no files at all."""
+
+import contextlib
+import io
+import json
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from shardwise import catalog
+from shardwise.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+LINKS = """gpus: [h0, h1, h2, h3]
+nodes: [[h0, h1], [h2, h3]]
+switches: [leaf]
+links:
+  - {from: [h0, h1, h2, h3], to: leaf, bandwidth: 400 Gbps, latency: 1 us}
+"""
+PRODUCTS = """inputs: {x: 64}
+ops:
+  - {name: n, op: norm, from: x}
+  - {name: up, op: matrix, from: n, out: 256}
+  - {name: down, op: matrix, from: up, out: 64}
+"""
+SCRIPT = (
+    "def build():\n    return 1, 2\n\n\ndef batch():\n    return 3\n\n\ndef step(model, optimizer, batch):\n    pass\n"
+)
+THEIRS = b"the user's own\n"
+
+
+def _printed(*words: str) -> bytes:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        main(words)
+    return out.getvalue().encode()
+
+
+def _npz() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, x=np.zeros((20, 16), np.uint8), y=np.arange(20) % 4)
+    return file.getvalue()
+
+
+def samples() -> dict[str, bytes]:
+    """By file name."""
+    sys.path.insert(0, str(ROOT / "tests" / "importers"))
+    import foreign_files
+    import topology_files
+
+    fsdp = ["llama-3-8b", "--on", "8xh100", "--zero", "3", "--json"]
+    published = (ROOT / "src/shardwise/catalog/measured/published.csv").read_bytes().splitlines(keepends=True)
+    found = {
+        "nccl.txt": foreign_files.TEXT.encode(), "nccl.json": json.dumps(foreign_files.JSON).encode(),
+        "titan.log": foreign_files.TITAN.encode(), "megatron.log": foreign_files.MEGATRON.encode(),
+        "trace.json": json.dumps(foreign_files.trace()).encode(), "topology.xml": topology_files.nccl_xml().encode(),
+        "matrix.txt": topology_files.matrix().encode(), "pairs.csv": b"a,b,gb_per_s\nn0,n1,40\nn1,n2,3\n",
+        "pairs.json": b'[{"a": "n0", "b": "n1", "gb_per_s": 40}]', "hosts.txt": b"node-0\nnode-1\n# no\nnode-2\n",
+        "runs.csv": b"".join(published[:6]), "config.json": (ROOT / "docs/tiny-llama.json").read_bytes(),
+        "mlp.json": json.dumps({"model_type": "mlp", "layer_sizes": [16, 8, 4]}).encode(),
+        "site.yaml": _printed("clusters", "dgx-h100:64", "--yaml"), "links.yaml": LINKS.encode(),
+        "products.yaml": PRODUCTS.encode(), "plan.json": _printed("plan", *fsdp[:3], "--json"),
+        "estimate.json": _printed("estimate", *fsdp), "examples.npz": _npz(), "script.py": SCRIPT.encode(),
+        "routing.txt": b"0,1\n2,3\n1,7\n", "text.txt": b"some words to train on\n" * 400,
+        "tokenizer.json": b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}',
+        "prices.toml": (ROOT / "src/shardwise/catalog/network_prices.toml").read_bytes(),
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        path.write_bytes(found["trace.json"])
+        _printed("calibrate", "--from", str(path), "--out", str(Path(folder) / "profile.toml"), "--on", "8xh200")
+        found["profile.toml"] = (Path(folder) / "profile.toml").read_bytes()
+    for kind in catalog.KINDS:
+        name = catalog.names(kind)[0]
+        folder = ROOT / "src/shardwise/catalog" / kind
+        path = next(folder.glob(f"{name}.*"))
+        found[f"{kind}{path.suffix}"] = path.read_bytes()
+    return found
+
+
+SPECIAL = {
+    "device": "/dev/zero", "full": "/dev/full", "null": "/dev/null", "terminal": "/dev/tty", "folder": "folder",
+    "pipe": "pipe", "loop": "loop", "nowhere": "no/such/file", "hole": "hole.json", "theirs": "theirs.svg",
+    "dangling": "dangling", "secret": "/proc/self/mem", "long": "n" * 300, "nothing": "", "here": ".", "root": "/",
+}  # fmt: skip
+"""paths that are no ordinary file; relative ones are made in the folder of the run"""
+HOLE = 2**40
+"""bytes of a file that takes no room on the disk"""
+
+
+def make_special(folder: Path) -> None:
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "loop").symlink_to("loop")
+    (folder / "dangling").symlink_to("gone/away")
+    with (folder / "hole.json").open("wb") as file:
+        file.truncate(HOLE)
+    (folder / "theirs.svg").write_bytes(THEIRS)
+
+
+def replaced(folder: Path) -> str:
+    """Which of them is no longer what it was, if any."""
+    still = {
+        "/dev/full": stat.S_ISCHR(os.stat("/dev/full").st_mode),
+        "pipe": stat.S_ISFIFO((folder / "pipe").lstat().st_mode),
+        "loop": (folder / "loop").is_symlink(), "dangling": (folder / "dangling").is_symlink(),
+        "hole.json": (folder / "hole.json").stat().st_size == HOLE,
+        "theirs.svg": (folder / "theirs.svg").read_bytes() == THEIRS, "folder": (folder / "folder").is_dir(),
+    }  # fmt: skip
+    return next((name for name, same in still.items() if not same), "")
