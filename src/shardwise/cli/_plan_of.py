@@ -62,7 +62,7 @@ NO_FLAGS = RunFlags()
 
 def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
     """With the stack that describes the runtime; bad input is a ValueError."""
-    document = _document(name)
+    document = document_of(name)
     if document is not None:
         found = _from_document(name, document, flags)
     else:
@@ -74,7 +74,7 @@ def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
 
 def cannot_run(name: str, flags: RunFlags, found: PolicyRequest, json: bool, verb: str) -> bool:
     """Whether the policy is illegal; then the rule, the numbers and the nearest legal one are printed."""
-    planned = _document(name) is not None
+    planned = document_of(name) is not None
     model = flags.model or found.model.name if planned else name
     return refused(model, dataclass_replace(flags, on=flags.on or found.cluster.name), found, json, verb)
 
@@ -92,7 +92,7 @@ def _as_run(found: PolicyRequest, flags: RunFlags) -> PolicyRequest:
     return PolicyRequest(case, found.policy, notes)
 
 
-def _document(name: str) -> dict[str, Any] | None:
+def document_of(name: str) -> dict[str, Any] | None:
     """The file's content when it is a plan; None for a model."""
     path = Path(name)
     if path.suffix != ".json" or not path.is_file():
@@ -106,7 +106,7 @@ def _document(name: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and ("policy" in found or "best" in found) else None
 
 
-def _chosen(name: str, document: dict[str, Any], choice: int | None) -> dict[str, Any]:
+def chosen_of(name: str, document: dict[str, Any], choice: int | None) -> dict[str, Any]:
     recommended, choices = document.get("recommended"), document["best"]
     if choice is None and isinstance(recommended, dict):
         return recommended
@@ -122,7 +122,7 @@ def _chosen(name: str, document: dict[str, Any], choice: int | None) -> dict[str
 def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> PolicyRequest:
     stated = document
     if "best" in document:
-        stated = {**document, **_chosen(name, document, flags.choice)}
+        stated = {**document, **chosen_of(name, document, flags.choice)}
     fields, wanted = Fields(stated, f"plan {name!r}"), "what `estimate --json` prints"
     policy = converted(fields.value("policy", wanted), Policy, fields.at("policy"), wanted)
     optimizer = optimizer_of(fields.text("optimizer", default=flags.optimizer))
@@ -130,14 +130,14 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Poli
         seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
         precision=precision_of(flags.precision), optimizer=optimizer,
     )  # fmt: skip
-    model, cluster = _model(flags.model or fields.text("model")), cluster_of(flags.on or fields.text("cluster"))
+    model, cluster = planned_model(flags.model or fields.text("model")), cluster_of(flags.on or fields.text("cluster"))
     planned = fields.text("precision", default="")
     notes = [f"planned for {planned}, run in {job.precision.name}"] if planned not in ("", job.precision.name) else []
     profile: Profile | None = None
     return PolicyRequest(case_of(model, cluster, job, stack_of(STACK), profile), policy, notes)
 
 
-def _model(name: str) -> Model:
+def planned_model(name: str) -> Model:
     try:
         return model_of(name)
     except ValueError as error:

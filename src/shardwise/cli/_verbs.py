@@ -20,6 +20,8 @@ VERBS: dict[str, str] = {
     "validate": "Predictions held against a table of measured runs.",
     "run": "Train with the planned policy on PyTorch: local ranks or torchrun.",
     "verify": "Run a plan; hold its messages and memory against the prediction.",
+    "export": "A policy as what is launched: arguments or configuration, scripts, rank map.",
+    "check": "A launch script or configuration: what it says, whether it fits, what is faster.",
     "trace": "Your own PyTorch step on a pretended world: messages, memory, time.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
     "models": "The models shardwise knows, or everything about one of them.",

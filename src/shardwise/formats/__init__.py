@@ -15,6 +15,7 @@ from shardwise.formats._contract import (
     gaps_of,
     settled,
     version_of,
+    word_of,
 )
 from shardwise.formats._settings import Settings, flattened, options_of
 from shardwise.formats._source import Document, open_document
@@ -22,7 +23,7 @@ from shardwise.registry import closest, plugins
 
 __all__ = [
     "Format", "Found", "Gap", "Known", "Launch", "Written", "expressed", "format_of", "formats", "gaps_of",
-    "read_launch", "settled", "version_of",
+    "read_launch", "settled", "version_of", "word_of",
 ]  # fmt: skip
 
 
@@ -47,12 +48,15 @@ def read_launch(paths: list[Path], known: Known, target: str = "") -> tuple[Form
     documents = [open_document(path) for path in paths]
     names = ", ".join(document.name for document in documents)
     values = {name: value for document in documents for name, value in _values(document).items()}
-    gpus = known.gpus or next((document.gpus for document in documents if document.gpus), None)
+    stated = next((document.gpus for document in documents if document.gpus), None)
+    gpus = known.gpus or stated
     for each in [format_of(target)] if target else formats().values():
         settings = Settings(values, names)
         if target or each.claims(settings):
             found = each.read(settings, Known(gpus, known.layers))
-            notes = tuple(note for document in documents for note in document.notes)
+            notes = [note for document in documents for note in document.notes]
+            if stated and gpus != stated:
+                notes.append(f"the file starts {stated} ranks, the cluster named has {gpus} GPUs")
             return each, replace(found, notes=(*found.notes, *notes))
     raise ValueError(f"file: {names} is of no known target; write --target with one of {', '.join(formats())}")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import replace as with_
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,6 +27,8 @@ class Launch:
     """of the target; empty: the first it knows"""
     called: str = ""
     """the model, as its user names it"""
+    comments: tuple[str, ...] = ()
+    """lines that stand at the head of what is written"""
 
 
 @dataclass(frozen=True)
@@ -127,11 +130,11 @@ def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Gap]]:
     gaps = gaps_of(target, launch)
     for gap in gaps:
         if gap.instead is None:
-            raise ValueError(f"{gap.field}: {_word(gap.value)}, but {gap.why}; take another value or another --to")
+            raise ValueError(f"{gap.field}: {word_of(gap.value)}, but {gap.why}; take another value or another --to")
     changed = launch.policy
     for gap in gaps:
         changed = replace(changed, **dict(gap.instead or {}))
-    return Launch(launch.case, settled(changed, launch.case), launch.layers, launch.version, launch.called), gaps
+    return with_(launch, policy=settled(changed, launch.case)), gaps
 
 
 def settled(policy: Policy, case: Case) -> Policy:
@@ -182,11 +185,12 @@ def same_order(policy: Policy) -> str:
 
 
 def _listed(values: tuple[Any, ...]) -> str:
-    words = [_word(value) for value in values]
+    words = [word_of(value) for value in values]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def _word(value: Any) -> str:
+def word_of(value: Any) -> str:
+    """A value of a policy for the screen."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):

@@ -163,7 +163,11 @@ def _recompute(policy: Policy) -> dict[str, Any]:
 def _offload(policy: Policy) -> dict[str, Any]:
     if policy.offload == "none":
         return {}
-    return {"optimizer_cpu_offload": True, "optimizer_offload_fraction": policy.offload_share}
+    # the program's checks ask for the precision-aware optimizer, whose code it takes
+    return {
+        "optimizer_cpu_offload": True, "optimizer_offload_fraction": policy.offload_share,
+        "use_precision_aware_optimizer": True,
+    }  # fmt: skip
 
 
 def batch_settings(launch: Launch) -> dict[str, Any]:
@@ -201,18 +205,17 @@ def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = Non
     gpus = known.gpus
     if gpus is None:
         notes.append("the file does not say how many GPUs: one replica is assumed")
-    elif gpus % replica:
-        raise settings_error(f"{gpus} GPUs are no multiple of tp {tp} x pp {pp} x cp {cp} = {replica}")
-    dp = (gpus or replica) // replica
+    dp = max((gpus or replica) // replica, 1)
     layers, vpp = _stages(settings, known, pp)
     zero, shard_group = _sharding(settings, own, dp * cp)
     recompute = _read_recompute(settings, vpp, notes)
     overlap_grad = settings.flag("overlap_grad_reduce", own["overlap_grad_reduce"])
     offload = settings.flag("optimizer_cpu_offload")
+    settings.flag("use_precision_aware_optimizer")
     inside = settings.flag("use_tp_pp_dp_mapping")
     fields: dict[str, Any] = {
         "dp": dp, "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep,
-        "etp": settings.whole("expert_tensor_parallel_size", tp),
+        "etp": settings.whole("expert_tensor_parallel_size", tp if ep > 1 else 0),
         "sp": settings.flag("sequence_parallel", own["sequence_parallel"]) and tp > 1,
         "zero": zero, "shard_group": shard_group,
         "micro_batch": settings.whole("micro_batch_size"),
@@ -234,10 +237,6 @@ def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = Non
         precision=_read_precision(settings), layers=layers, notes=tuple(notes),
         optimizer=_read_optimizer(settings),
     )  # fmt: skip
-
-
-def settings_error(what: str) -> ValueError:
-    return ValueError(f"gpus: {what}; write the --on that the file is launched on, or correct the file")
 
 
 def _stages(settings: Settings, known: Known, pp: int) -> tuple[tuple[int, ...], int]:
@@ -288,7 +287,9 @@ def _read_recompute(settings: Settings, vpp: int, notes: list[str]) -> dict[str,
         return {"recompute": "selective", "recompute_modules": known}
     if kind == "full":
         block = settings.choice("recompute_method", {"block": True, "uniform": False}, False)
-        count = settings.whole("recompute_num_layers", 1)
+        count = settings.whole("recompute_num_layers", 1, least=0)
+        if block and not count:
+            return {"recompute": "none"}
         return {"recompute": "full", "recompute_layers": count * vpp if block else -1}
     return {"recompute": "none"}
 

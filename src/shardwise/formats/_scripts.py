@@ -50,7 +50,7 @@ def script(
     lines = [
         "#!/usr/bin/env bash",
         f"# {launch.case.model.name} on {cluster.name}: {job.global_batch} sequences of {job.seq} tokens a step.",
-        *[f"# {line}" for line in comments],
+        *[f"# {line}" for line in (*comments, *launch.comments)],
         "set -euo pipefail",
         f"NNODES=${{NNODES:-{nodes_of(cluster)}}}",
         f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{host_gpus(cluster)}}}",

@@ -40,6 +40,8 @@ class Settings:
             return default
         value = self._value(name)
         text = str(value).replace("_", "")
+        if text == "none":
+            return default
         if isinstance(value, bool) or not re.fullmatch(r"-?\d{1,12}(\.0{1,6})?", text) or int(float(text)) < least:
             raise self.refuse(name, f"a whole number of {least} or more")
         return int(float(text))
@@ -90,7 +92,13 @@ class Settings:
         )
 
     def refuse(self, name: str, wanted: str) -> ValueError:
-        return ValueError(f"{self._where}: {name} is {shown(name, self._values[name])}; write {wanted}")
+        value = self._values[name]
+        told = (
+            "has no value, or one that only running the script would tell"
+            if value is True
+            else f"is {shown(name, value)}"
+        )
+        return ValueError(f"{self._where}: {name} {told}; write {wanted}")
 
     def _value(self, name: str) -> Any:
         self._read.add(name)

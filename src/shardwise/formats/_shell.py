@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 MOST_WORDS = 100_000
-MOST_EXPANDED = 1 << 20
+MOST_EXPANDED = 1 << 22
 KEYWORDS = {"if", "then", "else", "elif", "fi", "for", "do", "done", "while", "until", "case", "esac", "in", "{", "}",
             "exec", "time", "!", "[[", "]]", "function", "select", "env", "nohup"}  # fmt: skip
 ENDS = (";", "&", "|", "\n", "(", ")")
@@ -30,6 +30,8 @@ class Script:
     """words behind #SBATCH"""
     open: set[str] = field(default_factory=set)
     """what only running it would tell"""
+    expanded: int = 0
+    """characters that variables were replaced by"""
 
 
 def read_shell(text: str, known: dict[str, list[str]] | None = None) -> Script:
@@ -157,8 +159,6 @@ class _Reader:
             else:
                 current += character
                 self.at += 1
-            if len(current) > MOST_EXPANDED:
-                raise ValueError(f"script: a word of more than {MOST_EXPANDED:,} characters; write a shorter one")
         if self.at == start:
             self.at += 1  # a character that begins nothing
         return [*pieces, current] if current or quoted else pieces
@@ -220,7 +220,11 @@ class _Reader:
     def _variable(self, name: str) -> list[str]:
         if name not in self.script.variables and name not in "0123456789@*#?$!-":
             self.script.open.add(f"${name}")
-        return self.script.variables.get(name, [])
+        values = self.script.variables.get(name, [])
+        self.script.expanded += sum(map(len, values)) + len(values)
+        if self.script.expanded > MOST_EXPANDED:
+            raise ValueError(f"script: its variables hold more than {MOST_EXPANDED:,} characters; write a shorter one")
+        return values
 
     def _braced(self, inside: str) -> list[str]:
         match = _DEFAULTED.fullmatch(inside.lstrip("#!") if len(inside) > 1 else inside)

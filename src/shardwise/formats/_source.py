@@ -46,7 +46,7 @@ def open_document(path: Path, field: str = "file") -> Document:
         raise ValueError(f"{field}: {path.name!r} is not text (byte {error.start}); write {WANTED}") from None
     kind = path.suffix.lower()
     if kind in (".yaml", ".yml"):
-        return _configuration(path.name, parse_yaml(text, path.name))
+        return _configuration(path.name, parse_yaml(text, path.name, last_holds=True))
     if kind == ".json":
         return _configuration(path.name, _json(text, path.name))
     if kind == ".toml":

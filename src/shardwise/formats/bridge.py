@@ -25,7 +25,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "data_parallel_sharding_strategy", "num_distributed_optimizer_instances", "grad_reduce_in_fp32",
     ),
     "comm_overlap": ("tp_comm_overlap", "overlap_p2p_comm", "overlap_grad_reduce", "overlap_param_gather"),
-    "optimizer": ("optimizer_cpu_offload", "optimizer_offload_fraction", "optimizer"),
+    "optimizer": (
+        "optimizer_cpu_offload", "optimizer_offload_fraction", "use_precision_aware_optimizer", "optimizer",
+    ),
     "train": ("micro_batch_size", "global_batch_size"),
     "dataset": ("seq_length", "sequence_length"),
     "dist": ("use_tp_pp_dp_mapping",),
@@ -84,7 +86,8 @@ def _write(launch: Launch) -> Written:
 
 def _claims(settings: Settings) -> bool:
     named = ("model.tensor_model_parallel_size", "model.pipeline_model_parallel_size")
-    return any(settings.has(name) for name in named) or settings.has("comm_overlap.tp_comm_overlap")
+    lightning = any(name.startswith("trainer.") for name in settings.names())  # NeMo before Megatron-Bridge
+    return not lightning and (any(map(settings.has, named)) or settings.has("comm_overlap.tp_comm_overlap"))
 
 
 def _read(settings: Settings, known: Known) -> Found:

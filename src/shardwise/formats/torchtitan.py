@@ -168,9 +168,7 @@ def _read(settings: Settings, known: Known) -> Found:
     if shard < 1:
         if known.gpus is None:
             notes.append("the file does not say how many GPUs: one shard is assumed")
-        elif known.gpus % (tp * cp * pp * replicate):
-            raise ValueError(f"gpus: {known.gpus} are no multiple of {tp * cp * pp * replicate}; write another --on")
-        shard = (known.gpus or tp * cp * pp * replicate) // (tp * cp * pp * replicate)
+        shard = max((known.gpus or 1) // (tp * cp * pp * replicate), 1)
     reshard = settings.text("parallelism.fsdp_reshard_after_forward", "default")
     zero, group = read(replicate * shard, shard, cp, reshard == "always" or (reshard == "default" and pp == 1))
     tokens = settings.has("training.num_tokens_per_microbatch_per_dp_rank")

@@ -25,7 +25,8 @@ LISTED = (
 MODEL = ("tp_comm_overlap", "overlap_p2p_comm", "pipeline_model_parallel_layout", "cross_entropy_loss_fusion",
          "cross_entropy_fusion_impl", "cp_comm_type")  # fmt: skip
 DDP = ("overlap_grad_reduce", "overlap_param_gather")
-OPTIMIZER = ("optimizer_cpu_offload", "optimizer_offload_fraction")
+OPTIMIZER = ("optimizer_cpu_offload", "optimizer_offload_fraction", "use_precision_aware_optimizer")
+SUPERVISED, ACTOR = "engine.", "actor_rollout_ref.actor.megatron."
 TRANSFORMER, WRAPPER, STEP = "override_transformer_config", "override_ddp_config", "override_optimizer_config"
 
 
@@ -72,12 +73,14 @@ def _write(launch: Launch) -> Written:
 
 
 def _claims(settings: Settings) -> bool:
-    return any(name.startswith(("engine.", "actor_rollout_ref.")) for name in settings.names())
+    # its other engines (FSDP, torchtitan, ...) have other names
+    stated = [name.rpartition(".")[0] for name in settings.names() if name.endswith(".tensor_model_parallel_size")]
+    return settings.text("engine") == "megatron" or any(f"{where}." in (SUPERVISED, ACTOR) for where in stated)
 
 
 def _read(settings: Settings, known: Known) -> Found:
     fine_tuned = any(name.startswith("engine.") for name in settings.names())
-    engine = "engine." if fine_tuned else "actor_rollout_ref.actor.megatron."
+    engine = SUPERVISED if fine_tuned else ACTOR
     optimizer = "optim." if fine_tuned else "actor_rollout_ref.actor.optim."
     plain: dict[str, Any] = {}
     for names, prefix in ((ENGINE, engine), ((*LISTED, *MODEL), f"{engine}{TRANSFORMER}."),
