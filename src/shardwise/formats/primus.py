@@ -54,7 +54,11 @@ def _read(settings: Settings, known: Known) -> Found:
     plain = {name: _filled(overrides, name) for name in overrides.names()}
     inner = Settings(plain, OVERRIDES.rstrip("."))
     found = read(inner, known)
-    return replace(found, unmodelled=(*settings.left(), *inner.left()))
+    notes = (
+        *found.notes,
+        "what Primus' own files for the trainer and the model set beside these overrides is not read",
+    )
+    return replace(found, unmodelled=(*settings.left(), *inner.left()), notes=notes)
 
 
 def _filled(settings: Settings, name: str) -> Any:

@@ -16,5 +16,6 @@ print(json.dumps({
     "train_batch_size": found.train_batch_size, "micro": found.train_micro_batch_size_per_gpu,
     "steps": found.gradient_accumulation_steps, "stage": int(found.zero_optimization_stage),
     "overlap": bool(found.zero_config.overlap_comm), "ratio": offload.ratio if offload else None,
-    "device": str(offload.device.value) if offload else "none", "bf16": found.bfloat16_config.enabled,
+    "device": str(getattr(offload.device, "value", offload.device)) if offload else "none",
+    "bf16": found.bfloat16_config.enabled,
 }))  # fmt: skip
