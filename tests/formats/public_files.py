@@ -112,7 +112,8 @@ PUBLIC = (
     PublicFile(
         "pytorch/torchtitan@v0.2.2:torchtitan/models/llama3/train_configs/llama3_405b.toml", "torchtitan", "405b.toml",
         _lines(
-            "[model]", 'flavor = "405B"', 'converters = ["float8"]', "[training]", "local_batch_size = 2", "seq_len = 8192",
+            "[model]", 'flavor = "405B"', 'converters = ["float8"]', "[training]",
+            "local_batch_size = 2", "seq_len = 8192",
             "[parallelism]", "data_parallel_replicate_degree = 1", "data_parallel_shard_degree = -1",
             "tensor_parallel_degree = 8  # 8-way TP", "enable_async_tensor_parallel = true",
             "pipeline_parallel_degree = 1", "[activation_checkpoint]", 'mode = "full"', "[compile]", "enable = true",
@@ -160,7 +161,8 @@ PUBLIC = (
     PublicFile(
         "verl-project/verl@1dda039b9:examples/dppo_trainer/run_qwen3_30b_a3b_megatron.sh", "verl", "ppo.sh",
         _lines(
-            "actor_tp=${ACTOR_TP:-2}", "actor_pp=${ACTOR_PP:-1}", "actor_ep=${ACTOR_EP:-8}", "actor_etp=${ACTOR_ETP:-1}",
+            "actor_tp=${ACTOR_TP:-2}", "actor_pp=${ACTOR_PP:-1}", "actor_ep=${ACTOR_EP:-8}",
+            "actor_etp=${ACTOR_ETP:-1}",
             "ACTOR=(actor_rollout_ref.actor.megatron.tensor_model_parallel_size=${actor_tp}",
             "  actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=${actor_pp}",
             "  actor_rollout_ref.actor.megatron.expert_model_parallel_size=${actor_ep}",
