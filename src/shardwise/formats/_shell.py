@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 MOST_WORDS = 100_000
 MOST_EXPANDED = 1 << 22
+DEEPEST = 20
 KEYWORDS = {"if", "then", "else", "elif", "fi", "for", "do", "done", "while", "until", "case", "esac", "in", "{", "}",
             "exec", "time", "!", "[[", "]]", "function", "select", "env", "nohup"}  # fmt: skip
 ENDS = (";", "&", "|", "\n", "(", ")")
 _ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\+?=)", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
 _DEFAULTED = re.compile(r"([A-Za-z_]\w*|[0-9@*#])(\[[@*]\])?(?:(:?[-=+])(.*)|(.*))", re.DOTALL | re.ASCII)
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1[^\n]*\n")
+_HEREDOC = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)(\w+)\1[^\n]*\n")
 _REDIRECTS = re.compile(r"\d?[<>]|&>")
 _SEVERAL = re.compile(r"\$@|\$\{\w+\[@\]")
 _SUM = re.compile(r"[\d\s()+*/%-]{1,200}")
@@ -45,15 +46,17 @@ def read_shell(text: str, known: dict[str, list[str]] | None = None) -> Script:
 
 
 def _without_heredocs(text: str) -> str:
-    while (start := _HEREDOC.search(text)) is not None:
-        end = re.compile(rf"^\s*{re.escape(start[2])}\s*$", re.MULTILINE).search(text, start.end())
-        text = text[: start.start()] + "\n" + (text[end.end() :] if end else "")
-    return text
+    kept, at = list[str](), 0
+    while (start := _HEREDOC.search(text, at)) is not None:
+        kept.append(text[at : start.start()])
+        end = re.compile(rf"^[ \t]*{re.escape(start[2])}[ \t]*$", re.MULTILINE).search(text, start.end())
+        at = end.end() if end else len(text)
+    return "\n".join([*kept, text[at:]])
 
 
 class _Reader:
-    def __init__(self, text: str, script: Script) -> None:
-        self.text, self.at, self.script = text, 0, script
+    def __init__(self, text: str, script: Script, depth: int = 0) -> None:
+        self.text, self.at, self.script, self.depth = text, 0, script, depth
         self.words = 0
 
     def read(self) -> None:
@@ -240,7 +243,9 @@ class _Reader:
         return self._variable(name)
 
     def _inner(self, text: str) -> list[str]:
-        inner = _Reader(text, self.script)
+        if self.depth >= DEEPEST:
+            raise ValueError(f"script: variables with defaults nested more than {DEEPEST} deep; write fewer")
+        inner = _Reader(text, self.script, self.depth + 1)
         inner.words = self.words
         found: list[str] = []
         while inner.at < len(text):
