@@ -60,6 +60,8 @@ parsers: $(VENV)/.tests
 	$(PIP) install --target $(PARSERS) hydra-core tyro hjson py-cpuinfo psutil pydantic tqdm ninja msgpack einops setuptools wheel
 	$(PIP) install --no-deps --target $(PARSERS) accelerate==1.15.0 huggingface_hub packaging safetensors
 	DS_BUILD_OPS=0 PYTHONPATH=$(PARSERS) $(PIP) install --no-deps --no-build-isolation --target $(PARSERS) deepspeed==0.19.8
+	$(PIP) install --no-deps --target $(PARSERS) torchdata torchao grain spmd_types absl-py etils array_record cloudpickle \
+		protobuf portpicker
 	for version in 0.2.2 0.3.0; do \
 		$(PIP) install --no-deps --target $(PARSERS)/sources/torchtitan-$$version torchtitan==$$version || exit 1; \
 	done

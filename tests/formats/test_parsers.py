@@ -58,7 +58,10 @@ MEGATRON = [
     (Policy(dp=8, tp=2, zero=3, overlap_tp=False), "llama-3-8b"),
     (Policy(dp=8, tp=2, pp=3, recompute="full", recompute_layers=4), "llama-3-8b"),  # 32 layers on 3 stages
     (Policy(dp=16, tp=2, pp=2, ep=8, shard_group=4), "mixtral-8x7b"),
-    (Policy(dp=2, tp=4, pp=4, order="tp-pp-cp-dp", offload="optimizer", offload_share=0.5), "llama-3-8b"),
+    (
+        Policy(dp=2, tp=4, pp=4, order="tp-pp-cp-dp", overlap_tp=True, offload="optimizer", offload_share=0.5),
+        "llama-3-8b",
+    ),
 ]
 
 
@@ -135,7 +138,7 @@ TITAN = [
 def test_torchtitan(policy, version, tmp_path):
     package("tyro")
     if version == "0.3.0":
-        for name in ("torchdata", "torchao", "grain", "datasets"):
+        for name in ("torchdata", "torchao", "grain", "spmd_types"):
             package(name)
     tree = source(f"torchtitan-{version}")
     launch, _ = written("torchtitan", policy, tmp_path, version)

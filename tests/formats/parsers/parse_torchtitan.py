@@ -9,10 +9,13 @@ import os
 import sys
 import types
 
+import torch._inductor.runtime.triton_compat  # noqa: F401  before anything stands in for triton
 from _stubs import stand_in
 
 source, *words = sys.argv[1:]
 stand_in("triton", "triton.language")
+# data and logs, which parsing imports and does not use
+stand_in("tensorboard", "torch.utils.tensorboard", "datasets", "datasets.distributed", "huggingface_hub", "tokenizers")
 package = types.ModuleType("torchtitan")
 package.__path__ = [os.path.join(source, "torchtitan")]
 sys.modules["torchtitan"] = package
