@@ -128,6 +128,17 @@ def test_check_says_what_it_read_and_what_is_faster(capsys, tmp_path):
     assert found["best"]["gain"] >= gains[0]
 
 
+@pytest.mark.parametrize("version", ["0.2.2", "0.3.0", "main"])
+def test_check_knows_which_form_it_read(capsys, tmp_path, version):
+    words = ["llama-3-8b", "--on", "dgx-h100:32", "--zero", "3", "--tp", "2", "--global-batch", "256"]
+    files = exported(capsys, tmp_path, *words, "--to", "torchtitan", "--version", version)["files"]
+    written = [file for name, file in files.items() if name.startswith("train")]
+    _, out, _ = ran(capsys, "check", *written, "--model", "llama-3-8b", "--on", "dgx-h100:32", "--json")
+    found = json.loads(out)
+    assert found["policy"]["loss"] == ("plain" if version == "0.2.2" else "chunked")
+    assert found["improvements"], "without its own form nothing could be stated"
+
+
 def test_check_reads_the_model_out_of_the_file(capsys, tmp_path):
     exported(capsys, tmp_path, *POLICY, "--to", "megatron")
     words = ["check", tmp_path / "train.sh", "--on", "dgx-h100:64", "--json"]

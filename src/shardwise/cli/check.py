@@ -85,7 +85,7 @@ def check(
 
 
 def _judged(form: Format, found: Found, case: Case, called: str) -> Judgement:
-    launch = Launch(case, settled(found.policy, case), found.layers, form.versions[0] if form.versions else "", called)
+    launch = Launch(case, settled(found.policy, case), found.layers, found.version, called)
     verdict = verdict_of(case.model, case.cluster, case.job, launch.policy)
     if not verdict.legal:
         return Judgement(launch, verdict, None, [], None)

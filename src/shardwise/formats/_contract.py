@@ -70,6 +70,8 @@ class Found:
     optimizer: str = ""
     model: Model | None = None
     """where the file has its shape"""
+    version: str = ""
+    """of the target, where it has several forms"""
     layers: tuple[int, ...] = ()
     unmodelled: tuple[str, ...] = ()
     """settings that were read and that nothing here depends on"""

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace as policy_with
 
 from shardwise.estimate.closed_form import estimate
-from shardwise.formats._contract import Format, Gap, Launch, gaps_of, settled
+from shardwise.formats._contract import Format, Gap, Launch, expressed, settled
 from shardwise.plan import scan
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import OVERLAPS, RECOMPUTE, ZERO, Policies, Policy
@@ -17,7 +18,7 @@ LEAST_GAIN = 0.005
 """below, two predictions cannot be told apart"""
 SHOWN = 3
 LOOKED_AT = 200
-"""of the best of a plan, until one can be stated"""
+"""of the best of a plan"""
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ def step_change(launch: Launch, gap: Gap) -> float:
 def improvements(target: Format, launch: Launch) -> list[Change]:
     """The best change of each setting, the largest gain first; where nothing fits now, what fits."""
     case, now = launch.case, launch.policy
-    tried = list(dict.fromkeys(settled(policy, case) for policy in _neighbours(now)))
-    tried = [policy for policy in tried if policy != now and _stated(target, launch, policy)]
+    stated = (_as_stated(target, launch, policy) for policy in _neighbours(now))
+    tried = list(dict.fromkeys(policy for policy in stated if policy is not None and policy != now))
     if not tried:
         return []
     columns = Policies.of([now, *tried])
@@ -60,14 +61,16 @@ def improvements(target: Format, launch: Launch) -> list[Change]:
 
 
 def best_stated(target: Format, launch: Launch) -> Change | None:
-    """The fastest policy of a whole plan that the target can state."""
+    """The fastest of a plan's best, as the target runs them, that fits."""
     case, now = launch.case, launch.policy
-    seconds = float(estimate(case, Policies.of([now])).times.step_s[0])
-    for found in scan(case, top=LOOKED_AT, losers=False).best:
-        policy = settled(found.policy, case)
-        if _stated(target, launch, policy):
-            return _change(now, policy, seconds, found.step_s)
-    return None
+    planned = (_as_stated(target, launch, found.policy) for found in scan(case, top=LOOKED_AT, losers=False).best)
+    known = list(dict.fromkeys(policy for policy in planned if policy is not None))
+    if not known:
+        return None
+    found = estimate(case, Policies.of([now, *known]))
+    seconds = np.where(found.fits, found.times.step_s, np.inf)
+    best = int(np.argmin(seconds[1:])) + 1
+    return _change(now, known[best - 1], float(found.times.step_s[0]), float(seconds[best]))
 
 
 def _change(now: Policy, policy: Policy, before_s: float, after_s: float) -> Change:
@@ -76,11 +79,13 @@ def _change(now: Policy, policy: Policy, before_s: float, after_s: float) -> Cha
     return Change(policy, fields, after_s, 1.0 - after_s / before_s)
 
 
-def _stated(target: Format, launch: Launch, policy: Policy) -> bool:
+def _as_stated(target: Format, launch: Launch, policy: Policy) -> Policy | None:
+    """The policy as the target runs it; None: it cannot."""
     try:
-        return not gaps_of(target, replace(launch, policy=policy, layers=()))
+        changed, _ = expressed(target, replace(launch, policy=settled(policy, launch.case), layers=()))
     except ValueError:
-        return False
+        return None
+    return changed.policy
 
 
 def _neighbours(now: Policy) -> Iterator[Policy]:

@@ -190,7 +190,7 @@ def _read(settings: Settings, known: Known) -> Found:
     if settings.flag("training.enable_cpu_offload"):
         notes.append("parameters, gradients and optimizer offloaded together are not modelled")
     found = Found(
-        policy=policy, gpus=policy.gpus, seq=seq or None, notes=tuple(notes), layers=_layers(settings),
+        policy=policy, version=version, gpus=policy.gpus, seq=seq or None, notes=tuple(notes), layers=_layers(settings),
         global_batch=(batch // seq if tokens and seq else batch) if batch > 0 else None,
         precision=_precision(settings), optimizer=settings.text("optimizer.name").lower(),
     )  # fmt: skip
