@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_%,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan check test lint types imports quick units slow bench accuracy picture layouts run-demo fuzz audit clean
+.PHONY: plan check test lint types imports quick units slow bench parsers accuracy picture layouts run-demo fuzz audit clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
@@ -64,6 +64,20 @@ bench: $(VENV)/.tests
 			|| { echo "$$file: the last line is not JSON"; exit 1; }; \
 	done
 
+# The programs' own parsers, for tests/formats/test_parsers.py: without what only their training needs. Source trees of
+# Megatron-LM and verl are put into .parsers/sources by hand, or SHARDWISE_SOURCES names where they are.
+PARSERS := .parsers
+parsers: $(VENV)/.tests
+	$(PIP) install --target $(PARSERS) hydra-core tyro hjson py-cpuinfo psutil pydantic tqdm ninja msgpack einops setuptools wheel
+	$(PIP) install --no-deps --target $(PARSERS) accelerate==1.15.0 huggingface_hub packaging safetensors
+	DS_BUILD_OPS=0 PYTHONPATH=$(PARSERS) $(PIP) install --no-deps --no-build-isolation --target $(PARSERS) deepspeed==0.19.8
+	$(PIP) install --no-deps --target $(PARSERS) torchdata torchao grain spmd_types absl-py etils array_record cloudpickle \
+		protobuf portpicker
+	for version in 0.2.2 0.3.0; do \
+		$(PIP) install --no-deps --target $(PARSERS)/sources/torchtitan-$$version torchtitan==$$version || exit 1; \
+	done
+	@echo "run: $(BIN)/pytest tests/formats/test_parsers.py -rs"
+
 # FOLDS=1 cross-validates again (minutes); without it the stored folds are used.
 accuracy: $(VENV)/.tests
 	$(BIN)/python benchmarks/accuracy.py $(if $(FOLDS),--folds)
@@ -78,7 +92,7 @@ layouts: $(VENV)/.planner
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/paste_layouts.py
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PARSERS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A changed pyproject.toml installs again; nothing else does.

@@ -55,6 +55,12 @@ def test_torchtitan_log():
     assert (facts.steps, facts.software) == (2, "torchtitan")
 
 
+def test_validation_lines_of_torchtitan_are_no_steps():
+    validated = "\x1b[33mvalidate step: 20  loss: 7.0  memory: 90.00GiB(94.70%)  tps: 99,999\x1b[39m\n"
+    assert training_log.parse(TITAN + 3 * validated) == training_log.parse(TITAN)
+    assert not training_log.is_training_log(validated)
+
+
 def test_megatron_log():
     facts = training_log.parse(MEGATRON)
     assert facts.step_s == pytest.approx(8.4301)

@@ -125,11 +125,16 @@ def method() -> bool:
     return "sample_method" in json.dumps(told("search", *LLAMA, *asked))
 
 
+def format() -> bool:
+    found = told("export", *LLAMA, "--on", "8xh100", "--tp", "2", "--dp", "4", "--to", "sample_format")
+    return bool("sample.dp=4 sample.tp=2" in found["files"]["train.sh"])
+
+
 CHECKS: dict[str, Callable[[], bool]] = {
     check.__name__: check
     for check in (
         gpu, fabric, price, model, stack, layout, family, schedule, collective, compressor, topology, strategy, engine,
-        method,
+        method, format,
     )
 }  # fmt: skip
 

@@ -38,6 +38,9 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "mfu": ("mfu llama-65b --tps 380 --on a100-80",
             "mfu gpt-3-175b --tokens 300B --gpus 1024 --time '35 d' --on a100-80"),
     "batch": ("batch --global 2048 --seq 4096 --dp 64 --micro 2", "batch --global 2048 --seq 4096 --gpus 1024 --tp 8"),
+    "export": ("export llama-3-8b --on 8xh100 --tp 2 --to megatron",
+               "export llama-3-8b --on 8xh100 --zero 3 --to torchtitan --out launch"),
+    "check": ("check train.sh --model llama-3-8b --on 8xh100", "check ds_config.json --model llama-3-8b --on 8xh100"),
     "completion": ("completion bash", "completion zsh"),
 }  # fmt: skip
 FIRST = ("plan llama-3-70b --on dgx-h100:1024", "estimate llama-3-8b --on 8xh100 --zero 3")

@@ -70,7 +70,7 @@ def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
     """With the stack that describes the runtime; bad input is a ValueError."""
     if flags.uneven:
         raise ValueError("uneven: run deals every batch out evenly; write a --global-batch that divides")
-    document = _document(name)
+    document = document_of(name)
     if document is not None:
         found = _from_document(name, document, flags)
     else:
@@ -82,7 +82,7 @@ def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
 
 def cannot_run(name: str, flags: RunFlags, found: PolicyRequest, json: bool, verb: str) -> bool:
     """Whether the policy is illegal; then the rule, the numbers and the nearest legal one are printed."""
-    planned = _document(name) is not None
+    planned = document_of(name) is not None
     model = flags.model or found.model.name if planned else name
     return refused(model, dataclass_replace(flags, on=flags.on or found.cluster.name), found, json, verb)
 
@@ -100,7 +100,7 @@ def _as_run(found: PolicyRequest, flags: RunFlags) -> PolicyRequest:
     return PolicyRequest(case, found.policy, notes)
 
 
-def _document(name: str) -> dict[str, Any] | None:
+def document_of(name: str) -> dict[str, Any] | None:
     """The file's content when it is a plan; None for a model."""
     path = Path(name)
     if path.suffix != ".json" or not path.is_file():
@@ -115,7 +115,7 @@ def _document(name: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and ("policy" in found or "best" in found) else None
 
 
-def _chosen(name: str, document: dict[str, Any], choice: int | None) -> dict[str, Any]:
+def chosen_of(name: str, document: dict[str, Any], choice: int | None) -> dict[str, Any]:
     recommended, choices = document.get("recommended"), document["best"]
     if choice is None and isinstance(recommended, dict):
         return recommended
@@ -131,7 +131,7 @@ def _chosen(name: str, document: dict[str, Any], choice: int | None) -> dict[str
 def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> PolicyRequest:
     stated = document
     if "best" in document:
-        stated = {**document, **_chosen(name, document, flags.choice)}
+        stated = {**document, **chosen_of(name, document, flags.choice)}
     fields, wanted = Fields(stated, f"plan {name!r}"), "what `estimate --json` prints"
     policy = converted(fields.value("policy", wanted), Policy, fields.at("policy"), wanted)
     optimizer = optimizer_of(fields.text("optimizer", default=flags.optimizer))
@@ -140,7 +140,7 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Poli
         precision=precision_of(flags.precision), optimizer=optimizer,
     )  # fmt: skip
     model, cluster = (
-        _model(flags.model or fields.text("model")),
+        planned_model(flags.model or fields.text("model")),
         cluster_of(named_with(flags.on or fields.text("cluster"), flags.nic)),
     )
     planned = fields.text("precision", default="")
@@ -149,7 +149,7 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Poli
     return PolicyRequest(case_of(model, cluster, job, stack_of(STACK), profile), policy, notes)
 
 
-def _model(name: str) -> Model:
+def planned_model(name: str) -> Model:
     try:
         return model_of(name)
     except ValueError as error:

@@ -22,6 +22,8 @@ VERBS: dict[str, str] = {
     "run": "Train with the planned policy on PyTorch: local ranks or torchrun.",
     "checkpoints": "Checkpoints of a run: list them, verify every byte, delete old ones.",
     "verify": "Run a plan; hold its messages and memory against the prediction.",
+    "export": "A policy as what is launched: arguments or configuration, scripts, rank map.",
+    "check": "A launch script or configuration: what it says, whether it fits, what is faster.",
     "trace": "Your own PyTorch step on a pretended world: messages, memory, time.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
     "models": "The models shardwise knows, or everything about one of them.",

@@ -38,7 +38,10 @@ def stages(
     limit = problem.options[0].limit_bytes
     if json:
         print_json({"legal": True, "fits": found.point is not None, "proven": found.proven, "model": ask.model.name,
-                    "policy": ask.policy, "limit_bytes": limit, "even": told["even"], "best": told.get("best"),
+                    "cluster": ask.cluster.name, "stack": ask.stack.name, "seq_tokens": ask.job.seq,
+                    "global_sequences": ask.job.global_batch, "precision": ask.job.precision.name,
+                    "optimizer": ask.job.optimizer.name, "policy": ask.policy, "limit_bytes": limit,
+                    "even": told["even"], "best": told.get("best"),
                     "notes": ask.notes})  # fmt: skip
     else:
         _show(ask, limit, told, found.proven)

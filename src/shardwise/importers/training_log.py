@@ -11,7 +11,9 @@ WARM_UP = 0.2
 """share of the first steps left out: compilation, allocator and data loader settle there"""
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _NUM = r"([0-9][0-9,]{0,20}(?:\.[0-9]{1,10})?(?:[eE][+-]?[0-9]{1,3})?)"
-_TITAN = re.compile(rf"\bstep:\s*\d{{1,9}}\b.{{0,400}}?\bmemory:\s*{_NUM}\s*GiB.{{0,100}}?\btps:\s*{_NUM}")
+_TITAN = re.compile(
+    rf"(?<!validate )\bstep:\s*\d{{1,9}}\b.{{0,400}}?\bmemory:\s*{_NUM}\s*GiB.{{0,100}}?\btps:\s*{_NUM}"
+)
 _MEGATRON = re.compile(rf"elapsed time per iteration \(ms\):\s*{_NUM}")
 _MEGATRON_MEMORY = re.compile(rf"memory \(MB\).{{0,300}}?max reserved:\s*{_NUM}")
 _MEGATRON_ALLOCATED = re.compile(rf"memory \(MB\).{{0,300}}?max allocated:\s*{_NUM}")

@@ -49,8 +49,9 @@ def read_yaml(path: Path, what: str = "cluster") -> str:
         ) from error
 
 
-def parse_yaml(text: str, where: str) -> Any:
-    """Nested dicts and lists whose leaves are text; None for an empty document."""
+def parse_yaml(text: str, where: str, *, last_holds: bool = False) -> Any:
+    """Nested dicts and lists whose leaves are text; None for an empty document. `last_holds`: of a key that is given
+    twice, as in the programs whose files they are; else that is an error."""
     if len(text) > LARGEST_FILE:
         raise ValueError(f"{where}: more than {LARGEST_FILE} characters; write less")
     try:
@@ -62,20 +63,20 @@ def parse_yaml(text: str, where: str) -> Any:
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # outside its own errors the scanner lets bad escapes (chr) and over-long numbers (int) through
         raise ValueError(f"{where}: not readable as YAML: {str(error).splitlines()[0]}") from error
-    return None if node is None else _plain(node, where)
+    return None if node is None else _plain(node, where, last_holds)
 
 
-def _plain(node: yaml.Node, where: str) -> Any:
+def _plain(node: yaml.Node, where: str, last_holds: bool) -> Any:
     if isinstance(node, yaml.MappingNode):
         found: dict[str, Any] = {}
         for key, value in node.value:
             line = f"{where} line {key.start_mark.line + 1}"
             if not isinstance(key, yaml.ScalarNode):
                 raise ValueError(f"{line}: a key must be a word, not a list or mapping")
-            if key.value in found:
+            if key.value in found and not last_holds:
                 raise ValueError(f"{line}: {key.value[:60]!r} is given twice; keep one")
-            found[key.value] = _plain(value, where)
+            found[key.value] = _plain(value, where, last_holds)
         return found
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, where) for item in node.value]
+        return [_plain(item, where, last_holds) for item in node.value]
     return node.value

@@ -1,0 +1,107 @@
+"""Do launch files survive the way out and back, and do the programs themselves take them? `--json` ends with one line.
+
+targets: forms that can be written, versions counted. round_trips: random policies (tests/launches.py) that a form can
+state, written and read again; round_trips_equal: those that came back the same. public_files_tried, public_files_read:
+published launch files, restated (tests/formats/public_files.py), and how many were read as they say. parsers_tried,
+parsers_accepted: programs whose own parser is installed (`make parsers`), and those that read every file as meant.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardwise.formats import Known, expressed, format_of, formats, read_launch, settled
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+from formats.public_files import PUBLIC  # noqa: E402
+from launches import MODELS, launch_of, policies  # noqa: E402
+
+TRIED = 300
+"""random policies for each form"""
+
+
+def round_trips(name: str, version: str, folder: Path, tried: int) -> tuple[int, int]:
+    """(written and read, of those equal)"""
+    target, counts = format_of(name), [0, 0]
+
+    @settings(
+        max_examples=tried, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(policy=policies(), model=st.sampled_from(MODELS))
+    def one(policy, model):  # noqa: ANN001, ANN202
+        launch = launch_of(target, policy, model, version)
+        if launch is None:
+            return
+        try:
+            launch, _ = expressed(target, launch)
+        except ValueError:
+            return
+        files = target.write(launch).files
+        for file, text in files.items():
+            (folder / file).write_text(text)
+        read, found = read_launch([folder / file for file in files], Known(layers=launch.case.model.layers))
+        counts[0] += 1
+        counts[1] += read.name == name and settled(found.policy, launch.case) == launch.policy
+
+    one()
+    return counts[0], counts[1]
+
+
+def public_files_read(folder: Path) -> int:
+    read = 0
+    for file in PUBLIC:
+        (folder / file.name).write_text(file.text)
+        target, found = read_launch([folder / file.name], Known(file.gpus, file.layers))
+        same = all(getattr(found.policy, name) == value for name, value in file.policy.items())
+        read += target.name == file.target and same and all(getattr(found, n) == v for n, v in file.facts.items())
+    return read
+
+
+def parsers(folder: Path) -> tuple[int, int]:
+    """(tried, accepted), from the tests that hold the writers against them."""
+    report = folder / "parsers.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}",
+               str(ROOT / "tests" / "formats" / "test_parsers.py")]  # fmt: skip
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    for case in ElementTree.parse(report).iter("testcase"):
+        if case.find("skipped") is None:
+            program = case.get("name", "").removeprefix("test_").split("[")[0].split("_")[0]
+            outcomes[program].append(case.find("failure") is None and case.find("error") is None)
+    return len(outcomes), sum(all(passed) for passed in outcomes.values())
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--json", action="store_true")
+    asked.add_argument("--tried", type=int, default=TRIED)
+    given_words = asked.parse_args()
+    forms = [(name, version) for name, target in formats().items() for version in target.versions or ("",)]
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        total, equal = 0, 0
+        for name, version in forms:
+            written, same = round_trips(name, version, folder, given_words.tried)
+            print(f"{name} {version}: {same} of {written} policies came back the same")
+            total, equal = total + written, equal + same
+        read = public_files_read(folder)
+        tried, accepted = parsers(folder)
+    print(f"published files: {read} of {len(PUBLIC)} read as they say; parsers: {accepted} of {tried} accept")
+    if given_words.json:
+        print(json.dumps({
+            "targets": len(forms), "round_trips": total, "round_trips_equal": equal, "parsers_tried": tried,
+            "parsers_accepted": accepted, "public_files_read": read, "public_files_tried": len(PUBLIC),
+        }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""`shardwise check`: what a launch script or configuration says, whether it can run and fits, and what is faster."""
+
+from dataclasses import dataclass
+from dataclasses import replace as with_
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from shardwise.arch import model_of
+from shardwise.case import Case, case_of
+from shardwise.cli._job import OptimizerName, Seq, sequence_of
+from shardwise.cli._options import Json, ProfileFile, profile_or_none
+from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
+from shardwise.cli._policy import command_of
+from shardwise.formats import Format, Found, Known, Launch, read_launch, settled, word_of
+from shardwise.formats._improve import Change, best_stated, improvements
+from shardwise.report.report import Report
+from shardwise.report.terminal import policy_code
+from shardwise.software import stack_of
+from shardwise.spec.job import Job, optimizer_of, precision_of
+from shardwise.spec.load import cluster_of
+from shardwise.spec.rules import Verdict, verdict_of
+from shardwise.studies.build import report_of
+
+FAILED = 1
+SHOWN = 12
+"""settings listed on the screen; JSON has all"""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    launch: Launch
+    verdict: Verdict
+    report: Report | None
+    """of a policy that can run"""
+    changes: list[Change]
+    best: Change | None
+
+
+def check(
+    files: Annotated[list[Path], Parameter(help="Launch scripts and configurations that belong together.")],
+    /,
+    *,
+    model: Annotated[str | None, Parameter(help="Catalog name or config.json; default: the shape in the file.")] = None,
+    on: Annotated[str | None, Parameter(help="The cluster it is launched on: dgx-h100:1024, 8xh100, ...")] = None,
+    target: Annotated[str, Parameter(help="Whose file it is; default: told by its settings.")] = "",
+    seq: Seq = None,
+    global_batch: Annotated[int | None, Parameter(help="Sequences per step, where the file does not say.")] = None,
+    precision: Annotated[str | None, Parameter(help="Where the file does not say: bf16, fp8, ...")] = None,
+    optimizer: OptimizerName = "adamw",
+    profile: ProfileFile = None,
+    json: Json = False,
+) -> int:
+    """What it says, what of that is not modelled, whether it is legal and fits, and the cheapest improvements."""
+    if not files:
+        raise ValueError("files: none named; write the path of a launch script or configuration")
+    cluster = None if on is None else cluster_of(on)
+    shape = None if model is None else model_of(model)
+    known = Known(cluster.gpus if cluster else None, shape.layers if shape else None)
+    form, found = read_launch(files, known, target)
+    shape = shape or found.model
+    notes, judged = list(found.notes), None
+    if shape is None or cluster is None:
+        missing = " and ".join(flag for flag, value in (("--model", shape), ("--on", cluster)) if value is None)
+        notes.append(f"not judged: write {missing} to learn whether it is legal, fits and could be faster")
+    else:
+        length = str(found.seq) if found.seq and seq is None else seq
+        batch = global_batch or found.global_batch
+        if batch is None:
+            batch = found.policy.dp * found.policy.micro_batch * found.policy.pp * found.policy.vpp
+            notes.append(f"global batch not stated: {batch} sequences assumed")
+        job = Job(
+            seq=sequence_of(shape, length, notes), global_batch=batch,
+            precision=precision_of(precision or found.precision or "bf16"),
+            optimizer=optimizer_of(found.optimizer or optimizer),
+        )  # fmt: skip
+        case = case_of(shape, cluster, job, stack_of(form.stack), profile_or_none(profile))
+        judged = _judged(form, found, case, model or shape.name)
+    if json:
+        print_json(_data(form, found, judged) | {"notes": notes})
+    else:
+        _show(form, found, judged, notes, model or "MODEL", on or "")
+    return 0 if judged is None or (judged.report is not None and judged.report.fits) else FAILED
+
+
+def _judged(form: Format, found: Found, case: Case, called: str) -> Judgement:
+    launch = Launch(case, settled(found.policy, case), found.layers, found.version, called)
+    verdict = verdict_of(case.model, case.cluster, case.job, launch.policy)
+    if not verdict.legal:
+        return Judgement(launch, verdict, None, [], None)
+    report = report_of(case, launch.policy)
+    best = best_stated(form, with_(launch, layers=()))
+    return Judgement(launch, verdict, report, improvements(form, launch), best)
+
+
+def _changes(change: Change) -> str:
+    pairs = [f"{name} {word_of(old)} -> {word_of(new)}" for name, (old, new) in change.fields.items()]
+    return ", ".join(pairs)
+
+
+def _show(form: Format, found: Found, judged: Judgement | None, notes: list[str], model: str, on: str) -> None:
+    facts: list[tuple[str, Cell]] = [("policy", policy_code(judged.launch.policy if judged else found.policy))]
+    facts.append(("GPUs", found.gpus))
+    facts += [("sequence", found.seq), ("batch", found.global_batch), ("precision", found.precision or None)]
+    facts.append(("optimizer", found.optimizer or None))
+    if found.layers:
+        facts.append(("layers", " ".join(map(str, found.layers))))
+    if judged is not None and judged.report is None:
+        facts += [("verdict", f"cannot run: {judged.verdict.rule}"), ("because", judged.verdict.why)]
+        cure = judged.verdict.cure
+        case = judged.launch.case
+        command = command_of(model, on, case.job, cure, case.stack.name) if cure else "none is near"
+        facts.append(("nearest", command))
+    elif judged is not None and judged.report is not None:
+        report = judged.report
+        facts += [("verdict", report.verdict), ("step", f"{report.step_s:.4g} s, MFU {report.mfu_causal_half:.1%}")]
+    print_facts(f"{form.title}: what the file says", facts)
+    if judged is not None and judged.report is not None:
+        rows = [(_changes(c), f"{c.step_s:.4g}", f"{c.gain:+.1%}") for c in judged.changes]
+        if rows:
+            print()
+            print_table(
+                f"one setting changed, as {form.title} can state it", ["change", "step s", "gain"], rows, breaks=0
+            )
+        best = judged.best
+        if best is not None and best.fields and best.gain > 0:
+            print_notes([f"{policy_code(best.policy)}: {best.step_s:.4g} s, {best.gain:+.1%}"],
+                        title=f"the best of a whole plan that {form.title} can state")  # fmt: skip
+    left = [*found.unmodelled[:SHOWN]]
+    if len(found.unmodelled) > SHOWN:
+        left.append(f"and {len(found.unmodelled) - SHOWN} more (--json lists all)")
+    print_notes(left, title="read, but nothing here depends on it")
+    print_notes(notes)
+
+
+def _data(form: Format, found: Found, judged: Judgement | None) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "target": form.name, "policy": found.policy, "gpus": found.gpus, "seq_tokens": found.seq,
+        "global_sequences": found.global_batch, "precision": found.precision or None,
+        "optimizer": found.optimizer or None, "layers": found.layers or None, "unmodelled": found.unmodelled,
+        "judged": judged is not None, "legal": None, "fits": None, "rule": None, "why": None, "nearest": None,
+        "step_s": None, "peak_bytes": None, "improvements": [], "best": None,
+    }  # fmt: skip
+    if judged is None:
+        return data
+    report = judged.report
+    data |= {"legal": judged.verdict.legal, "fits": report is not None and report.fits}
+    if report is None:
+        return data | {"rule": judged.verdict.rule, "why": judged.verdict.why, "nearest": judged.verdict.cure}
+    return data | {
+        "why": report.verdict, "step_s": report.step_s, "peak_bytes": report.peak_bytes,
+        "improvements": [_told(change) for change in judged.changes],
+        "best": None if judged.best is None else _told(judged.best),
+    }  # fmt: skip
+
+
+def _told(change: Change) -> dict[str, Any]:
+    return {
+        "changes": {name: {"from": old, "to": new} for name, (old, new) in change.fields.items()},
+        "policy": change.policy, "step_s": change.step_s, "gain": change.gain,
+    }  # fmt: skip

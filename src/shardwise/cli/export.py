@@ -1,0 +1,180 @@
+"""`shardwise export`: a policy as what other programs are launched with."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from shardwise.case import case_of
+from shardwise.cli._files import Overwrite
+from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
+from shardwise.cli._options import Json, profile_or_none
+from shardwise.cli._output import print_facts, print_json, print_notes
+from shardwise.cli._plan_of import PlanName, chosen_of, document_of, planned_model
+from shardwise.fields import Fields, converted
+from shardwise.formats import Format, Gap, Launch, Written, expressed, format_of, settled, version_of, word_of
+from shardwise.formats._improve import step_change
+from shardwise.formats._ranks import group_file, rank_table
+from shardwise.formats._scripts import sbatch
+from shardwise.report.terminal import policy_code
+from shardwise.software import stack_of
+from shardwise.spec.job import Job, optimizer_of, precision_of
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policy
+from shardwise.studies.build import report_of
+from shardwise.whole_file import OutputFile
+
+PRECISION = "bf16"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ExportFlags(Flags):
+    """A policy's flags, or a plan file and which of its choices."""
+
+    on: Annotated[str, Parameter(help="The cluster: dgx-h100:1024, 8xh100, ...; a plan file states its own.")] = ""
+    model: Annotated[str | None, Parameter(help="The model of a plan file made for a config.json.")] = None
+    choice: Annotated[
+        int | None, Parameter(help="Which of a `plan --json` file's list, from 1; not given: the recommended one.")
+    ] = None
+
+
+NO_FLAGS = ExportFlags()
+
+
+def export(
+    plan: PlanName,
+    /,
+    flags: ExportFlags = NO_FLAGS,
+    *,
+    to: Annotated[str, Parameter(help="megatron, torchtitan, deepspeed, accelerate, nanotron, bridge, ...")],
+    version: Annotated[str, Parameter(help="Of a target with several forms: torchtitan 0.2.2, 0.3.0, main.")] = "",
+    layers: Annotated[str, Parameter(help="Layers of each chunk of the pipeline, in order: 19,21,21,19.")] = "",
+    out: Annotated[Path | None, Parameter(help="Folder to write into; not given: the files are printed.")] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> int:
+    """Arguments or configuration, launch scripts, environment and rank map of a policy for another program."""
+    target = format_of(to)
+    ask, split = _asked(plan, flags, target)
+    chunks = _layers(layers) or split
+    called = flags.model or plan if document_of(plan) is None else ask.model.name
+    shown = replace(flags, on=flags.on or ask.cluster.name)
+    if refused(called, shown, ask, json):
+        return DOES_NOT_FIT
+    asked_for = Launch(
+        ask.case, settled(ask.policy, ask.case), chunks, version_of(target, version), Path(called).stem or called
+    )
+    launch, gaps = expressed(target, asked_for)
+    without = [Without(gap, step_change(asked_for, gap)) for gap in gaps]
+    report = report_of(launch.case, launch.policy)
+    comments = [f"predicted: {report.step_s:.4g} s a step, {report.verdict}", *[each.text for each in without]]
+    launch = replace(launch, comments=tuple(comments))
+    written = target.write(launch)
+    files = {**written.files, "job.sbatch": sbatch(launch, target.name, "train.sh")}
+    files |= {"ranks.csv": rank_table(launch), "groups.json": group_file(launch)}
+    if out is not None:
+        _save(files, out, overwrite)
+    if json:
+        print_json(_data(target, launch, written, without, report.step_s, report.fits, files, out, ask.notes))
+    else:
+        _show(target, launch, written, without, files, out, [*ask.notes, f"predicted: {report.verdict}"])
+    return 0 if report.fits else DOES_NOT_FIT
+
+
+def _asked(name: str, flags: ExportFlags, target: Format) -> tuple[PolicyRequest, tuple[int, ...]]:
+    """The policy in its case, and the layers of each stage where a file has them."""
+    document = document_of(name)
+    if document is None:
+        if not flags.on:
+            raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 8xh100")
+        return asked(name, replace(flags, stack=flags.stack or target.stack)), ()
+    split: tuple[int, ...] = ()
+    if isinstance(document.get("best"), dict):  # of `stages`
+        split = tuple(Fields(document["best"], f"plan {name!r}: best").wholes("layers", least=0))
+    elif "best" in document:
+        document = {**document, **chosen_of(name, document, flags.choice)}
+    fields, wanted = Fields(document, f"plan {name!r}"), "what `estimate --json` prints"
+    policy = converted(fields.value("policy", wanted), Policy, fields.at("policy"), wanted)
+    precision = flags.precision or fields.text("precision", default=PRECISION)
+    job = Job(
+        seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
+        precision=precision_of(precision), optimizer=optimizer_of(fields.text("optimizer", default=flags.optimizer)),
+    )  # fmt: skip
+    stack = stack_of(flags.stack or fields.text("stack", default=target.stack))
+    model = planned_model(flags.model or fields.text("model"))
+    cluster = cluster_of(flags.on or fields.text("cluster"))
+    return PolicyRequest(case_of(model, cluster, job, stack, profile_or_none(flags.profile)), policy, []), split
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    words = text.split(",") if text else []
+    if not all(word.strip().isdigit() for word in words):
+        raise ValueError(f"layers: {text!r}; write whole numbers joined by commas, such as 19,21,21,19")
+    return tuple(map(int, words))
+
+
+@dataclass(frozen=True)
+class Without:
+    """What a target does without, and what that costs."""
+
+    gap: Gap
+    step_change: float
+
+    @property
+    def text(self) -> str:
+        instead = ", ".join(f"{name} {word_of(value)}" for name, value in (self.gap.instead or {}).items())
+        return f"{instead} instead of {word_of(self.gap.value)}: step {self.step_change:+.1%} ({self.gap.why})"
+
+
+def _save(files: dict[str, str], out: Path, overwrite: bool) -> None:
+    there = [name for name in files if (out / name).exists()]
+    if there and not overwrite:
+        raise ValueError(
+            f"out: {str(out / there[0])!r} is there already; write --overwrite to replace it, or another --out"
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"out: {str(out)!r} cannot be made ({error.strerror}); write another folder") from None
+    for name, text in files.items():
+        OutputFile(out / name, "out", mark=b"", overwrite=overwrite).write(text.encode())
+
+
+def _data(
+    target: Format, launch: Launch, written: Written, without: list[Without], step_s: float, fits: bool,
+    files: dict[str, str], out: Path | None, notes: list[str],
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "target": target.name, "version": launch.version or None, "policy": launch.policy, "step_s": step_s,
+        "fits": fits, "environment": written.environment,
+        "without": [
+            {"field": each.gap.field, "value": each.gap.value, "instead": each.gap.instead, "why": each.gap.why,
+             "step_change": each.step_change}
+            for each in without
+        ],
+        "files": {name: str(out / name) if out else text for name, text in files.items()},
+        "notes": [*written.notes, *notes],
+    }  # fmt: skip
+
+
+def _show(
+    target: Format, launch: Launch, written: Written, without: list[Without], files: dict[str, str],
+    out: Path | None, notes: list[str],
+) -> None:  # fmt: skip
+    if out is None:
+        for name, text in written.files.items():
+            print(f"==> {name} <==\n{text}")
+    else:
+        facts = [("policy", policy_code(launch.policy)), *[(name, _what(name)) for name in files]]
+        print_facts(f"{target.title}, in {out}", facts)
+    print_notes([each.text for each in without], title=f"{target.title} does without")
+    print_notes([*written.notes, *notes])
+
+
+def _what(name: str) -> str:
+    return {
+        "train.sh": "starts the ranks of one node (torchrun)", "job.sbatch": "starts all nodes (sbatch, srun)",
+        "ranks.csv": "every rank's node, GPU, card and groups", "groups.json": "the groups of each axis, as ranks",
+    }.get(name, "the configuration")  # fmt: skip

@@ -1,0 +1,69 @@
+"""Programs that train: what is launched with them, written and read. One file per target."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from shardwise.formats._contract import (
+    Format,
+    Found,
+    Gap,
+    Known,
+    Launch,
+    Written,
+    expressed,
+    gaps_of,
+    settled,
+    version_of,
+    word_of,
+)
+from shardwise.formats._settings import Settings, flattened, options_of
+from shardwise.formats._source import Document, open_document
+from shardwise.registry import closest, plugins
+
+__all__ = [
+    "Format", "Found", "Gap", "Known", "Launch", "Written", "expressed", "format_of", "formats", "gaps_of",
+    "read_launch", "settled", "version_of", "word_of",
+]  # fmt: skip
+
+
+@cache
+def formats() -> dict[str, Format]:
+    found: dict[str, Format] = {}
+    for file, target in plugins("shardwise.formats", "FORMAT").items():
+        if not isinstance(target, Format) or target.name != file:
+            raise TypeError(f"formats/{file}.py: FORMAT is no Format, or has another name than its file")
+        found[target.name] = target
+    return found
+
+
+def format_of(name: str) -> Format:
+    if name not in formats():
+        raise ValueError(f"to: {name!r} is no target; {closest(name, list(formats()))}")
+    return formats()[name]
+
+
+def read_launch(paths: list[Path], known: Known, target: str = "") -> tuple[Format, Found]:
+    """The target that the files are of, and what they say together."""
+    documents = [open_document(path) for path in paths]
+    names = ", ".join(document.name for document in documents)
+    values = {name: value for document in documents for name, value in _values(document).items()}
+    stated = next((document.gpus for document in documents if document.gpus), None)
+    gpus = known.gpus or stated
+    for each in [format_of(target)] if target else formats().values():
+        settings = Settings(values, names)
+        if target or each.claims(settings):
+            found = each.read(settings, Known(gpus, known.layers))
+            notes = [note for document in documents for note in document.notes]
+            if stated and gpus != stated:
+                notes.append(f"the file starts {stated} ranks, the cluster named has {gpus} GPUs")
+            return each, replace(found, notes=(*found.notes, *notes))
+    raise ValueError(f"file: {names} is of no known target; write --target with one of {', '.join(formats())}")
+
+
+def _values(document: Document) -> dict[str, object]:
+    """Settings by name; a mapping of flags, as Megatron's test cases are, counts as a command line."""
+    flat = flattened(document.data)
+    dashed = {name.rpartition("--")[2].replace("-", "_"): value for name, value in flat.items() if "--" in name}
+    plain = {name: value for name, value in flat.items() if "--" not in name}
+    return {**plain, **dashed, **options_of(document.words)}

@@ -1,0 +1,127 @@
+"""What would be faster: changes of one setting that a target can state, priced by the estimate."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace as policy_with
+
+from shardwise.estimate.closed_form import estimate
+from shardwise.formats._contract import Format, Gap, Launch, expressed, settled
+from shardwise.plan import scan
+from shardwise.spec.pipeline import usual_schedule
+from shardwise.spec.policy import OVERLAPS, RECOMPUTE, ZERO, Policies, Policy
+from shardwise.spec.rules import legal
+
+LEAST_GAIN = 0.005
+"""below, two predictions cannot be told apart"""
+SHOWN = 3
+LOOKED_AT = 200
+"""of the best of a plan"""
+
+
+@dataclass(frozen=True)
+class Change:
+    policy: Policy
+    fields: dict[str, tuple[Any, Any]]
+    """before and after"""
+    step_s: float
+    gain: float
+    """less time, as a share of the step; negative where it is slower and fits"""
+
+
+def step_change(launch: Launch, gap: Gap) -> float:
+    """How much longer a step takes without what a gap leaves out."""
+    other = settled(policy_with(launch.policy, **dict(gap.instead or {})), launch.case)
+    seconds = estimate(launch.case, Policies.of([launch.policy, other])).times.step_s
+    return float(seconds[1] / seconds[0]) - 1.0
+
+
+def improvements(target: Format, launch: Launch) -> list[Change]:
+    """The best change of each setting, the largest gain first; where nothing fits now, what fits."""
+    case, now = launch.case, launch.policy
+    stated = (_as_stated(target, launch, policy) for policy in _neighbours(now))
+    tried = list(dict.fromkeys(policy for policy in stated if policy is not None and policy != now))
+    if not tried:
+        return []
+    columns = Policies.of([now, *tried])
+    allowed = legal(case.model, case.cluster, case.job, columns)
+    kept = [now, *[policy for policy, ok in zip(tried, allowed[1:], strict=True) if ok]]
+    found = estimate(case, Policies.of(kept))
+    seconds, fits = found.times.step_s, found.fits
+    best: dict[frozenset[str], Change] = {}
+    for number in range(1, len(kept)):
+        change = _change(now, kept[number], float(seconds[0]), float(seconds[number]))
+        settings = frozenset(change.fields)
+        worth = change.gain >= LEAST_GAIN or not fits[0]
+        if fits[number] and worth and (settings not in best or change.gain > best[settings].gain):
+            best[settings] = change
+    return sorted(best.values(), key=lambda change: (-change.gain, len(change.fields)))[:SHOWN]
+
+
+def best_stated(target: Format, launch: Launch) -> Change | None:
+    """The fastest of a plan's best, as the target runs them, that fits."""
+    case, now = launch.case, launch.policy
+    planned = (_as_stated(target, launch, found.policy) for found in scan(case, top=LOOKED_AT, losers=False).best)
+    known = list(dict.fromkeys(policy for policy in planned if policy is not None))
+    if not known:
+        return None
+    found = estimate(case, Policies.of([now, *known]))
+    seconds = np.where(found.fits, found.times.step_s, np.inf)
+    best = int(np.argmin(seconds[1:])) + 1
+    return _change(now, known[best - 1], float(found.times.step_s[0]), float(seconds[best]))
+
+
+def _change(now: Policy, policy: Policy, before_s: float, after_s: float) -> Change:
+    names = [name for name in now.__struct_fields__ if getattr(now, name) != getattr(policy, name)]
+    fields = {name: (getattr(now, name), getattr(policy, name)) for name in names}
+    return Change(policy, fields, after_s, 1.0 - after_s / before_s)
+
+
+def _as_stated(target: Format, launch: Launch, policy: Policy) -> Policy | None:
+    """The policy as the target runs it; None: it cannot."""
+    try:
+        changed, _ = expressed(target, replace(launch, policy=settled(policy, launch.case), layers=()))
+    except ValueError:
+        return None
+    return changed.policy
+
+
+def _neighbours(now: Policy) -> Iterator[Policy]:
+    for zero in ZERO:
+        yield policy_with(now, zero=zero)
+    for recompute in RECOMPUTE:
+        yield policy_with(now, recompute=recompute, recompute_layers=-1, recompute_modules=())
+    for name in (*OVERLAPS, "sp"):
+        yield policy_with(now, **{name: not getattr(now, name)})
+    for loss in ("fused", "chunked"):
+        yield policy_with(now, loss=loss)
+    yield policy_with(now, attention="flash")
+    yield policy_with(now, shard_group=0)
+    yield policy_with(now, offload="none")
+    yield policy_with(now, offload="optimizer", offload_share=1.0)
+    for factor in (2, 4):
+        yield policy_with(now, micro_batch=now.micro_batch * factor)
+        if now.micro_batch % factor == 0:
+            yield policy_with(now, micro_batch=now.micro_batch // factor)
+    if now.pp > 1:
+        for vpp in (1, 2, 4, 5, 8, 10):
+            overlapped = now.overlap_pp or vpp > 1
+            yield policy_with(now, vpp=vpp, schedule=usual_schedule(vpp), overlap_pp=overlapped)
+    for axis in ("tp", "pp", "cp", "ep"):
+        size = getattr(now, axis)
+        for other in (1, size * 2, size // 2):
+            yield from _resized(now, axis, other)
+
+
+def _resized(now: Policy, axis: str, size: int) -> Iterator[Policy]:
+    """Data parallelism makes up for the other size."""
+    if size < 1 or axis == "ep":
+        if size >= 1:
+            yield policy_with(now, ep=size, etp=0)
+        return
+    ranks = now.dp * getattr(now, axis)
+    if ranks % size == 0:
+        single = {"vpp": 1, "schedule": usual_schedule(1)} if axis == "pp" and size == 1 else {}
+        yield policy_with(now, **{"dp": ranks // size, axis: size, "etp": 0, "shard_group": 0, **single})

@@ -1,0 +1,31 @@
+"""Degrees of replication and sharding, as programs on PyTorch's FSDP2 state data parallelism."""
+
+from shardwise.formats._contract import Gap, Launch
+from shardwise.spec.policy import Policy
+
+
+def degrees(policy: Policy) -> tuple[int, int]:
+    """(replicas, ranks that share one); context-parallel ranks share too, and are not counted."""
+    if policy.zero == 0:
+        return policy.dp, 1
+    shard = max(policy.shard_group // policy.cp, 1) if policy.shard_group else policy.dp
+    return policy.dp // shard, shard
+
+
+def gaps(launch: Launch) -> list[Gap]:
+    policy, found = launch.policy, list[Gap]()
+    if policy.zero == 0 and policy.cp > 1:
+        found.append(Gap("zero", 0, "context-parallel ranks share parameters (zero 2 or 3)"))
+    if policy.zero == 1:
+        found.append(Gap("zero", 1, "optimizer states alone cannot be shared out; zero 0, 2 or 3 can be stated"))
+    if policy.zero and policy.shard_group and (policy.shard_group % policy.cp or policy.dp % degrees(policy)[1]):
+        why = f"ranks that share are a multiple of cp {policy.cp} and divide dp x cp"
+        found.append(Gap("shard_group", policy.shard_group, why))
+    return found
+
+
+def read(dp: int, shard: int, cp: int, reshards: bool) -> tuple[int, int]:
+    """(zero, shard_group) of so many data-parallel ranks, of which `shard` share."""
+    if shard * cp == 1:
+        return 0, 0
+    return 3 if reshards else 2, 0 if shard == dp else shard * cp

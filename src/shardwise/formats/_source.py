@@ -1,0 +1,156 @@
+"""A launch file, whatever its form -> one document: nested data, or the words of the command it starts.
+
+Files come from elsewhere: bounded in size and depth, never executed, and what they include must lie in their folder.
+"""
+
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shardwise.fields import read_file
+from shardwise.formats._shell import Script, read_shell
+from shardwise.spec.plain_yaml import parse_yaml
+
+LARGEST_FILE = 1 << 20
+MOST_INCLUDES = 16
+DEEPEST = 40
+WANTED = "a launch script, a YAML, JSON or TOML configuration"
+_NODES = ("nnodes", "num_nodes", "nodes", "num_machines", "slurm_nnodes", "slurm_job_num_nodes", "world_nodes", "N")
+_PER_NODE = ("nproc_per_node", "gpus_per_node", "ntasks_per_node", "n_gpus_per_node", "num_gpus_per_node",
+             "gpus_per_instance", "num_gpus", "nproc")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Document:
+    name: str
+    data: Mapping[str, Any]
+    """of a configuration; empty for a script"""
+    words: tuple[str, ...]
+    """of the commands of a script"""
+    gpus: int | None
+    """nodes times GPUs of a node, where the launcher says both"""
+    notes: tuple[str, ...] = ()
+
+
+def open_document(path: Path, field: str = "file") -> Document:
+    raw = read_file(path, field, LARGEST_FILE, f"the path of {WANTED}")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{field}: {path.name!r} is not text (byte {error.start}); write {WANTED}") from None
+    kind = path.suffix.lower()
+    if kind in (".yaml", ".yml"):
+        return _configuration(path.name, parse_yaml(text, path.name, last_holds=True))
+    if kind == ".json":
+        return _configuration(path.name, _json(text, path.name))
+    if kind == ".toml":
+        try:
+            return _configuration(path.name, tomllib.loads(text))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise ValueError(f"{field}: {path.name!r} is no TOML ({error}); write {WANTED}") from None
+    return _script(path, text)
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"file: {name!r} is no JSON ({error}); write {WANTED}") from None
+
+
+def _configuration(name: str, data: Any) -> Document:
+    if not isinstance(data, Mapping) or not data:
+        raise ValueError(f"file: {name!r} has no settings; write {WANTED}")
+    _check_depth(data, name)
+    return Document(name, data, (), None)
+
+
+def _check_depth(node: Any, name: str, depth: int = 0) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"file: {name!r} is nested more than {DEEPEST} deep; write {WANTED}")
+    for inside in node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ():
+        _check_depth(inside, name, depth + 1)
+
+
+def _script(path: Path, text: str) -> Document:
+    notes: list[str] = []
+    script = read_shell(text)
+    sourced = list(script.sourced)
+    for number, name in enumerate(sourced):
+        if number >= MOST_INCLUDES:
+            notes.append(f"more than {MOST_INCLUDES} files are sourced; the rest is not read")
+            break
+        included = _inside(path.parent, name)
+        if included is None:
+            notes.append(f"sourced file {name!r} is not in the script's folder and not read")
+            continue
+        inner = read_shell(included.read_text(encoding="utf-8", errors="replace"), script.variables)
+        sourced += [each for each in inner.sourced if each not in sourced]
+        script = read_shell(text, inner.variables)
+    if script.open:
+        notes.append("left open, as only running the script would tell: " + ", ".join(sorted(script.open)[:12]))
+    words = _launched(script)
+    return Document(path.name, {}, tuple(_arguments(words)), _gpus(script, words), tuple(notes))
+
+
+def _inside(folder: Path, name: str) -> Path | None:
+    try:
+        found = (folder / name).resolve()
+        good = found.is_file() and found.is_relative_to(folder.resolve()) and found.stat().st_size <= LARGEST_FILE
+    except (OSError, ValueError):
+        return None
+    return found if good else None
+
+
+def _launched(script: Script) -> list[str]:
+    """The words of the longest command with options: the program's, behind its launcher's."""
+    best = max(script.commands, key=_options_in, default=[])
+    if _options_in(best) == 0 or Path(best[0]).name in ("sbatch", "salloc", "echo"):
+        # arrays and strings of options that a program elsewhere is started with
+        held = [word for value in script.variables.values() for word in _split(value)]
+        return held if _options_in(held) > _options_in(best) else best
+    command = next((word for word in best if " --" in word), "")
+    return [*best, *_split([command])] if command else best
+
+
+def _arguments(words: list[str]) -> list[str]:
+    """Those of the program: behind its script or module, which the launcher's own come before."""
+    for number, word in enumerate(words):
+        if word.endswith(".py") or words[max(number - 1, 0)] == "-m":
+            return words[number + 1 :]
+    return words
+
+
+def _split(values: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for value in values:
+        try:
+            found += shlex.split(value) if " " in value else [value]
+        except ValueError:
+            found += value.split()
+    return found
+
+
+def _options_in(words: Sequence[str]) -> int:
+    return sum(word.startswith("--") or bool(re.match(r"\+{0,2}[\w]+\.[\w.]+=", word)) for word in _split(words))
+
+
+def _gpus(script: Script, words: Sequence[str]) -> int | None:
+    stated: dict[str, str] = {name.lower(): value[0] for name, value in script.variables.items() if len(value) == 1}
+    for source in (script.directives, words):
+        for number, word in enumerate(source):
+            name, equals, value = word.lstrip("-").partition("=")
+            if word.startswith("-"):
+                following = source[number + 1] if number + 1 < len(source) else ""
+                stated[name.replace("-", "_") if len(name) > 1 else name] = value if equals else following
+            elif equals and name.startswith("trainer."):
+                stated[name.removeprefix("trainer.")] = value
+    nodes = next((int(stated[n]) for n in _NODES if stated.get(n, "").isdigit()), None)
+    each = next((int(stated[n]) for n in _PER_NODE if stated.get(n, "").isdigit()), None)
+    return nodes * each if nodes and each else None

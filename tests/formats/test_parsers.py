@@ -1,0 +1,186 @@
+"""What is written is read by the programs' own parsers, and they read what was meant.
+
+`make parsers` installs those that can be installed; source trees lie in the folder that SHARDWISE_SOURCES names:
+Megatron-LM (d98e8a64dd), verl (1dda039b9), torchtitan-0.2.2, torchtitan-0.3.0 (unpacked wheels).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launches import launch_of
+from shardwise.formats import expressed, format_of
+from shardwise.formats._source import open_document
+from shardwise.spec.policy import Policy
+
+HERE = Path(__file__).resolve().parent / "parsers"
+INSTALLED = Path(os.environ.get("SHARDWISE_PARSERS", HERE.parents[2] / ".parsers"))
+SOURCES = Path(os.environ.get("SHARDWISE_SOURCES", INSTALLED / "sources"))
+LONGEST_S = 240
+
+
+def source(name: str) -> Path:
+    if not (SOURCES / name).is_dir():
+        pytest.skip(f"{name}: no source tree in SHARDWISE_SOURCES ({SOURCES})")
+    return (SOURCES / name).resolve()
+
+
+def package(name: str) -> None:
+    if not (INSTALLED / name).is_dir():
+        pytest.skip(f"{name} is not installed in {INSTALLED}: run `make parsers`")
+
+
+def parsed(program: str, *words, environment=None) -> dict:
+    pytest.importorskip("torch", reason="the parsers import torch")
+    ended = subprocess.run(
+        [sys.executable, str(HERE / f"parse_{program}.py"), *map(str, words)], capture_output=True, text=True,
+        timeout=LONGEST_S, env={**os.environ, "PYTHONPATH": str(INSTALLED), **(environment or {})}, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def written(name: str, policy: Policy, folder: Path, version: str = "", model: str = "llama-3-8b"):
+    target = format_of(name)
+    launch, _ = expressed(target, launch_of(target, policy, model, version))
+    found = target.write(launch)
+    for file, text in found.files.items():
+        (folder / file).write_text(text)
+    return launch, found
+
+
+MEGATRON = [
+    (Policy(dp=4, tp=2, pp=4, vpp=2, cp=2, schedule="interleaved", recompute="selective"), "llama-3-8b"),
+    (Policy(dp=8, tp=2, zero=3, overlap_tp=False), "llama-3-8b"),
+    (Policy(dp=8, tp=2, pp=3, recompute="full", recompute_layers=4), "llama-3-8b"),  # 32 layers on 3 stages
+    (Policy(dp=16, tp=2, pp=2, ep=8, shard_group=4), "mixtral-8x7b"),
+    (
+        Policy(dp=2, tp=4, pp=4, order="tp-pp-cp-dp", overlap_tp=True, offload="optimizer", offload_share=0.5),
+        "llama-3-8b",
+    ),
+]
+
+
+@pytest.mark.parametrize(("policy", "model"), MEGATRON, ids=range(len(MEGATRON)))
+def test_megatron(policy, model, tmp_path):
+    tree = source("Megatron-LM")
+    launch, files = written("megatron", policy, tmp_path, model=model)
+    words = open_document(tmp_path / "train.sh").words
+    # fused kernels of a package that is not there
+    found = parsed("megatron", tree, policy.gpus, *words, "--no-rope-fusion", environment=files.environment)
+    policy = launch.policy
+    assert found["data_parallel_size"] == policy.dp
+    assert found["tensor_model_parallel_size"] == policy.tp
+    assert found["pipeline_model_parallel_size"] == policy.pp
+    assert (found["virtual_pipeline_model_parallel_size"] or 1) == policy.vpp
+    assert found["context_parallel_size"] == policy.cp
+    assert found["expert_model_parallel_size"] == policy.ep
+    assert found["sequence_parallel"] == policy.sp
+    assert found["use_distributed_optimizer"] == (policy.zero >= 1)
+    assert bool(found.get("use_megatron_fsdp")) == (policy.zero >= 2)
+    assert (found["recompute_granularity"] or "none") == policy.recompute
+    assert found["overlap_grad_reduce"] == policy.overlap_grad
+    assert found["use_tp_pp_dp_mapping"] == (policy.order != "tp-cp-dp-pp")
+    assert found["micro_batch_size"] == policy.micro_batch
+    if policy.ep > 1:
+        assert found["expert_tensor_parallel_size"] == 1
+    if policy.offload != "none":
+        assert found["optimizer_offload_fraction"] == policy.offload_share
+
+
+def test_megatron_refuses_a_misspelt_argument():
+    tree = source("Megatron-LM")
+    with pytest.raises(AssertionError, match="tensor-paralel"):
+        parsed("megatron", tree, 8, "--tensor-paralel-size", 2)
+
+
+@pytest.mark.parametrize(
+    "policy", [Policy(dp=32, zero=3, offload="optimizer", offload_share=0.5), Policy(dp=16, zero=2, overlap_grad=False)]
+)
+def test_deepspeed(policy, tmp_path):
+    package("deepspeed")
+    launch, _ = written("deepspeed", policy, tmp_path)
+    found = parsed("deepspeed", tmp_path / "deepspeed.json", policy.gpus)
+    assert found["stage"] == policy.zero
+    assert found["overlap"] == launch.policy.overlap_grad
+    assert found["micro"] * found["steps"] * policy.dp == found["train_batch_size"] == launch.case.job.global_batch
+    assert found["device"] == ("cpu" if policy.offload == "optimizer" else "none")
+    assert found["ratio"] in (None, policy.offload_share)
+    assert found["bf16"]
+
+
+@pytest.mark.parametrize("policy", [Policy(dp=16, tp=2, zero=3, shard_group=8), Policy(dp=4, cp=2, zero=2)])
+def test_accelerate(policy, tmp_path):
+    package("accelerate")
+    written("accelerate", policy, tmp_path)
+    found = parsed("accelerate", tmp_path / "accelerate.yaml")
+    assert (found["tp"], found["cp"]) == (policy.tp, policy.cp)
+    assert found["dp_replicate"] * found["dp_shard"] == policy.dp
+    assert found["dp_shard"] == (policy.shard_group // policy.cp or policy.dp)
+    assert found["num_processes"] == policy.gpus
+    assert found["fsdp_version"] == 2
+    assert found["fsdp_reshard_after_forward"] == (policy.zero == 3)
+
+
+TITAN = [
+    Policy(dp=8, tp=2, pp=2, vpp=2, schedule="interleaved", zero=3, recompute="full"),
+    Policy(dp=8, cp=2, zero=2, shard_group=4),
+    Policy(dp=8, tp=2, zero=3, recompute="selective"),
+]
+
+
+@pytest.mark.parametrize("version", ["0.2.2", "0.3.0"])
+@pytest.mark.parametrize("policy", TITAN, ids=range(len(TITAN)))
+def test_torchtitan(policy, version, tmp_path):
+    package("tyro")
+    if version == "0.3.0":
+        for name in ("torchdata", "torchao", "grain", "spmd_types"):
+            package(name)
+    tree = source(f"torchtitan-{version}")
+    launch, _ = written("torchtitan", policy, tmp_path, version)
+    words = open_document(tmp_path / "train.sh").words
+    if version == "0.2.2":
+        words = ("--job.config_file", str(tmp_path / "train.toml"))
+    else:
+        words = ("--module", "llama3", "--config", "llama3_8b", *words[2:])
+    found = parsed("torchtitan", tree, *words)
+    split, training = found["parallelism"], found["training"]
+    assert split["data_parallel_replicate_degree"] * split["data_parallel_shard_degree"] == policy.dp
+    assert split["tensor_parallel_degree"] == policy.tp
+    assert split["context_parallel_degree"] == policy.cp
+    assert split["pipeline_parallel_degree"] == policy.pp
+    assert split["fsdp_reshard_after_forward"] == ("always" if policy.zero == 3 else "never")
+    assert training["seq_len"] == launch.case.job.seq
+    assert training["global_batch_size"] == launch.case.job.global_batch
+    if version == "0.2.2":
+        assert found["activation_checkpoint"]["mode"] == policy.recompute
+    else:
+        kept = found["activation_checkpoint"]
+        assert {"full": "FullAC", "selective": "SelectiveAC", "none": None}[policy.recompute] == (
+            kept and kept["class"].split(".")[0]
+        )
+
+
+@pytest.mark.parametrize(
+    "policy", [Policy(dp=4, tp=2, pp=2, vpp=2, schedule="interleaved"), Policy(dp=8, recompute="full", sp=False, tp=2)]
+)
+def test_verl(policy, tmp_path):
+    package("hydra")
+    tree = source("verl")
+    launch, _ = written("verl", policy, tmp_path)
+    words = [word for word in open_document(tmp_path / "train.sh").words if "MODEL_PATH" not in word]
+    found = parsed("verl", tree, *[word for word in words if not word.endswith("=")])
+    engine = found["engine"]
+    assert engine["tensor_model_parallel_size"] == policy.tp
+    assert engine["pipeline_model_parallel_size"] == policy.pp
+    assert (engine["virtual_pipeline_model_parallel_size"] or 1) == policy.vpp
+    assert engine["sequence_parallel"] == launch.policy.sp
+    assert engine["override_ddp_config"]["overlap_grad_reduce"] == launch.policy.overlap_grad
+    kept = engine["override_transformer_config"]["recompute_granularity"]
+    assert (kept or "none") == policy.recompute
+    assert found["data"]["train_batch_size"] == launch.case.job.global_batch
+    assert found["trainer"]["nnodes"] * found["trainer"]["n_gpus_per_node"] == policy.gpus

@@ -1,0 +1,113 @@
+"""Launch scripts are read as data: variables, arrays, defaults and continuations resolved, nothing executed."""
+
+import pytest
+
+from shardwise.formats._settings import options_of
+from shardwise.formats._shell import read_shell
+from shardwise.formats._source import open_document
+
+SCRIPT = r"""#!/bin/bash
+#SBATCH --nodes=4   # of eight
+#SBATCH --gpus-per-node=8
+TP=${TP:-4}
+PP=$((TP * 2 / 4))
+PARALLEL=( --tensor-model-parallel-size $TP  # a comment
+  --pipeline-model-parallel-size "${PP}" )
+PARALLEL+=(--sequence-parallel)
+BATCH="
+   --micro-batch-size 1 \
+   --global-batch-size ${GBS-256}
+"
+cat <<EOF > notes.txt
+--tensor-model-parallel-size 99
+EOF
+if [ -n "$DEBUG" ]; then
+  PARALLEL+=(--log-interval 1)
+fi
+export NAME='a b'
+torchrun --nproc_per_node 8 --nnodes $SLURM_NNODES pretrain_gpt.py \
+  "${PARALLEL[@]}" $BATCH --save "$(pwd)/out" --tag "$NAME" "${NONE[@]}" 2>&1 | tee log.txt
+"""
+
+
+def read(tmp_path, text, name="run.sh"):
+    (tmp_path / name).write_text(text)
+    return open_document(tmp_path / name)
+
+
+def test_a_script_becomes_the_options_of_its_program(tmp_path):
+    document = read(tmp_path, SCRIPT)
+    assert options_of(document.words) == {
+        "tensor_model_parallel_size": "4", "pipeline_model_parallel_size": "2", "sequence_parallel": True,
+        "log_interval": "1", "micro_batch_size": "1", "global_batch_size": "256", "save": "/out", "tag": "a b",
+    }  # fmt: skip
+    assert document.gpus == 32
+    assert "$(...)" in document.notes[0]
+    assert "$DEBUG" in document.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A=1; run --a $A", ["--a", "1"]),
+        ("run --a ${A:-${B:-3}}", ["--a", "3"]),
+        ("B=2\nrun --a ${A:-${B:-3}}", ["--a", "2"]),
+        ("A='--x 1 --y 2'\nrun $A", ["--x", "1", "--y", "2"]),
+        ("A='--x 1'\nrun \"$A\"", ["--x 1"]),
+        ("A=(1 2)\nA+=(3)\nrun --a ${A[*]} --b \"${A[@]}\"", ["--a", "1", "2", "3", "--b", "1", "2", "3"]),
+        ("run --a \\\n  1", ["--a", "1"]),
+        ("run --a $((2 + 3 * (4 - 1)))", ["--a", "11"]),
+        ("run --a $(rm -rf x) --b", ["--a", "--b"]),
+        ("run --a `date` --b", ["--a", "--b"]),
+        ("run --a ${A:+1} --b", ["--a", "--b"]),
+        ("run --a 1 > out.txt 2>&1", ["--a", "1"]),
+        ("run --a a\\ b", ["--a", "a b"]),
+    ],
+)  # fmt: skip
+def test_words(text, words):
+    assert read_shell(text).commands[-1] == ["run", *words]
+
+
+def test_nothing_is_executed(tmp_path):
+    read(tmp_path, f"touch {tmp_path}/there\nX=$(touch {tmp_path}/there)\nrun --a `touch {tmp_path}/there`")
+    assert not (tmp_path / "there").exists()
+
+
+def test_sourced_files_stay_in_the_folder(tmp_path):
+    inside, outside = tmp_path / "run", tmp_path / "other.sh"
+    inside.mkdir()
+    (inside / "common.sh").write_text("TP=8\n")
+    outside.write_text("PP=8\n")
+    text = "source ./common.sh\n. ../other.sh\npython t.py --tp ${TP:-1} --pp ${PP:-1}\n"
+    document = read(inside, text)
+    assert options_of(document.words) == {"tp": "8", "pp": "1"}
+    assert "'../other.sh' is not in the script's folder" in document.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.sh", "run --a 'x", "never closed"),
+        ("a.sh", 'run --a "x', "never closed"),
+        ("a.sh", "run --a ${x", "never closed"),
+        ("a.yaml", "a: &x [1]\nb: *x\n", "aliases"),
+        ("a.yaml", "[1, 2]", "has no settings"),
+        ("a.yaml", "{" * 50, "YAML"),
+        ("a.json", '{"a": ', "no JSON"),
+        ("a.json", '{"a":' * 60 + "1" + "}" * 60, "deep"),
+        ("a.toml", "a = = 1", "no TOML"),
+        ("a.sh", "x" * (2**20 + 1), "larger than 1 MiB"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_one_line(tmp_path, name, text, said):
+    with pytest.raises(ValueError, match=said):
+        read(tmp_path, text, name)
+
+
+def test_a_script_that_grows_is_stopped(tmp_path):
+    grows = "A=xxxxxxxxxx\n" + "A=$A$A$A$A$A$A$A$A$A$A\n" * 20 + "run --a $A\n"
+    with pytest.raises(ValueError, match="characters"):
+        read(tmp_path, grows)
+    many = "A=(a b c d e f g h)\n" + 'A=("${A[@]}" "${A[@]}" "${A[@]}" "${A[@]}")\n' * 12 + "run ${A[@]}\n"
+    with pytest.raises(ValueError, match="characters"):
+        read(tmp_path, many)
