@@ -43,7 +43,7 @@ def stop_before_running() -> None:
         _stopped()
 
     importlib.import_module("torch.distributed.run").main = _stopped
-    launch.train = verify.verify = verify.fake_verify = measured.calibration = _sync.bar = _stopped
+    launch.train = launch.run_ranks = verify.verify = verify.fake_verify = measured.calibration = _sync.bar = _stopped
     capture.traced = traced  # type: ignore[assignment]
     plan.cores = lambda: 1
     local._pooled = here
