@@ -43,7 +43,7 @@ BAD = [
     (["plan", "llama-3-8b", "--on", "8xh100", "--headroom", "1.5"], "headroom"),
     (["plan", "llama-3-8b", "--on", "8xh100", "--tokens", "1.5"], "whole number"),
     (["validate"], "--data"),
-    (["validate", "--data", "/no/such.csv"], "cannot be read"),
+    (["validate", "--data", "/no/such.csv"], "there is no file"),
     (["validate", "--data", "/no/such.csv", "--stack", "nanotrom"], "did you mean 'nanotron'?"),
 ]
 
@@ -154,7 +154,7 @@ def runs(tmp_path):
 
 def test_validate_writes_the_file_and_prints_the_table(runs, tmp_path, capsys):
     out = tmp_path / "out.json"
-    out.write_text("old")
+    out.write_text('{\n  "rows": []\n}')  # of an older one
     text = shown(capsys, ["validate", "--data", str(runs), "--json", str(out)])
     assert "[bold]" in text
     assert max(len(line) for line in text.splitlines()) <= 80

@@ -69,7 +69,6 @@ BAD = [
     ),
     (["mfu", "llama-65b", "--on", "a100-80", "--tps", "380", "--recompute", "ful"], "unknown"),
     (["mfu", "llama-65b", "--tps", "380"], "--on"),
-    (["batch", "--global", "4M-tokens", "--seq", "2048"], "3,999,744 tokens (1,953 sequences)"),
     (["batch", "--global", "2048", "--seq", "4096", "--dp", "64", "--micro", "3"], "micro 2 or 4"),
     (["batch", "--global", "2048", "--seq", "4096", "--dp", "3", "--gpus", "64"], "write --dp 64"),
     (["batch", "--seq", "0"], "out of range"),

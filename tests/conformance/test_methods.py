@@ -108,12 +108,16 @@ def test_an_interruption_hands_back_the_best_so_far(name, key, calls):
         if len(best) == calls:
             raise KeyboardInterrupt
 
-    found = solve(name, example(key), budget=MOST_POINTS, progress=interrupt)
+    try:
+        found = solve(name, example(key), budget=MOST_POINTS, progress=interrupt)
+    except KeyboardInterrupt:
+        assert np.isinf(best[-1])  # there was nothing to hand back
+        return
     if len(best) < calls:
         assert found.proven  # it was done before
         return
     assert found.objective_s == best[-1]
-    assert (found.point is None) == np.isinf(best[-1])
+    assert found.point is not None
     assert not found.proven
 
 

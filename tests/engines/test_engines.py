@@ -27,7 +27,7 @@ CLUSTER_ENGINES = [name for name in engines() if engines()[name].module]
 
 @pytest.fixture(scope="module")
 def shards():
-    case, _ = open_case_of("llama-3-8b", JobFlags(seq="2048", global_batch="64"))
+    case, _ = open_case_of("llama-3-8b", JobFlags(seq="2048", global_batch="64"), gpus=8)
     cluster = cluster_of("8xh100")
     return [PointShard(case, cluster, text) for text in ("tp=1", "tp=2", "tp=8", "tp=3", "fsdp", "tp=4,micro=2")]
 

@@ -28,7 +28,7 @@ def _stopped(*_: object, **__: object) -> NoReturn:
 def stop_before_running() -> None:
     """Whatever is past the reading and checking of input."""
     from shardwise.calibrate import measured
-    from shardwise.cli import _sync, plan
+    from shardwise.cli import _sync, plan, run
     from shardwise.engines import local
     from shardwise.runtime import launch, verify
     from shardwise.trace import capture
@@ -43,6 +43,7 @@ def stop_before_running() -> None:
         _stopped()
 
     importlib.import_module("torch.distributed.run").main = _stopped
+    run.warn_of_memory = _stopped  # type: ignore[assignment]
     launch.train = launch.run_ranks = verify.verify = verify.fake_verify = measured.calibration = _sync.bar = _stopped
     capture.traced = traced  # type: ignore[assignment]
     plan.cores = lambda: 1

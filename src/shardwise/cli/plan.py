@@ -52,7 +52,7 @@ from shardwise.spec.sizes import sizes_of
 
 DOES_NOT_FIT = 1
 MOST_SHOWN = 1000
-Degree = Annotated[int | None, Parameter(help="Only policies with this degree, as --fix has it.")]
+Degree = Annotated[int | None, Parameter(group=POLICY, help="Only policies with this degree, as --fix has it.")]
 
 
 @Parameter(name="*")

@@ -50,8 +50,6 @@ def run(
         raise ValueError(f"seed: {seed} is out of range; write a whole number of 0 or more")
     if not 0 <= capacity < inf:
         raise ValueError(f"capacity: {capacity} is out of range; write 0 (all copies) or a factor such as 1.25")
-    if rank == 0:
-        warn_of_memory(found.case, policy)
     from shardwise.runtime.launch import device_for, launch
     from shardwise.runtime.ranks import RanksFailed
     from shardwise.runtime.train.task import Task, TrainingOrder
@@ -62,7 +60,10 @@ def run(
     )  # fmt: skip
     settings = settings_of(training, found, device_for(device, policy.gpus))
     try:
-        result = launch(TrainingOrder(task=task, settings=settings), max_restarts=max_restarts)
+        result = launch(
+            TrainingOrder(task=task, settings=settings), max_restarts=max_restarts,
+            before=lambda: warn_of_memory(found.case, policy),
+        )  # fmt: skip
     except RanksFailed as failure:
         if told := str(failure):
             print(f"error: {told}", file=sys.stderr)

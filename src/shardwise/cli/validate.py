@@ -17,7 +17,7 @@ from shardwise.whole_file import OutputFile
 
 HEADS = ["source", "n", "pred.", "MAPE", "med.", "bias", "rank", "regr.", "mem."]
 STDOUT = "-"
-MARK = b'{"rows":['
+MARK = b'"rows"'
 """how the document begins"""
 
 

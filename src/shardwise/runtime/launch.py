@@ -2,6 +2,7 @@
 started."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -69,8 +70,8 @@ def _is_log(path: Path) -> None:
                 raise ValueError(f"log: {str(path)!r} is there and holds no steps; write another path")
 
 
-def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:
-    """Under torchrun this process is one of its ranks."""
+def launch(order: TrainingOrder, *, max_restarts: int = 0, before: Callable[[], None] = lambda: None) -> TrainingResult:
+    """Under torchrun this process is one of its ranks. `before`: what is done once nothing is refused any more."""
     checked(order.task)
     keep_compiled_code_private()
     ranks = order.task.policy.gpus
@@ -78,6 +79,7 @@ def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:
         try:
             if os.environ.get("RANK", "0") == "0":
                 refuse(order)
+                before()
             return train(order)
         except ConnectionError as error:
             give_up(error)
@@ -87,6 +89,7 @@ def launch(order: TrainingOrder, *, max_restarts: int = 0) -> TrainingResult:
             raise RanksFailed("", BAD_INPUT) from refusal
     refuse(order)
     prepare(order)
+    before()
     if ranks == 1 and not max_restarts:
         return train(order)
     return run_ranks(order, ranks, max_restarts)
