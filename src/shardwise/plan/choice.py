@@ -14,9 +14,10 @@ from shardwise.plan.candidate import Candidate
 from shardwise.plan.nearest import nearest_run
 from shardwise.spec.policy import ORDERS, Policy
 
-RISK = 0.2
+RISK = 0.3
 """largest chance to run out of memory that a plan takes, if not told another. Set on measured jobs: with it no pick ran
-out of memory, with less the picks were slower (`benchmarks/choice.py --risk`)"""
+out of memory and the picks beat the fastest by prediction, with less they did not (`benchmarks/choice.py --risk`); with
+more than half one did"""
 SAFE = 0.01
 """the same of the safest"""
 ALIKE = 0.01
