@@ -16,7 +16,8 @@ OTHERS = {
     "left_out.json": "constants fitted without one source, or without the large runs, for bands; the same renews it",
     "h200_*_predicted.csv": "steps on one H200 as they were predicted before they were measured",
     "h200_*_measured.csv": "the same steps as measured",
-    "h200_programs_again.csv": "programs predicted again after the first set's errors had been seen: no proof",
+    "h200_programs_*again*.csv": "programs predicted again after the errors of their set had been seen: no proof",
+    "h200_programs_second_look.csv": "programs of the first two sets as measured once more",
     "steps.svg, residuals.svg, new_sources.svg, coverage.svg, choice.svg": "the figures of the page",
 }
 """files that lie there and are not written from a Table"""

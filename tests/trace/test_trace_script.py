@@ -272,7 +272,7 @@ CASES = {
     "raises": ("def build():\n    return None\ndef step(x):\n    y = 1\n    raise KeyError('lr')",
                "line 5, in step: KeyError: 'lr'"),
     "too many arguments": ("def build():\n    return 1\ndef step(a, b, c):\n    pass", "step needs 3 arguments"),
-    "values decide": ("import torch\ndef build():\n    return torch.ones(4)\ndef step(x):\n    x[x > 0].sum()",
+    "values decide": ("import torch\ndef build():\n    return torch.rand(4)\ndef step(x):\n    x[x > 0].sum()",
                       "line 5, in step: the value of a tensor decides"),
     "objects": ("import torch.distributed as dist\ndef build():\n    return 1\n"
                 "def step(x):\n    dist.all_gather_object([None] * 4, x)", "all_gather_object sends Python objects"),
