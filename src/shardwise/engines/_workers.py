@@ -60,7 +60,8 @@ class Workers(Generic[Task, Answer]):
                     left = place >= 0
                     if left:
                         self._hand_out(place, task)
-                for connection in wait(list(self._busy)):
+                # the last answers may have come together, before it was known that nothing is left
+                for connection in wait(list(self._busy)) if self._busy else ():
                     yield self._answer(connection)  # type: ignore[arg-type]
         finally:
             self._stop()
