@@ -16,14 +16,19 @@ from pathlib import Path
 from types import ModuleType
 
 SEARCH_PATH = "SHARDWISE_PLUGINS"
+LISTED, NEAREST = 40, 8  # names in an error message: all of so many, else the nearest
 
 
 def closest(name: str, known: list[str]) -> str:
-    """The end of an error message: the nearest known name, or the whole list."""
-    near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.5)
+    """The end of an error message: the nearest known name, the whole list where it is short, else what comes near."""
+    by_lower = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     if near:
-        return f"did you mean {next(k for k in known if k.lower() == near[0])!r}?"
-    return "known: " + ", ".join(sorted(known))
+        return f"did you mean {by_lower[near[0]]!r}?"
+    if len(known) <= LISTED:
+        return "known: " + ", ".join(sorted(known))
+    nearest = difflib.get_close_matches(name.lower(), by_lower, n=NEAREST, cutoff=0.0)
+    return f"{len(known)} are known, the nearest: " + ", ".join(sorted(by_lower[word] for word in nearest))
 
 
 @cache
