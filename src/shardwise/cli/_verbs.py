@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "checkpoints": "Checkpoints of a run: list them, verify every byte, delete old ones.",
     "verify": "Run a plan; hold its messages and memory against the prediction.",
     "export": "A policy as what is launched: arguments or configuration, scripts, rank map.",
+    "place": "Which free nodes a policy takes, in which order, from the site's own topology.",
     "check": "A launch script or configuration: what it says, whether it fits, what is faster.",
     "trace": "Your own PyTorch step on a pretended world: messages, memory, time.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
