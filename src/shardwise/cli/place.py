@@ -8,19 +8,19 @@ from cyclopts import Parameter
 
 from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest, refused
+from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._plan_of import PlanName, document_of
 from shardwise.cli.export import NO_FLAGS, ExportFlags, stated_policy
 from shardwise.estimate.band import NO_BAND, band_of
-from shardwise.exporters.node_files import PlacedJob, node_files, slurm_lines, slurm_wish
+from shardwise.exporters.node_files import FILES, PlacedJob, node_files, slurm_lines, slurm_wish
 from shardwise.fabric.hostlist import hostlist
 from shardwise.fabric.site import DOMAINS, Site
 from shardwise.importers.site_file import free_nodes, site_from
 from shardwise.report.terminal import policy_code
 from shardwise.studies.place import AxisGroups, NodeChoice, NodeOrder, choose_nodes
 from shardwise.units import time_text
-from shardwise.whole_file import OutputFile
 
 BUDGET = 4_000
 """placements: on 700 free nodes a search of 20,000 took a minute"""
@@ -44,6 +44,8 @@ def place(
 ) -> int:
     """The nodes of a site for a policy, in the order of its ranks; step time with it and as the nodes are listed."""
     ask, _ = stated_policy(plan, flags, None)
+    if out is not None:
+        check_folder(out, FILES, "out", overwrite)
     site = site_from(topology)
     names = free_nodes(free, site)
     called = flags.model or plan if document_of(plan) is None else ask.model.name
@@ -53,7 +55,7 @@ def place(
     job = _job(site, found)
     files = node_files(job)
     if out is not None:
-        _save(files, out, overwrite)
+        write_into(out, ((name, text.encode()) for name, text in files.items()), "out", overwrite)
     if json:
         print_json(_data(ask, site, names, found, job, files, out))
     else:
@@ -68,20 +70,6 @@ def _job(site: Site, found: NodeChoice) -> PlacedJob:
         for level in site.levels if level.name in found.blocks_used
     }  # fmt: skip
     return PlacedJob(found.chosen.nodes, found.node_gpus, levels, found.run, next(iter(levels)) in DOMAINS)
-
-
-def _save(files: dict[str, str], out: Path, overwrite: bool) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"out: {str(out)!r} cannot be made ({error.strerror}); write another folder") from None
-    there = [name for name in files if (out / name).exists()]
-    if there and not overwrite:
-        raise ValueError(
-            f"out: {str(out / there[0])!r} is there already; write --overwrite to replace it, or another --out"
-        )
-    for name, text in files.items():
-        OutputFile(out / name, "out", mark=b"", overwrite=overwrite).write(text.encode())
 
 
 def _data(

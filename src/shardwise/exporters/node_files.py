@@ -13,6 +13,7 @@ import msgspec
 from shardwise.fabric.hostlist import hostlist
 
 HOSTFILE = "hostfile"
+FILES = (HOSTFILE, "hostfile.slots", "place.sbatch", "kueue.yaml", "volcano.yaml", "ray.json")
 LABEL = "shardwise.dev"
 """prefix of the node labels that Kueue and Ray are told to look at"""
 NOT_A_LABEL = "._-"
