@@ -47,12 +47,20 @@ def ibnetdiscover() -> str:
 
 
 def ufm() -> str:
-    systems = [{"system_name": f"leaf{i}", "guid": f"b{i}", "type": "switch"} for i in range(4)]
-    systems += [{"system_name": "spine", "guid": "a0", "type": "switch"}]
-    systems += [{"system_name": f"n{i:02d}", "guid": f"c{i:02d}", "type": "host"} for i in range(16)]
-    links = [{"source_guid": f"b{i}", "destination_guid": "a0", "width": "IB_4x"} for i in range(4)]
-    links += [{"source_guid": f"c{i:02d}", "destination_guid": f"b{i // 4}"} for i in range(16)]
-    return json.dumps({"systems": systems, "links": links})
+    """Two cards a node, whose GUIDs are their own."""
+    links = [_link(f"leaf{i}:40", f"spine{s}:{i + 1}") for i in range(4) for s in range(2)]
+    links += [
+        _link(f"n{i:02d} mlx5_{card}", f"leaf{i // 4}:{2 * i + card + 1}") for i in range(16) for card in range(2)
+    ]
+    links += [_link("Mellanox Technologies Aggregation Node", "leaf0:41")]
+    return json.dumps(links)
+
+
+def _link(source: str, destination: str) -> dict[str, str]:
+    return {
+        "source_guid": source.encode().hex(), "source_port_node_description": source, "width": "4x",
+        "destination_guid": destination.encode().hex(), "destination_port_node_description": destination,
+    }  # fmt: skip
 
 
 FORMS = {

@@ -1,7 +1,7 @@
-"""An InfiniBand fabric as its own tools see it: what `ibnetdiscover` prints, and the systems and links of UFM as JSON.
+"""An InfiniBand fabric as its own tools see it: what `ibnetdiscover` prints, and the links of UFM as JSON.
 
-UFM: the answers of /ufmRest/resources/systems and /ufmRest/resources/links (REST API guide 6.19), put together as
-{"systems": [...], "links": [...]}. A host is known by the first word of its cards' description, such as "node7 HCA-1".
+UFM: the answer of /ufmRest/resources/links. Its GUIDs are those of cards, so ends are told by their description: of a
+port of a switch "name:port", of a card "node7 mlx5_0". A host is known by the first word of it.
 """
 
 import re
@@ -18,7 +18,10 @@ from shardwise.importers.slurm_topology import named
 MOST_LINKS = 2_000_000
 _HEAD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"\s*#\s*"([^"]*)"')
 _PORT = re.compile(r'^\[\d+\](?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[\d+\]')
-WANTED_UFM = '{"systems": [...], "links": [...]} as UFM\'s REST API answers them'
+_SWITCH_PORT = re.compile(r"([^\s:]+):\S+")
+INSIDE_SWITCH = "Aggregation Node"
+"""of a switch that adds: no host"""
+WANTED_UFM = "the list that UFM answers to /ufmRest/resources/links"
 
 
 def is_ibnetdiscover(text: str) -> bool:
@@ -63,25 +66,29 @@ def site_from_ufm(raw: bytes, where: str) -> Site:
         document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{where}: it is no JSON ({error}); write {WANTED_UFM}") from None
-    fields = Fields(mapping_of(document, where, WANTED_UFM), where)
-    switches: dict[str, str] = {}
-    hosts: dict[str, str] = {}
-    for row in _rows(fields.value("systems", WANTED_UFM), f"{where}: systems"):
-        guid = row.text("system_guid", default="") or row.text("guid")
-        name, kind = row.text("system_name", default=guid), row.text("type", default="").lower()
-        if kind in ("switch", "host", "computer"):
-            (switches if kind == "switch" else hosts)[guid] = f"switch {name}" if kind == "switch" else name.split()[0]
+    if isinstance(document, dict):
+        document = document.get("links")
+    called: dict[str, bool] = {}
     cables = []
-    for row in _rows(fields.value("links", WANTED_UFM), f"{where}: links"):
-        ends = row.text("source_guid"), row.text("destination_guid")
-        if ends[0] != ends[1]:
-            cables.append(ends)
-    known = [each for each in cables if all(end in switches or end in hosts for end in each)]
-    return _site(switches, hosts, known, where, "UFM")
+    for row in _rows(document, f"{where}: links"):
+        told = [row.text(f"{end}_port_node_description", example="node7 mlx5_0") for end in ("source", "destination")]
+        if any(INSIDE_SWITCH in each for each in told):
+            continue
+        ends = [_end(each) for each in told]
+        called |= dict(ends)
+        cables.append((ends[0][0], ends[1][0]))
+    switches = {name: name for name, is_switch in called.items() if is_switch}
+    return _site(switches, {name: name for name in called if name not in switches}, cables, where, "UFM")
+
+
+def _end(description: str) -> tuple[str, bool]:
+    """(name, is it a switch)"""
+    port = _SWITCH_PORT.fullmatch(description)
+    return (f"switch {port[1]}", True) if port else (description.split()[0], False)
 
 
 def _rows(value: Any, where: str) -> Iterable[Fields]:
-    rows = list_of(value, where, "a list of objects")
+    rows = list_of(value, where, WANTED_UFM)
     if len(rows) > MOST_LINKS:
         raise ValueError(f"{where}: more than {MOST_LINKS:,} entries; write a smaller fabric")
     for number, row in enumerate(rows):
