@@ -4,6 +4,7 @@ targets: forms that can be written, versions counted. round_trips: random polici
 state, written and read again; round_trips_equal: those that came back the same. public_files_tried, public_files_read:
 published launch files, restated (tests/formats/public_files.py), and how many were read as they say. parsers_tried,
 parsers_accepted: programs whose own parser is installed (`make parsers`), and those that read every file as meant.
+mcp_tools_ok: tools of the MCP server that answer the protocol's own client; null, with mcp_why, where it is missing.
 """
 
 import argparse
@@ -18,6 +19,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from _launch_mcp import mcp_tools_ok
+from shardwise.cli._agent_tools import tools
 from shardwise.formats import Known, expressed, format_of, formats, read_launch, settled
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,11 +98,14 @@ def main() -> None:
             total, equal = total + written, equal + same
         read = public_files_read(folder)
         tried, accepted = parsers(folder)
+        answering, why = mcp_tools_ok(folder)
     print(f"published files: {read} of {len(PUBLIC)} read as they say; parsers: {accepted} of {tried} accept")
+    print(f"MCP server: {answering} of {len(tools())} tools answer the real client" + (f" ({why})" if why else ""))
     if given_words.json:
         print(json.dumps({
             "targets": len(forms), "round_trips": total, "round_trips_equal": equal, "parsers_tried": tried,
             "parsers_accepted": accepted, "public_files_read": read, "public_files_tried": len(PUBLIC),
+            "mcp_tools": len(tools()), "mcp_tools_ok": answering, "mcp_why": why or None,
         }))  # fmt: skip
 
 

@@ -50,6 +50,7 @@ def samples() -> dict[str, bytes]:
     """By file name."""
     sys.path.insert(0, str(ROOT / "tests" / "importers"))
     import foreign_files
+    import site_files
     import topology_files
 
     fsdp = ["llama-3-8b", "--on", "8xh100", "--zero", "3", "--json"]
@@ -67,6 +68,7 @@ def samples() -> dict[str, bytes]:
         "estimate.json": _printed("estimate", *fsdp), "examples.npz": _npz(), "script.py": SCRIPT.encode(),
         "routing.txt": b"0,1\n2,3\n1,7\n", "text.txt": b"some words to train on\n" * 400,
         "tokenizer.json": b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}',
+        **{f"site-{name}": text.encode() for name, text in site_files.FORMS.items()},
         "prices.toml": (ROOT / "src/shardwise/catalog/network_prices.toml").read_bytes(),
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:

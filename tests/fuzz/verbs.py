@@ -28,6 +28,8 @@ USUAL = {
     "PROFILE": ("profile.toml",), "PAIRS": ("pairs.csv", "pairs.json", "nccl.json"), "HOSTS": ("hosts.txt",),
     "FILE": ("nccl.txt", "nccl.json"), "GRAPH": ("links.yaml", "products.yaml"), "PRICES": ("prices.toml",),
     "ROUTING": ("routing.txt",), "FAILED": ("runs.csv",), "TOKENIZER": ("tokenizer.json",), "EVAL-DATA": ("text.txt",),
+    "TOPOLOGY": tuple(f"site-{name}" for name in ("topology.conf", "topology.yaml", "ib.txt", "ufm.json", "nodes.csv")),
+    "FREE": ("n[00-07]", "all", "hosts.txt"),
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),
 }  # fmt: skip
 """what an argument or option of this name usually takes; one that is not here gets what its type takes"""

@@ -43,6 +43,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "export": ("export llama-3-8b --on 8xh100 --tp 2 --to megatron",
                "export llama-3-8b --on 8xh100 --zero 3 --to torchtitan --out launch"),
     "check": ("check train.sh --model llama-3-8b --on 8xh100", "check ds_config.json --model llama-3-8b --on 8xh100"),
+    "place": ("place llama-3-8b --on dgx-h100:64 --tp 8 --topology topology.conf --free 'node[001-016]'",
+              "place plan.json --topology nodes.csv --free idle.txt --out launch"),
+    "mcp": ("mcp --list", "mcp --list --json"),
+    "schema": ("schema estimate", "schema plan"),
     "completion": ("completion bash", "completion zsh"),
 }  # fmt: skip
 FIRST = ("plan llama-3-70b --on dgx-h100:1024", "estimate llama-3-8b --on 8xh100 --zero 3")

@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {
     "checkpoints": "Checkpoints of a run: list them, verify every byte, delete old ones.",
     "verify": "Run a plan; hold its messages and memory against the prediction.",
     "export": "A policy as what is launched: arguments or configuration, scripts, rank map.",
+    "place": "Which free nodes a policy takes, in which order, from the site's own topology.",
     "check": "A launch script or configuration: what it says, whether it fits, what is faster.",
     "trace": "Your own PyTorch step on a pretended world: messages, memory, time.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
@@ -34,6 +35,8 @@ VERBS: dict[str, str] = {
     "roofline": "How much work hides memory and network: critical intensity and batch.",
     "mfu": "Utilization of a run by each convention in use, side by side.",
     "batch": "What equals what: global batch, micro-batch, accumulation, data parallel.",
+    "mcp": "A server for agents and editors (Model Context Protocol): verbs as tools.",
+    "schema": "The JSON Schema of what a verb writes with --json.",
     "completion": "A script with which bash, zsh or fish completes verbs and options.",
 }
 

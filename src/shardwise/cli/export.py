@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from shardwise.case import case_of
 from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
+from shardwise.cli._job import DEFAULT_STACK
 from shardwise.cli._options import Json, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import PlanName, chosen_of, document_of, planned_model
@@ -57,7 +58,7 @@ def export(
 ) -> int:
     """Arguments or configuration, launch scripts, environment and rank map of a policy for another program."""
     target = format_of(to)
-    ask, split = _asked(plan, flags, target)
+    ask, split = stated_policy(plan, flags, target.stack)
     chunks = _layers(layers) or split
     called = flags.model or plan if document_of(plan) is None else ask.model.name
     shown = replace(flags, on=flags.on or ask.cluster.name)
@@ -83,13 +84,14 @@ def export(
     return 0 if report.fits else DOES_NOT_FIT
 
 
-def _asked(name: str, flags: ExportFlags, target: Format) -> tuple[PolicyRequest, tuple[int, ...]]:
-    """The policy in its case, and the layers of each stage where a file has them."""
+def stated_policy(name: str, flags: ExportFlags, usual: str | None) -> tuple[PolicyRequest, tuple[int, ...]]:
+    """The policy in its case, and the layers of each stage where a file has them. `usual`: the stack that is meant
+    where none is stated."""
     document = document_of(name)
     if document is None:
         if not flags.on:
             raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 8xh100")
-        return asked(name, replace(flags, stack=flags.stack or target.stack)), ()
+        return asked(name, replace(flags, stack=flags.stack or usual)), ()
     split: tuple[int, ...] = ()
     if isinstance(document.get("best"), dict):  # of `stages`
         split = tuple(Fields(document["best"], f"plan {name!r}: best").wholes("layers", least=0))
@@ -102,7 +104,7 @@ def _asked(name: str, flags: ExportFlags, target: Format) -> tuple[PolicyRequest
         seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
         precision=precision_of(precision), optimizer=optimizer_of(fields.text("optimizer", default=flags.optimizer)),
     )  # fmt: skip
-    stack = stack_of(flags.stack or fields.text("stack", default=target.stack))
+    stack = stack_of(flags.stack or fields.text("stack", default=usual or DEFAULT_STACK))
     model = planned_model(flags.model or fields.text("model"))
     cluster = cluster_of(flags.on or fields.text("cluster"))
     return PolicyRequest(case_of(model, cluster, job, stack, profile_or_none(flags.profile)), policy, []), split

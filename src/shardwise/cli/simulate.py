@@ -8,10 +8,12 @@ from cyclopts import Parameter
 
 from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
+from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.band import NO_BAND, band_of
+from shardwise.exporters.chakra import GROUPS, NAME, chakra_files, trace_name
 from shardwise.exporters.chrome_trace import trace_events
 from shardwise.exporters.trace_events import trace_file, write_events
 from shardwise.plan.that_fit import policies_that_fit
@@ -31,6 +33,9 @@ from shardwise.units import memory_text, size_unit, time_text
 SLICES = 64
 """parts of the pipeline's time for which the share of active GPUs is told"""
 TraceFile = Annotated[Path | None, Parameter(help="Write a trace for Perfetto: FILE.json or FILE.json.gz.")]
+ChakraFolder = Annotated[
+    Path | None, Parameter(help="Write execution traces for ASTRA-sim, one for each rank, into this folder.")
+]
 FigureFile = Annotated[Path | None, Parameter(help="Draw the step: FILE.svg, or FILE.html with the schedules' table.")]
 
 
@@ -40,6 +45,7 @@ def simulate(
     flags: Flags,
     *,
     trace: TraceFile = None,
+    chakra: ChakraFolder = None,
     figure: FigureFile = None,
     straggler: Annotated[str | None, Parameter(help="stage=2,factor=1.2 or link=2,factor=3; replicas=4.")] = None,
     jitter: Annotated[float | None, Parameter(help="Spread of every task's time, such as 0.05.")] = None,
@@ -59,10 +65,14 @@ def simulate(
     if figure is not None and figure.suffix not in (".svg", ".html"):
         raise ValueError(f"figure: {figure.name!r}; write a name that ends in .svg or .html")
     picture, written = figure_file(figure, overwrite), trace and trace_file(trace, "trace", overwrite)
+    if chakra is not None:
+        check_folder(chakra, [GROUPS, *map(trace_name, range(ask.policy.gpus))], "chakra", overwrite)
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     case = ask.case
     found = simulated(case, ask.policy, stragglers=slow)
+    if chakra is not None:
+        write_into(chakra, chakra_files(found), "chakra", overwrite)
     timeline = found.timeline()
     rows = compare(case, ask.policy)
     samples = None if varies is None else found.step_samples(varies)
@@ -83,6 +93,8 @@ def simulate(
         print_notes([*ask.notes, *_assumptions(found, straggler)])
         if trace is not None:
             print(f"trace: {trace} (open in ui.perfetto.dev)")
+        if chakra is not None:
+            print(f"chakra: {chakra}/{NAME}.RANK.et, groups in {GROUPS}")
         if figure is not None:
             print(f"figure: {figure} (open in a browser)")
     return 0 if fits else DOES_NOT_FIT

@@ -89,18 +89,7 @@ class Prices:
 
     def members(self, call: Call) -> Ints:
         """groups x ranks, as GPUs in the order of their ring."""
-        if call.group in STAGE_PAIRS:
-            stages, pp = self.seats.groups("pp"), self.seats.policy.pp
-            pairs = {paired_stages(call.group, stage, pp) for stage in range((pp + 1) // 2)}
-            return np.concatenate([stages[:, list(pair)] for pair in sorted(pairs)])
-        whole = self.seats.groups(call.group)
-        if call.part == "shard":
-            whole = whole.reshape(-1, call.size)
-        elif call.part == "replicas":
-            groups, ranks = whole.shape
-            parts = whole.reshape(groups, call.size, ranks // call.size)
-            whole = np.swapaxes(parts, 1, 2).reshape(-1, call.size)
-        return whole if call.group == "pp" else self.seats.ringed(whole)
+        return members_of(self.seats, call)
 
     def algorithm(self, call: Call) -> str:
         """What is named for the axis, else the closed form's choice among those that can run where the ranks lie."""
@@ -263,6 +252,21 @@ class Prices:
         closed = quote.latency_s + size * quote.seconds_per_byte
         share = 1.0 / self.seats.policy.pp if call.stage >= 0 else 1.0
         return PricedCall(call, name, quote.latency_s + size * each, quote.latency_s, closed, pattern.link, share)
+
+
+def members_of(seats: Seats, call: Call) -> Ints:
+    if call.group in STAGE_PAIRS:
+        stages, pp = seats.groups("pp"), seats.policy.pp
+        pairs = {paired_stages(call.group, stage, pp) for stage in range((pp + 1) // 2)}
+        return np.concatenate([stages[:, list(pair)] for pair in sorted(pairs)])
+    whole = seats.groups(call.group)
+    if call.part == "shard":
+        whole = whole.reshape(-1, call.size)
+    elif call.part == "replicas":
+        groups, ranks = whole.shape
+        parts = whole.reshape(groups, call.size, ranks // call.size)
+        whole = np.swapaxes(parts, 1, 2).reshape(-1, call.size)
+    return whole if call.group == "pp" else seats.ringed(whole)
 
 
 def _largest(messages: Messages) -> float:

@@ -10,7 +10,7 @@ from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.search.problems._contract import Ints, Problem
 from shardwise.search.problems._kind import PointTable, ProblemKind, SearchInput, SearchSpace, ranges_of
-from shardwise.search.problems.ranks._build import rank_problem
+from shardwise.search.problems.ranks._build import rank_problem, rank_problem_at
 from shardwise.search.problems.ranks._problem import RankProblem
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
@@ -18,7 +18,7 @@ from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 from shardwise.units import time_text
 
-__all__ = ["PROBLEM", "RankProblem", "rank_problem"]
+__all__ = ["PROBLEM", "RankProblem", "rank_problem", "rank_problem_at"]
 
 
 @dataclass(frozen=True, kw_only=True)

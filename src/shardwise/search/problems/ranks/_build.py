@@ -43,7 +43,7 @@ def rank_problem(
 ) -> RankProblem:
     """`free`: numbers of the nodes the job may use (default: the first ones, as many as it needs); `slow`: those whose
     cards reach only `slow_speed` of what the cluster states."""
-    cluster, columns = case.cluster, Policies.of([policy])
+    cluster = case.cluster
     _check(cluster, policy, slow_speed)
     size = cluster.levels[0].degree
     nodes = policy.gpus // size
@@ -52,6 +52,28 @@ def rank_problem(
     if len(held) < nodes or len(set(held)) < len(held) or not all(0 <= node < most for node in [*held, *slow]):
         raise ValueError(f"nodes: {len(set(held))} different ones for a policy of {nodes} nodes; write at least that "
                          f"many, each from 0 to {most - 1}")  # fmt: skip
+    speeds = np.where(np.isin(held, list(slow)), slow_speed, 1.0)
+    return _placed(cluster, _step_traffic(case, policy), held, speeds, nodes)
+
+
+def rank_problem_at(case: Case, policy: Policy, blocks: Ints, names: Sequence[str]) -> RankProblem:
+    """On a site's own nodes. `blocks`: levels of the cluster's switches but the topmost x free nodes: which block holds
+    each; `names`: of the blocks of the lowest level."""
+    _check(case.cluster, policy, 1.0)
+    size = case.cluster.levels[0].degree
+    nodes, free = policy.gpus // size, blocks.shape[1]
+    if free < nodes or free > MOST_NODES:
+        raise ValueError(f"free: {free:,} nodes for a policy of {nodes:,}; write {nodes:,} to {MOST_NODES:,}")
+    used, first, room = np.unique(blocks[0], return_index=True, return_counts=True)
+    return RankProblem(
+        nodes=nodes, node_gpus=size, room=tuple(room.tolist()),
+        blocks=np.stack([np.unique(row[first], return_inverse=True)[1] for row in blocks]), speed=np.ones(len(used)),
+        box_names=tuple(names[box] for box in used), traffic=tuple(_step_traffic(case, policy)),
+    )  # fmt: skip
+
+
+def _step_traffic(case: Case, policy: Policy) -> list[GroupTraffic]:
+    columns, size = Policies.of([policy]), case.cluster.levels[0].degree
     machine, work = machine_for(case, columns), work_of(case, columns, every_stage=True)
     traffic = [
         found for call in _merged(_calls(work, machine))
@@ -59,8 +81,7 @@ def rank_problem(
     ]  # fmt: skip
     if not traffic:
         raise ValueError("policy: nothing it sends leaves a node; write larger dp, pp or ep")
-    speeds = np.where(np.isin(held, list(slow)), slow_speed, 1.0)
-    return _placed(cluster, traffic, held, speeds, nodes)
+    return traffic
 
 
 def _check(cluster: Cluster, policy: Policy, slow_speed: float) -> None:

@@ -1,0 +1,161 @@
+"""Verbs as tools for agents: bounded in time, size and place, and the same over the real protocol."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardwise.cli import main
+from shardwise.cli._agent_tools import (
+    LONGEST,
+    NOT_ALLOWED,
+    TOOLS,
+    AgentTool,
+    Asked,
+    answered,
+    asked_of,
+    shortened,
+    tools,
+)
+from shardwise.cli._frame import app
+from shardwise.cli._verbs import VERBS
+from shardwise.cli.mcp import NOT_INSTALLED, is_installed
+
+PLAN, CHECK = (next(tool for tool in TOOLS if tool.verb == verb) for verb in ("plan", "check"))
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+@pytest.fixture(autouse=True)
+def own_source(monkeypatch):
+    """Processes that are started run this source tree."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]))
+
+
+def test_tools_are_verbs_that_are_there():
+    assert {tool.verb for tool in tools()} == {tool.verb for tool in TOOLS} & set(VERBS)
+    assert {"plan", "estimate", "check", "size", "export", "place"} <= {tool.verb for tool in tools()}
+
+
+def test_options_that_write_are_refused():
+    """Every option that names a file to be written, of every verb that is a tool; `out` stays in the folder."""
+    for tool in tools():
+        for argument in app[tool.verb].assemble_argument_collection():
+            told = (argument.parameter.help or "").lower()
+            name = argument.names[0].lstrip("-")
+            if told.startswith(("write ", "draw ")) or "as an .svg" in told or "also as csv" in told:
+                assert name in NOT_ALLOWED, (tool.verb, name)
+
+
+def test_a_command_line_is_made_of_names(tmp_path):
+    asked = asked_of(PLAN, ["llama-3-8b"], "8xh100", {"top": 3, "fix": ["tp=8", "pp=1"], "why": True}, tmp_path)
+    assert asked.command == "shardwise plan llama-3-8b --on 8xh100 --top 3 --fix tp=8 --fix pp=1 --why --json"
+    for model in ("Qwen/Qwen2.5-72B", "config.json", "folder/config.json"):
+        asked_of(PLAN, [model], "2x8xa100@100Gbps/node", {}, tmp_path)
+
+
+@pytest.mark.parametrize("path", ["../x.json", "/etc/passwd", "~/x.json", "a/../../x", "link", "link/x", "loop/x"])
+def test_files_stay_in_the_folder(tmp_path, path):
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to(tmp_path)
+    (root / "loop").symlink_to(root / "loop")
+    for asks in (
+        lambda: asked_of(PLAN, [path], "8xh100", {}, root), lambda: asked_of(CHECK, ["a", path], "", {}, root),
+        lambda: asked_of(PLAN, ["gpt2"], path, {}, root),
+        lambda: asked_of(PLAN, ["gpt2"], "x", {"profile": path}, root),
+        lambda: asked_of(PLAN, ["gpt2"], "x", {"sync": f"psgd,data={path}"}, root),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="is outside of 'root'"):
+            asks()
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"csv": "a.csv"}, "'csv' is not for agents"), ({"--json": True}, "'json' is not for agents"),
+    ({"a b": 1}, "is no name of an option"), ({"fix": "--out"}, "begins like an option"),
+    ({"fix": "x" * 5000}, "too long"), ({"fix": "a\nb"}, "no plain text"),
+    ({str(i): 1 for i in range(99)}, "at most 60"),
+])  # fmt: skip
+def test_odd_options_are_refused(tmp_path, options, told):
+    with pytest.raises(ValueError, match=told):
+        asked_of(PLAN, ["gpt2"], "8xh100", options, tmp_path)
+
+
+def test_answers_are_short_and_keep_what_they_rest_on():
+    long = {
+        "best": [{"x": "y" * 900}] * 50, "tier": "closed form", "error_basis": "280 runs", "big": {"a": "b" * 3900},
+        "more": {str(i): "c" * 3900 for i in range(9)}, "notes": ["assumed"], "recommended": {"step_s": 1.0},
+    }  # fmt: skip
+    found = shortened(Asked(PLAN, ("plan",)), long, 0)
+    assert len(json.dumps(found)) < LONGEST + 2000
+    assert found["answer"]["tier"] == "closed form"
+    assert {"error_basis", "notes", "recommended"} <= set(found["answer"])
+    assert found["answer"]["best"][-1] == "... 47 more"
+    assert found["left_out"] == ["more"]
+
+
+def test_an_answer_that_takes_too_long_ends(tmp_path):
+    asked = Asked(AgentTool("plan", "model", ""), ("plan", "llama-3-70b", "--on", "dgx-h100:1024", "--json"))
+    with pytest.raises(ValueError, match=r"plan: no answer in 0\.05 s"):
+        answered(asked, tmp_path, 0.05)
+
+
+def test_a_refusal_is_the_verbs_own_line(tmp_path):
+    with pytest.raises(ValueError, match=r"error: gpu 'h1000' is unknown; did you mean 'h100'\?"):
+        answered(asked_of(PLAN, ["gpt2"], "8xh1000", {}, tmp_path), tmp_path)
+
+
+def test_the_verb_lists_its_tools(capsys):
+    assert main(["mcp", "--list", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["tools"]] == [tool.verb for tool in tools()]
+    assert main(["mcp", "--root", "nowhere"]) == 2
+    assert "root: there is no folder 'nowhere'" in capsys.readouterr().err
+
+
+def test_without_the_package_it_says_what_to_install():
+    code = "import sys; sys.modules['mcp'] = None\nfrom shardwise.cli import main\nraise SystemExit(main(['mcp']))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert found.returncode == 2
+    assert "pip install 'shardwise[mcp]'" in found.stderr
+
+
+def test_the_real_client_gets_answers(tmp_path):
+    """Over stdin and stdout, with the package's own client."""
+    if not is_installed():
+        pytest.skip(NOT_INSTALLED)
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters
+
+    (tmp_path / "train.sh").write_text("deepspeed --num_gpus 8 train.py --deepspeed ds.json\n")
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}')
+    words = ["-m", "shardwise", "mcp", "--root", str(tmp_path)]
+    started = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
+    fsdp = {"model": "llama-3-8b", "on": "8xh100", "options": {"zero": 3}}
+
+    async def talk():
+        async with Client(started) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            good = {
+                "plan": {"model": "gpt2", "on": "4xv100"}, "estimate": fsdp,
+                "size": {"model": "gpt2", "on": "4xv100", "options": {"mfu": 0.4}},
+                "check": {"files": ["ds.json"], "on": "8xh100", "options": {"model": "llama-3-8b"}},
+                "export": {**fsdp, "options": {"zero": 3, "to": "torchtitan", "out": "launch"}},
+            }  # fmt: skip
+            answers = {name: await client.call_tool(name, words) for name, words in good.items()}
+            bad = [
+                await client.call_tool("estimate", {**fsdp, "model": model}) for model in ("/etc/x.json", "no-model")
+            ]
+            return names, answers, bad
+
+    names, answers, bad = asyncio.run(talk())
+    assert names == [tool.verb for tool in tools()]
+    for name, answer in answers.items():
+        assert not answer.is_error, (name, answer.content)
+        assert answer.structured_content["exit_code"] in (0, 1)
+        assert answer.structured_content["command"].startswith(f"shardwise {name} ")
+    assert answers["estimate"].structured_content["answer"]["error_range"]
+    assert (tmp_path / "launch" / "train.sh").is_file()
+    assert all(answer.is_error and "\n" not in answer.content[0].text for answer in bad)

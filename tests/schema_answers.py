@@ -1,0 +1,177 @@
+"""Command lines whose answers tell a verb's JSON: those its schema is made of, and others it is held against."""
+
+import sys
+from pathlib import Path
+
+from shardwise import catalog
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN = "config.json --on 2xh100 --seq 16 --global-batch 4 --micro 1"
+FSDP = "llama-3-8b --on 8xh100 --zero 3"
+PIPE = "llama-3-8b --on 8xh100 --pp 4 --global-batch 32"
+ILLEGAL = "llama-3-8b --on 8xh100 --tp 3"
+FULL = "llama-3-70b --on 8xh100 --tp 8 --global-batch 8"
+CANNOT = "a policy that cannot run"
+ASKED = {
+    "plan": {
+        "policies that fit": [
+            "plan llama-3-8b --on 8xh100 --json", "plan mixtral-8x7b --on dgx-h100:16 --tokens 1T --why --json",
+            "plan llama-3-8b --on 8xh100 --top 2 --why-not tp=8 --why-not tp=3 --fix 'tp<=4' --json",
+            "plan gpt2 --on 4xv100 --pareto --json", "plan gpt2 --on 4xv100 --sync psgd,local_sgd --top 1 --json",
+        ],
+        "nothing fits": ["plan llama-3-70b --on 1xh100 --json"],
+    },
+    "size": {
+        "tokens, time, money": [
+            "size gpt2 --on 4xv100 --json",
+            "size llama-3-8b --on 16xh100 --tokens 1B --within '30 d' --budget 500k --json",
+        ],
+        "at a stated utilization": ["size llama-3-8b --tokens 1T --within '30 d' --mfu 0.4 --json"],
+        "what a budget should train": [
+            "size --chinchilla --flops 1e24 --json", "size --chinchilla --budget '1M USD' --json",
+        ],
+    },
+    "max": {
+        "sequence, batch": [
+            "max sequence gpt2 --on 4xv100 --fix tp=4 --json",
+            "max batch gpt2 --on 4xv100 --fix tp=4,recompute=none --json",
+        ],
+        "model": ["max model gpt2 --on 4xv100 --fix tp=4 --json"],
+    },
+    "compare": {"": [
+        "compare llama-3-8b --on 8xh100 --policy fsdp --policy tp=8 --json",
+        "compare gpt2 --on 8xh100 --on 8xh200 --policy fsdp --json",
+    ]},
+    "sweep": {"": [
+        "sweep gpt2 --on h100 --over gpus=8:16 --policy fsdp --json",
+        "sweep bert-large --on dgx-v100 --over gpus=8:16 --policy ddp,micro=4 --sync psgd,dsgd --json",
+    ]},
+    "estimate": {
+        "a policy that can run": [
+            f"estimate {FSDP} --json", "estimate mixtral-8x7b --on dgx-h100:16 --ep 8 --tokens 1T --json",
+            f"estimate {FULL} --json", "estimate gpt2 --on 4xv100 --offload optimizer --host-memory '1 TiB' --json",
+        ],
+        CANNOT: [f"estimate {ILLEGAL} --json"],
+    },
+    "simulate": {
+        "a policy that can run": [
+            f"simulate {PIPE} --json", f"simulate {PIPE} --jitter 0.05 --steps 20 --json", f"simulate {FULL} --json",
+            f"simulate {PIPE} --straggler stage=2,factor=1.2 --json",
+        ],
+        CANNOT: [f"simulate {ILLEGAL} --json"],
+    },
+    "fabric": {
+        "a step": [
+            "fabric gpt2 --on dgx-h100:16 --json", "fabric llama-3-8b --on dgx-h100:16 --zero 3 --what-if --json",
+        ],
+        CANNOT: [f"fabric {ILLEGAL} --json"],
+        "expect": ["fabric expect --on dgx-h100:16 --json", "fabric expect nccl.txt --on dgx-h100:16 --json"],
+    },
+    "collective": {"": [
+        "collective all_gather 'bf16[1024,16384]' --on 8xh100 --json",
+        "collective all_reduce '1 GB' --on dgx-h100:1024 --inner 8 --sharp --json",
+    ]},
+    "stages": {"a policy that can run": [f"stages {PIPE} --json", f"stages {PIPE} --recompute full --json"],
+               CANNOT: [f"stages {ILLEGAL} --json"]},
+    "search": {"": [
+        f"search {PIPE} --json --budget 500",
+        "search mixtral-8x7b --on 8xh100 --ep 8 --problem experts --json --budget 500",
+    ]},
+    "layouts": {"": [f"layouts {name} --json" for name in ("gpt-neox", "bloom", "opt", "falcon")]},
+    "cuts": {"": [
+        "cuts llama-3-8b --block mlp --on dgx-h100:64 --tp 8 --json", "cuts --chain 4096,16384,4096 --on 8xh100 --json",
+    ]},
+    "sync": {
+        "list": ["sync list --json"],
+        "cost": ["sync cost dsgd --model gpt2 --on dgx-h100:16 --json",
+                 "sync cost psgd --model gpt2 --on 8xh100 --json"],
+        "simulate": ["sync simulate local_sgd --json", "sync simulate psgd --json"],
+    },
+    "validate": {"": ["validate --data runs.csv --json -"]},
+    "run": {"": [f"run {RUN} --dp 2 --steps 3 --device cpu --checkpoints kept --json"]},
+    "verify": {"": [f"verify {RUN} --dp 2 --json"]},
+    "checkpoints": {"": ["checkpoints kept --json", "checkpoints kept --verify --keep 1 --json"]},
+    "trace": {"": ["trace small.py --world 2 --on 2xh100 --json"]},
+    "calibrate": {"": ["calibrate --from nccl.txt --out zero.toml --on 4x4xh100 --json",
+                       "calibrate --from nccl.json --out one.toml --on 4x4xh100 --json",
+                       "calibrate --from trace.json --out two.toml --on 8xh200 --json"]},
+    "export": {
+        "a policy that can run": [
+            f"export {FSDP} --to torchtitan --json", "export llama-3-8b --on 8xh100 --tp 2 --pp 2 --to megatron --json",
+            f"export {FSDP} --to deepspeed --out exported --json",
+        ],
+        CANNOT: [f"export {ILLEGAL} --to megatron --json"],
+    },
+    "place": {
+        "a policy that can run": [
+            "place llama-3-8b --on dgx-h100:64 --tp 8 --topology site-topology.conf --budget 200 --json",
+            "place gpt2 --on dgx-h100:32 --pp 2 --topology site-nodes.csv --free 'n[00-06]' --budget 200 --json",
+        ],
+        CANNOT: ["place llama-3-8b --on dgx-h100:64 --tp 3 --topology site-topology.conf --json"],
+    },
+    "check": {"": ["check ds.json --model llama-3-8b --on 8xh100 --json", "check ds.json --json",
+                   "check ds.json --model llama-3-70b --on 8xh100 --json"]},
+    "models": {"all": ["models --json"], "one": ["models llama-3-70b --gpu h200 --json", "models mixtral-8x7b --json"]},
+    "gpus": {"all": ["gpus --json"], "one": [f"gpus {name} --json" for name in catalog.names("gpus")]},
+    "clusters": {"all": ["clusters --json"], "one": ["clusters dgx-h100:1024 --json", "clusters 8xa100-80 --json"]},
+    "stacks": {"all": ["stacks --json"], "one": [f"stacks {name} --json" for name in catalog.names("stacks")]},
+    "roofline": {"": [
+        *(f"roofline {name} --json" for name in ("h100", "a100-80", "v100", "b200", "rtx4090", "mi300x")),
+        "roofline dgx-h100:1024 --tp 8 --pp 8 --ffn 16k --json",
+    ]},
+    "mfu": {"": ["mfu llama-65b --tps 380 --on a100-80 --json",
+                 "mfu gpt-3-175b --tokens 300B --gpus 1024 --time '35 d' --on a100-80 --json"]},
+    "batch": {"": ["batch --global 2048 --seq 4096 --dp 64 --micro 2 --json",
+                   "batch --global 2048 --seq 4096 --gpus 1024 --tp 8 --json"]},
+    "mcp": {"": ["mcp --list --json"]},
+    "schema": {"": []},
+    "completion": {"": ["completion bash --json"]},
+}  # fmt: skip
+"""verb -> what is asked -> command lines"""
+SMALL = b"""import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def build():
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)))
+    return model, torch.optim.AdamW(model.parameters())
+
+
+def batch():
+    return torch.zeros(8, 64)
+
+
+def step(model, optimizer, batch):
+    model(batch).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+OTHERS = (
+    "plan mixtral-8x7b --on 16xh200 --json", "plan gpt-3-175b --on 8xh100 --json",
+    "size llama-3-8b --on 8xh200 --tokens 10B --json", "max batch bert-large --on 4xv100 --fix dp=4 --json",
+    "compare bert-large --on 8xa100-80 --policy ddp --policy fsdp --json",
+    "sweep gpt2 --on 8xa100-80 --over micro=1:2 --policy fsdp --json",
+    "estimate deepseek-v3 --on dgx-h100:256 --pp 8 --ep 32 --json", "estimate gpt2 --on 8xh100 --tp 5 --json",
+    "simulate gpt2 --on 4xv100 --pp 2 --json", "fabric bert-large --on dgx-a100:16 --json",
+    "collective all_to_all '64 MB' --on dgx-a100:64 --json", "stages gpt2 --on 4xv100 --pp 4 --json",
+    "search gpt2 --on 4xv100 --pp 4 --budget 300 --json", "layouts mt-nlg --json",
+    "cuts gpt2 --block mlp --on 4xv100 --tp 4 --json", "sync cost local_sgd --model bert-large --on dgx-h100:16 --json",
+    "validate --data runs.csv --json -", "calibrate --from trace.json --out three.toml --on 8xh100 --json",
+    "export gpt2 --on 4xv100 --to nanotron --json",
+    "place bert-large --on dgx-h100:64 --topology site-ib.txt --budget 100 --json",
+    "check ds.json --model gpt2 --on 4xv100 --json", "models gpt2 --json", "gpus h200 --json",
+    "clusters 2x8xh100 --json", "stacks deepspeed --json", "roofline dgx-a100:64 --json",
+    "mfu llama-3-8b --tps 9000 --on h100 --json", "batch --global 64 --seq 1024 --dp 8 --micro 1 --json",
+    "mcp --list --json", "schema plan --json", "completion zsh --json",
+)  # fmt: skip
+"""answers that no schema was made of; verbs that train, trace or need what they left are held to the first ones"""
+
+
+def files() -> dict[str, bytes]:
+    """What the command lines read."""
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "importers")]
+    from fuzz.samples import samples
+
+    settings = b'{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
+    return {**samples(), "ds.json": settings, "small.py": SMALL}
