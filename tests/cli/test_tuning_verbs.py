@@ -102,3 +102,27 @@ def test_run_refuses_a_plan_that_tunes(verb: str, tmp_path, capsys) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(capsys.readouterr().out)
     refused(capsys, ["run", str(plan)], "has no adapters")
+
+
+def test_lengths_have_lines_of_their_own(capsys) -> None:
+    asked = ["estimate", "llama-3-8b", *ON, "--zero", "3", "--seq", "4096", "--global-batch", "64", "--micro", "2"]
+    stated = [*asked, "--lengths", "lognormal,mean=600,sigma=1"]
+    text = " ".join(shown(capsys, stated).split())
+    assert "with the lengths of the data" in text
+    assert "packing saves" in text
+    padded, packed = (told(capsys, [*stated, *packing])["lengths"] for packing in ([], ["--packing", "on"]))
+    assert padded["step_s"] == padded["padded_step_s"]
+    assert packed["step_s"] == packed["packed_step_s"] < padded["step_s"]
+    assert "lengths" not in told(capsys, asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        (["--packing", "on"], "write --lengths with it"),
+        (["--packing", "maybe", "--lengths", "lognormal,mean=9,sigma=1"], "write on or off"),
+        (["--lengths", "gaussian"], "there is no file 'gaussian'"),
+    ],
+)
+def test_lengths_that_cannot_be_read(words: list[str], cure: str, capsys) -> None:
+    refused(capsys, ["estimate", "llama-3-8b", *ON, "--zero", "3", *words], cure)
