@@ -12,7 +12,7 @@ as in published figures.
 from msgspec import Struct
 
 from shardwise.arch.tensors import active_parameters, matmul_parameters, tokens_share
-from shardwise.estimate.tuned_flops import product_flops
+from shardwise.estimate.tuned_flops import product_flops, repeated_flops
 from shardwise.spec.model import Attention, Model
 from shardwise.spec.policy import Policy
 from shardwise.work.compressed import index_flops_per_token, met_keys
@@ -118,9 +118,11 @@ def recomputed_flops(model: Model, seq: int, recompute: str, *, causal_half: boo
         raise ValueError(f"recompute: {recompute!r} is unknown; write one of {', '.join(RECOMPUTE)}")
     if recompute == "none":
         return 0.0
-    core = attention_flops_per_token(model, seq, causal_half=causal_half)
+    core = attention_flops_per_token(model, seq, causal_half=causal_half, backward=True)
     if recompute == "selective":
         return core
+    if model.tuning is not None:
+        return repeated_flops(model, seq) + core
     # The head lies outside the checkpointed layers.
     return 2 * (float(matmul_parameters(model, seq=seq)) - head_parameters(model)) + core
 

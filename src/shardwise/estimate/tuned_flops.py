@@ -25,6 +25,17 @@ def product_flops(model: Model, seq: int) -> float:
     return total + head_passes * table + (4.0 if frozen else 6.0) * (others - before) + 2.0 * before
 
 
+def repeated_flops(model: Model, seq: int) -> float:
+    """Of one more forward pass through the layers that a gradient passes."""
+    total = 0.0
+    for kind, layer in enumerate(model.kinds):
+        if layer.tuned is None or layer.tuned.backward:
+            added = trained_layer(model, kind) if layer.tuned is not None else ()
+            met = [t for t in (*layer_tensors(model, kind), *added) if t.product]
+            total += 2.0 * model.pattern.count(kind) * sum(active_share(model, kind, t, seq) for t in met)
+    return total
+
+
 def _in_layers(model: Model, seq: int) -> float:
     return sum(
         model.pattern.count(kind)

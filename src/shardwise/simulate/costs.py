@@ -201,7 +201,8 @@ def _streams(found: Estimate, pieces: Pieces, policy: Policy) -> dict[str, Strea
     if work.frozen is not None:
         still = [sum(_first(c.frozen, work)) if c.frozen is not None else 0.0 for c in counts]
         there = there + np.array(still) * work.frozen_sent * (seconds > 0)
-    back = there + held * precision.grad_comm_bytes
+    passed = np.array([not layer.forward_only for layer in layers])
+    back = passed * there + held * precision.grad_comm_bytes
     streams["fsdp"] = _stream(pieces, (seconds / 3, seconds * 2 / 3), (there, back), _hidden(found, "fsdp"))
     return {axis: stream for axis, stream in streams.items() if (stream.seconds[0] + stream.seconds[1]).any()}
 

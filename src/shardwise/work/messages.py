@@ -256,8 +256,10 @@ def _table(work: Work) -> Tensor:
 
 
 def _tied_apart(work: Work, piece: Piece) -> bool:
+    """Whether the other end has a copy of the table whose gradient is added to this one's."""
     first, last = _ends(work, piece)
-    return work.model.tied and first != last and not piece.ends_together
+    shared = work.model.tied and bool(trained_embedding(work.model))
+    return shared and first != last and not piece.ends_together
 
 
 def _own(work: Work, piece: Piece, tensor: Tensor) -> float:
