@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import work_sums as ours  # noqa: E402
+from reference import Block, Moe  # noqa: E402
 from reference_saved import keeping  # noqa: E402
 from reference_tuned import ATTENTION, MLP, TunedBlock, TunedDecoder  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
@@ -147,3 +148,36 @@ def test_activations_of_a_whole_model() -> None:
     theirs = sum(size for name, size in kept_by_torch.items() if name in named)
     assert theirs == mine - one, "the first layer's input, as above"
     assert kept_by_torch["final norm"] == ours.saved(work.head)["final norm"] == one
+
+
+FAMILIES = {
+    "gpt": ours.gpt(),
+    "llama": ours.llama(),
+    "gemma-like": ours.llama(norms=4, head_dim=24),
+    "qwen3-like": ours.llama(qk_norm=True),
+    "mixtral": ours.mixtral(),
+    "shared experts": ours.mixtral(count=4, top_k=1, shared=80),
+    "deepseek": ours.deepseek(),
+}
+
+
+@pytest.mark.parametrize(("name", "plain"), [*((name, False) for name in FAMILIES), ("gpt", True), ("deepseek", True)])
+def test_frozen_layers_that_a_gradient_passes(name: str, plain: bool) -> None:
+    """All weights of a layer frozen, its input not: norms, attention, activations and routing keep what they need."""
+    model = FAMILIES[name]
+    policy = Policy(micro_batch=BATCH, zero=0, attention="plain" if plain else "flash")
+    work = tuned_work(tuning_of(None, f"first={model.layers}"), model, policy=policy)
+    for kind, layer in enumerate(work.kinds):
+        block = Block(model, model.kinds[kind], plain=plain).to(torch.bfloat16).requires_grad_(False)
+        x = torch.randn(SEQ, BATCH, model.hidden, dtype=torch.bfloat16, requires_grad=True)
+        with FlopCounterMode(display=False) as counter, keeping(block) as ledger:
+            out = block(x).float().sum()
+            (out + block.inner.extra_loss if isinstance(block.inner, Moe) else out).backward()
+        attention = model.kinds[kind].attention
+        assert attention is not None
+        wide = (3 * attention.head_dim + 2 * attention.value_dim) / (attention.head_dim + attention.value_dim)
+        squares = (1 + (2 if plain else wide)) * ours.square_flops(layer)
+        assert counter.get_total_flops() == pytest.approx(2 * ours.product_flops(layer) + squares, rel=1e-12)
+        small = ("statistics", "routing weights")
+        theirs = {name: size for name, size in ledger.bytes().items() if name not in small}
+        assert theirs == ours.saved(layer)
