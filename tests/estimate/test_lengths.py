@@ -13,7 +13,7 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.lengths import buffers_of, lengths_report
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
-from shardwise.spec.lengths import Lengths, lengths_of
+from shardwise.spec.lengths import DataLengths, lengths_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policies, Policy
 
@@ -25,8 +25,8 @@ def case(batch: int = 64, seq: int = SEQ) -> Case:
     return case_of(model_of("llama-3-8b"), cluster_of("8xh100"), job, stack_of("megatron-core"))
 
 
-def alike(*lengths: int) -> Lengths:
-    return Lengths(name="some", counted=lengths)
+def alike(*lengths: int) -> DataLengths:
+    return DataLengths(name="some", counted=lengths)
 
 
 @pytest.mark.parametrize("policy", [Policy(dp=8, zero=3, micro_batch=2), Policy(dp=2, tp=4, sp=True),
@@ -95,7 +95,7 @@ def test_buffers_are_never_too_full(lengths: list[int]) -> None:
 def test_a_file_of_lengths(tmp_path: Path) -> None:
     path = tmp_path / "lengths.txt"
     path.write_text("12\n7, 900\n")
-    assert lengths_of(str(path)) == Lengths(name="lengths.txt", counted=(12, 7, 900))
+    assert lengths_of(str(path)) == DataLengths(name="lengths.txt", counted=(12, 7, 900))
 
 
 def test_a_lognormal_has_the_stated_mean() -> None:

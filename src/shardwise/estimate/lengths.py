@@ -18,7 +18,7 @@ from shardwise.case import Case
 from shardwise.estimate.closed_form import estimate, machine_for
 from shardwise.estimate.exposure import recompute_share
 from shardwise.estimate.layers import layer_seconds
-from shardwise.spec.lengths import Lengths, Tokens
+from shardwise.spec.lengths import DataLengths, Tokens
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import work_of
 from shardwise.work.ops import LayerWork
@@ -76,7 +76,7 @@ class _Prices:
     once: float
 
 
-def lengths_report(case: Case, policy: Policy, lengths: Lengths) -> LengthsReport:
+def lengths_report(case: Case, policy: Policy, lengths: DataLengths) -> LengthsReport:
     job, generator = case.job, np.random.default_rng(0)
     prices = _prices(case, policy)
     in_step = job.global_batch

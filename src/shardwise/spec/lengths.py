@@ -17,7 +17,7 @@ NUMBERS = {"lognormal": ("mean", "sigma"), "uniform": ("low", "high")}
 MOST_SIGMA = 10.0
 
 
-class Lengths(Struct, frozen=True, kw_only=True):
+class DataLengths(Struct, frozen=True, kw_only=True):
     name: str
     numbers: tuple[float, ...] = ()
     """of a distribution, in the order of NUMBERS"""
@@ -37,7 +37,7 @@ class Lengths(Struct, frozen=True, kw_only=True):
         return np.asarray(np.clip(np.floor(np.minimum(found, longest)), 1, longest), dtype=np.int64)
 
 
-def lengths_of(text: str) -> Lengths:
+def lengths_of(text: str) -> DataLengths:
     name, *words = (word.strip() for word in text.split(","))
     if name in NUMBERS:
         return _distribution(name, words)
@@ -52,10 +52,10 @@ def lengths_of(text: str) -> Lengths:
     wrong = next((length for length in found if not 1 <= length <= MOST_TOKENS), None)
     if wrong is not None:
         raise ValueError(f"lengths: {short(wrong)} in {path.name!r}; write whole numbers from 1 to {MOST_TOKENS:,}")
-    return Lengths(name=path.name, counted=found)
+    return DataLengths(name=path.name, counted=found)
 
 
-def _distribution(name: str, words: list[str]) -> Lengths:
+def _distribution(name: str, words: list[str]) -> DataLengths:
     wanted, stated = NUMBERS[name], {}
     for word in words:
         key, sign, value = word.partition("=")
@@ -73,4 +73,4 @@ def _distribution(name: str, words: list[str]) -> Lengths:
     if not (1 <= first <= MOST_TOKENS and good):
         told = ", ".join(f"{key}={stated[key]:g}" for key in wanted)
         raise ValueError(f"lengths: {told} is out of range; write {WANTED}")
-    return Lengths(name=name, numbers=numbers)
+    return DataLengths(name=name, numbers=numbers)
