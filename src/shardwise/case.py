@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from shardwise.arch.tuned import tuned, tuning_notes
 from shardwise.calibrate.overlay import curve_with, network_with, stack_with
 from shardwise.calibrate.profile import Profile
 from shardwise.cost.curve import Curve
@@ -62,6 +63,9 @@ def training_of(model: Model, job: Job, stack: Stack) -> Training:
         notes.append(f"extra prediction layers: not trained by {stack.name}")
     if stack.in_bf16 and compute == "bf16":
         notes.append(f"in bf16 the stack runs as {stack.in_bf16}")
+    if job.tuning is not None:
+        notes += tuning_notes(trained, job.tuning, job.precision)
+        trained = tuned(trained, job.tuning)
     return Training(trained, job, running(stack, model, compute), notes=tuple(notes))
 
 

@@ -2,15 +2,18 @@ import pytest
 
 from shardwise.arch import model_of
 from shardwise.arch.tensors import active_parameters, matmul_parameters, parameters
+from shardwise.arch.tuned import tuned
 from shardwise.estimate.mfu import (
     attended_keys,
     attention_flops_per_token,
     conventions,
+    recomputed_flops,
     training_flops,
     training_seconds,
     utilization,
 )
 from shardwise.spec.model import Attention
+from shardwise.spec.tuning import tuning_of
 
 
 def by_key(name: str, seq: int, recompute: str = "none") -> dict[str, float]:
@@ -86,3 +89,9 @@ def test_bad_input_is_named():
         utilization(1.0, 0, 1.0, 1.0)
     with pytest.raises(ValueError, match="utilization 0"):
         training_seconds(1.0, 1, 1.0, 0.0)
+
+
+def test_layers_without_a_gradient_are_not_repeated() -> None:
+    model = tuned(model_of("llama-3-8b"), tuning_of(None, "embeddings,first=16"))
+    whole = recomputed_flops(model_of("llama-3-8b"), 4096, "full", causal_half=True)
+    assert recomputed_flops(model, 4096, "full", causal_half=True) == pytest.approx(whole / 2, rel=1e-12)

@@ -31,6 +31,9 @@ USUAL = {
     "TOPOLOGY": tuple(f"site-{name}" for name in ("topology.conf", "topology.yaml", "ib.txt", "ufm.json", "nodes.csv")),
     "FREE": ("n[00-07]", "all", "hosts.txt"),
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),
+    "TUNE": ("lora", "qlora,rank=8", "dora,targets=mlp", "lora,targets=q_proj,v_proj"),
+    "FREEZE": ("first=2", "embeddings", "embeddings,first=1"),
+    "LENGTHS": ("lognormal,mean=600,sigma=1", "uniform,low=1,high=99"), "PACKING": ("on", "off"),
 }  # fmt: skip
 """what an argument or option of this name usually takes; one that is not here gets what its type takes"""
 NEVER = ("--help", "-h", "--version")

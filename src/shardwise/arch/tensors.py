@@ -18,6 +18,7 @@ from shardwise.spec.model import Layer, Model
 __all__ = [
     "Tensor",
     "active_parameters",
+    "active_share",
     "embedding_tensors",
     "head_tensors",
     "layer_tensors",
@@ -101,7 +102,7 @@ def matmul_parameters(model: Model, *, mtp: bool = False, seq: int = 0) -> int:
     layers that see other tokens count as often as these are there for a token of the sequence."""
     active = round(
         sum(
-            times * tokens_share(model.kinds[kind], seq) * _active(model, kind, t)
+            times * active_share(model, kind, t, seq)
             for kind, times in _kinds(model)
             for t in layer_tensors(model, kind)
             if t.product
@@ -115,6 +116,11 @@ def matmul_parameters(model: Model, *, mtp: bool = False, seq: int = 0) -> int:
         passes = model.mtp_layers if model.mtp_repeated else 1
         extra = head + passes * sum(_active(model, _mtp_experts(model), t) for t in mtp_tensors(model) if t.product)
     return active + ends + tied + extra
+
+
+def active_share(model: Model, kind: int, tensor: Tensor, seq: int) -> float:
+    """Elements of a layer's tensor that a token of a sequence of `seq` meets."""
+    return tokens_share(model.kinds[kind], seq) * _active(model, kind, tensor)
 
 
 def tokens_share(layer: Layer, seq: int) -> float:

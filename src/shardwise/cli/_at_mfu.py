@@ -5,6 +5,7 @@ from typing import Any
 
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._smallest import SizeQuestion
+from shardwise.cli._tuning import refuse_tuning
 from shardwise.estimate.mfu import HEADLINE, conventions
 from shardwise.estimate.state import state_of
 from shardwise.report.report import Money
@@ -18,6 +19,7 @@ Size = tuple[Cluster, Money]
 
 def answer_at_mfu(asked: SizeQuestion, mfu: float, notes: list[str], *, json: bool) -> int:
     case, sizes = asked.case, asked.sizes
+    refuse_tuning("size --mfu", "counts a training of all parameters", case.job.tuning)
     gpu = sizes.at(asked.counts[0]).gpu
     flops = next(c for c in conventions(case.model, case.job.seq) if c.key == HEADLINE).flops_per_token
     rate = mfu * gpu.peak(case.job.precision.compute) / flops

@@ -22,6 +22,7 @@ from shardwise.cli._job import (
     software_of,
 )
 from shardwise.cli._options import ProfileFile, profile_or_none
+from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.estimate.synced import SyncChoice
 from shardwise.plan import Candidate, Limits, Ranking, scan
 from shardwise.plan.choice import RISK, check_risk
@@ -56,6 +57,8 @@ class SharedFlags:
     stack: UsualStack = None
     imbalance: Imbalance = None
     dispatcher: Dispatcher = None
+    tune: Tune = None
+    freeze: Freeze = None
     headroom: Headroom = HEADROOM
     risk: Risk = RISK
     profile: ProfileFile = None
@@ -120,6 +123,7 @@ def open_case_of(
     stack = software_of(flags.stack, flags.imbalance, shape, flags.dispatcher)
     precision = flags.precision if isinstance(flags, JobFlags) else None
     job, notes = job_of(shape, flags.seq, flags.global_batch, precision, flags.optimizer, tokens, gpus=gpus)
+    job = with_tuning(job, shape, flags.tune, flags.freeze)
     if not 0 < flags.headroom <= 1:
         raise ValueError(
             f"headroom: {flags.headroom:g} is out of range; write a share of the memory above 0 and at most 1"

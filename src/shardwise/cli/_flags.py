@@ -30,6 +30,7 @@ from shardwise.cli._options import Nic, ProfileFile, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._policy import command_of
 from shardwise.cli._synced import sync_verdict
+from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.software import Stack
 from shardwise.spec.cards import named_with
 from shardwise.spec.cluster import Cluster
@@ -110,6 +111,8 @@ class Flags:
     grad_dtype: GradDtype = None
     optimizer: OptimizerName = "adamw"
     stack: UsualStack = None
+    tune: Tune = None
+    freeze: Freeze = None
     uneven: Annotated[
         bool,
         Parameter(
@@ -159,7 +162,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
         shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens, flags.grad_dtype,
         gpus=cluster.gpus,
     )  # fmt: skip
-    job = replace(job, uneven=flags.uneven)
+    job = with_tuning(replace(job, uneven=flags.uneven), shape, flags.tune, flags.freeze)
     for name in ("tp", "pp", "cp"):
         if getattr(flags, name) < 1:
             raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")

@@ -91,7 +91,7 @@ def sequence_axis(case: OpenCase, flags: JobFlags, cluster: Cluster) -> GrowthAx
         job, _ = job_of(
             case.model, str(seq), flags.global_batch, flags.precision, flags.optimizer, None, gpus=cluster.gpus
         )
-        return replace(case, job=job)
+        return replace(case, job=with_fields(job, tuning=case.job.tuning))
 
     return GrowthAxis("tokens", 1024, 128, 2**26, 1, at)
 

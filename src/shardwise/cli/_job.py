@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from shardwise.cli._groups import JOB, POLICY
+from shardwise.cli._tuning import tuning_words
 from shardwise.software import Stack, known_stack, stack_for
 from shardwise.software.dispatcher import with_dispatcher
 from shardwise.spec.job import (
@@ -223,4 +224,4 @@ def job_words(job: Job) -> list[str]:
         words += ["--optimizer", job.optimizer.name]
     if job.uneven:
         words.append("--uneven")
-    return words
+    return words + tuning_words(job.tuning)

@@ -16,6 +16,7 @@ from shardwise.case import case_of
 from shardwise.cli._flags import Flags, PolicyRequest, asked, refused
 from shardwise.cli._groups import CLUSTER
 from shardwise.cli._synced import SyncName, with_sync
+from shardwise.cli._tuning import refuse_tuning
 from shardwise.fields import Fields, converted, read_file
 from shardwise.registry import closest
 from shardwise.software import stack_of
@@ -71,6 +72,8 @@ def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
     if flags.uneven:
         raise ValueError("uneven: run deals every batch out evenly; write a --global-batch that divides")
     document = document_of(name)
+    planned = document.get("tuning") if document is not None else None
+    refuse_tuning("run", "trains all parameters and has no adapters", flags.tune, flags.freeze, planned)
     if document is not None:
         found = _from_document(name, document, flags)
     else:

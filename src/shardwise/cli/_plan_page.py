@@ -23,6 +23,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.studies.money import money_of, price_line
 from shardwise.studies.nearly_full import nearly_full
 from shardwise.studies.parts import StepParts, parts_of
+from shardwise.studies.tuning import tuning_facts
 from shardwise.studies.why import why_slower
 from shardwise.units import gib, share_text, size_unit
 
@@ -65,7 +66,7 @@ class PlanResult:
 
     @cached_property
     def conventions(self) -> dict[str, Convention]:
-        return {c.key: c for c in conventions(self.case.model, self.case.job.seq)}
+        return {c.key: c for c in conventions(self.whole.model, self.case.job.seq)}
 
     def mfu(self, found: Candidate, convention: str = HEADLINE) -> float:
         peak = self.cluster.gpu.peak(self.case.job.precision.compute)
@@ -131,6 +132,7 @@ def notes_of(planned: PlanResult) -> list[str]:
         "formula counts",
         "tok/s is per GPU; MFU counts the causal half of attention",
         f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
+        *([str(facts)] if (facts := tuning_facts(planned.whole)) is not None else []),
         *planned.whole.notes,
         price_line(cluster),
         *([f"fabric: {cluster.assumed}"] if cluster.assumed else []),
@@ -171,6 +173,7 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
         "error_basis": planned.winner.error_basis if planned.winner else None,
         "limit_bytes": ranked.limit_bytes, "points": ranked.points,
         "evaluated": ranked.evaluated, "fitting": ranked.fitting, "finished": ranked.finished,
+        **({"tuning": msgspec.to_builtins(tuned)} if (tuned := tuning_facts(planned.whole)) is not None else {}),
         "risk": ranked.risk, **_choice(planned),
         "best": [_entry(planned, found) for found in planned.shown],
         "plans": [_plan(planned, index) for index in range(len(planned.shown))],

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
-from shardwise.arch.tensors import matmul_parameters
+from shardwise.arch.tuned import tuned
 from shardwise.cli._budget import Budget
 from shardwise.cli._case import OpenCase
 from shardwise.cli._job import MOST_ROUNDING
 from shardwise.cli._points import SizePoint, point_at
 from shardwise.cli._progress import answers, left_out, watched_all
+from shardwise.estimate.tuned_flops import product_flops
 from shardwise.plan import scan
 from shardwise.spec.sizes import Sizes
 
@@ -56,7 +57,8 @@ class SizeQuestion:
         if self.limit.seconds is None or self.limit.usd is not None:
             return 1
         gpu = self.sizes.at(self.counts[0]).gpu
-        work = 6.0 * matmul_parameters(self.case.model) * self.tokens
+        trained = tuned(self.case.model, self.case.job.tuning)
+        work = product_flops(trained, 0) * self.tokens
         return int(work / (gpu.peak(self.case.job.precision.compute) * self.limit.seconds)) + 1
 
     def at(self, gpus: int) -> SizePoint:

@@ -13,6 +13,7 @@ from shardwise.cli._job import DEFAULT_STACK
 from shardwise.cli._options import Json, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import PlanName, chosen_of, document_of, planned_model
+from shardwise.cli._tuning import refuse_tuning
 from shardwise.fields import Fields, converted
 from shardwise.formats import Format, Gap, Launch, Written, expressed, format_of, settled, version_of, word_of
 from shardwise.formats._improve import step_change
@@ -58,9 +59,11 @@ def export(
 ) -> int:
     """Arguments or configuration, launch scripts, environment and rank map of a policy for another program."""
     target = format_of(to)
+    document = document_of(plan)
+    refuse_tuning("export", "writes no adapters", flags.tune, flags.freeze, document and document.get("tuning"))
     ask, split = stated_policy(plan, flags, target.stack)
     chunks = _layers(layers) or split
-    called = flags.model or plan if document_of(plan) is None else ask.model.name
+    called = flags.model or plan if document is None else ask.model.name
     shown = replace(flags, on=flags.on or ask.cluster.name)
     if refused(called, shown, ask, json):
         return DOES_NOT_FIT

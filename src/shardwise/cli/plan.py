@@ -38,6 +38,7 @@ from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_da
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
 from shardwise.cli._progress import answers, bar, left_out
+from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of
@@ -109,6 +110,8 @@ def plan(
     stack: UsualStack = None,
     imbalance: Imbalance = None,
     dispatcher: Dispatcher = None,
+    tune: Tune = None,
+    freeze: Freeze = None,
     top: Annotated[int, Parameter(group=OUTPUT, help="Policies to list.")] = 10,
     headroom: Headroom = HEADROOM,
     risk: Risk = RISK,
@@ -122,6 +125,7 @@ def plan(
     software = software_of(stack, imbalance, shape, dispatcher)
     measured = profile_or_none(profile)
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens, grad_dtype, gpus=cluster.gpus)
+    job = with_tuning(job, shape, tune, freeze)
     if not 1 <= top <= MOST_SHOWN:
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     for _, text in questions_of(questions.why_not or (), shape):

@@ -24,7 +24,7 @@ HELD = 0.8
 """share of runs a band holds"""
 MISSING = ("alike", "unknown", "chip", "scale", "experts")
 """what may lack support: runs under its name, the program itself, kernels of the GPU, as many GPUs, experts"""
-NO_BAND = "no band: only runs of language models were held against predictions"
+NO_BAND = "no band: only runs that train the whole of a language model were held against predictions"
 TABLE = Path(catalog.__file__).parent / "bands.toml"
 
 
@@ -68,7 +68,7 @@ class ErrorBand(NamedTuple):
 
 def band_of(case: Case) -> ErrorBand | None:
     """None for a model that nothing like was measured of."""
-    if case.model.inputs == "features" or not case.model.plain_layers:
+    if case.model.inputs == "features" or not case.model.plain_layers or case.model.tuning is not None:
         return None
     experts = any(layer.experts for layer in case.model.kinds)
     return band_for(named(case.stack), case.curve, gpus=case.cluster.gpus, experts=experts)

@@ -31,7 +31,7 @@ class Unit:
 
 def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "ShardGathers") -> Unit:
     policies = work.layout.policies
-    repeats = recompute_share(work)
+    repeats = 0.0 * work.layout.tp if seconds.forward_only else recompute_share(work)
     full = (policies.recompute == 2) * repeats
     stack = machine.stack
     core, rest = stack.memory.selective_attention, stack.memory.selective_repeat
@@ -92,36 +92,50 @@ class ShardGathers:
         self.layout, self.machine = work.layout, machine
         self.messages = [m for m in work.parameter_messages if m.packed == "by unit"]
         self.micro_batches = passing(work.layout)
+        self.frozen_sent = work.frozen_sent
 
     @property
     def any(self) -> bool:
         return bool(self.messages)
 
-    def seconds(self, counts: Counts, repeated: Numbers) -> tuple[Numbers, Numbers]:
+    def seconds(self, counts: Counts, repeated: Numbers, forward_only: bool = False) -> tuple[Numbers, Numbers]:
         """(messages, copies between their buffers and the tensors). `repeated`: share of the part's layers whose whole
-        forward is repeated."""
+        forward is repeated; `forward_only`: no gradient passes the part."""
         layout, stack = self.layout, self.machine.stack
         held = {
             "dense": counts.dense_per_rank(layout),
             "expert": counts.filled_experts(layout, fills=stack.network.fills_shards),
         }
+        still = self._frozen(counts)
         number = counts.messages(stack)
         again = 1.0 + repeated * counts.gathered_again(stack)
         per_peer = stack.host.ops_per_peer * stack.host.host_s_per_op
         sent, copied = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
         for message in self.messages:
-            if message.of == "dense" or counts.expert:
+            if message.phase == "backward" and (forward_only or (message.op != "all_gather" and counts.untrained)):
+                continue
+            if message.of == "dense" or counts.expert or still["expert"].any():
                 stride = self.machine.strides[message.group]
                 times = message.count / self.micro_batches
                 if (message.op, message.phase) == ("all_gather", "backward"):
                     times = times * again
                 whole = held[message.of] * message.element_bytes
+                if message.op == "all_gather":
+                    whole = whole + still[message.of]
                 each = self.machine.over(message.op, whole / number[message.of], message.ranks, stride)
                 sent = sent + times * number[message.of] * (each + per_peer * message.ranks)
                 if stack.network.copies_gathered:
                     tensors = whole if message.op == "all_gather" else held[message.of] * GRADIENT_BYTES
                     copied = copied + times * memory_seconds(self.machine.curve, whole + tensors)
         return sent, copied
+
+    def _frozen(self, counts: Counts) -> dict[str, Numbers]:
+        """Bytes of weights that are gathered with a part and not trained."""
+        none = np.zeros_like(self.layout.tp)
+        if counts.frozen is None:
+            return {"dense": none, "expert": none}
+        found = counts.frozen.bytes_per_rank(self.layout, self.machine.precision.param_bytes)
+        return {of: each * self.frozen_sent for of, each in zip(("dense", "expert"), found, strict=True)}
 
 
 def recompute_share(work: Work) -> Numbers:
@@ -148,7 +162,7 @@ def _unit(
     ahead = seconds.forward + _communication(seconds, full, work, machine, parts, hidden)
     total = _sum(parts)
     parts["host"] = np.maximum(_host(seconds, full, work, machine) - total, 0.0)
-    ahead = ahead + parts["host"] / (3.0 + full)
+    ahead = ahead + parts["host"] / (1.0 if seconds.forward_only else 3.0 + full)
     if stack.kernels.grad_accumulation_bytes or machine.precision.cast_traffic:
         held = counts.dense_per_rank(layout) + counts.expert_per_rank(layout)
         # where gradients are freed after a step, its first micro-batch has nothing to add to
@@ -159,7 +173,7 @@ def _unit(
         parts["backward"] = parts["backward"] + memory_seconds(machine.curve, touched)
     total = _sum(parts)
     if gathers.any:
-        needed, copied = gathers.seconds(counts, full)
+        needed, copied = gathers.seconds(counts, full, seconds.forward_only)
         share = stack.overlap.hidden_share if stack.overlap.gathers_hidden < 0 else stack.overlap.gathers_hidden
         waited = parts["tp_comm"] + parts["cp_comm"] + parts["ep_comm"]
         most = share * np.minimum(needed, total - waited)
@@ -167,7 +181,7 @@ def _unit(
         parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap.overlap_slowdown * hidden["fsdp"] + copied
         total = total + parts["fsdp_comm"]
         # one of the two gathers belongs to the forward; the other and the reduction to the backward
-        ahead = ahead + parts["fsdp_comm"] / 3.0
+        ahead = ahead + parts["fsdp_comm"] / (1.0 if seconds.forward_only else 3.0)
     return Unit(parts=parts, hidden=hidden, total=total, forward=ahead, weight=seconds.weight)
 
 
@@ -175,7 +189,8 @@ def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) ->
     """Time the host needs to launch the layer: the device cannot be faster than that."""
     layout, stack = work.layout, machine.stack
     # the backward launches twice as many operations; a recomputed layer launches its forward once more
-    operations = seconds.ops * (3.0 + full) + full * stack.host.ops_per_recompute + seconds.repeated_ops
+    passes = 1.0 if seconds.forward_only else 3.0 + full
+    operations = seconds.ops * passes + full * stack.host.ops_per_recompute + seconds.repeated_ops
     operations = operations + seconds.collectives * stack.host.ops_per_collective
     launch = operations * stack.host.host_s_per_op
     if not stack.host.stall_s_per_peer:

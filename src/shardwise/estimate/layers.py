@@ -64,6 +64,8 @@ class LayerSeconds:
     """tensor- and expert-parallel collectives of the forward and backward pass"""
     repeated_ops: Value = 0.0
     """operations the host launches to recompute modules"""
+    forward_only: bool = False
+    """no gradient passes: nothing is launched, repeated or sent for a backward"""
 
     def spread(self, runs: Runs) -> "LayerSeconds":
         """From one value per run of policies to one per policy."""
@@ -80,6 +82,7 @@ class LayerSeconds:
             ops=runs.rows(self.ops) if isinstance(self.ops, np.ndarray) else self.ops,
             collectives=runs.rows(self.collectives),
             repeated_ops=runs.rows(self.repeated_ops) if isinstance(self.repeated_ops, np.ndarray) else 0.0,
+            forward_only=self.forward_only,
         )
 
 
@@ -183,7 +186,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         selective = np.where(work.modules > 0, _of_modules(work, work.modules, attention, machine), selective)
     return LayerSeconds(
         forward=forward,
-        backward=backward,
+        backward=zero if work.forward_only else backward,
         weight=weight,
         attention=attention,
         selective=selective,
@@ -192,6 +195,7 @@ def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: f
         ops=ops,
         collectives=collectives,
         repeated_ops=stack.host.ops_per_recompute * work.regions,
+        forward_only=work.forward_only,
     )
 
 
@@ -248,7 +252,9 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
         both = (gemm.n + gemm.k) * rows * (1.0 if batch is None else batch)
         weight_grad = weight_grad + rounding_seconds(curve, both, dtype)
     slowed = in_turn * misalignment(gemm.n, gemm.k) / efficiency
-    return np.asarray(forward * slowed), np.asarray(input_grad * slowed), np.asarray(weight_grad * slowed)
+    passes = ((forward, True), (input_grad, gemm.input_grad), (weight_grad, gemm.weight_grad))
+    first, second, third = (np.asarray(seconds * (slowed if wanted else 0.0)) for seconds, wanted in passes)
+    return first, second, third
 
 
 def misalignment(*rows: Value) -> Value:

@@ -58,7 +58,7 @@ def memory_of(work: Work, sync: SyncChoice | None = None, cluster: Cluster | Non
     optimizer = _sharded(work, dense, expert, 1) * _state_bytes(work)
     kept, updated = _left_here(work, activations, in_flight, optimizer)
     kinds = {
-        "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes,
+        "parameters": _sharded(work, dense, expert, 3) * precision.param_bytes + _frozen(work),
         "gradients": _sharded(work, dense, expert, 2) * precision.grad_bytes
         + (dense + expert) * stack.memory.grad_copy_bytes,
         "optimizer": updated,
@@ -125,6 +125,25 @@ def _sharded(work: Work, dense: Grid, expert: Grid, stage: int) -> Grid:
         return divided
     filled = stage_shards(work.model, layout, work.stages, cut_table=work.stack.loss.embedding == "vocab")
     return np.where(by_tensor, (filled[0] + filled[1]) * copies_held(layout.policies)[:, None], divided)
+
+
+def _frozen(work: Work) -> Grid | float:
+    """Bytes of weights that are not trained: ZeRO 3 shards them with the others."""
+    if work.frozen is None:
+        return 0.0
+    zero, shards = work.layout.policies.zero, (work.layout.shard, work.layout.expert_shard)
+    held = (grid / sharded_over(zero, 3, ranks)[:, None] for grid, ranks in zip(work.frozen, shards, strict=True))
+    return sum(held, start=np.zeros_like(work.stages.index))
+
+
+def _frozen_tables_and_layers(work: Work) -> tuple[Grid | float, Grid | float]:
+    """Bytes of a frozen vocabulary table, and of all other frozen weights, on each evaluated stage."""
+    if work.frozen is None:
+        return 0.0, 0.0
+    none, end = np.zeros_like(work.stages.index), work.counts.embedding.frozen
+    table = none if end is None else none + end.bytes_per_rank(work.layout, work.job.precision.param_bytes)[0][:, None]
+    whole = work.frozen[0] + work.frozen[1]
+    return table, np.maximum(whole - table * (work.stages.first + work.stages.last), 0.0)
 
 
 def _state_bytes(work: Work) -> float:
@@ -273,7 +292,10 @@ def _casts(work: Work, parameters: Grid) -> Grid:
     precision, policies, stages = work.job.precision, work.layout.policies, work.stages
     if not precision.cast_bytes:
         return np.zeros_like(parameters)
-    table, layers = _tables_and_layers(work, parameters)
+    table, layers = (
+        trained + frozen / precision.param_bytes
+        for trained, frozen in zip(_tables_and_layers(work, parameters), _frozen_tables_and_layers(work), strict=True)
+    )
     if precision.param_bytes < 4.0:
         return layers * precision.cast_bytes
     again = _recomputed(work) * (policies.recompute == 2)[:, None]
@@ -295,11 +317,15 @@ def _gathered(work: Work, parameters: Grid, logits: Grid, working: Grid) -> Grid
     layer = rest / np.maximum(stages.layers, 1.0)
     ends = table * np.maximum(stages.first, stages.last)
     weight, reduced, arrives = precision.param_comm_bytes, precision.grad_comm_bytes, element_bytes(precision)
-    at_loss = logits + (ends + layer) * weight + ends * arrives
-    later = 2.0 * layer * weight + np.maximum(working, np.maximum(layer, ends) * reduced)
+    still_table, still = (sent * work.frozen_sent for sent in _frozen_tables_and_layers(work))
+    still_layer = still / np.maximum(stages.layers, 1.0)
+    still_ends = still_table * np.maximum(stages.first, stages.last)
+    at_loss = logits + ((ends + layer) * weight + (still_ends + still_layer)) + ends * arrives
+    later = 2.0 * (layer * weight + still_layer) + np.maximum(working, np.maximum(layer, ends) * reduced)
     gathered = np.maximum(at_loss, later) - np.maximum(working, logits)
     # with pipeline stages the gathered weights and whole gradients stay until the step's last micro-batch
     held = parameters * (precision.param_comm_bytes + precision.grad_bytes)
+    held = held + still_table * (stages.first + stages.last) + still
     staged = (layout.pp > 1)[:, None] & (not work.stack.network.regather_with_pp)
     gathered = np.where(staged, held, gathered)
     return np.where(sharded, gathered, casts)

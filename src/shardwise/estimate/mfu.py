@@ -12,6 +12,7 @@ as in published figures.
 from msgspec import Struct
 
 from shardwise.arch.tensors import active_parameters, matmul_parameters, tokens_share
+from shardwise.estimate.tuned_flops import product_flops, repeated_flops
 from shardwise.spec.model import Attention, Model
 from shardwise.spec.policy import Policy
 from shardwise.work.compressed import index_flops_per_token, met_keys
@@ -39,11 +40,13 @@ def attended_keys(attention: Attention, seq: int, *, causal_half: bool) -> float
     return float(reach)
 
 
-def attention_flops_per_token(model: Model, seq: int, *, causal_half: bool) -> float:
-    """Forward FLOP per token of the two products with keys and values, or of the products of a scan, over all
-    layers."""
+def attention_flops_per_token(model: Model, seq: int, *, causal_half: bool, backward: bool | None = None) -> float:
+    """Forward FLOP per token of the two products with keys and values, or of the products of a scan, over all layers;
+    `backward`: over those that a gradient passes, or those that none does."""
     total = 0.0
     for kind, layer in enumerate(model.kinds):
+        if backward is not None and backward != (layer.tuned is None or layer.tuned.backward):
+            continue
         attention = layer.attention
         if attention is not None and attention.compressed is not None:
             # no convention counts keys that a query never meets
@@ -68,20 +71,25 @@ def conventions(model: Model, seq: int, recompute: str = "none") -> list[Convent
     """FLOP per trained token, from the simplest count to what the hardware executes."""
     if seq < 1:
         raise ValueError(f"seq: {seq} is out of range; write a whole number of 1 or more")
-    products = float(matmul_parameters(model, seq=seq))
-    square = attention_flops_per_token(model, seq, causal_half=False)
-    half = attention_flops_per_token(model, seq, causal_half=True)
+    products = product_flops(model, seq)
+    square, half = (_attention_passes(model, seq, causal_half=half) for half in (False, True))
     rows = (
         ("6n_all", "6N, embedding included", 6 * float(active_parameters(model))),
-        ("6n_matmul", "6N, matrices only", 6 * products),
-        ("full_square", "matrices + whole square", 6 * products + 3 * square),
-        ("causal_half", "matrices + causal half", 6 * products + 3 * half),
-        ("hardware", f"whole square + recompute {recompute}", 6 * products + 3 * square
+        ("6n_matmul", "6N, matrices only", products),
+        ("full_square", "matrices + whole square", products + square),
+        ("causal_half", "matrices + causal half", products + half),
+        ("hardware", f"whole square + recompute {recompute}", products + square
          + recomputed_flops(model, seq, recompute, causal_half=False)),
-        ("executed", f"causal half + recompute {recompute}", 6 * products + 3 * half
+        ("executed", f"causal half + recompute {recompute}", products + half
          + recomputed_flops(model, seq, recompute, causal_half=True)),
     )  # fmt: skip
     return [Convention(key=key, what=what, flops_per_token=flops) for key, what, flops in rows]
+
+
+def _attention_passes(model: Model, seq: int, *, causal_half: bool) -> float:
+    """Forward, and twice that backward where a gradient passes."""
+    passed = attention_flops_per_token(model, seq, causal_half=causal_half, backward=True)
+    return 3 * passed + attention_flops_per_token(model, seq, causal_half=causal_half, backward=False)
 
 
 def headline(model: Model, seq: int) -> Convention:
@@ -110,9 +118,11 @@ def recomputed_flops(model: Model, seq: int, recompute: str, *, causal_half: boo
         raise ValueError(f"recompute: {recompute!r} is unknown; write one of {', '.join(RECOMPUTE)}")
     if recompute == "none":
         return 0.0
-    core = attention_flops_per_token(model, seq, causal_half=causal_half)
+    core = attention_flops_per_token(model, seq, causal_half=causal_half, backward=True)
     if recompute == "selective":
         return core
+    if model.tuning is not None:
+        return repeated_flops(model, seq) + core
     # The head lies outside the checkpointed layers.
     return 2 * (float(matmul_parameters(model, seq=seq)) - head_parameters(model)) + core
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from shardwise.report.sync_report import SyncReport
 from shardwise.spec.policy import Policy
+from shardwise.units import share_text
 
 
 class Stage(Struct, frozen=True, kw_only=True):
@@ -27,6 +28,22 @@ class Money(Struct, frozen=True, kw_only=True):
     usd: tuple[float, float] | None
     electricity_usd: float
     """of the GPUs at board power, with what the site adds for hosts, network and cooling"""
+
+
+class TuningFacts(Struct, frozen=True, kw_only=True):
+    """What of the model is trained."""
+
+    tune: str
+    """as the flag has it"""
+    freeze: str
+    parameters: int
+    """with those of adapters"""
+    trained_parameters: int
+
+    def __str__(self) -> str:
+        how = "; ".join(filter(None, (self.tune, self.freeze and f"frozen {self.freeze}")))
+        share = share_text(self.trained_parameters / self.parameters)
+        return f"{how}: {self.trained_parameters:,} of {self.parameters:,} parameters are trained ({share})"
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -84,6 +101,8 @@ class Report(Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
     sync: SyncReport | None = None
     """where the policy has a strategy of data parallelism"""
+    tuning: TuningFacts | None = None
+    """where not all of the model is trained"""
 
     @property
     def examples(self) -> bool:
@@ -107,6 +126,8 @@ class Report(Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         found["time_share"] = self.shares
+        if self.tuning is None:
+            del found["tuning"]
         return found
 
     def _repr_html_(self) -> str:

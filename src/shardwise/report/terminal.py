@@ -183,6 +183,7 @@ def _head(report: Report) -> Table:
     rows = [
         ("policy", policy_text(policy)),
         ("job", f"{batch} per step, {report.precision}, {report.optimizer}, stack {report.stack}"),
+        *([("tuning", str(report.tuning))] if report.tuning is not None else []),
         ("verdict", report.verdict),
         ("step", f"{time_text(report.step_s)}, {report.tokens_per_s_per_gpu:,.0f} {report.counted}/s per GPU"),
         ("error", report.error_basis),

@@ -24,6 +24,7 @@ from shardwise.work import Work
 from shardwise.work.layout import passing
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import reduced_each
+from shardwise.work.parameters import Frozen
 
 STREAMS = ("tp", "cp", "ep", "fsdp")
 
@@ -196,11 +197,20 @@ def _streams(found: Estimate, pieces: Pieces, policy: Policy) -> dict[str, Strea
     held = np.array([float(c.dense_per_rank(work.layout)[0] + c.expert_per_rank(work.layout)[0]) for c in counts])
     held = held * (seconds > 0)
     precision = work.job.precision
-    back = held * (precision.param_comm_bytes + precision.grad_comm_bytes)
-    streams["fsdp"] = _stream(
-        pieces, (seconds / 3, seconds * 2 / 3), (held * precision.param_comm_bytes, back), _hidden(found, "fsdp")
-    )
+    there = held * precision.param_comm_bytes
+    if work.frozen is not None:
+        still = [sum(_first(c.frozen, work)) if c.frozen is not None else 0.0 for c in counts]
+        there = there + np.array(still) * work.frozen_sent * (seconds > 0)
+    passed = np.array([not layer.forward_only for layer in layers])
+    back = passed * there + held * precision.grad_comm_bytes
+    streams["fsdp"] = _stream(pieces, (seconds / 3, seconds * 2 / 3), (there, back), _hidden(found, "fsdp"))
     return {axis: stream for axis, stream in streams.items() if (stream.seconds[0] + stream.seconds[1]).any()}
+
+
+def _first(frozen: Frozen, work: Work) -> tuple[float, float]:
+    """Bytes of a part's frozen weights, dense and expert, of the one policy."""
+    dense, expert = frozen.bytes_per_rank(work.layout, work.job.precision.param_bytes)
+    return float(dense[0]), float(expert[0])
 
 
 def _stream(pieces: Pieces, seconds: tuple[Floats, Floats], sent: tuple[Floats, Floats], hidden: Floats) -> Stream:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from shardwise.registry import closest
 from shardwise.spec.model import Model
+from shardwise.spec.tuning import Tuning
 
 MOST_ASSUMED = 8192
 """tokens of a sequence where nobody states it: models with longer positions are trained at this length or below for
@@ -142,6 +143,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """tokens to train on in all; 0 when not stated"""
     uneven: bool = False
     """where the batch does not divide, some replicas take one micro-batch more than others, who wait for them"""
+    tuning: Tuning | None = None
+    """what of the model is trained; None: all of it"""
 
     def __post_init__(self) -> None:
         for field, most in (("seq", 10**8), ("global_batch", 10**9)):

@@ -10,6 +10,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shardwise.spec.tuning import Tuned, Tuning
+
 
 class CompressedAttention(Struct, frozen=True, kw_only=True):
     """What attention of DeepSeek-V4 has besides (arXiv:2606.19348, section 2.3). One vector of a token is key and value
@@ -238,6 +240,8 @@ class Layer(Struct, frozen=True, kw_only=True):
     """channels of the layer's residual stream where they are not the model's (a vision tower); 0: the model's"""
     tokens: int = 0
     """positions the layer sees for each sequence where they are not the job's (patches of an image); 0: the job's"""
+    tuned: Tuned | None = None
+    """how it is trained, where not all of it is"""
 
     @property
     def blocks(self) -> int:
@@ -298,6 +302,8 @@ class Model(Struct, frozen=True, kw_only=True):
     source: str = ""
     notes: tuple[str, ...] = ()
     """what its reader took for granted, for the user to check"""
+    tuning: Tuning | None = None
+    """what of it is trained, in a case whose job does not train all of it"""
 
     def __post_init__(self) -> None:
         if self.hidden < 1 or self.vocab < 1:

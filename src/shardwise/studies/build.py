@@ -20,6 +20,7 @@ from shardwise.studies.money import money_table, price_line
 from shardwise.studies.nearly_full import nearly_full
 from shardwise.studies.parts import parts_at
 from shardwise.studies.traffic import traffic_of
+from shardwise.studies.tuning import tuning_facts
 from shardwise.units import gib
 
 
@@ -78,6 +79,7 @@ def report_of(case: Case, policy: Policy) -> Report:
             *release_lines(case, policy),
             *_left_unfused(case, found, one),
         ),
+        tuning=tuning_facts(case),
         sync=None if choice is None else _synced(choice, found, estimate(case, one, every_stage=True)),
     )
 

@@ -17,9 +17,10 @@ from shardwise.work.layer import layer_work
 from shardwise.work.layout import Layout, Numbers, copies_held, layout_of, sharded_over
 from shardwise.work.ops import LayerCollective, LayerWork, element_bytes
 from shardwise.work.parameter_messages import Elements, ParameterMessage, held_alike, parameter_messages
-from shardwise.work.parameters import ModelCounts, counts_of, stage_parameters
+from shardwise.work.parameters import ModelCounts, counts_of, frozen_bytes, stage_parameters
 from shardwise.work.runs import Runs, runs_of
 from shardwise.work.stages import Grid, Stages, mirrored, stages_of
+from shardwise.work.tuned import tuned_embedding, tuned_head
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,22 @@ class Work:
     counts: ModelCounts
     stages: Stages
     parameters: tuple[Grid, Grid]
-    """dense and expert parameters on one rank of each evaluated stage"""
+    """dense and expert parameters that are trained, on one rank of each evaluated stage"""
+
+    @cached_property
+    def frozen(self) -> tuple[Grid, Grid] | None:
+        """Bytes of dense and expert weights that are not trained, as they are kept; None where all are trained."""
+        found = frozen_bytes(self.counts, self.layout, self.stages, self.job.precision.param_bytes)
+        if found is None:
+            return None
+        copies = copies_held(self.layout.policies)[:, None]
+        return found[0] * copies, found[1] * copies
+
+    @property
+    def frozen_sent(self) -> float:
+        """Bytes that travel of a byte of frozen weights: as many where they are quantised."""
+        precision, tuning = self.job.precision, self.model.tuning
+        return 1.0 if tuning is None or tuning.base else precision.param_comm_bytes / precision.param_bytes
 
     @cached_property
     def handover(self) -> LayerCollective:
@@ -103,8 +119,8 @@ def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Wor
         runs=runs,
         frames=frames,
         kinds=tuple(layer_work(model, kind, frames, precision, stack, job.seq) for kind in model.kinds),
-        embedding=embedding_work(model, frames, precision, stack),
-        head=head_work(model, frames, precision, stack),
+        embedding=tuned_embedding(embedding_work(model, frames, precision, stack), model),
+        head=tuned_head(head_work(model, frames, precision, stack), model, frames, precision),
         mtp=mtp_work(model, frames) if model.mtp_layers else None,
         counts=counts,
         stages=stages.spread(runs),

@@ -89,7 +89,7 @@ def head_work(model: Model, layout: Layout, precision: Precision, stack: Stack) 
             LayerCollective("loss all-reduce", "all_reduce", "tp", 4.0 * tokens, 3.0 * on, "forward"),
             LayerCollective("head all-reduce", "all_reduce", "tp", full, on - sharded, "backward"),
             LayerCollective("head reduce-scatter", "reduce_scatter", "tp", full, sharded, "backward"),
-            LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "backward"),
+            LayerCollective("head all-gather", "all_gather", "tp", full, sharded, "backward", for_weights=True),
         ),
     )
 

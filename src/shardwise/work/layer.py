@@ -23,11 +23,13 @@ from shardwise.work.mamba import mamba_work
 from shardwise.work.modules import CORE, NORM, UP, inside, named_modules, with_repeats
 from shardwise.work.ops import Attend, Gemm, LayerCollective, LayerWork, Pointwise, SavedTensor, Value, element_bytes
 from shardwise.work.streams import streams_work
+from shardwise.work.tuned import tuned_layer
 from shardwise.work.unfused import rotation
 from shardwise.work.unfused_passes import activation_passes, unfused_passes
 
 
 def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision, stack: Stack, seq: int) -> LayerWork:
+    whole_model = model
     model, layout, seq = seen_by(model, layer, layout, seq)
     cheap_to_repeat = stack.memory.selective_experts and _plain_experts(layer)
     named = named_modules(layout)
@@ -77,11 +79,12 @@ def layer_work(model: Model, layer: Layer, layout: Layout, precision: Precision,
             sent = _split_collectives(model, layout, stack, "feed_forward", element)
             parts += [inside(part, named, "moe", "shared_experts") for part in (beside, sent)]
     whole = stack.memory.gathered_working * element * layout.tokens * model.hidden
-    return replace(
+    found = replace(
         merged := with_repeats(merge(parts), named),
         working_bytes=merged.working_bytes + np.where(layout.sp > 1, whole, 0.0),
         ops_share=layer.blocks / 2 if model.inputs == "tokens" else 1.0,
     )
+    return found if layer.tuned is None else tuned_layer(found, whole_model, layer, layout, precision)
 
 
 def _plain_experts(layer: Layer) -> bool:
@@ -335,7 +338,7 @@ def _split_collectives(
             LayerCollective(f"{part} all-gather", "all_gather", "tp", wide, sharded, "forward"),
             LayerCollective(f"{part} all-reduce", "all_reduce", "tp", wide, whole, "backward"),
             LayerCollective(f"{part} reduce-scatter", "reduce_scatter", "tp", wide, sharded, "backward"),
-            LayerCollective(f"{part} all-gather", "all_gather", "tp", wide, again, "backward"),
+            LayerCollective(f"{part} all-gather", "all_gather", "tp", wide, again, "backward", for_weights=True),
         ]
     return LayerWork(collectives=tuple(found))
 

@@ -13,7 +13,8 @@ from math import ceil
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
+from shardwise.arch.tensors import Tensor, mtp_tensors
+from shardwise.arch.tuned import trained_embedding, trained_head, trained_layer
 from shardwise.case import Training
 from shardwise.software import Stack
 from shardwise.spec.policy import Policies, Policy
@@ -199,17 +200,39 @@ def _unit_messages(work: Work, piece: Piece, message: ParameterMessage) -> list[
         times = cut * number * _one(message.count)
         if (message.op, message.phase) == ("all_gather", "backward") and work.layout.policies.recompute[0] == 2:
             repeated = min(piece.recomputed / max(sum(float(k[0, piece.index]) for k in work.stages.kinds), 1.0), 1.0)
-            times *= 1.0 + repeated * counts.gathered_again(work.stack) * (tensors[0].part == "layer")
+            layer = bool(tensors) and tensors[0].part == "layer"
+            times *= 1.0 + repeated * counts.gathered_again(work.stack) * layer
         if own and times:
             found.append(_told(message, message.element_bytes * own * shards / cut, times))
+    return found + _frozen_gathered(work, piece, message)
+
+
+def _frozen_gathered(work: Work, piece: Piece, message: ParameterMessage) -> list[StepMessage]:
+    """Weights that are not trained are gathered too; for the backward where one passes them."""
+    if message.op != "all_gather":
+        return []
+    first, last = _ends(work, piece)
+    counts, stages = work.counts, work.stages
+    head = counts.head_alone if first or piece.ends_together else counts.head
+    parts = [(part, float(number[0, piece.index]), not kind.forward_only)
+             for part, number, kind in zip(counts.kinds, stages.kinds, work.kinds, strict=True)]  # fmt: skip
+    parts += [(counts.embedding, float(first), not work.embedding.forward_only), (head, float(last), True)]
+    found = []
+    for part, number, backward in parts:
+        if part.frozen is None or not number or (message.phase == "backward" and not backward):
+            continue
+        dense, expert = part.frozen.bytes_per_rank(work.layout, work.job.precision.param_bytes)
+        own = _one(expert if message.of == "expert" else dense) * work.frozen_sent
+        if own:
+            found.append(_told(message, own, number * _one(message.count)))
     return found
 
 
 def _units(work: Work, piece: Piece) -> list[tuple[tuple[Tensor, ...], float]]:
     """What is gathered as one, and how often the piece has it."""
     model, stages, at = work.model, work.stages, piece.index
-    found = [(layer_tensors(model, kind), float(number[0, at])) for kind, number in enumerate(stages.kinds)]
-    embedding, head = embedding_tensors(model), head_tensors(model)
+    found = [(trained_layer(model, kind), float(number[0, at])) for kind, number in enumerate(stages.kinds)]
+    embedding, head = trained_embedding(model), trained_head(model)
     if work.stack.loss.embedding == "broadcast":
         embedding = tuple(t for t in on_first_rank(embedding) if t.split != "first" or piece.first_of_tp)
     first, last = _ends(work, piece)
@@ -229,12 +252,14 @@ def _ends(work: Work, piece: Piece) -> tuple[bool, bool]:
 
 
 def _table(work: Work) -> Tensor:
-    return next(t for t in embedding_tensors(work.model) if t.split == "vocab")
+    return next(t for t in trained_embedding(work.model) if t.split == "vocab")
 
 
 def _tied_apart(work: Work, piece: Piece) -> bool:
+    """Whether the other end has a copy of the table whose gradient is added to this one's."""
     first, last = _ends(work, piece)
-    return work.model.tied and first != last and not piece.ends_together
+    shared = work.model.tied and bool(trained_embedding(work.model))
+    return shared and first != last and not piece.ends_together
 
 
 def _own(work: Work, piece: Piece, tensor: Tensor) -> float:

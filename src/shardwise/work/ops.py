@@ -39,6 +39,10 @@ class Gemm:
     """raises a latent to heads: what selective recompute may repeat in place of the attention core"""
     repeated_by: int = 0
     """bits of the modules (`spec.policy.MODULES`) whose recompute runs it again; so of the pieces below"""
+    input_grad: bool = True
+    """something before it is trained"""
+    weight_grad: bool = True
+    """its weights are trained"""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,8 @@ class LayerCollective:
     experts: float = 1.0
     """how many there are"""
     repeated_by: int = 0
+    for_weights: bool = False
+    """only the weight gradients of a product need what it brings"""
 
 
 @dataclass(frozen=True)
@@ -180,6 +186,8 @@ class LayerWork:
     """how many of these it has"""
     repeated: Value = 0.0
     """times that the forward pass of an end runs again in its backward"""
+    forward_only: bool = False
+    """nothing in it or before it is trained: it has no backward and keeps nothing for one"""
 
     def saved_bytes(self) -> tuple[Value, Value, Value]:
         """Bytes kept for the backward with no recompute, with selective, and with full recompute."""

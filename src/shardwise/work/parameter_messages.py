@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
+from shardwise.arch.tensors import Tensor, mtp_tensors
+from shardwise.arch.tuned import trained_embedding, trained_head, trained_layer
 from shardwise.software import Stack
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
@@ -138,15 +139,18 @@ def _between_axes(model: Model, job: Job, layout: Layout, stages: Stages) -> Ite
     zero, one = _zero(layout), np.ones_like(layout.tp)
     often = np.where(reduced_each(layout), passing(layout), 1.0)
     shares = np.where(zero == 3, layout.shard, 1.0)
+    # without sequence parallelism ranks compute the same gradient of what they hold alike, but each its part of an
+    # adapter's
+    unlike = layout.sp if model.tuning is None or model.tuning.adapters is None else layout.tp
     summed = ParameterMessage(
         of="whole", axis="tp", op="all_reduce", phase="step", group="tp", ranks=layout.tp,
-        element_bytes=job.precision.grad_bytes, count=np.where(layout.sp > 1.0, often, 0.0), shares=shares,
+        element_bytes=job.precision.grad_bytes, count=np.where(unlike > 1.0, often, 0.0), shares=shares,
         own_share=True,
     )  # fmt: skip
     yield summed
     yield replace(summed, of="copied", count=np.where(_copies_some(model, layout), often, 0.0))
     two = replace(summed, axis="pp", ranks=2.0 * one)
-    if model.tied:
+    if model.tied and trained_embedding(model):
         apart = (layout.pp > 1.0) & ((stages.first > 0) != (stages.last > 0)).any(axis=1)
         # ZeRO 2 keeps shares of the table's sum too, and adds those up
         kept = np.where(zero > 1, layout.shard, 1.0)
@@ -174,9 +178,9 @@ def _held_alike(tensors: tuple[Tensor, ...]) -> _HeldAlike:
 @lru_cache(maxsize=256)
 def _parts_alike(model: Model) -> tuple[_HeldAlike, ...]:
     """Of every kind of layer, then the embedding, the head, and the extra prediction layers."""
-    layers = [layer_tensors(model, kind) for kind in range(len(model.kinds))]
+    layers = [trained_layer(model, kind) for kind in range(len(model.kinds))]
     mtp = mtp_tensors(model) if model.mtp_layers else ()
-    return tuple(map(_held_alike, [*layers, embedding_tensors(model), head_tensors(model), mtp]))
+    return tuple(map(_held_alike, [*layers, trained_embedding(model), trained_head(model), mtp]))
 
 
 def _copies_some(model: Model, layout: Layout) -> Mask:

@@ -1,6 +1,6 @@
 """Parameters each rank holds, per kind of layer and for the two ends, by how parallelism cuts them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from dataclasses import replace as replace_data
 from functools import lru_cache
@@ -9,16 +9,44 @@ from math import prod
 import numpy as np
 from msgspec.structs import replace
 
-from shardwise.arch.tensors import Tensor, embedding_tensors, head_tensors, layer_tensors, mtp_tensors
+from shardwise.arch.tensors import Tensor, embedding_tensors, layer_tensors, mtp_tensors
+from shardwise.arch.tuned import (
+    frozen_embedding,
+    frozen_head,
+    frozen_layer,
+    linear,
+    trained_embedding,
+    trained_head,
+    trained_layer,
+)
 from shardwise.software import Stack
 from shardwise.spec.model import Layer, Model
+from shardwise.spec.tuning import BASES
 from shardwise.work.layout import Layout, Numbers
 from shardwise.work.stages import Grid, Stages
 
 
 @dataclass(frozen=True)
+class Frozen:
+    """What of a part is not trained."""
+
+    plain: "Counts"
+    """kept as the precision keeps weights"""
+    packed: "Counts"
+    """quantised"""
+    packed_bytes: float
+
+    def bytes_per_rank(self, layout: Layout, plain_bytes: float) -> tuple[Numbers, Numbers]:
+        """(dense, expert), where a weight that is not quantised has so many bytes."""
+        return (
+            self.plain.dense_per_rank(layout) * plain_bytes + self.packed.dense_per_rank(layout) * self.packed_bytes,
+            self.plain.expert_per_rank(layout) * plain_bytes + self.packed.expert_per_rank(layout) * self.packed_bytes,
+        )
+
+
+@dataclass(frozen=True)
 class Counts:
-    """Parameter counts of one part of the model, by the group that divides them."""
+    """Counts of trained parameters of one part of the model, by the group that divides them."""
 
     split: float = 0.0
     """divided by tp"""
@@ -34,6 +62,13 @@ class Counts:
     """elements of every dense parameter of a program that joins queries, keys and values"""
     expert_tensors: tuple[float, ...] = ()
     """of every expert's"""
+    frozen: Frozen | None = None
+    """beside them"""
+
+    @property
+    def untrained(self) -> bool:
+        """All of it is frozen."""
+        return self.frozen is not None and not self.tensors and not self.expert_tensors
 
     def dense_per_rank(self, layout: Layout) -> Numbers:
         kv = self.kv / np.minimum(layout.tp, self.kv_heads) if self.kv else 0.0
@@ -52,20 +87,33 @@ class Counts:
         own = self.expert_count / np.minimum(layout.ep, self.expert_count)
         return held * np.ceil(own / layout.expert_shard) * layout.expert_shard / own
 
+    @property
+    def _gathered(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Elements of every parameter, dense and of experts, trained or not."""
+        if self.frozen is None:
+            return self.tensors, self.expert_tensors
+        all_ = (self, self.frozen.plain, self.frozen.packed)
+        return (
+            tuple(size for part in all_ for size in part.tensors),
+            tuple(size for part in all_ for size in part.expert_tensors),
+        )
+
     def messages(self, stack: Stack) -> dict[str, int]:
         """In how many messages ZeRO 3 gathers or reduces this part, dense and expert."""
         least = stack.network.gathers_tensors_above
         if not least:
             return {"dense": 1, "expert": 1}
+        dense, expert = self._gathered
         return {
-            "dense": max(sum(size > least for size in self.tensors), 1),
-            "expert": max(sum(size > least for size in self.expert_tensors), 1),
+            "dense": max(sum(size > least for size in dense), 1),
+            "expert": max(sum(size > least for size in expert), 1),
         }
 
     def gathered_again(self, stack: Stack) -> float:
         """Share of a recomputed layer that ZeRO 3 has let go of when its backward needs it: a tensor comes back after
         twice what follows it in the layer."""
-        elements, kept = sum(self.tensors) + sum(self.expert_tensors), stack.network.reuse_distance
+        dense, expert = self._gathered
+        elements, kept = sum(dense) + sum(expert), stack.network.reuse_distance
         return max(1.0 - kept / (2.0 * elements), 0.0) if kept and elements else 0.0
 
 
@@ -162,18 +210,60 @@ def _kv(model: Model, kind: Layer) -> tuple[float, int]:
 
 @lru_cache(maxsize=256)
 def counts_of(model: Model) -> ModelCounts:
-    kinds = []
-    for index, kind in enumerate(model.kinds):
-        experts = kind.experts.count if kind.experts else 1
-        kinds.append(counted(layer_tensors(model, index), *_kv(model, kind), experts))
-    embedding, head = counted(embedding_tensors(model)), counted(head_tensors(model))
+    kinds = tuple(_layer_counts(model, index) for index in range(len(model.kinds)))
+    if model.tuning is not None:
+        return _tuned_counts(model, kinds)
+    embedding, head = counted(trained_embedding(model)), counted(trained_head(model))
     table = float(model.vocab * model.hidden) if model.tied else 0.0
     return ModelCounts(
-        kinds=tuple(kinds),
+        kinds=kinds,
         embedding=embedding,
         head=replace_data(head, split=head.split + table),
         head_alone=head,
         mtp=_mtp_counts(model),
+    )
+
+
+def _layer_counts(model: Model, index: int) -> Counts:
+    kind = model.kinds[index]
+    experts = kind.experts.count if kind.experts else 1
+    if kind.tuned is None:
+        return counted(layer_tensors(model, index), *_kv(model, kind), experts)
+    heads = _kv(model, kind)[1]
+
+    def of(tensors: Iterable[Tensor]) -> Counts:
+        held = tuple(tensors)
+        # of keys and values, which no more ranks can share than there are heads
+        kv = sum(float(t.size) for t in held if t.split == "column" and t.role.partition(".")[0] in ("k", "v"))
+        return counted(held, kv if heads > 1 else 0.0, heads, experts)
+
+    return replace_data(of(trained_layer(model, index)), frozen=_frozen(model, frozen_layer(model, index), of))
+
+
+def _frozen(model: Model, tensors: tuple[Tensor, ...], of: Callable[[Iterable[Tensor]], Counts]) -> Frozen | None:
+    if not tensors:
+        return None
+    base = model.tuning.base if model.tuning is not None else ""
+    packed = of(t for t in tensors if base and linear(t))
+    return Frozen(of(t for t in tensors if not (base and linear(t))), packed, BASES.get(base, 0.0))
+
+
+def _tuned_counts(model: Model, kinds: tuple[Counts, ...]) -> ModelCounts:
+    """A tied table that is frozen is so on both ends."""
+    assert model.tuning is not None
+    table = embedding_tensors(model)[:1] if model.tied else ()
+    mine, other = (table, ()) if not model.tuning.embedding_frozen else ((), table)
+
+    def end(trained: tuple[Tensor, ...], frozen: tuple[Tensor, ...]) -> Counts:
+        return replace_data(counted(trained), frozen=_frozen(model, frozen, counted))
+
+    head, still = trained_head(model), frozen_head(model)
+    return ModelCounts(
+        kinds=kinds,
+        embedding=end(trained_embedding(model), frozen_embedding(model)),
+        head=end((*head, *mine), (*still, *other)),
+        head_alone=end(head, still),
+        mtp=NOTHING,
     )
 
 
@@ -188,14 +278,14 @@ def _mtp_counts(model: Model) -> Counts:
 
 def stage_shards(model: Model, layout: Layout, stages: Stages, *, cut_table: bool) -> tuple[Grid, Grid]:
     """As `filled_shards`, on each evaluated stage."""
-    embedding = embedding_tensors(model) if cut_table else on_first_rank(embedding_tensors(model))
+    embedding = trained_embedding(model) if cut_table else on_first_rank(trained_embedding(model))
     alone = (stages.first > 0) & (stages.last > 0)
-    table = embedding_tensors(model)[:1] if model.tied else ()
+    table = trained_embedding(model)[:1] if model.tied else ()
     parts = [
         (embedding, stages.first),
-        (head_tensors(model), stages.last),
+        (trained_head(model), stages.last),
         (table, np.where(alone, 0.0, stages.last)),
-        *((layer_tensors(model, kind), number) for kind, number in enumerate(stages.kinds)),
+        *((trained_layer(model, kind), number) for kind, number in enumerate(stages.kinds)),
     ]
     dense, expert = np.zeros_like(stages.index), np.zeros_like(stages.index)
     for tensors, times in parts:
@@ -218,4 +308,19 @@ def stage_parameters(counts: ModelCounts, layout: Layout, stages: Stages) -> tup
         dense = dense + number * count.dense_per_rank(layout)[:, None]
         if count.expert:
             expert = expert + number * count.expert_per_rank(layout)[:, None]
+    return dense, expert
+
+
+def frozen_bytes(counts: ModelCounts, layout: Layout, stages: Stages, plain_bytes: float) -> tuple[Grid, Grid] | None:
+    """Bytes of dense and expert weights that are not trained, on one rank of each evaluated stage."""
+    parts = (*counts.kinds, counts.embedding, counts.head, counts.head_alone)
+    if all(part.frozen is None for part in parts):
+        return None
+    alone = (stages.first > 0) & (stages.last > 0)
+    ends = (stages.first, np.where(alone, 0.0, stages.last), np.where(alone, stages.last, 0.0))
+    dense, expert = np.zeros_like(stages.index), np.zeros_like(stages.index)
+    for part, number in zip(parts, (*stages.kinds, *ends), strict=True):
+        if part.frozen is not None:
+            own = part.frozen.bytes_per_rank(layout, plain_bytes)
+            dense, expert = dense + number * own[0][:, None], expert + number * own[1][:, None]
     return dense, expert

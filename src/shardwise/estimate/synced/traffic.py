@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardwise.arch.tensors import embedding_tensors, head_tensors, layer_tensors
+from shardwise.arch.tuned import trained_embedding, trained_head, trained_layer
 from shardwise.spec.model import Model
 from shardwise.sync import ParameterLayout, Strategy
 from shardwise.sync._cost import sent_by_worker, trace_of
@@ -64,8 +64,8 @@ def traffic_of(strategy: Strategy, workers: int, model: Model, tp: int) -> Strat
 
 def layout_of_model(model: Model, tp: int = 1) -> ParameterLayout:
     """The model's matrices, each cut along its rows over tp: enough for what factors them. Each expert has its own."""
-    tensors = [*embedding_tensors(model), *(t for kind in model.pattern for t in layer_tensors(model, kind)),
-               *head_tensors(model)]  # fmt: skip
+    tensors = [*trained_embedding(model), *(t for kind in model.pattern for t in trained_layer(model, kind)),
+               *trained_head(model)]  # fmt: skip
     shapes = [shape for t in tensors for shape in ([t.shape[1:]] * t.shape[0] if len(t.shape) == 3 else [t.shape])]
     cut = [(max(shape[0] // tp, 1), *shape[1:]) if len(shape) > 1 else shape for shape in shapes]
     return ParameterLayout.named((str(index), shape) for index, shape in enumerate(cut))

@@ -1,0 +1,128 @@
+"""--tune and --freeze as a user meets them, over the verbs that take a job."""
+
+import json
+import shlex
+
+import pytest
+
+from shardwise.cli import main
+from terminal import narrow_terminal, refused, shown  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("narrow_terminal")
+ON = ["--on", "8xh100"]
+SMALL = ["--seq", "2048", "--global-batch", "32"]
+GOOD = [
+    ["estimate", "llama-3-8b", *ON, *SMALL, "--tune", "lora,rank=8,targets=q_proj,v_proj"],
+    ["estimate", "llama-3-8b", *ON, *SMALL, "--tune", "dora", "--freeze", "first=8", "--zero", "3"],
+    ["estimate", "mixtral-8x7b", *ON, *SMALL, "--tune", "qlora", "--ep", "8"],
+    ["simulate", "llama-3-8b", *ON, *SMALL, "--tune", "qlora", "--pp", "4"],
+    ["plan", "llama-3-8b", *ON, *SMALL, "--tune", "lora", "--top", "2"],
+    ["compare", "llama-3-8b", *ON, *SMALL, "--tune", "lora", "--policy", "fsdp"],
+    ["sweep", "llama-3-8b", "--over", "seq=2048,4096", *ON, "--freeze", "embeddings,first=16", "--policy", "fsdp"],
+    ["stages", "llama-3-8b", *ON, *SMALL, "--tune", "lora", "--pp", "4"],
+]
+
+
+def told(capsys, arguments: list[str], code: int = 0) -> dict:
+    assert main([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("arguments", GOOD, ids=" ".join)
+def test_pages_and_json(arguments: list[str], capsys) -> None:
+    shown(capsys, arguments)
+    told(capsys, arguments)
+
+
+def test_an_estimate_says_what_is_trained(capsys) -> None:
+    found = told(capsys, ["estimate", "llama-3-8b", *ON, *SMALL, "--tune", "lora"])
+    assert found["tuning"] == {
+        "tune": "lora,rank=16,targets=all", "freeze": "", "parameters": 8_072_204_288, "trained_parameters": 41_943_040,
+    }  # fmt: skip
+    assert found["error_range"] is None
+    assert "tuning" not in told(capsys, ["estimate", "llama-3-8b", *ON, *SMALL, "--tune", "full"])
+
+
+def test_memory_shrinks_from_full_to_lora_to_qlora(capsys) -> None:
+    asked = ["estimate", "llama-3-8b", "--on", "1xh100", *SMALL]
+    full, lora, qlora = (
+        told(capsys, [*asked, *tune], code)
+        for tune, code in (([], 1), (["--tune", "lora"], 0), (["--tune", "qlora"], 0))
+    )
+    assert full["peak_bytes"] > 2 * lora["peak_bytes"]
+    assert lora["peak_bytes"] - qlora["peak_bytes"] > 9e9
+    assert full["step_s"] > lora["step_s"]
+    assert qlora["step_s"] > lora["step_s"]
+
+
+def test_longer_sequences_fit(capsys) -> None:
+    asked = ["max", "sequence", "llama-3-8b", "--on", "1xa100-80"]
+    assert told(capsys, [*asked, "--tune", "qlora"])["largest"] > told(capsys, [*asked, "--tune", "lora"])["largest"]
+
+
+def test_fewer_gpus_are_enough(capsys) -> None:
+    asked = ["size", "llama-3-70b", "--on", "h100", "--tokens", "1G", "--max-gpus", "4", *SMALL]
+    lora, qlora = (
+        [size["gpus"] for size in told(capsys, [*asked, "--tune", tune])["sizes"] if size["fits"]]
+        for tune in ("lora", "qlora")
+    )
+    assert (min(lora), min(qlora)) == (2, 1)
+
+
+def test_a_plan_prints_a_command_that_tunes(capsys) -> None:
+    text = shown(
+        capsys, ["plan", "llama-3-8b", *ON, *SMALL, "--tune", "qlora,rank=8", "--freeze", "first=4", "--top", "1"]
+    )
+    command = " ".join(text.split()).split("run: ")[-1]
+    assert "--tune qlora,rank=8,targets=all --freeze first=4" in command
+    words = shlex.split(command)
+    assert main(words[1:]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cure"),
+    [
+        (["estimate", "llama-3-8b", *ON, "--tune", "lorra"], "did you mean 'lora'?"),
+        (["plan", "llama-3-8b", *ON, "--tune", "lora,targets=c_attn"], "has no 'c_attn' to adapt"),
+        (["max", "batch", "llama-3-8b", *ON, "--freeze", "first=99"], "write at most 32"),
+        (["estimate", "mnist-mlp", *ON, "--tune", "lora"], "of language models"),
+        (["estimate", "llama-3-8b", *ON, "--tune", "qlora", "--precision", "fp8"], "write --precision bf16"),
+        (["run", "llama-3-8b", *ON, "--tune", "lora"], "leave --tune and --freeze out"),
+        (["export", "llama-3-8b", *ON, "--to", "megatron", "--tune", "lora"], "leave --tune and --freeze out"),
+        (["size", "llama-3-8b", "--mfu", "0.4", "--tokens", "1G", "--tune", "lora"], "counts a training of all"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], cure: str, capsys) -> None:
+    refused(capsys, arguments, cure)
+
+
+@pytest.mark.parametrize("verb", ["estimate", "plan"])
+def test_run_refuses_a_plan_that_tunes(verb: str, tmp_path, capsys) -> None:
+    assert main([verb, "llama-3-8b", *ON, *SMALL, "--tune", "lora", "--json"]) == 0
+    plan = tmp_path / "plan.json"
+    plan.write_text(capsys.readouterr().out)
+    refused(capsys, ["run", str(plan)], "has no adapters")
+
+
+def test_lengths_have_lines_of_their_own(capsys) -> None:
+    asked = ["estimate", "llama-3-8b", *ON, "--zero", "3", "--seq", "4096", "--global-batch", "64", "--micro", "2"]
+    stated = [*asked, "--lengths", "lognormal,mean=600,sigma=1"]
+    text = " ".join(shown(capsys, stated).split())
+    assert "with the lengths of the data" in text
+    assert "packing saves" in text
+    padded, packed = (told(capsys, [*stated, *packing])["lengths"] for packing in ([], ["--packing", "on"]))
+    assert padded["step_s"] == padded["padded_step_s"]
+    assert packed["step_s"] == packed["packed_step_s"] < padded["step_s"]
+    assert "lengths" not in told(capsys, asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        (["--packing", "on"], "write --lengths with it"),
+        (["--packing", "maybe", "--lengths", "lognormal,mean=9,sigma=1"], "write on or off"),
+        (["--lengths", "gaussian"], "there is no file 'gaussian'"),
+    ],
+)
+def test_lengths_that_cannot_be_read(words: list[str], cure: str, capsys) -> None:
+    refused(capsys, ["estimate", "llama-3-8b", *ON, "--zero", "3", *words], cure)
