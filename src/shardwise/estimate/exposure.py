@@ -7,6 +7,7 @@ import numpy as np
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.dispatch import hidden_exchange
 from shardwise.estimate.layers import LayerSeconds, Machine
+from shardwise.estimate.once_each import OnceEach
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, passing
 from shardwise.work.parameters import Counts
@@ -88,10 +89,10 @@ def _together(units: list[Unit]) -> Unit:
 class ShardGathers:
     """ZeRO 3: seconds to gather a part's parameters and to reduce its gradients, for one micro-batch."""
 
-    def __init__(self, work: Work, machine: Machine) -> None:
-        self.layout, self.machine = work.layout, machine
-        self.messages = [m for m in work.parameter_messages if m.packed == "by unit"]
-        self.micro_batches = passing(work.layout)
+    def __init__(self, sharded: OnceEach) -> None:
+        self.layout, self.machine, self.runs = sharded.work.layout, sharded.machine, sharded.runs
+        self.messages = [m for m in sharded.work.parameter_messages if m.packed == "by unit"]
+        self.micro_batches = passing(self.layout)
 
     @property
     def any(self) -> bool:
@@ -106,22 +107,24 @@ class ShardGathers:
             "expert": counts.filled_experts(layout, fills=stack.network.fills_shards),
         }
         number = counts.messages(stack)
-        again = 1.0 + repeated * counts.gathered_again(stack)
         per_peer = stack.host.ops_per_peer * stack.host.host_s_per_op
-        sent, copied = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
+        # what comes back for a repeated forward apart: it differs between policies that shard alike
+        sent, sent_again, copied, copied_again = (np.zeros_like(layout.tp) for _ in range(4))
         for message in self.messages:
             if message.of == "dense" or counts.expert:
                 stride = self.machine.strides[message.group]
                 times = message.count / self.micro_batches
-                if (message.op, message.phase) == ("all_gather", "backward"):
-                    times = times * again
                 whole = held[message.of] * message.element_bytes
                 each = self.machine.over(message.op, whole / number[message.of], message.ranks, stride)
-                sent = sent + times * number[message.of] * (each + per_peer * message.ranks)
+                taken = times * number[message.of] * (each + per_peer * message.ranks)
+                comes_back = (message.op, message.phase) == ("all_gather", "backward")
+                sent, sent_again = sent + taken, sent_again + comes_back * taken
                 if stack.network.copies_gathered:
                     tensors = whole if message.op == "all_gather" else held[message.of] * GRADIENT_BYTES
-                    copied = copied + times * memory_seconds(self.machine.curve, whole + tensors)
-        return sent, copied
+                    taken = times * memory_seconds(self.machine.curve, whole + tensors)
+                    copied, copied_again = copied + taken, copied_again + comes_back * taken
+        again, rows = repeated * counts.gathered_again(stack), self.runs.rows
+        return rows(sent) + again * rows(sent_again), rows(copied) + again * rows(copied_again)
 
 
 def recompute_share(work: Work) -> Numbers:

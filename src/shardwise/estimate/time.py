@@ -16,6 +16,7 @@ from shardwise.estimate.once import (
     shared_seconds,
     sync_rates,
 )
+from shardwise.estimate.once_each import SHARDED, UPDATED, OnceEach, of_frames, of_settings
 from shardwise.estimate.pipeline import Pipeline, pipeline_of
 from shardwise.estimate.pipeline.micro_batch import (
     Gathers,
@@ -79,15 +80,13 @@ class Times:
 
 
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
-    layout = work.layout
-    rates = (sync_rates if sync is None else inner_rates)(work, machine)
-    paces = stage_paces(work, machine) if sync is None else all_alike(len(layout.pp))
-    reduce, gather = rates.on(paces.on(work.parameters, work.stages.index))
-    wire = transfer_hops(work, machine)
+    layout, frames, sharded = work.layout, of_frames(work, machine), of_settings(work, machine, SHARDED)
+    rates, paces, reduce, gather = _between_replicas(sharded, strategy=sync is not None)
+    wire = transfer_hops(frames.work, frames.machine)
+    transfers, wire = _transfers(work, frames, wire), wire if work.runs.of is None else wire.take(work.runs.of)
     synced = _reductions(work, machine, rates, paces), _gathers(work, machine, rates)
-    given = micro_batch_of(
-        work, _units(work, machine), _transfers(work, machine, wire), synced, reduce, _copy_seconds(work, cluster)
-    )
+    units = _units(work, machine, frames.machine, ShardGathers(sharded))
+    given = micro_batch_of(work, units, transfers, synced, reduce, _copy_seconds(work, cluster))
     stage, rows, micro = given.stage, np.arange(len(reduce)), layout.micro_batches
     _, slowest = largest(stage.load)
     pipeline = pipeline_of(given, slowest)
@@ -105,7 +104,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     parts["grad_comm"] = parts["grad_comm"] + each
     parts["bubble"] = np.maximum(pipeline.end - worked - each, 0.0)
     if sync is None:
-        parts["grad_comm"] = parts["grad_comm"] + shared_seconds(work, machine)
+        parts["grad_comm"] = parts["grad_comm"] + sharded.runs.rows(shared_seconds(sharded.work, sharded.machine))
     uneven = slow_boundaries(work, machine, wire, longest, given.transfers)
     card = busiest_seconds(work, machine, wire, parts, hidden, longest)
     carried = np.where(uneven > 0.0, np.maximum(card, pipeline.end + uneven), card)
@@ -113,7 +112,8 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     sent = sent_seconds(machine, parts, hidden, card, reduce[rows, slowest] + gather[rows, slowest])
     done = sum(parts.values(), start=0.0 * longest)
     parts["grad_comm"] = parts["grad_comm"] + np.maximum(sent - done, 0.0)
-    parts["optimizer"] = update_seconds(work, machine, cluster)
+    updated = of_settings(work, machine, UPDATED)
+    parts["optimizer"] = updated.runs.rows(update_seconds(updated.work, updated.machine, cluster))
     parts["other"], together = 0.0 * longest, layout.dp * layout.tp * layout.pp * layout.cp
     if sync is not None:
         _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden,
@@ -132,11 +132,23 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     )  # fmt: skip
 
 
-def _transfers(work: Work, machine: Machine, wire: Hops) -> Transfers:
-    beside = work.layout.policies.overlap_pp > 0
-    exposed = np.where(beside, 1.0 - machine.stack.overlap.hidden_share, 1.0)
+def _between_replicas(sharded: OnceEach, *, strategy: bool) -> tuple[SyncRates, StagePaces, Grid, Grid]:
+    """Rates and paces of what replicas send each other, and seconds on each evaluated stage to reduce and to gather. A
+    strategy has messages of its own."""
+    work, machine, runs = sharded.work, sharded.machine, sharded.runs
+    rates = (inner_rates if strategy else sync_rates)(work, machine)
+    paces = all_alike(len(work.layout.pp)) if strategy else stage_paces(work, machine)
+    reduce, gather = rates.on(paces.on(work.parameters, work.stages.index))
+    return rates.spread(runs), paces.spread(runs), runs.rows(reduce), runs.rows(gather)
+
+
+def _transfers(work: Work, frames: OnceEach, wire: Hops) -> Transfers:
+    """`wire`: of the frames."""
+    beside, rows = work.layout.policies.overlap_pp > 0, work.runs.rows
+    exposed = np.where(beside, 1.0 - work.stack.overlap.hidden_share, 1.0)
     # a sender waits for messages that leave at the same moment together
-    return Transfers(transfer_seconds(work, machine, wire), exposed / sent_at_once(work, wire))
+    seconds, at_once = transfer_seconds(frames.work, frames.machine, wire), sent_at_once(frames.work, wire)
+    return Transfers(rows(seconds), exposed / rows(at_once))
 
 
 def _reductions(work: Work, machine: Machine, rates: SyncRates, paces: StagePaces) -> Reductions:
@@ -169,9 +181,8 @@ def waiting_step(times: Times, slowest: float) -> Numbers:
     return np.asarray(times.step_s + (slowest - 1.0) * (times.step_s - exchanged))
 
 
-def _units(work: Work, machine: Machine) -> list[Unit]:
-    """Every kind of layer, then the embedding and the head."""
-    gathers, once = ShardGathers(work, machine), machine.of_runs(work.runs)
+def _units(work: Work, machine: Machine, once: Machine, gathers: ShardGathers) -> list[Unit]:
+    """Every kind of layer, then the embedding and the head. `once`: the machine of each frame."""
 
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:
         return layer_seconds(part, work.frames, once, operations).spread(work.runs)

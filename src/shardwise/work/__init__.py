@@ -81,11 +81,26 @@ class Work:
             return held_alike(self.model, layout, self.stages)[of == "copied"]
         return dense if of == "dense" else expert
 
+    def of_runs(self, runs: Runs) -> "Work":
+        """The same for the first policy of each run; runs of frames, or finer ones."""
+        if runs.of is None:
+            return self
+        rows, layout = runs.first, self.frames
+        if runs is not self.runs:
+            layout = layout_of(self.model, self.job, self.layout.policies.take(rows))
+        return replace(
+            self,
+            layout=layout,
+            runs=self.runs.among(rows),
+            stages=self.stages.take(rows),
+            parameters=(self.parameters[0][rows], self.parameters[1][rows]),
+        )
+
 
 def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Work:
     model, job, stack = training.model, training.job, training.stack
     layout = layout_of(model, job, policies)
-    runs = runs_of(policies, FRAME)
+    runs = runs_of(policies, FRAME, scattered=True)
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
     precision = job.precision
     counts = counts_of(model)
