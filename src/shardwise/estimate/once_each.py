@@ -7,10 +7,12 @@ from shardwise.estimate.layers import Machine
 from shardwise.work import Work
 from shardwise.work.runs import Runs
 
+REPEATED = ("recompute", "recompute_layers", "overlap_tp")
+"""with a frame: what a layer takes, except for what ZeRO 3 gathers"""
 SHARDED = ("zero", "shard_group")
 """with a frame: what replicas send each other"""
-UPDATED = (*SHARDED, "offload", "offload_share")
-"""and where their optimizers run"""
+UPDATED = ("offload", "offload_share")
+"""with these: where their optimizers run"""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ def of_frames(work: Work, machine: Machine) -> OnceEach:
     return OnceEach(work.of_runs(work.runs), machine.of_runs(work.runs), work.runs)
 
 
-def of_settings(work: Work, machine: Machine, fields: tuple[str, ...]) -> OnceEach:
-    """Of frames that agree in these fields too."""
-    runs = work.runs.finer(work.layout.policies, fields)
-    return OnceEach(work.of_runs(runs), machine.of_runs(runs), runs)
+def finer(known: OnceEach, work: Work, machine: Machine, fields: tuple[str, ...]) -> OnceEach:
+    """Of runs that agree in these fields too; `work` and `machine`: of all policies."""
+    runs = known.runs.finer(work.layout.policies, fields)
+    return known if runs is known.runs else OnceEach(work.of_runs(runs), machine.of_runs(runs), runs)

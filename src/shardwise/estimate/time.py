@@ -6,7 +6,16 @@ import numpy as np
 
 from shardwise.cost.hops import Hops
 from shardwise.estimate.cards import sent_seconds, slow_boundaries
-from shardwise.estimate.exposure import Parts, ShardGathers, Unit, end_unit, layer_unit, recompute_share, with_mtp
+from shardwise.estimate.exposure import (
+    Parts,
+    ShardGathers,
+    Unit,
+    end_unit,
+    fully_repeated,
+    layer_unit,
+    recompute_share,
+    with_mtp,
+)
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.memory import saved_and_left
 from shardwise.estimate.once import (
@@ -16,7 +25,7 @@ from shardwise.estimate.once import (
     shared_seconds,
     sync_rates,
 )
-from shardwise.estimate.once_each import SHARDED, UPDATED, OnceEach, of_frames, of_settings
+from shardwise.estimate.once_each import REPEATED, SHARDED, UPDATED, OnceEach, finer, of_frames
 from shardwise.estimate.pipeline import Pipeline, pipeline_of
 from shardwise.estimate.pipeline.micro_batch import (
     Gathers,
@@ -39,7 +48,7 @@ from shardwise.work import Work
 from shardwise.work.layout import Numbers, passing
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import reduced_each
-from shardwise.work.parameters import NOTHING
+from shardwise.work.parameters import NOTHING, Counts
 from shardwise.work.stages import Grid, largest
 
 PARTS = (
@@ -80,12 +89,13 @@ class Times:
 
 
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
-    layout, frames, sharded = work.layout, of_frames(work, machine), of_settings(work, machine, SHARDED)
+    layout, frames = work.layout, of_frames(work, machine)
+    sharded = finer(frames, work, machine, SHARDED)
     rates, paces, reduce, gather = _between_replicas(sharded, strategy=sync is not None)
     wire = transfer_hops(frames.work, frames.machine)
     transfers, wire = _transfers(work, frames, wire), wire if work.runs.of is None else wire.take(work.runs.of)
     synced = _reductions(work, machine, rates, paces), _gathers(work, machine, rates)
-    units = _units(work, machine, frames.machine, ShardGathers(sharded))
+    units = _units(work, frames.machine, finer(frames, work, machine, REPEATED), ShardGathers(sharded))
     given = micro_batch_of(work, units, transfers, synced, reduce, _copy_seconds(work, cluster))
     stage, rows, micro = given.stage, np.arange(len(reduce)), layout.micro_batches
     _, slowest = largest(stage.load)
@@ -112,7 +122,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     sent = sent_seconds(machine, parts, hidden, card, reduce[rows, slowest] + gather[rows, slowest])
     done = sum(parts.values(), start=0.0 * longest)
     parts["grad_comm"] = parts["grad_comm"] + np.maximum(sent - done, 0.0)
-    updated = of_settings(work, machine, UPDATED)
+    updated = finer(sharded, work, machine, UPDATED)
     parts["optimizer"] = updated.runs.rows(update_seconds(updated.work, updated.machine, cluster))
     parts["other"], together = 0.0 * longest, layout.dp * layout.tp * layout.pp * layout.cp
     if sync is not None:
@@ -181,20 +191,27 @@ def waiting_step(times: Times, slowest: float) -> Numbers:
     return np.asarray(times.step_s + (slowest - 1.0) * (times.step_s - exchanged))
 
 
-def _units(work: Work, machine: Machine, once: Machine, gathers: ShardGathers) -> list[Unit]:
-    """Every kind of layer, then the embedding and the head. `once`: the machine of each frame."""
+def _units(work: Work, frames: Machine, repeated: OnceEach, gathers: ShardGathers) -> list[Unit]:
+    """Every kind of layer, then the embedding and the head. `frames`: the machine of each frame; `repeated`: for runs
+    of policies that recompute the same and overlap it with the same."""
+    once, machine, counts = repeated.work, repeated.machine, work.counts
+    policies, full, none = work.layout.policies, fully_repeated(work), np.zeros_like(work.layout.tp)
 
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:
-        return layer_seconds(part, work.frames, once, operations).spread(work.runs)
+        return layer_seconds(part, work.frames, frames, operations).spread(once.runs)
 
-    ends = machine.stack.host.ops_per_end
-    layers = [seconds(kind, machine.stack.host.ops_per_layer * kind.ops_share) for kind in work.kinds]
-    kinds = [layer_unit(s, c, work, machine, gathers) for s, c in zip(layers, work.counts.kinds, strict=True)]
-    embedding = end_unit(seconds(work.embedding, ends), work.counts.embedding, work, machine, gathers)
-    again = work.runs.spread(work.head.repeated)
-    head = end_unit(seconds(work.head, ends), work.counts.head_alone, work, machine, gathers, again)
+    def end(part: LayerWork, its: Counts, operations: float, again: Numbers | float = 0.0) -> Unit:
+        unit = end_unit(seconds(part, operations), its, once, machine, again).spread(repeated.runs)
+        return gathers.added(unit, its, none, policies)
+
+    host, kinds = machine.stack.host, []
+    for part, its in zip(work.kinds, counts.kinds, strict=True):
+        layer = layer_unit(seconds(part, host.ops_per_layer * part.ops_share), its, once, machine)
+        kinds.append(gathers.added(layer.spread(repeated.runs), its, full, policies))
+    embedding = end(work.embedding, counts.embedding, host.ops_per_end)
+    head = end(work.head, counts.head_alone, host.ops_per_end, once.runs.spread(work.head.repeated))
     if work.mtp is not None:
-        project = end_unit(seconds(work.mtp, 1.0), NOTHING, work, machine, gathers)
+        project = end(work.mtp, NOTHING, 1.0)
         head = with_mtp(head, [kinds[kind] for kind in work.model.mtp_kinds], project, work.model.mtp_layers)
     return [*kinds, embedding, head]
 

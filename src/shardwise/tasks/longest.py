@@ -16,6 +16,8 @@ from shardwise.tasks.program import CODES, FORWARD, Program, edge_tasks, finishe
 
 BLOCK = 1 << 21
 """tasks x policies computed at once"""
+FIRST, NO_MESSAGE = -2, -1
+"""rows of a table of times"""
 ROUNDS = 4
 """rounds of pp micro-batches after which a pipeline repeats itself: every further one takes as long as the last"""
 
@@ -38,16 +40,16 @@ class _Level:
 
     tasks: slice
     waits: Ints
-    """what each waits for: the task before it on its rank, then its needs, each as a row of the table"""
+    """what each waits for, as rows of the table: the task before it on its rank, then what others send it"""
     lengths: Ints
     """what each takes, as a row of the table of lengths"""
 
 
 @dataclass(frozen=True)
 class _Levels:
-    """A table of times has a row for the end of every task, level by level, then one for the arrival of what it sends,
-    and last one of 0 for tasks that wait for nothing. A table of lengths has a row for every kind of task on every
-    piece, then the same of those that send."""
+    """A table of times has a row for the end of every task, level by level, and two for what there is not: a task
+    before a rank's first, a message. A table of lengths has a row for every kind of task on every piece, then the same
+    of those that send."""
 
     count: int
     levels: tuple[_Level, ...]
@@ -157,17 +159,14 @@ def _ends(plan: _Levels, lengths: Floats, late: Floats) -> Ends:
 
 def _followed(plan: _Levels, lengths: Floats, late: Floats) -> Floats:
     """The table of times."""
-    count = plan.count
-    times = np.empty((2 * count + 1, lengths.shape[1]))
-    times[-1] = 0.0
+    times = np.empty((plan.count + 2, lengths.shape[1]))
+    times[FIRST], times[NO_MESSAGE] = 0.0, -np.inf
     for level in plan.levels:
-        start, *waits = times.take(level.waits, axis=0)
-        for wait in waits:
-            np.maximum(start, wait, out=start)
-        at = level.tasks
-        start += lengths.take(level.lengths, axis=0)
-        times[at] = start
-        np.add(start, late, out=times[at.start + count : at.stop + count])
+        start, *messages = times.take(level.waits, axis=0)
+        for sent in messages:
+            sent += late
+            np.maximum(start, sent, out=start)
+        np.add(start, lengths.take(level.lengths, axis=0), out=times[level.tasks])
     return times
 
 
@@ -176,20 +175,13 @@ def _levels(name: str, pp: int, vpp: int, micro_batches: int) -> _Levels:
     program = program_of(name, pp, vpp, micro_batches)
     tasks, count = program.tasks, len(program.rank)
     before = np.arange(-1, count - 1)
-    before[tasks.lane_start[:-1]] = -1
-    starts = tasks.need_start
-    most = int(np.diff(starts).max(initial=0))
-    needs, crosses = np.full((most, count), -1, dtype=np.int64), np.zeros((most, count), dtype=np.bool_)
-    for place in range(most):
-        here = np.flatnonzero(np.diff(starts) > place)
-        at = starts[here] + place
-        needs[place, here] = tasks.need_task[at]
-        crosses[place, here] = program.rank[program.need_source[at]] != program.rank[here]
+    before[tasks.lane_start[:-1]] = FIRST
+    needs = _messages(program)
     level = _depths(program, before, needs)
     order = np.argsort(level, kind="stable")
-    row = np.empty(count + 1, dtype=np.int64)
-    row[order], row[-1] = np.arange(count), 2 * count  # -1 is nothing to wait for
-    waits = np.vstack([row[before], row[needs] + count * crosses])[:, order]
+    row = np.empty(count + 2, dtype=np.int64)
+    row[order], row[[FIRST, NO_MESSAGE]] = np.arange(count), (FIRST, NO_MESSAGE)
+    waits = row[np.vstack([before, needs])[:, order]]
     length = _length_rows(program)
     bounds = [0, *np.cumsum(np.bincount(level)).tolist()]
     finish = edge_tasks(program, finishes_gradient(program), last=True)
@@ -204,6 +196,18 @@ def _levels(name: str, pp: int, vpp: int, micro_batches: int) -> _Levels:
         begin=row[edge_tasks(program, program.kind == FORWARD, last=False)], finish=row[finish],
         own=own, often=often,
     )  # fmt: skip
+
+
+def _messages(program: Program) -> Ints:
+    """Needs x tasks: whose result is sent to each. What a rank needs of itself its order already puts first."""
+    tasks, count = program.tasks, len(program.rank)
+    waiting = np.repeat(np.arange(count), np.diff(tasks.need_start))
+    sent = np.flatnonzero(program.rank[program.need_source] != program.rank[waiting])
+    task, which = waiting[sent], tasks.need_task[sent]
+    place = np.arange(len(task)) - np.searchsorted(task, task)
+    needs = np.full((place.max(initial=-1) + 1, count), NO_MESSAGE, dtype=np.int64)
+    needs[place, task] = which
+    return needs
 
 
 def _length_rows(program: Program) -> Ints:

@@ -39,12 +39,16 @@ class Runs:
             return self
         number, most, count = self.of, len(self.first), len(policies)
         for name in fields:
-            values, place = ranked(getattr(policies, name) - getattr(policies, name).min())
-            most *= len(values)
-            if most > WIDEST * count:
-                return alone(count)
-            if len(values) > 1:
+            column = getattr(policies, name)
+            least = column.min()
+            if column.max() > least:
+                values, place = ranked(column - least)
+                most *= len(values)
+                if most > WIDEST * count:
+                    return alone(count)
                 number = number * len(values) + place
+        if number is self.of:
+            return self
         runs, of = ranked(number)
         if len(runs) > SHORT * count:
             return alone(count)

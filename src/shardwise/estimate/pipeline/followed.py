@@ -144,7 +144,9 @@ def _gathered_before(ends: Ends, needed: Cube, under: Cube, overlaps: NDArray[np
 def _reduced_behind(ends: Ends, needed: Cube, reductions: Reductions) -> Numbers:
     """Seconds from the pipeline's end until the last rank has reduced its gradients, chunk by chunk, each from the task
     on that finishes it. Beside compute a reduction runs at the pace at which it may hide; while its rank is idle at its
-    own, and so does what cannot hide."""
+    own, and so does what cannot hide. Nothing where each micro-batch reduces."""
+    if reductions.each.all():
+        return np.zeros(needed.shape[2])
     turn = np.argsort(-ends.ready, axis=1)
     before, busy, seconds = (np.take_along_axis(x, turn, axis=1) for x in (ends.ready, ends.still_busy, needed))
     total, share = seconds.sum(axis=1), reductions.hidden

@@ -83,9 +83,10 @@ def seconds_of_parts(
     """(of dense parameters, of experts): for a layer of each kind, the embedding and the head, at so many seconds per
     parameter. `together`: of ranks that hold both ends, so tied weights once."""
     head = work.counts.head_alone if together else work.counts.head
-    parts = (*work.counts.kinds, work.counts.embedding, head)
-    dense = [rates[0] * part.dense_per_rank(work.layout)[rows] for part in parts]
-    return dense, [rates[1] * part.expert_per_rank(work.layout)[rows] for part in parts]
+    parts, frames = (*work.counts.kinds, work.counts.embedding, head), work.frames
+    at = rows if work.runs.of is None else work.runs.of[rows]
+    dense = [rates[0] * part.dense_per_rank(frames)[at] for part in parts]
+    return dense, [rates[1] * part.expert_per_rank(frames)[at] for part in parts]
 
 
 @dataclass(frozen=True)
