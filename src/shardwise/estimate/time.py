@@ -1,6 +1,7 @@
 """Step time in closed form: the slowest stage, the idle time around it, and what communication leaves exposed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from shardwise.estimate.once import (
     shared_seconds,
     sync_rates,
 )
-from shardwise.estimate.once_each import REPEATED, SHARDED, UPDATED, OnceEach, finer, of_frames
+from shardwise.estimate.once_each import PACED, REPEATED, SHARDED, UPDATED, OnceEach, finer, of_frames, of_policies
 from shardwise.estimate.pipeline import Pipeline, pipeline_of
 from shardwise.estimate.pipeline.micro_batch import (
     Gathers,
@@ -49,6 +50,7 @@ from shardwise.work.layout import Numbers, passing
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import reduced_each
 from shardwise.work.parameters import NOTHING, Counts
+from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
 
 PARTS = (
@@ -71,8 +73,7 @@ class Times:
     """one micro-batch, forward and backward, on each evaluated stage"""
     slowest: Ints
     """which of them takes longest, with the time it stands still for what it sends"""
-    units: tuple[Unit, ...]
-    """one layer of each kind, the embedding and the head, in one micro-batch: what a timeline is built from"""
+    micro_batch: MicroBatch = field(repr=False)
     transfer_s: Numbers
     """one activation or gradient from a stage to the next, over the slowest boundary"""
     stopped_share: Numbers
@@ -87,6 +88,11 @@ class Times:
     sent_s: Numbers
     """the same with gradients and parameters: they are not reduced before"""
 
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """One layer of each kind, the embedding and the head, in one micro-batch: what a timeline is built from."""
+        return tuple(unit.spread(self.micro_batch.runs) for unit in self.micro_batch.units)
+
 
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
     layout, frames = work.layout, of_frames(work, machine)
@@ -95,13 +101,16 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     wire = transfer_hops(frames.work, frames.machine)
     transfers, wire = _transfers(work, frames, wire), wire if work.runs.of is None else wire.take(work.runs.of)
     synced = _reductions(work, machine, rates, paces), _gathers(work, machine, rates)
-    units = _units(work, frames.machine, finer(frames, work, machine, REPEATED), ShardGathers(sharded))
-    given = micro_batch_of(work, units, transfers, synced, reduce, _copy_seconds(work, cluster))
+    # ZeRO 2 and 3 work in every micro-batch: there hardly two policies pace alike
+    in_each = bool((layout.policies.zero > 1).any())
+    paced = of_policies(work, machine) if in_each else finer(frames, work, machine, PACED)
+    gathers = ShardGathers(sharded) if in_each else None
+    few = _micro_batch(paced, frames, gathers, transfers, synced, reduce, cluster)
+    given, column = few.spread(paced.runs, work, transfers, *synced), largest(few.stage.load)[1]
+    pipeline = pipeline_of(given, few, column)
+    parts, hidden = _steady(few, column, paced.runs)
     stage, rows, micro = given.stage, np.arange(len(reduce)), layout.micro_batches
-    _, slowest = largest(stage.load)
-    pipeline = pipeline_of(given, slowest)
-    held = [count[rows, slowest] for count in stage_counts(work)]
-    parts, hidden = _steady(work, given.units, held)
+    slowest = column if paced.runs.of is None else column[paced.runs.of]
     longest = stage.total[rows, slowest]
     parts["pp_comm"] = micro * stage.sends[rows, slowest]
     parts["offload"] = micro * stage.copies[rows, slowest]
@@ -135,7 +144,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     parts["other"] = busy * waiting_share(together, machine.stack) + machine.stack.host.step_overhead_s
     step = busy + parts["other"]
     return Times(
-        step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, units=tuple(given.units),
+        step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, micro_batch=given,
         transfer_s=given.transfers.seconds, stopped_share=given.transfers.exposed, reduce_s=largest(reduce)[0],
         gather_s=largest(gather)[0],
         bubble_share=parts["bubble"] / step, carried_s=carried, sent_s=sent,
@@ -150,6 +159,19 @@ def _between_replicas(sharded: OnceEach, *, strategy: bool) -> tuple[SyncRates, 
     paces = all_alike(len(work.layout.pp)) if strategy else stage_paces(work, machine)
     reduce, gather = rates.on(paces.on(work.parameters, work.stages.index))
     return rates.spread(runs), paces.spread(runs), runs.rows(reduce), runs.rows(gather)
+
+
+def _micro_batch(
+    paced: OnceEach, frames: OnceEach, gathers: ShardGathers | None, transfers: Transfers,
+    synced: tuple[Reductions, Gathers], reduce: Grid, cluster: Cluster,
+) -> MicroBatch:  # fmt: skip
+    """Of one policy of each run; what replicas and stages send is told for all policies."""
+    work, machine = paced.work, paced.machine
+    repeated = finer(OnceEach(frames.work, frames.machine, work.runs), work, machine, REPEATED)
+    units = _units(work, frames.machine, repeated, gathers)
+    first: Ints | slice = slice(None) if paced.runs.of is None else paced.runs.first
+    own = synced[0].take(first), synced[1].take(first)
+    return micro_batch_of(work, units, transfers.take(first), own, reduce[first], _copy_seconds(work, cluster))
 
 
 def _transfers(work: Work, frames: OnceEach, wire: Hops) -> Transfers:
@@ -191,23 +213,26 @@ def waiting_step(times: Times, slowest: float) -> Numbers:
     return np.asarray(times.step_s + (slowest - 1.0) * (times.step_s - exchanged))
 
 
-def _units(work: Work, frames: Machine, repeated: OnceEach, gathers: ShardGathers) -> list[Unit]:
+def _units(work: Work, frames: Machine, repeated: OnceEach, gathers: ShardGathers | None) -> list[Unit]:
     """Every kind of layer, then the embedding and the head. `frames`: the machine of each frame; `repeated`: for runs
-    of policies that recompute the same and overlap it with the same."""
+    of policies that recompute the same and overlap it with the same; `gathers`: ZeRO 3's, where there is some."""
     once, machine, counts = repeated.work, repeated.machine, work.counts
     policies, full, none = work.layout.policies, fully_repeated(work), np.zeros_like(work.layout.tp)
 
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:
         return layer_seconds(part, work.frames, frames, operations).spread(once.runs)
 
+    def complete(unit: Unit, its: Counts, repeats: Numbers) -> Unit:
+        found = unit.spread(repeated.runs)
+        return found if gathers is None else gathers.added(found, its, repeats, policies)
+
     def end(part: LayerWork, its: Counts, operations: float, again: Numbers | float = 0.0) -> Unit:
-        unit = end_unit(seconds(part, operations), its, once, machine, again).spread(repeated.runs)
-        return gathers.added(unit, its, none, policies)
+        return complete(end_unit(seconds(part, operations), its, once, machine, again), its, none)
 
     host, kinds = machine.stack.host, []
     for part, its in zip(work.kinds, counts.kinds, strict=True):
         layer = layer_unit(seconds(part, host.ops_per_layer * part.ops_share), its, once, machine)
-        kinds.append(gathers.added(layer.spread(repeated.runs), its, full, policies))
+        kinds.append(complete(layer, its, full))
     embedding = end(work.embedding, counts.embedding, host.ops_per_end)
     head = end(work.head, counts.head_alone, host.ops_per_end, once.runs.spread(work.head.repeated))
     if work.mtp is not None:
@@ -216,18 +241,19 @@ def _units(work: Work, frames: Machine, repeated: OnceEach, gathers: ShardGather
     return [*kinds, embedding, head]
 
 
-def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, Parts]:
-    """All micro-batches on the slowest stage, by part."""
-    micro = work.layout.micro_batches
-    parts: Parts = {name: np.zeros_like(micro) for name in PARTS}
+def _steady(few: MicroBatch, slowest: Ints, runs: Runs) -> tuple[Parts, Parts]:
+    """All micro-batches on the slowest stage, by part; `few`: one policy of each run."""
+    micro, rows = few.work.layout.micro_batches, np.arange(len(slowest))
+    exposed: Parts = {}
     hidden: Parts = {}
-    for unit, count in zip(units, held, strict=True):
-        times = micro * count
-        for name, value in unit.parts.items():
-            parts[name] = parts[name] + times * value
-        for name, value in unit.hidden.items():
-            hidden[name] = times * value + hidden[name] if name in hidden else times * value
-    return parts, hidden
+    for unit, count in zip(few.units, stage_counts(few.work), strict=True):
+        times = micro * count[rows, slowest]
+        for found, seconds in ((exposed, unit.parts), (hidden, unit.hidden)):
+            for name, value in seconds.items():
+                found[name] = times * value + found[name] if name in found else times * value
+    none = np.zeros(len(rows) if runs.of is None else len(runs.of))
+    parts = {name: runs.rows(exposed[name]) if name in exposed else none for name in PARTS}
+    return parts, {name: runs.rows(seconds) for name, seconds in hidden.items()}
 
 
 def _overlapped_sync(

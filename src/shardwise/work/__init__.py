@@ -19,7 +19,7 @@ from shardwise.work.ops import LayerCollective, LayerWork, element_bytes
 from shardwise.work.parameter_messages import Elements, ParameterMessage, held_alike, parameter_messages
 from shardwise.work.parameters import ModelCounts, counts_of, stage_parameters
 from shardwise.work.runs import Runs, runs_of
-from shardwise.work.stages import Grid, Stages, mirrored, stages_of
+from shardwise.work.stages import Grid, Stages, mirrored, stages_of, totals
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,14 @@ class Work:
     def tensors(self) -> Numbers:
         """Dense parameters, as tensors, that a stage holds on average."""
         counts = self.counts
-        layers = sum(len(counts.kinds[kind].tensors) for kind in self.model.pattern)
+        layers = sum(n * len(kind.tensors) for n, kind in zip(totals(self.model), counts.kinds, strict=True))
         return (layers + len(counts.embedding.tensors) + len(counts.head_alone.tensors)) / self.layout.pp
 
     @cached_property
     def expert_tensors(self) -> Numbers:
         """The same of experts, on a rank that holds its share of them."""
-        layers = sum(len(self.counts.kinds[kind].expert_tensors) for kind in self.model.pattern)
+        kinds = zip(totals(self.model), self.counts.kinds, strict=True)
+        layers = sum(n * len(kind.expert_tensors) for n, kind in kinds)
         return layers / (self.layout.pp * self.layout.ep)
 
     def elements(self, of: Elements) -> Grid:

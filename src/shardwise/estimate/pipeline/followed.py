@@ -120,10 +120,7 @@ def _of_pieces(needed: Cube, held: Ints) -> Cube:
 
 def _lengths(given: MicroBatch, rows: Ints, pieces: Grid, reductions: Reductions, needed: Cube) -> Cube:
     """Kinds of task x pieces x policies."""
-    forward, total, weight = (
-        pieces @ np.stack([getattr(unit, name)[rows] for unit in given.units])
-        for name in ("forward", "total", "weight")
-    )
+    forward, total, weight = (pieces @ np.stack(given.of_units(name, rows)) for name in ("forward", "total", "weight"))
     if given.copy_s:
         copied = pieces[:, : len(given.copy_s)] @ np.stack([seconds[rows] for seconds in given.copy_s])
         total = np.maximum(total, copied)
