@@ -177,6 +177,20 @@ def test_following_an_order_is_running_it(name: str) -> None:
         assert ends.busy[:, 0] == pytest.approx(busy)
 
 
+@pytest.mark.parametrize("name", ["interleaved", "looped_bfs", "interleaved_zero_bubble"])
+def test_pipelines_of_all_lengths_at_once(name: str) -> None:
+    """What repeats its rounds beside what does not."""
+    micro, generator = np.array([8, 4, 40, 12, 80, 4]), np.random.default_rng(2)
+    table, stopped, under_way = generator.uniform(0.8, 1.2, (4, 8, 6)), np.linspace(0.01, 0.02, 6), np.full(6, 0.05)
+    together = pipeline_ends(name, 4, 2, micro, Lengths(table, stopped, under_way))
+    for column in range(len(micro)):
+        one = Lengths(table[..., [column]], stopped[[column]], under_way[[column]])
+        alone = pipeline_ends(name, 4, 2, int(micro[column]), one)
+        for field in ("first", "last", "busy", "begin", "ready", "still_busy"):
+            found = getattr(together, field)[..., [column]]
+            np.testing.assert_allclose(found, getattr(alone, field), rtol=1e-12, atol=1e-12)
+
+
 def test_policies_that_share_an_order_do_not_touch_each_other() -> None:
     case = case_of(model_of("llama-3-8b"), CLUSTER, JOB, CORE)
     rows = [Policy(dp=dp, tp=tp, pp=4, vpp=2, schedule=name, zero=zero, recompute=recompute)

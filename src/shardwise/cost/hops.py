@@ -20,6 +20,9 @@ class Hops:
     outside: Floats
     """share of the hops that leave a node"""
 
+    def take(self, groups: Ints) -> "Hops":
+        return Hops(self.slowest[groups], self.nearest[groups], self.mean[groups], self.outside[groups])
+
 
 def hops_of(network: Network, bytes_: ArrayLike, size: ArrayLike, stride: ArrayLike = 1) -> Hops:
     """Neighbours of a group may share a node, a leaf or neither."""

@@ -16,6 +16,7 @@ from shardwise.cost._links import NetworkConstants, default_links
 from shardwise.cost.placement import level_members
 from shardwise.registry import closest
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.distinct import ranked
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -379,16 +380,7 @@ def distinct(size: ArrayLike, stride: ArrayLike) -> tuple[Ints, Ints, Ints]:
     ranks, apart = np.broadcast_arrays(np.asarray(size, dtype=np.int64), np.asarray(stride, dtype=np.int64))
     if ranks.size and (ranks.min() < 1 or apart.min() < 1):
         raise ValueError("size and stride of a group: write whole numbers of 1 or more")
-    sizes, which_size = _ranked(ranks)
-    strides, which_stride = _ranked(apart)
-    pairs, group = _ranked(which_size * len(strides) + which_stride)
+    sizes, which_size = ranked(ranks)
+    strides, which_stride = ranked(apart)
+    pairs, group = ranked(which_size * len(strides) + which_stride)
     return sizes[pairs // len(strides)], strides[pairs % len(strides)], group
-
-
-def _ranked(values: Ints) -> tuple[Ints, Ints]:
-    """(sorted distinct values, the place of each element among them)."""
-    if values.ndim == 0 or values.size == 0:
-        return values.reshape(-1), np.zeros(values.shape, dtype=np.int64)
-    present = np.zeros(int(values.max()) + 1, dtype=np.bool_)
-    present[values] = True
-    return np.flatnonzero(present), (np.cumsum(present) - 1)[values]

@@ -7,9 +7,12 @@ import numpy as np
 from shardwise.cost.gpu import memory_seconds
 from shardwise.estimate.dispatch import hidden_exchange
 from shardwise.estimate.layers import LayerSeconds, Machine
+from shardwise.estimate.once_each import OnceEach
+from shardwise.spec.policy import Policies
 from shardwise.work import Work
 from shardwise.work.layout import Numbers, passing
 from shardwise.work.parameters import Counts
+from shardwise.work.runs import Runs
 
 Parts = dict[str, Numbers]
 GRADIENT_BYTES = 2.0
@@ -28,31 +31,40 @@ class Unit:
     weight: Numbers
     """the part of `total` that is weight gradients"""
 
+    def spread(self, runs: Runs) -> "Unit":
+        """From one value per run of policies to one per policy."""
+        if runs.of is None:
+            return self
+        return Unit(
+            parts={name: runs.rows(seconds) for name, seconds in self.parts.items()},
+            hidden={name: runs.rows(seconds) for name, seconds in self.hidden.items()},
+            total=runs.rows(self.total),
+            forward=runs.rows(self.forward),
+            weight=runs.rows(self.weight),
+        )
 
-def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, gathers: "ShardGathers") -> Unit:
+
+def layer_unit(seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine) -> Unit:
+    """Without what ZeRO 3 gathers (`ShardGathers`), as are ends."""
     policies = work.layout.policies
-    repeats = 0.0 * work.layout.tp if seconds.forward_only else recompute_share(work)
-    full = (policies.recompute == 2) * repeats
+    repeats, full = recompute_share(work), fully_repeated(work)
+    if seconds.forward_only:
+        repeats, full = 0.0 * repeats, 0.0 * full
     stack = machine.stack
     core, rest = stack.memory.selective_attention, stack.memory.selective_repeat
     selective = core * seconds.selective + rest * (seconds.forward - seconds.attention)
     if policies.recompute_modules.any():
         selective = np.where(policies.recompute_modules > 0, seconds.selective, selective)
     again = full * seconds.forward + (policies.recompute == 1) * repeats * selective
-    return _unit(seconds, again, full, counts, work, machine, gathers)
+    return _unit(seconds, again, full, counts, work, machine)
 
 
 def end_unit(
-    seconds: LayerSeconds,
-    counts: Counts,
-    work: Work,
-    machine: Machine,
-    gathers: "ShardGathers",
-    repeats: Numbers | float = 0.0,
+    seconds: LayerSeconds, counts: Counts, work: Work, machine: Machine, repeats: Numbers | float = 0.0
 ) -> Unit:
     """Embedding or head: no recompute of layers repeats it, but its own loss may."""
     zero = np.zeros_like(work.layout.tp)
-    return _unit(seconds, repeats * seconds.forward, zero, counts, work, machine, gathers)
+    return _unit(seconds, repeats * seconds.forward, zero, counts, work, machine)
 
 
 def with_mtp(head: Unit, layers: list[Unit], project: Unit, depth: int) -> Unit:
@@ -88,19 +100,37 @@ def _together(units: list[Unit]) -> Unit:
 class ShardGathers:
     """ZeRO 3: seconds to gather a part's parameters and to reduce its gradients, for one micro-batch."""
 
-    def __init__(self, work: Work, machine: Machine) -> None:
-        self.layout, self.machine = work.layout, machine
-        self.messages = [m for m in work.parameter_messages if m.packed == "by unit"]
-        self.micro_batches = passing(work.layout)
-        self.frozen_sent = work.frozen_sent
+    def __init__(self, sharded: OnceEach) -> None:
+        self.layout, self.machine, self.runs = sharded.work.layout, sharded.machine, sharded.runs
+        self.messages = [m for m in sharded.work.parameter_messages if m.packed == "by unit"]
+        self.micro_batches = passing(self.layout)
+        self.frozen_sent = sharded.work.frozen_sent
 
-    @property
-    def any(self) -> bool:
-        return bool(self.messages)
+    def added(
+        self, unit: Unit, counts: Counts, repeated: Numbers, policies: Policies, *, forward_only: bool = False
+    ) -> Unit:
+        """`unit` of each of these policies, with what is gathered for it and reduced. `repeated`: share of the part's
+        layers whose whole forward is repeated; `forward_only`: no gradient passes the part."""
+        if not self.messages:
+            return unit
+        overlap = self.machine.stack.overlap
+        needed, copied = self._seconds(counts, repeated, forward_only)
+        share = overlap.hidden_share if overlap.gathers_hidden < 0 else overlap.gathers_hidden
+        waited = unit.parts["tp_comm"] + unit.parts["cp_comm"] + unit.parts["ep_comm"]
+        most = share * np.minimum(needed, unit.total - waited)
+        hidden = np.where(policies.overlap_param > 0, most, 0.0)
+        exposed = needed - hidden + overlap.overlap_slowdown * hidden + copied
+        return Unit(
+            parts=unit.parts | {"fsdp_comm": exposed},
+            hidden=unit.hidden | {"fsdp": hidden},
+            total=unit.total + exposed,
+            # one of the two gathers belongs to the forward; the other and the reduction to the backward
+            forward=unit.forward + exposed / (1.0 if forward_only else 3.0),
+            weight=unit.weight,
+        )
 
-    def seconds(self, counts: Counts, repeated: Numbers, forward_only: bool = False) -> tuple[Numbers, Numbers]:
-        """(messages, copies between their buffers and the tensors). `repeated`: share of the part's layers whose whole
-        forward is repeated; `forward_only`: no gradient passes the part."""
+    def _seconds(self, counts: Counts, repeated: Numbers, forward_only: bool) -> tuple[Numbers, Numbers]:
+        """(messages, copies between their buffers and the tensors)."""
         layout, stack = self.layout, self.machine.stack
         held = {
             "dense": counts.dense_per_rank(layout),
@@ -108,26 +138,28 @@ class ShardGathers:
         }
         still = self._frozen(counts)
         number = counts.messages(stack)
-        again = 1.0 + repeated * counts.gathered_again(stack)
         per_peer = stack.host.ops_per_peer * stack.host.host_s_per_op
-        sent, copied = np.zeros_like(layout.tp), np.zeros_like(layout.tp)
+        # what comes back for a repeated forward apart: it differs between policies that shard alike
+        sent, sent_again, copied, copied_again = (np.zeros_like(layout.tp) for _ in range(4))
         for message in self.messages:
             if message.phase == "backward" and (forward_only or (message.op != "all_gather" and counts.untrained)):
                 continue
             if message.of == "dense" or counts.expert or still["expert"].any():
                 stride = self.machine.strides[message.group]
                 times = message.count / self.micro_batches
-                if (message.op, message.phase) == ("all_gather", "backward"):
-                    times = times * again
                 whole = held[message.of] * message.element_bytes
                 if message.op == "all_gather":
                     whole = whole + still[message.of]
                 each = self.machine.over(message.op, whole / number[message.of], message.ranks, stride)
-                sent = sent + times * number[message.of] * (each + per_peer * message.ranks)
+                taken = times * number[message.of] * (each + per_peer * message.ranks)
+                comes_back = (message.op, message.phase) == ("all_gather", "backward")
+                sent, sent_again = sent + taken, sent_again + comes_back * taken
                 if stack.network.copies_gathered:
                     tensors = whole if message.op == "all_gather" else held[message.of] * GRADIENT_BYTES
-                    copied = copied + times * memory_seconds(self.machine.curve, whole + tensors)
-        return sent, copied
+                    taken = times * memory_seconds(self.machine.curve, whole + tensors)
+                    copied, copied_again = copied + taken, copied_again + comes_back * taken
+        again, rows = repeated * counts.gathered_again(stack), self.runs.rows
+        return rows(sent) + again * rows(sent_again), rows(copied) + again * rows(copied_again)
 
     def _frozen(self, counts: Counts) -> dict[str, Numbers]:
         """Bytes of weights that are gathered with a part and not trained."""
@@ -146,15 +178,12 @@ def recompute_share(work: Work) -> Numbers:
     return np.where(policies.recompute > 0, share, 0.0)
 
 
-def _unit(
-    seconds: LayerSeconds,
-    again: Numbers,
-    full: Numbers,
-    counts: Counts,
-    work: Work,
-    machine: Machine,
-    gathers: ShardGathers,
-) -> Unit:
+def fully_repeated(work: Work) -> Numbers:
+    """Share of a stage's layers whose whole forward is repeated."""
+    return np.asarray((work.layout.policies.recompute == 2) * recompute_share(work))
+
+
+def _unit(seconds: LayerSeconds, again: Numbers, full: Numbers, counts: Counts, work: Work, machine: Machine) -> Unit:
     """`again`: seconds of repeated forward work; `full`: share of layers whose whole forward is repeated."""
     layout, stack = work.layout, machine.stack
     parts: Parts = {"forward": seconds.forward, "backward": seconds.backward, "recompute": again}
@@ -171,18 +200,7 @@ def _unit(
         cast = machine.precision.cast_traffic * (1.0 + 0.5 * full)
         touched = held * (adding * stack.kernels.grad_accumulation_bytes + cast)
         parts["backward"] = parts["backward"] + memory_seconds(machine.curve, touched)
-    total = _sum(parts)
-    if gathers.any:
-        needed, copied = gathers.seconds(counts, full, seconds.forward_only)
-        share = stack.overlap.hidden_share if stack.overlap.gathers_hidden < 0 else stack.overlap.gathers_hidden
-        waited = parts["tp_comm"] + parts["cp_comm"] + parts["ep_comm"]
-        most = share * np.minimum(needed, total - waited)
-        hidden["fsdp"] = np.where(layout.policies.overlap_param > 0, most, 0.0)
-        parts["fsdp_comm"] = needed - hidden["fsdp"] + stack.overlap.overlap_slowdown * hidden["fsdp"] + copied
-        total = total + parts["fsdp_comm"]
-        # one of the two gathers belongs to the forward; the other and the reduction to the backward
-        ahead = ahead + parts["fsdp_comm"] / (1.0 if seconds.forward_only else 3.0)
-    return Unit(parts=parts, hidden=hidden, total=total, forward=ahead, weight=seconds.weight)
+    return Unit(parts=parts, hidden=hidden, total=_sum(parts), forward=ahead, weight=seconds.weight)
 
 
 def _host(seconds: LayerSeconds, full: Numbers, work: Work, machine: Machine) -> Numbers:

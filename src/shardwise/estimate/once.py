@@ -13,6 +13,7 @@ from shardwise.work import Work
 from shardwise.work.layout import Numbers, sharded_over
 from shardwise.work.messages import bucket_bytes
 from shardwise.work.parameter_messages import ParameterMessage, worker_messages
+from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
 
 
@@ -35,6 +36,11 @@ class SyncRates:
             for rates in (self.reduce, self.gather)
         )
         return reduce, gather
+
+    def spread(self, runs: Runs) -> "SyncRates":
+        """From one value per run of policies to one per policy."""
+        (dense, expert), (dense_gather, expert_gather) = self.reduce, self.gather
+        return SyncRates((runs.rows(dense), runs.rows(expert)), (runs.rows(dense_gather), runs.rows(expert_gather)))
 
 
 def sync_rates(work: Work, machine: Machine) -> SyncRates:

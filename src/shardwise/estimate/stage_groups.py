@@ -13,6 +13,7 @@ from shardwise.work import Work
 from shardwise.work.layout import Numbers
 from shardwise.work.messages import bucket_bytes
 from shardwise.work.parameter_messages import ParameterMessage
+from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
 
 
@@ -32,6 +33,10 @@ class StagePaces:
 
     def take(self, rows: Ints | slice) -> "StagePaces":
         return StagePaces(self.row[rows], self.dense, self.expert)
+
+    def spread(self, runs: Runs) -> "StagePaces":
+        """From one row per run of policies to one per policy."""
+        return self if runs.of is None else self.take(runs.of)
 
     def of_stages(self, stages: int) -> tuple[Grid, Grid]:
         """Policies x so many stages: of dense parameters, of experts."""

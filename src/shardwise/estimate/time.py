@@ -1,12 +1,22 @@
 """Step time in closed form: the slowest stage, the idle time around it, and what communication leaves exposed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from shardwise.cost.hops import Hops
 from shardwise.estimate.cards import sent_seconds, slow_boundaries
-from shardwise.estimate.exposure import Parts, ShardGathers, Unit, end_unit, layer_unit, recompute_share, with_mtp
+from shardwise.estimate.exposure import (
+    Parts,
+    ShardGathers,
+    Unit,
+    end_unit,
+    fully_repeated,
+    layer_unit,
+    recompute_share,
+    with_mtp,
+)
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
 from shardwise.estimate.memory import saved_and_left
 from shardwise.estimate.once import (
@@ -16,6 +26,7 @@ from shardwise.estimate.once import (
     shared_seconds,
     sync_rates,
 )
+from shardwise.estimate.once_each import PACED, REPEATED, SHARDED, UPDATED, OnceEach, finer, of_frames, of_policies
 from shardwise.estimate.pipeline import Pipeline, pipeline_of
 from shardwise.estimate.pipeline.micro_batch import (
     Gathers,
@@ -38,7 +49,8 @@ from shardwise.work import Work
 from shardwise.work.layout import Numbers, passing
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import reduced_each
-from shardwise.work.parameters import NOTHING
+from shardwise.work.parameters import NOTHING, Counts
+from shardwise.work.runs import Runs
 from shardwise.work.stages import Grid, largest
 
 PARTS = (
@@ -61,8 +73,7 @@ class Times:
     """one micro-batch, forward and backward, on each evaluated stage"""
     slowest: Ints
     """which of them takes longest, with the time it stands still for what it sends"""
-    units: tuple[Unit, ...]
-    """one layer of each kind, the embedding and the head, in one micro-batch: what a timeline is built from"""
+    micro_batch: MicroBatch = field(repr=False)
     transfer_s: Numbers
     """one activation or gradient from a stage to the next, over the slowest boundary"""
     stopped_share: Numbers
@@ -77,22 +88,29 @@ class Times:
     sent_s: Numbers
     """the same with gradients and parameters: they are not reduced before"""
 
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """One layer of each kind, the embedding and the head, in one micro-batch: what a timeline is built from."""
+        return tuple(unit.spread(self.micro_batch.runs) for unit in self.micro_batch.units)
+
 
 def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
-    layout = work.layout
-    rates = (sync_rates if sync is None else inner_rates)(work, machine)
-    paces = stage_paces(work, machine) if sync is None else all_alike(len(layout.pp))
-    reduce, gather = rates.on(paces.on(work.parameters, work.stages.index))
-    wire = transfer_hops(work, machine)
+    layout, frames = work.layout, of_frames(work, machine)
+    sharded = finer(frames, work, machine, SHARDED)
+    rates, paces, reduce, gather = _between_replicas(sharded, strategy=sync is not None)
+    wire = transfer_hops(frames.work, frames.machine)
+    transfers, wire = _transfers(work, frames, wire), wire if work.runs.of is None else wire.take(work.runs.of)
     synced = _reductions(work, machine, rates, paces), _gathers(work, machine, rates)
-    given = micro_batch_of(
-        work, _units(work, machine), _transfers(work, machine, wire), synced, reduce, _copy_seconds(work, cluster)
-    )
+    # ZeRO 2 and 3 work in every micro-batch: there hardly two policies pace alike
+    in_each = bool((layout.policies.zero > 1).any())
+    paced = of_policies(work, machine) if in_each else finer(frames, work, machine, PACED)
+    gathers = ShardGathers(sharded) if in_each else None
+    few = _micro_batch(paced, frames, gathers, transfers, synced, reduce, cluster)
+    given, column = few.spread(paced.runs, work, transfers, *synced), largest(few.stage.load)[1]
+    pipeline = pipeline_of(given, few, column)
+    parts, hidden = _steady(few, column, paced.runs)
     stage, rows, micro = given.stage, np.arange(len(reduce)), layout.micro_batches
-    _, slowest = largest(stage.load)
-    pipeline = pipeline_of(given, slowest)
-    held = [count[rows, slowest] for count in stage_counts(work)]
-    parts, hidden = _steady(work, given.units, held)
+    slowest = column if paced.runs.of is None else column[paced.runs.of]
     longest = stage.total[rows, slowest]
     parts["pp_comm"] = micro * stage.sends[rows, slowest]
     parts["offload"] = micro * stage.copies[rows, slowest]
@@ -105,7 +123,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     parts["grad_comm"] = parts["grad_comm"] + each
     parts["bubble"] = np.maximum(pipeline.end - worked - each, 0.0)
     if sync is None:
-        parts["grad_comm"] = parts["grad_comm"] + shared_seconds(work, machine)
+        parts["grad_comm"] = parts["grad_comm"] + sharded.runs.rows(shared_seconds(sharded.work, sharded.machine))
     uneven = slow_boundaries(work, machine, wire, longest, given.transfers)
     card = busiest_seconds(work, machine, wire, parts, hidden, longest)
     carried = np.where(uneven > 0.0, np.maximum(card, pipeline.end + uneven), card)
@@ -113,7 +131,8 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     sent = sent_seconds(machine, parts, hidden, card, reduce[rows, slowest] + gather[rows, slowest])
     done = sum(parts.values(), start=0.0 * longest)
     parts["grad_comm"] = parts["grad_comm"] + np.maximum(sent - done, 0.0)
-    parts["optimizer"] = update_seconds(work, machine, cluster)
+    updated = finer(sharded, work, machine, UPDATED)
+    parts["optimizer"] = updated.runs.rows(update_seconds(updated.work, updated.machine, cluster))
     parts["other"], together = 0.0 * longest, layout.dp * layout.tp * layout.pp * layout.cp
     if sync is not None:
         _strategy(sync, seconds_of(sync, work, machine), work, machine, parts, hidden,
@@ -125,18 +144,43 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     parts["other"] = busy * waiting_share(together, machine.stack) + machine.stack.host.step_overhead_s
     step = busy + parts["other"]
     return Times(
-        step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, units=tuple(given.units),
+        step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, micro_batch=given,
         transfer_s=given.transfers.seconds, stopped_share=given.transfers.exposed, reduce_s=largest(reduce)[0],
         gather_s=largest(gather)[0],
         bubble_share=parts["bubble"] / step, carried_s=carried, sent_s=sent,
     )  # fmt: skip
 
 
-def _transfers(work: Work, machine: Machine, wire: Hops) -> Transfers:
-    beside = work.layout.policies.overlap_pp > 0
-    exposed = np.where(beside, 1.0 - machine.stack.overlap.hidden_share, 1.0)
+def _between_replicas(sharded: OnceEach, *, strategy: bool) -> tuple[SyncRates, StagePaces, Grid, Grid]:
+    """Rates and paces of what replicas send each other, and seconds on each evaluated stage to reduce and to gather. A
+    strategy has messages of its own."""
+    work, machine, runs = sharded.work, sharded.machine, sharded.runs
+    rates = (inner_rates if strategy else sync_rates)(work, machine)
+    paces = all_alike(len(work.layout.pp)) if strategy else stage_paces(work, machine)
+    reduce, gather = rates.on(paces.on(work.parameters, work.stages.index))
+    return rates.spread(runs), paces.spread(runs), runs.rows(reduce), runs.rows(gather)
+
+
+def _micro_batch(
+    paced: OnceEach, frames: OnceEach, gathers: ShardGathers | None, transfers: Transfers,
+    synced: tuple[Reductions, Gathers], reduce: Grid, cluster: Cluster,
+) -> MicroBatch:  # fmt: skip
+    """Of one policy of each run; what replicas and stages send is told for all policies."""
+    work, machine = paced.work, paced.machine
+    repeated = finer(OnceEach(frames.work, frames.machine, work.runs), work, machine, REPEATED)
+    units = _units(work, frames.machine, repeated, gathers)
+    first: Ints | slice = slice(None) if paced.runs.of is None else paced.runs.first
+    own = synced[0].take(first), synced[1].take(first)
+    return micro_batch_of(work, units, transfers.take(first), own, reduce[first], _copy_seconds(work, cluster))
+
+
+def _transfers(work: Work, frames: OnceEach, wire: Hops) -> Transfers:
+    """`wire`: of the frames."""
+    beside, rows = work.layout.policies.overlap_pp > 0, work.runs.rows
+    exposed = np.where(beside, 1.0 - work.stack.overlap.hidden_share, 1.0)
     # a sender waits for messages that leave at the same moment together
-    return Transfers(transfer_seconds(work, machine, wire), exposed / sent_at_once(work, wire))
+    seconds, at_once = transfer_seconds(frames.work, frames.machine, wire), sent_at_once(frames.work, wire)
+    return Transfers(rows(seconds), exposed / rows(at_once))
 
 
 def _reductions(work: Work, machine: Machine, rates: SyncRates, paces: StagePaces) -> Reductions:
@@ -169,37 +213,49 @@ def waiting_step(times: Times, slowest: float) -> Numbers:
     return np.asarray(times.step_s + (slowest - 1.0) * (times.step_s - exchanged))
 
 
-def _units(work: Work, machine: Machine) -> list[Unit]:
-    """Every kind of layer, then the embedding and the head."""
-    gathers, once = ShardGathers(work, machine), machine.of_runs(work.runs)
+def _units(work: Work, frames: Machine, repeated: OnceEach, gathers: ShardGathers | None) -> list[Unit]:
+    """Every kind of layer, then the embedding and the head. `frames`: the machine of each frame; `repeated`: for runs
+    of policies that recompute the same and overlap it with the same; `gathers`: ZeRO 3's, where there is some."""
+    once, machine, counts = repeated.work, repeated.machine, work.counts
+    policies, full, none = work.layout.policies, fully_repeated(work), np.zeros_like(work.layout.tp)
 
     def seconds(part: LayerWork, operations: float) -> LayerSeconds:
-        return layer_seconds(part, work.frames, once, operations).spread(work.runs)
+        return layer_seconds(part, work.frames, frames, operations).spread(once.runs)
 
-    ends = machine.stack.host.ops_per_end
-    layers = [seconds(kind, machine.stack.host.ops_per_layer * kind.ops_share) for kind in work.kinds]
-    kinds = [layer_unit(s, c, work, machine, gathers) for s, c in zip(layers, work.counts.kinds, strict=True)]
-    embedding = end_unit(seconds(work.embedding, ends), work.counts.embedding, work, machine, gathers)
-    again = work.runs.spread(work.head.repeated)
-    head = end_unit(seconds(work.head, ends), work.counts.head_alone, work, machine, gathers, again)
+    def complete(unit: Unit, part: LayerWork, its: Counts, repeats: Numbers) -> Unit:
+        found = unit.spread(repeated.runs)
+        if gathers is None:
+            return found
+        return gathers.added(found, its, repeats, policies, forward_only=part.forward_only)
+
+    def end(part: LayerWork, its: Counts, operations: float, again: Numbers | float = 0.0) -> Unit:
+        return complete(end_unit(seconds(part, operations), its, once, machine, again), part, its, none)
+
+    host, kinds = machine.stack.host, []
+    for part, its in zip(work.kinds, counts.kinds, strict=True):
+        layer = layer_unit(seconds(part, host.ops_per_layer * part.ops_share), its, once, machine)
+        kinds.append(complete(layer, part, its, none if part.forward_only else full))
+    embedding = end(work.embedding, counts.embedding, host.ops_per_end)
+    head = end(work.head, counts.head_alone, host.ops_per_end, once.runs.spread(work.head.repeated))
     if work.mtp is not None:
-        project = end_unit(seconds(work.mtp, 1.0), NOTHING, work, machine, gathers)
+        project = end(work.mtp, NOTHING, 1.0)
         head = with_mtp(head, [kinds[kind] for kind in work.model.mtp_kinds], project, work.model.mtp_layers)
     return [*kinds, embedding, head]
 
 
-def _steady(work: Work, units: list[Unit], held: list[Numbers]) -> tuple[Parts, Parts]:
-    """All micro-batches on the slowest stage, by part."""
-    micro = work.layout.micro_batches
-    parts: Parts = {name: np.zeros_like(micro) for name in PARTS}
+def _steady(few: MicroBatch, slowest: Ints, runs: Runs) -> tuple[Parts, Parts]:
+    """All micro-batches on the slowest stage, by part; `few`: one policy of each run."""
+    micro, rows = few.work.layout.micro_batches, np.arange(len(slowest))
+    exposed: Parts = {}
     hidden: Parts = {}
-    for unit, count in zip(units, held, strict=True):
-        times = micro * count
-        for name, value in unit.parts.items():
-            parts[name] = parts[name] + times * value
-        for name, value in unit.hidden.items():
-            hidden[name] = times * value + hidden[name] if name in hidden else times * value
-    return parts, hidden
+    for unit, count in zip(few.units, stage_counts(few.work), strict=True):
+        times = micro * count[rows, slowest]
+        for found, seconds in ((exposed, unit.parts), (hidden, unit.hidden)):
+            for name, value in seconds.items():
+                found[name] = times * value + found[name] if name in found else times * value
+    none = np.zeros(len(rows) if runs.of is None else len(runs.of))
+    parts = {name: runs.rows(exposed[name]) if name in exposed else none for name in PARTS}
+    return parts, {name: runs.rows(seconds) for name, seconds in hidden.items()}
 
 
 def _overlapped_sync(

@@ -4,18 +4,20 @@ Tasks that wait for equally many others form a level, and a level is computed at
 What every task takes is looked up by kind and piece, so policies may differ in every second of it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise.schedules import schedules
 from shardwise.tasks.engine import Floats, Ints
-from shardwise.tasks.program import FORWARD, Program, edge_tasks, finishes_gradient, program_of
+from shardwise.tasks.program import CODES, FORWARD, Program, edge_tasks, finishes_gradient, program_of
 
 BLOCK = 1 << 21
 """tasks x policies computed at once"""
+FIRST, NO_MESSAGE = -2, -1
+"""rows of a table of times"""
 ROUNDS = 4
 """rounds of pp micro-batches after which a pipeline repeats itself: every further one takes as long as the last"""
 
@@ -34,26 +36,36 @@ class Lengths:
 
 @dataclass(frozen=True)
 class _Level:
-    tasks: Ints
-    before: Ints
-    """the task before each on its rank, or the row behind the last, which is always 0"""
-    needs: Ints
-    """needs x tasks, filled up with that row"""
-    crosses: Floats
-    """needs x tasks: 1 where the result is sent"""
+    """Tasks that wait for equally many others, one behind another in the table of times."""
+
+    tasks: slice
+    waits: Ints
+    """what each waits for, as rows of the table: the task before it on its rank, then what others send it"""
+    lengths: Ints
+    """what each takes, as a row of the table of lengths"""
 
 
 @dataclass(frozen=True)
 class _Levels:
+    """A table of times has a row for the end of every task, level by level, and two for what there is not: a task
+    before a rank's first, a message. A table of lengths has a row for every kind of task on every piece, then the same
+    of those that send."""
+
+    count: int
     levels: tuple[_Level, ...]
-    lane_start: Ints
+    lengths: Ints
+    """of every task, in the order of the levels"""
+    first: Ints
+    last: Ints
+    """each rank's first and last task"""
     begin: Ints
     """ranks x chunks: the first forward of that chunk"""
     finish: Ints
     """ranks x chunks: the task that finishes the gradients of that chunk"""
-    kind: Ints
-    piece: Ints
-    sends: NDArray[np.bool_]
+    own: Ints
+    """ranks x lengths: what tasks of a rank take, as rows of the table of lengths"""
+    often: Floats
+    """ranks x (1 + chunks) x lengths: how often a rank does that, and how often from the `finish` of each chunk on"""
 
 
 @dataclass(frozen=True)
@@ -70,60 +82,92 @@ class Ends:
     still_busy: Floats
     """and how much of that time the rank is at work"""
 
+    @classmethod
+    def empty(cls, ranks: int, chunks: int, policies: int) -> "Ends":
+        of_ranks = [np.empty((ranks, policies)) for _ in range(3)]
+        return cls(*of_ranks, *(np.empty((ranks, chunks, policies)) for _ in range(3)))
 
-def pipeline_ends(name: str, pp: int, vpp: int, micro_batches: int, lengths: Lengths) -> Ends:
+    def take(self, policies: Ints | slice) -> "Ends":
+        return Ends(*(getattr(self, field.name)[..., policies] for field in fields(self)))
+
+    def put(self, policies: Ints, found: "Ends") -> None:
+        for field in fields(self):
+            getattr(self, field.name)[..., policies] = getattr(found, field.name)
+
+    def repeated(self, policies: Ints, shorter: "Ends", rounds: Ints, piles_up: bool) -> "Ends":
+        """With so many more rounds of these policies, each as long as what they have more than `shorter` ones."""
+        longer, again = self.take(policies), rounds.astype(np.float64)
+        busy = longer.busy + again * (longer.busy - shorter.busy)
+        begin, ready, still_busy = longer.begin, longer.ready, longer.still_busy
+        if piles_up:
+            # all micro-batches pass a chunk before the next one begins: with each round there is more time between
+            # chunks
+            begin, ready, still_busy = (
+                whole + again * (whole - less)
+                for whole, less in ((begin, shorter.begin), (ready, shorter.ready), (still_busy, shorter.still_busy))
+            )
+        more = longer.last.max(axis=0) - shorter.last.max(axis=0)
+        # few micro-batches may wait for messages on their way round, in time that more of them would fill
+        last = np.maximum(longer.last + again * more, longer.first + busy)
+        self.put(policies, Ends(longer.first, last, busy, begin, ready, still_busy))
+        return self
+
+
+def pipeline_ends(name: str, pp: int, vpp: int, micro_batches: int | Ints, lengths: Lengths) -> Ends:
     """Beyond some rounds of pp micro-batches the last of them stands for all that follow."""
-    rounds = micro_batches // pp
-    if rounds <= ROUNDS:
-        return _ends(name, pp, vpp, micro_batches, lengths)
-    left = micro_batches - (rounds - ROUNDS) * pp
-    longer, shorter = (_ends(name, pp, vpp, m, lengths) for m in (left, left - pp))
-    again = float(rounds - ROUNDS)
-    busy = longer.busy + again * (longer.busy - shorter.busy)
-    begin, ready, still_busy = longer.begin, longer.ready, longer.still_busy
-    if schedules()[name].piles_up:
-        # all micro-batches pass a chunk before the next one begins: with each round there is more time between chunks
-        begin, ready, still_busy = (
-            whole + again * (whole - less)
-            for whole, less in ((begin, shorter.begin), (ready, shorter.ready), (still_busy, shorter.still_busy))
-        )
-    more = longer.last.max(axis=0) - shorter.last.max(axis=0)
-    # few micro-batches may wait for messages on their way round, in time that more of them would fill
-    last = np.maximum(longer.last + again * more, longer.first + busy)
-    return Ends(longer.first, last, busy, begin, ready, still_busy)
+    micro = np.broadcast_to(micro_batches, lengths.stopped.shape)
+    more_rounds = np.maximum(micro // pp - ROUNDS, 0)
+    least, many = micro - more_rounds * pp, np.flatnonzero(more_rounds)
+    # pipelines of all lengths at once: what is long to one may be short to another
+    either = np.concatenate([least, least[many] - pp])
+    columns = np.concatenate([np.arange(len(micro)), many])
+    found = _of_each(name, pp, vpp, either, lengths, columns)
+    longer = found.take(slice(len(micro)))
+    if not len(many):
+        return longer
+    return longer.repeated(many, found.take(slice(len(micro), None)), more_rounds[many], schedules()[name].piles_up)
 
 
-def _ends(name: str, pp: int, vpp: int, micro_batches: int, lengths: Lengths) -> Ends:
-    plan = _levels(name, pp, vpp, micro_batches)
-    count, columns = len(plan.kind), len(lengths.stopped)
-    first, last, busy = (np.empty((pp, columns)) for _ in range(3))
-    begin, ready, still_busy = (np.empty((*plan.finish.shape, columns)) for _ in range(3))
-    width = max(BLOCK // count, 1)
-    for at in range(0, columns, width):
-        part = slice(at, at + width)
-        duration = lengths.pieces[plan.kind, plan.piece, part]
-        duration[plan.sends] += lengths.stopped[part]
-        end = _followed(plan, duration, lengths.under_way[part])
-        first[:, part] = end[plan.lane_start[:-1]] - duration[plan.lane_start[:-1]]
-        last[:, part] = end[plan.lane_start[1:] - 1]
-        begin[:, :, part] = end[plan.begin] - duration[plan.begin]
-        worked = np.cumsum(duration, axis=0)
-        total = worked[plan.lane_start[1:] - 1]
-        busy[:, part] = np.diff(total, axis=0, prepend=0.0)
-        still_busy[:, :, part] = total[:, None] - worked[plan.finish] + duration[plan.finish]
-        ready[:, :, part] = last[:, None, part] - (end[plan.finish] - duration[plan.finish])
-    return Ends(first, last, busy, begin, ready, still_busy)
+def _of_each(name: str, pp: int, vpp: int, micro_batches: Ints, lengths: Lengths, columns: Ints) -> Ends:
+    """Of pipelines of so many micro-batches, each with the lengths of one of the columns."""
+    table = np.concatenate([lengths.pieces, lengths.pieces + lengths.stopped]).reshape(-1, len(lengths.stopped))
+    plans = {micro: _levels(name, pp, vpp, micro) for micro in sorted(set(micro_batches.tolist()))}
+    ranks, chunks = next(iter(plans.values())).finish.shape
+    found = Ends.empty(ranks, chunks, len(columns))
+    for micro, plan in plans.items():
+        mine = np.flatnonzero(micro_batches == micro)
+        width = max(BLOCK // plan.count, 1)
+        for at in range(0, len(mine), width):
+            part = mine[at : at + width]
+            found.put(part, _ends(plan, table.take(columns[part], axis=1), lengths.under_way[columns[part]]))
+    return found
 
 
-def _followed(plan: "_Levels", duration: Floats, late: Floats) -> Floats:
-    """End of every task."""
-    end = np.zeros((len(duration) + 1, duration.shape[1]))
+def _ends(plan: _Levels, lengths: Floats, late: Floats) -> Ends:
+    times = _followed(plan, lengths, late)
+    last, busy = times[plan.last], plan.often @ lengths[plan.own]
+    ready = last[:, None] - (times[plan.finish] - lengths[plan.lengths[plan.finish]])
+    return Ends(
+        first=times[plan.first] - lengths[plan.lengths[plan.first]],
+        last=last,
+        busy=busy[:, 0],
+        begin=times[plan.begin] - lengths[plan.lengths[plan.begin]],
+        ready=ready,
+        still_busy=busy[:, 1:],
+    )
+
+
+def _followed(plan: _Levels, lengths: Floats, late: Floats) -> Floats:
+    """The table of times."""
+    times = np.empty((plan.count + 2, lengths.shape[1]))
+    times[FIRST], times[NO_MESSAGE] = 0.0, -np.inf
     for level in plan.levels:
-        start = end[level.before]
-        for need, crosses in zip(level.needs, level.crosses, strict=True):
-            np.maximum(start, end[need] + crosses[:, None] * late, out=start)
-        end[level.tasks] = start + duration[level.tasks]
-    return end
+        start, *messages = times.take(level.waits, axis=0)
+        for sent in messages:
+            sent += late
+            np.maximum(start, sent, out=start)
+        np.add(start, lengths.take(level.lengths, axis=0), out=times[level.tasks])
+    return times
 
 
 @lru_cache(maxsize=256)
@@ -131,31 +175,67 @@ def _levels(name: str, pp: int, vpp: int, micro_batches: int) -> _Levels:
     program = program_of(name, pp, vpp, micro_batches)
     tasks, count = program.tasks, len(program.rank)
     before = np.arange(-1, count - 1)
-    before[tasks.lane_start[:-1]] = count
-    starts = tasks.need_start
-    most = int(np.diff(starts).max(initial=0))
-    needs = np.full((most, count), count, dtype=np.int64)
-    crosses = np.zeros((most, count))
-    for place in range(most):
-        here = np.flatnonzero(np.diff(starts) > place)
-        at = starts[here] + place
-        needs[place, here] = tasks.need_task[at]
-        crosses[place, here] = program.rank[program.need_source[at]] != program.rank[here]
-    sends = np.zeros(count, dtype=np.bool_)
-    sends[program.needs[program.crosses]] = True
+    before[tasks.lane_start[:-1]] = FIRST
+    needs = _messages(program)
     level = _depths(program, before, needs)
-    by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
+    order = np.argsort(level, kind="stable")
+    row = np.empty(count + 2, dtype=np.int64)
+    row[order], row[[FIRST, NO_MESSAGE]] = np.arange(count), (FIRST, NO_MESSAGE)
+    waits = row[np.vstack([before, needs])[:, order]]
+    length = _length_rows(program)
+    bounds = [0, *np.cumsum(np.bincount(level)).tolist()]
+    finish = edge_tasks(program, finishes_gradient(program), last=True)
+    own, often = _how_often(tasks.lane_start, finish, length)
     return _Levels(
-        levels=tuple(_Level(at, before[at], needs[:, at], crosses[:, at]) for at in by_level),
-        lane_start=tasks.lane_start, begin=edge_tasks(program, program.kind == FORWARD, last=False),
-        finish=edge_tasks(program, finishes_gradient(program), last=True),
-        kind=program.kind, piece=program.stage, sends=sends,
+        count=count,
+        levels=tuple(
+            _Level(slice(a, b), np.ascontiguousarray(waits[:, a:b]), length[order[a:b]])
+            for a, b in pairwise(bounds)
+        ),
+        lengths=length[order], first=row[tasks.lane_start[:-1]], last=row[tasks.lane_start[1:] - 1],
+        begin=row[edge_tasks(program, program.kind == FORWARD, last=False)], finish=row[finish],
+        own=own, often=often,
     )  # fmt: skip
+
+
+def _messages(program: Program) -> Ints:
+    """Needs x tasks: whose result is sent to each. What a rank needs of itself its order already puts first."""
+    tasks, count = program.tasks, len(program.rank)
+    waiting = np.repeat(np.arange(count), np.diff(tasks.need_start))
+    sent = np.flatnonzero(program.rank[program.need_source] != program.rank[waiting])
+    task, which = waiting[sent], tasks.need_task[sent]
+    place = np.arange(len(task)) - np.searchsorted(task, task)
+    needs = np.full((place.max(initial=-1) + 1, count), NO_MESSAGE, dtype=np.int64)
+    needs[place, task] = which
+    return needs
+
+
+def _length_rows(program: Program) -> Ints:
+    """The row of each task in the table of lengths."""
+    sends = np.zeros(len(program.rank), dtype=np.int64)
+    sends[program.needs[program.crosses]] = 1
+    each = len(CODES) * program.stages
+    return np.asarray(sends * each + program.kind * program.stages + program.stage)
+
+
+def _how_often(lane_start: Ints, finish: Ints, length: Ints) -> tuple[Ints, Floats]:
+    """`own` and `often` of `_Levels`."""
+    lanes = [slice(a, b) for a, b in pairwise(lane_start.tolist())]
+    distinct = [np.unique(length[lane]) for lane in lanes]
+    most = max(map(len, distinct))
+    own, often = np.zeros((len(lanes), most), dtype=np.int64), np.zeros((len(lanes), 1 + finish.shape[1], most))
+    for rank, (lane, rows) in enumerate(zip(lanes, distinct, strict=True)):
+        own[rank, : len(rows)] = rows
+        for place, begin in enumerate((lane.start, *finish[rank].tolist())):
+            often[rank, place, : len(rows)] = np.bincount(
+                np.searchsorted(rows, length[begin : lane.stop]), minlength=len(rows)
+            )
+    return own, often
 
 
 def _depths(program: Program, before: Ints, needs: Ints) -> Ints:
     """How many tasks come before each on the longest chain."""
-    waits = [[int(t) for t in column if t < len(before)] for column in np.vstack([before, needs]).T]
+    waits = [[t for t in column if t >= 0] for column in np.vstack([before, needs]).T.tolist()]
     depth: list[int] = [-1] * len(waits)
     lanes = program.tasks.lane_start.tolist()
     position = lanes[:-1]

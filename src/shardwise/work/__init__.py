@@ -19,7 +19,7 @@ from shardwise.work.ops import LayerCollective, LayerWork, element_bytes
 from shardwise.work.parameter_messages import Elements, ParameterMessage, held_alike, parameter_messages
 from shardwise.work.parameters import ModelCounts, counts_of, frozen_bytes, stage_parameters
 from shardwise.work.runs import Runs, runs_of
-from shardwise.work.stages import Grid, Stages, mirrored, stages_of
+from shardwise.work.stages import Grid, Stages, mirrored, stages_of, totals
 from shardwise.work.tuned import tuned_embedding, tuned_head
 
 
@@ -76,13 +76,14 @@ class Work:
     def tensors(self) -> Numbers:
         """Dense parameters, as tensors, that a stage holds on average."""
         counts = self.counts
-        layers = sum(len(counts.kinds[kind].tensors) for kind in self.model.pattern)
+        layers = sum(n * len(kind.tensors) for n, kind in zip(totals(self.model), counts.kinds, strict=True))
         return (layers + len(counts.embedding.tensors) + len(counts.head_alone.tensors)) / self.layout.pp
 
     @cached_property
     def expert_tensors(self) -> Numbers:
         """The same of experts, on a rank that holds its share of them."""
-        layers = sum(len(self.counts.kinds[kind].expert_tensors) for kind in self.model.pattern)
+        kinds = zip(totals(self.model), self.counts.kinds, strict=True)
+        layers = sum(n * len(kind.expert_tensors) for n, kind in kinds)
         return layers / (self.layout.pp * self.layout.ep)
 
     def elements(self, of: Elements) -> Grid:
@@ -97,11 +98,26 @@ class Work:
             return held_alike(self.model, layout, self.stages)[of == "copied"]
         return dense if of == "dense" else expert
 
+    def of_runs(self, runs: Runs) -> "Work":
+        """The same for the first policy of each run; runs of frames, or finer ones."""
+        if runs.of is None:
+            return self
+        rows, layout = runs.first, self.frames
+        if runs is not self.runs:
+            layout = layout_of(self.model, self.job, self.layout.policies.take(rows))
+        return replace(
+            self,
+            layout=layout,
+            runs=self.runs.among(rows),
+            stages=self.stages.take(rows),
+            parameters=(self.parameters[0][rows], self.parameters[1][rows]),
+        )
+
 
 def work_of(training: Training, policies: Policies, *, every_stage: bool) -> Work:
     model, job, stack = training.model, training.job, training.stack
     layout = layout_of(model, job, policies)
-    runs = runs_of(policies, FRAME)
+    runs = runs_of(policies, FRAME, scattered=True)
     frames = layout if runs.of is None else layout_of(model, job, policies.take(runs.first))
     precision = job.precision
     counts = counts_of(model)

@@ -45,6 +45,16 @@ class Stages:
             last=runs.rows(self.last),
         )
 
+    def take(self, rows: NDArray[np.int64]) -> "Stages":
+        """Of some of the policies."""
+        return Stages(
+            index=self.index[rows],
+            kinds=tuple(kind[rows] for kind in self.kinds),
+            layers=self.layers[rows],
+            first=self.first[rows],
+            last=self.last[rows],
+        )
+
 
 def largest(grid: Grid) -> tuple[Numbers, NDArray[np.int64]]:
     """The largest of each row and its column. Grids are narrow, where column by column is faster than row by row."""

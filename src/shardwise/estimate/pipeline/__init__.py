@@ -33,11 +33,13 @@ class Pipeline:
     """and how much later it starts because parameters are gathered first"""
 
 
-def pipeline_of(given: MicroBatch, slowest: Ints) -> Pipeline:
-    """`slowest`: the busiest of the evaluated stages."""
-    stages, micro = given.work.stages, given.work.layout.micro_batches
-    busiest = micro * given.stage.load[np.arange(len(slowest)), slowest]
-    found = Pipeline(*ends_by_law(given, slowest), busiest, *(np.full_like(micro, np.nan) for _ in range(2)))
+def pipeline_of(given: MicroBatch, few: MicroBatch, slowest: Ints) -> Pipeline:
+    """`few`: one policy of each run of those that laws cannot tell apart; `slowest`: the busiest of their evaluated
+    stages."""
+    stages, micro, runs = given.work.stages, given.work.layout.micro_batches, given.runs
+    busiest = few.work.layout.micro_batches * few.stage.load[np.arange(len(slowest)), slowest]
+    by_law = map(runs.rows, (*ends_by_law(few, slowest), busiest))
+    found = Pipeline(*by_law, *(np.full_like(micro, np.nan) for _ in range(2)))
     index = stages.index.astype(np.int64)
     for rows, its, reduced, gathered in follow(given, followed_rows(given)):
         last, at = its.last.max(axis=0), (index[rows].T, np.arange(len(rows)))

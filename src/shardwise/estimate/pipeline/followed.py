@@ -59,27 +59,36 @@ def _pieces(model: Model, split: str, name: str, pp: int, vpp: int) -> Grid:
 
 
 def follow(given: MicroBatch, rows: Ints) -> Iterator[tuple[Ints, Ends, Numbers, Numbers]]:
-    """For policies that share an order: the ends of every rank, how long reductions go on behind the pipeline, and how
-    much later it starts because of gathers."""
+    """For policies that share a schedule and its stages: the ends of every rank, how long reductions go on behind the
+    pipeline, and how much later it starts because of gathers."""
     work, layout, policies = given.work, given.work.layout, given.work.layout.policies
-    keys = np.stack([policies.schedule, policies.pp, policies.vpp, layout.micro_batches.astype(np.int64)], axis=1)[rows]
+    micro = layout.micro_batches.astype(np.int64)
+    keys = np.stack([policies.schedule, policies.pp, policies.vpp], axis=1)[rows]
     distinct, place = np.unique(keys, axis=0, return_inverse=True)
-    for number, (code, pp, vpp, micro) in enumerate(distinct.tolist()):
-        mine, name = rows[place.reshape(-1) == number], schedule_names()[code]
-        if schedules()[name].legal(pp, vpp, micro):
-            continue  # there is no such order: measured runs that round their micro-batches keep the law
+    for number, (code, pp, vpp) in enumerate(distinct.tolist()):
+        name = schedule_names()[code]
+        mine = _with_order(name, pp, vpp, rows[place.reshape(-1) == number], micro)
+        if not len(mine):
+            continue
         held = held_pieces(name, pp, vpp)
         pieces = _pieces(work.model, work.stack.abilities.stage_split, name, pp, vpp)
         reductions = given.reductions.take(mine)
         reduced = _on_ranks(given, mine, held, pieces, reductions.rates)
         table = _lengths(given, mine, pieces, reductions, _of_pieces(reduced, held))
         stopped, under_way = given.transfers.stopped[mine], given.transfers.under_way[mine]
-        ends = pipeline_ends(name, pp, vpp, micro, Lengths(table, stopped, under_way))
+        ends = pipeline_ends(name, pp, vpp, micro[mine], Lengths(table, stopped, under_way))
         dense, expert = given.gathers.rates
         gathered = _on_ranks(given, mine, held, pieces, (dense[mine], expert[mine]))
         under = given.gathers.hidden[mine] * np.minimum(gathered, table[0][held])
         late = _gathered_before(ends, gathered, under, given.gathers.hidden[mine] > 0.0, reductions.slowdown)
         yield mine, ends, _reduced_behind(ends, reduced, reductions), late
+
+
+def _with_order(name: str, pp: int, vpp: int, rows: Ints, micro_batches: Ints) -> Ints:
+    """Where there is such an order: measured runs that round their micro-batches keep the law."""
+    asked = micro_batches[rows]
+    none = [micro for micro in set(asked.tolist()) if schedules()[name].legal(pp, vpp, micro)]
+    return rows[~np.isin(asked, none)] if none else rows
 
 
 def _on_ranks(given: MicroBatch, rows: Ints, held: Ints, pieces: Grid, rates: tuple[Numbers, Numbers]) -> Cube:
@@ -111,10 +120,7 @@ def _of_pieces(needed: Cube, held: Ints) -> Cube:
 
 def _lengths(given: MicroBatch, rows: Ints, pieces: Grid, reductions: Reductions, needed: Cube) -> Cube:
     """Kinds of task x pieces x policies."""
-    forward, total, weight = (
-        pieces @ np.stack([getattr(unit, name)[rows] for unit in given.units])
-        for name in ("forward", "total", "weight")
-    )
+    forward, total, weight = (pieces @ np.stack(given.of_units(name, rows)) for name in ("forward", "total", "weight"))
     if given.copy_s:
         copied = pieces[:, : len(given.copy_s)] @ np.stack([seconds[rows] for seconds in given.copy_s])
         total = np.maximum(total, copied)
@@ -135,7 +141,9 @@ def _gathered_before(ends: Ends, needed: Cube, under: Cube, overlaps: NDArray[np
 def _reduced_behind(ends: Ends, needed: Cube, reductions: Reductions) -> Numbers:
     """Seconds from the pipeline's end until the last rank has reduced its gradients, chunk by chunk, each from the task
     on that finishes it. Beside compute a reduction runs at the pace at which it may hide; while its rank is idle at its
-    own, and so does what cannot hide."""
+    own, and so does what cannot hide. Nothing where each micro-batch reduces."""
+    if reductions.each.all():
+        return np.zeros(needed.shape[2])
     turn = np.argsort(-ends.ready, axis=1)
     before, busy, seconds = (np.take_along_axis(x, turn, axis=1) for x in (ends.ready, ends.still_busy, needed))
     total, share = seconds.sum(axis=1), reductions.hidden

@@ -14,6 +14,7 @@ from shardwise.schedules._contract import Schedule, folded
 from shardwise.tasks.engine import Ints
 from shardwise.work import Work
 from shardwise.work.layout import Numbers
+from shardwise.work.runs import Runs, alone
 from shardwise.work.stages import Grid
 
 
@@ -24,6 +25,9 @@ class Transfers:
     seconds: Numbers
     exposed: Numbers
     """share of it that its sender waits for"""
+
+    def take(self, rows: Ints | slice) -> "Transfers":
+        return Transfers(self.seconds[rows], self.exposed[rows])
 
     @property
     def stopped(self) -> Numbers:
@@ -76,6 +80,9 @@ class Gathers:
     hidden: Numbers
     """share that may hide"""
 
+    def take(self, rows: Ints | slice) -> "Gathers":
+        return Gathers((self.rates[0][rows], self.rates[1][rows]), self.hidden[rows])
+
 
 def seconds_of_parts(
     rates: tuple[Numbers, Numbers], work: Work, rows: Ints | slice, *, together: bool = False
@@ -83,9 +90,10 @@ def seconds_of_parts(
     """(of dense parameters, of experts): for a layer of each kind, the embedding and the head, at so many seconds per
     parameter. `together`: of ranks that hold both ends, so tied weights once."""
     head = work.counts.head_alone if together else work.counts.head
-    parts = (*work.counts.kinds, work.counts.embedding, head)
-    dense = [rates[0] * part.dense_per_rank(work.layout)[rows] for part in parts]
-    return dense, [rates[1] * part.expert_per_rank(work.layout)[rows] for part in parts]
+    parts, frames = (*work.counts.kinds, work.counts.embedding, head), work.frames
+    at = rows if work.runs.of is None else work.runs.of[rows]
+    dense = [rates[0] * part.dense_per_rank(frames)[at] for part in parts]
+    return dense, [rates[1] * part.expert_per_rank(frames)[at] for part in parts]
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,12 @@ class StageSeconds:
     sends: Grid
     """the stage stands still for what it sends"""
 
+    def spread(self, runs: Runs) -> "StageSeconds":
+        """From one row per run of policies to one per policy."""
+        if runs.of is None:
+            return self
+        return StageSeconds(*map(runs.rows, (self.total, self.copies, self.reduced, self.sends)))
+
     @cached_property
     def load(self) -> Grid:
         return np.asarray(self.total + self.copies + self.reduced + self.sends)
@@ -108,8 +122,10 @@ class StageSeconds:
 @dataclass(frozen=True)
 class MicroBatch:
     work: Work
+    runs: Runs
+    """of policies whose units take the same"""
     units: list[Unit]
-    """one layer of each kind, the embedding, the head"""
+    """of each run: one layer of each kind, the embedding, the head"""
     transfers: Transfers
     reductions: Reductions
     gathers: Gathers
@@ -117,9 +133,24 @@ class MicroBatch:
     """a layer's activations to the host and back, by kind; empty where none go there"""
     stage: StageSeconds
 
+    def spread(
+        self, runs: Runs, work: Work, transfers: Transfers, reductions: Reductions, gathers: Gathers
+    ) -> "MicroBatch":
+        """From one policy of each run to all of them."""
+        if runs.of is None:
+            return self
+        copies = [runs.rows(seconds) for seconds in self.copy_s]
+        stage = self.stage.spread(runs)
+        return MicroBatch(work, runs, self.units, transfers, reductions, gathers, copies, stage)
+
+    def of_units(self, name: str, rows: Ints | slice) -> list[Numbers]:
+        """Seconds of every unit, of these policies."""
+        at = rows if self.runs.of is None else self.runs.of[rows]
+        return [getattr(unit, name)[at] for unit in self.units]
+
     def forward(self, rows: Ints) -> Grid:
         """The part of `stage.total` that is forward, of these policies."""
-        return weighted(self.units, stage_counts(self.work), "forward", rows)
+        return weighted(self.of_units("forward", rows), stage_counts(self.work), rows)
 
     def forward_at(self, rows: Ints, column: Ints) -> Numbers:
         """The same on one evaluated stage of each of them."""
@@ -132,8 +163,8 @@ class MicroBatch:
         return np.where(split, self._at("weight", rows, column), whole) if split.any() else whole
 
     def _at(self, name: str, rows: Ints, column: Ints) -> Numbers:
-        counts = stage_counts(self.work)
-        return _sum(n[rows, column] * getattr(unit, name)[rows] for unit, n in zip(self.units, counts, strict=True))
+        units, counts = self.of_units(name, rows), stage_counts(self.work)
+        return _sum(n[rows, column] * unit for unit, n in zip(units, counts, strict=True))
 
 
 def micro_batch_of(
@@ -142,7 +173,7 @@ def micro_batch_of(
 ) -> MicroBatch:  # fmt: skip
     """`reduce`: seconds of a step's reduction on each evaluated stage, before any overlap."""
     counts, (reductions, gathers) = stage_counts(work), synced
-    total = weighted(units, counts, "total", slice(None))
+    total = weighted([unit.total for unit in units], counts, slice(None))
     copies, reduced = (np.zeros_like(total) for _ in range(2))
     if copy_s:
         kept = _sum(n * s[:, None] for s, n in zip(copy_s, counts, strict=False))
@@ -150,11 +181,14 @@ def micro_batch_of(
     rows = np.flatnonzero(reductions.each)
     if len(rows):
         needed = reduce[rows] / work.layout.micro_batches[rows, None]
-        whole, weight = total[rows] - weighted(units, counts, "forward", rows), weighted(units, counts, "weight", rows)
+        forward, weight = (
+            weighted([getattr(unit, name)[rows] for unit in units], counts, rows) for name in ("forward", "weight")
+        )
+        whole = total[rows] - forward
         window = np.where(splits_backward(work)[rows, None], weight, whole)
         reduced[rows] = reductions.take(rows).beside(needed, window)
     stage = StageSeconds(total, copies, reduced, _sends(work, transfers))
-    return MicroBatch(work, units, transfers, reductions, gathers, copy_s, stage)
+    return MicroBatch(work, alone(len(total)), units, transfers, reductions, gathers, copy_s, stage)
 
 
 def stage_counts(work: Work) -> list[Grid]:
@@ -162,9 +196,9 @@ def stage_counts(work: Work) -> list[Grid]:
     return [*work.stages.kinds, work.stages.first, work.stages.last]
 
 
-def weighted(units: list[Unit], counts: list[Grid], name: str, rows: Ints | slice) -> Grid:
-    """Seconds of so many units."""
-    return _sum(n[rows] * getattr(unit, name)[rows][:, None] for unit, n in zip(units, counts, strict=True))
+def weighted(seconds: list[Numbers], counts: list[Grid], rows: Ints | slice) -> Grid:
+    """Seconds of so many units of these policies."""
+    return _sum(n[rows] * unit[:, None] for unit, n in zip(seconds, counts, strict=True))
 
 
 def _sum(terms: Iterator[NDArray[np.float64]]) -> NDArray[np.float64]:
