@@ -28,6 +28,9 @@ USUAL = {
     "PROFILE": ("profile.toml",), "PAIRS": ("pairs.csv", "pairs.json", "nccl.json"), "HOSTS": ("hosts.txt",),
     "FILE": ("nccl.txt", "nccl.json"), "GRAPH": ("links.yaml", "products.yaml"), "PRICES": ("prices.toml",),
     "ROUTING": ("routing.txt",), "FAILED": ("runs.csv",), "TOKENIZER": ("tokenizer.json",), "EVAL-DATA": ("text.txt",),
+    "RUN": ("megatron-run.log", "torchtitan-run.log", "huggingface-run.log", "olmo-run.log", "steps.csv", "rank0.json",
+            "dump_0", "report.sqlite", "trace.json", "folder"),
+    "CONFIG": ("train.sh",),
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),
 }  # fmt: skip
 """what an argument or option of this name usually takes; one that is not here gets what its type takes"""

@@ -41,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "export": ("export llama-3-8b --on 8xh100 --tp 2 --to megatron",
                "export llama-3-8b --on 8xh100 --zero 3 --to torchtitan --out launch"),
     "check": ("check train.sh --model llama-3-8b --on 8xh100", "check ds_config.json --model llama-3-8b --on 8xh100"),
+    "why": ("why train.log", "why traces --model llama-3-8b --on 8xh100 --zero 3"),
     "completion": ("completion bash", "completion zsh"),
 }  # fmt: skip
 FIRST = ("plan llama-3-70b --on dgx-h100:1024", "estimate llama-3-8b --on 8xh100 --zero 3")

@@ -126,10 +126,11 @@ def pace_of(series: StepSeries, log: RunLog) -> Pace:
     above = (seconds - level) * weight
     left = slow.copy()
     for what, period, places in _periods(slow, step, every, line, log):
+        more = float(((seconds - level) * every)[places].mean())
+        told = f"{more:.3g} s each" if series.exact else f"{more / base:.3g} times a step each"
         causes.append(Cause(
             code=what, seconds=float(above[places].sum()), where=f"every {period:,} steps",
-            evidence=f"{len(places)} slow records at that distance, "
-            f"{float(((seconds - level) * every)[places].mean()):.3g} {'s' if series.exact else 'x'} each",
+            evidence=f"{len(places)} slow records at that distance, {told}",
         ))  # fmt: skip
         left[places] = False
     if left.any():

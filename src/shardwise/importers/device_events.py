@@ -1,0 +1,109 @@
+"""Gathers spans, steps and what the host did while they come in, and makes a RankTrace of them."""
+
+import re
+from array import array
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from shardwise.diagnose.device_trace import HOST_KINDS, HostRanges, RankTrace, SpanName
+
+MOST_SPANS = 50_000_000
+LONGEST_NAME = 300
+_COMM = re.compile(r"nccl|rccl|msccl|oneccl|deep_ep|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.I)
+_OPS = (
+    ("all_reduce", r"all_?reduce"), ("reduce_scatter", r"reduce_?scatter"), ("all_gather", r"all_?gather"),
+    ("all_to_all", r"all_?to_?all|deep_ep|dispatch|combine"), ("send", r"send|recv"), ("broadcast", r"broadcast"),
+    ("barrier", r"barrier"), ("reduce", r"reduce"),
+)  # fmt: skip
+_HOST = (
+    ("data", r"dataloader|data_loader|get_batch|next_batch|data_loading|load_batch|fetch_batch|batch[-_]generator"),
+    ("checkpoint", r"save_checkpoint|checkpoint.{0,40}save|\bdcp\b.{0,20}save|save_state|torch\.save"),
+)
+_STEP = re.compile(r"ProfilerStep#\d+|(?:train_?)?(?:iteration|iter|step)[ _#:=]{0,3}\d+", re.I)
+SYNC = re.compile(r"(?:cuda|hip|cu)(?:Device|Stream|Event|Ctx)Synchronize")
+ALLOCATES = re.compile(r"(?:cuda|hip)(?:Malloc|Free|HostAlloc)|cuMem(?:Create|Alloc|Free|Map)")
+
+
+@lru_cache(maxsize=4096)
+def op_of(name: str) -> str:
+    return next((op for op, form in _OPS if re.search(form, name, re.IGNORECASE)), "collective")
+
+
+def is_collective(name: str) -> bool:
+    return _COMM.search(name[:LONGEST_NAME]) is not None
+
+
+def host_kind(name: str) -> str:
+    """Of a range that a program or a library named; empty: nothing that explains a wait."""
+    text = name[:LONGEST_NAME]
+    if SYNC.match(text):
+        return "sync"
+    if ALLOCATES.match(text):
+        return "memory"
+    return next((kind for kind, form in _HOST if re.search(form, text, re.IGNORECASE)), "")
+
+
+def is_step(name: str) -> bool:
+    return _STEP.fullmatch(name[:LONGEST_NAME]) is not None
+
+
+def ranks_of(text: Any) -> tuple[int, ...]:
+    """'[0, 1, 2]'; a long list is cut off in the middle by the profiler, and then says nothing sure."""
+    if isinstance(text, list):
+        return tuple(each for each in text[:4096] if isinstance(each, int) and not isinstance(each, bool))
+    if not isinstance(text, str) or "..." in text or len(text) > 40_000:
+        return ()
+    return tuple(int(word) for word in re.findall(r"\d{1,9}", text))
+
+
+@dataclass
+class SpanCollector:
+    start: "array[float]" = field(default_factory=lambda: array("d"))
+    end: "array[float]" = field(default_factory=lambda: array("d"))
+    what: "array[int]" = field(default_factory=lambda: array("q"))
+    launched: "array[float]" = field(default_factory=lambda: array("d"))
+    sequence: "array[int]" = field(default_factory=lambda: array("q"))
+    message: "array[float]" = field(default_factory=lambda: array("d"))
+    names: dict[SpanName, int] = field(default_factory=dict)
+    steps: list[tuple[float, float]] = field(default_factory=list)
+    host: dict[str, tuple["array[float]", "array[float]"]] = field(
+        default_factory=lambda: {kind: (array("d"), array("d")) for kind in HOST_KINDS}
+    )
+
+    def index_of(self, name: SpanName) -> int:
+        return self.names.setdefault(name, len(self.names))
+
+    def add(self, start: float, end: float, what: int, sequence: int = -1, message: float = 0.0,
+            launched: float = float("nan")) -> None:  # fmt: skip
+        if len(self.start) >= MOST_SPANS:
+            raise ValueError(f"run: a trace of more than {MOST_SPANS:,} spans; profile fewer steps")
+        self.start.append(start)
+        self.end.append(end)
+        self.what.append(what)
+        self.launched.append(launched)
+        self.sequence.append(sequence)
+        self.message.append(message)
+
+    def host_did(self, kind: str, start: float, end: float) -> None:
+        self.host[kind][0].append(start)
+        self.host[kind][1].append(end)
+
+    def trace(self, name: str, *, rank: int | None, world: int | None, device: str, on_cpu: bool = False,
+              simulated: bool = False, cut_off: bool = False) -> RankTrace:  # fmt: skip
+        start = np.frombuffer(self.start, dtype=np.float64) if self.start else np.zeros(0)
+        order = np.argsort(start, kind="stable")
+
+        def column(values: "array[Any]", kind: Any) -> Any:
+            return np.frombuffer(values, dtype=kind)[order] if len(values) else np.zeros(0, dtype=kind)
+
+        return RankTrace(
+            name=name, rank=rank, world=world, device=device, start_s=column(self.start, np.float64),
+            end_s=column(self.end, np.float64), what=column(self.what, np.int64), names=tuple(self.names),
+            launched_s=column(self.launched, np.float64), sequence=column(self.sequence, np.int64),
+            message=column(self.message, np.float64), steps=tuple(sorted(set(self.steps))),
+            host={kind: HostRanges(np.array(begin), np.array(end)) for kind, (begin, end) in self.host.items()},
+            on_cpu=on_cpu, simulated=simulated, cut_off=cut_off,
+        )  # fmt: skip
