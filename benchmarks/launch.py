@@ -4,6 +4,9 @@ targets: forms that can be written, versions counted. round_trips: random polici
 state, written and read again; round_trips_equal: those that came back the same. public_files_tried, public_files_read:
 published launch files, restated (tests/formats/public_files.py), and how many were read as they say. parsers_tried,
 parsers_accepted: programs whose own parser is installed (`make parsers`), and those that read every file as meant.
+log_formats: forms of training logs whose samples give back the times they were written from. trace_gb_s: gigabytes of a
+made-up trace (trace_gb, `--trace-gb`) that `why` reads and explains in a second of wall time, start included, and
+trace_gb_cpu_s in a second of processor time; trace_rss_bytes: the most memory it held.
 """
 
 import argparse
@@ -22,6 +25,7 @@ from shardwise.formats import Known, expressed, format_of, formats, read_launch,
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
+from _launch_runs import log_formats, trace_read  # noqa: E402
 from formats.public_files import PUBLIC  # noqa: E402
 from launches import MODELS, launch_of, policies  # noqa: E402
 
@@ -84,6 +88,7 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--json", action="store_true")
     asked.add_argument("--tried", type=int, default=TRIED)
+    asked.add_argument("--trace-gb", type=float, default=0.3)
     given_words = asked.parse_args()
     forms = [(name, version) for name, target in formats().items() for version in target.versions or ("",)]
     with tempfile.TemporaryDirectory() as place:
@@ -95,11 +100,15 @@ def main() -> None:
             total, equal = total + written, equal + same
         read = public_files_read(folder)
         tried, accepted = parsers(folder)
+        trace = trace_read(folder, given_words.trace_gb)
     print(f"published files: {read} of {len(PUBLIC)} read as they say; parsers: {accepted} of {tried} accept")
+    print(f"logs: {log_formats()} forms; a trace of {trace.gb:.2g} GB: {trace}")
     if given_words.json:
         print(json.dumps({
             "targets": len(forms), "round_trips": total, "round_trips_equal": equal, "parsers_tried": tried,
             "parsers_accepted": accepted, "public_files_read": read, "public_files_tried": len(PUBLIC),
+            "log_formats": log_formats(), "trace_gb": round(trace.gb, 3), "trace_gb_s": round(trace.gb_s, 4),
+            "trace_gb_cpu_s": round(trace.gb_cpu_s, 4), "trace_rss_bytes": trace.rss_bytes,
         }))  # fmt: skip
 
 

@@ -35,6 +35,8 @@ PERIODIC = 3
 """slow records in a row of equal distances, at least"""
 ON_GRID = 0.6
 """of the places where a periodic stall is due, so many have one"""
+TRIED = 20
+"""distances, and records to begin with, that are tried for a periodic stall"""
 CLOCK_S = 2.0
 """time between two lines beyond their steps that a clock of whole seconds can show"""
 STOPPED = 100.0
@@ -261,10 +263,10 @@ def _periods(slow: NDArray[np.bool_], step: Ints, every: Floats, line: Ints, log
     stride = float(np.median(every)) if len(every) else 1.0
     while len(places) >= PERIODIC:
         best: tuple[int, int, Ints] | None = None
-        for period in dict.fromkeys(np.diff(step[places]).tolist()):
+        for period, _ in Counter(np.diff(step[places]).tolist()).most_common(TRIED):
             if period < max(2 * stride, 2):
                 continue
-            for start in places[: len(places) - PERIODIC + 1].tolist():
+            for start in places[: min(len(places) - PERIODIC + 1, TRIED)].tolist():
                 off = (step[places] - step[start]) % period
                 on = places[(np.minimum(off, period - off) < max(stride, 1)) & (places >= start)]
                 due = (step[-1] - step[start]) // period + 1

@@ -65,8 +65,9 @@ class SpanCollector:
     end: "array[float]" = field(default_factory=lambda: array("d"))
     what: "array[int]" = field(default_factory=lambda: array("q"))
     launched: "array[float]" = field(default_factory=lambda: array("d"))
-    sequence: "array[int]" = field(default_factory=lambda: array("q"))
-    message: "array[float]" = field(default_factory=lambda: array("d"))
+    """of all spans, or empty"""
+    told: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """of a collective's span: its number in the group, and elements of its message"""
     names: dict[SpanName, int] = field(default_factory=dict)
     steps: list[tuple[float, float]] = field(default_factory=list)
     host: dict[str, tuple["array[float]", "array[float]"]] = field(
@@ -76,16 +77,14 @@ class SpanCollector:
     def index_of(self, name: SpanName) -> int:
         return self.names.setdefault(name, len(self.names))
 
-    def add(self, start: float, end: float, what: int, sequence: int = -1, message: float = 0.0,
-            launched: float = float("nan")) -> None:  # fmt: skip
-        if len(self.start) >= MOST_SPANS:
-            raise ValueError(f"run: a trace of more than {MOST_SPANS:,} spans; profile fewer steps")
+    def add(self, start: float, end: float, what: int) -> None:
         self.start.append(start)
         self.end.append(end)
         self.what.append(what)
-        self.launched.append(launched)
-        self.sequence.append(sequence)
-        self.message.append(message)
+
+    def check_size(self) -> None:
+        if len(self.start) > MOST_SPANS:
+            raise ValueError(f"run: a trace of more than {MOST_SPANS:,} spans; profile fewer steps")
 
     def host_did(self, kind: str, start: float, end: float) -> None:
         self.host[kind][0].append(start)
@@ -93,17 +92,18 @@ class SpanCollector:
 
     def trace(self, name: str, *, rank: int | None, world: int | None, device: str, on_cpu: bool = False,
               simulated: bool = False, cut_off: bool = False) -> RankTrace:  # fmt: skip
-        start = np.frombuffer(self.start, dtype=np.float64) if self.start else np.zeros(0)
+        self.check_size()
+        count = len(self.start)
+        sequence, message = np.full(count, -1, dtype=np.int64), np.zeros(count)
+        for row, (number, elements) in self.told.items():
+            sequence[row], message[row] = number, elements
+        start, launched = np.array(self.start), np.array(self.launched) if self.launched else np.full(count, np.nan)
         order = np.argsort(start, kind="stable")
-
-        def column(values: "array[Any]", kind: Any) -> Any:
-            return np.frombuffer(values, dtype=kind)[order] if len(values) else np.zeros(0, dtype=kind)
-
         return RankTrace(
-            name=name, rank=rank, world=world, device=device, start_s=column(self.start, np.float64),
-            end_s=column(self.end, np.float64), what=column(self.what, np.int64), names=tuple(self.names),
-            launched_s=column(self.launched, np.float64), sequence=column(self.sequence, np.int64),
-            message=column(self.message, np.float64), steps=tuple(sorted(set(self.steps))),
+            name=name, rank=rank, world=world, device=device, start_s=start[order],
+            end_s=np.array(self.end)[order], what=np.array(self.what)[order], names=tuple(self.names),
+            launched_s=launched[order], sequence=sequence[order],
+            message=message[order], steps=tuple(sorted(set(self.steps))),
             host={kind: HostRanges(np.array(begin), np.array(end)) for kind, (begin, end) in self.host.items()},
             on_cpu=on_cpu, simulated=simulated, cut_off=cut_off,
         )  # fmt: skip

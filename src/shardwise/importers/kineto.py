@@ -22,15 +22,25 @@ NO_ARGS = EventArgs()
 
 def read_trace(path: Path) -> list[RankTrace]:
     """One for each rank in the file: a profiler writes one, a simulated step has all."""
-    stream = EventStream(path)
-    reading = _Reading()
-    for events in stream:
-        reading.take(events)
+    stream, reading = _read(path, with_operators=False)
+    if not reading.device.start and not reading.lanes:
+        # nothing ran on a device: what the host computed is all there is
+        stream, reading = _read(path, with_operators=True)
     return reading.traces(path.name, stream)
 
 
+def _read(path: Path, *, with_operators: bool) -> "tuple[EventStream, _Reading]":
+    stream, reading = EventStream(path), _Reading(with_operators)
+    for events in stream:
+        reading.take(events)
+        reading.device.check_size()
+        reading.operators.check_size()
+    return stream, reading
+
+
 class _Reading:
-    def __init__(self) -> None:
+    def __init__(self, with_operators: bool) -> None:
+        self.with_operators = with_operators
         self.device, self.operators = SpanCollector(), SpanCollector()
         self.lanes: dict[int, SpanCollector] = {}
         self.known: dict[str, int] = {}
@@ -73,8 +83,8 @@ class _Reading:
             self.device.add(start, end, what)
         else:
             told = args if args.op is not None else self.told.get(_whole(args.external), NO_ARGS)
-            index = self.device.index_of(_collective(name, told))
-            self.device.add(start, end, index, _whole(told.sequence), float(max(_whole(told.message), 0)))
+            self.device.told[len(self.device.start)] = _whole(told.sequence), float(max(_whole(told.message), 0))
+            self.device.add(start, end, self.device.index_of(_collective(name, told)))
         self.correlation.append(_whole(args.correlation))
 
     def _copy(self, event: TraceEvent, name: str, start: float, end: float) -> None:
@@ -98,24 +108,25 @@ class _Reading:
             self.device.host_did(kind, start, end)
 
     def _named(self, event: TraceEvent, category: str, name: str, start: float, end: float) -> None:
-        if category == "user_annotation" and is_step(name):
-            self.device.steps.append((start, end))
-            return
-        backend, _, op = name.partition(":")
-        if category == "user_annotation" and backend in ("gloo", "mpi", "ucc") and op:
-            self.operators.add(
-                start, end, self.operators.index_of(SpanName(kind="comm", name=name[:120], op=op_of(op)))
-            )
-        elif category == "cpu_op":
-            if name == "record_param_comms":
-                if event.args is not None and event.args.op is not None:
-                    self.told[_whole(event.args.external)] = event.args
-            elif not name.startswith("c10d::"):
-                what = self.known.get(f"op {name}")
-                if what is None:
-                    what = self.known[f"op {name}"] = self.operators.index_of(SpanName(kind="compute", name=name[:120]))
-                self.operators.add(start, end, what)
+        if category == "cpu_op":
+            self._operator(event, name, start, end)
+        elif category == "user_annotation":
+            if is_step(name):
+                self.device.steps.append((start, end))
+                return
+            backend, _, op = name.partition(":")
+            if backend in ("gloo", "mpi", "ucc") and op:
+                exchange = SpanName(kind="comm", name=name[:120], op=op_of(op))
+                self.operators.add(start, end, self.operators.index_of(exchange))
         self._host(name, start, end)
+
+    def _operator(self, event: TraceEvent, name: str, start: float, end: float) -> None:
+        if name == "record_param_comms":
+            if event.args is not None and event.args.op is not None:
+                self.told[_whole(event.args.external)] = event.args
+        elif self.with_operators and not name.startswith("c10d::"):
+            compute = SpanName(kind="compute", name=name[:120])
+            self.operators.add(start, end, self.operators.index_of(compute))
 
     def _lane(self, event: TraceEvent, lane: str, name: str, start: float, end: float) -> None:
         """Of a step that shardwise simulated or recorded: a process for each rank, a category for each lane."""

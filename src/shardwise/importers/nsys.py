@@ -11,6 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from shardwise.diagnose.device_trace import RankTrace, SpanName
+from shardwise.importers._file import check_file
 from shardwise.importers.device_events import SpanCollector, host_kind, is_collective, is_step, op_of
 
 MAGIC = b"SQLite format 3\x00"
@@ -24,8 +25,9 @@ HOST_COPIES = (1, 2)
 
 def read_nsys(path: Path) -> list[RankTrace]:
     """One for each GPU."""
+    check_file(path, "run", "an sqlite export of nsys")
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)) as file:
+        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)) as file:
             file.execute("PRAGMA trusted_schema=OFF")
             return _read(file, path.name)
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from shardwise.diagnose.device_trace import RankTrace
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.recorder import RecorderDump
-from shardwise.importers._file import read_bytes
+from shardwise.importers._file import check_file, read_bytes
 from shardwise.importers.event_file import is_event_file, parse_events
 from shardwise.importers.flight_recorder import read_dump
 from shardwise.importers.kineto import read_trace
@@ -104,9 +104,8 @@ def _files(paths: list[Path]) -> list[tuple[Path, bool]]:
 
 def _head(path: Path) -> bytes:
     """The first bytes, unpacked."""
+    check_file(path, "run", WANTED)
     try:
-        if not path.is_file():
-            raise ValueError(f"run: there is no file {str(path)!r}; write {WANTED}")
         with path.open("rb") as file:
             head = file.read(PEEK)
         if head[:2] == b"\x1f\x8b":
@@ -116,8 +115,4 @@ def _head(path: Path) -> bytes:
         raise ValueError(f"run: {path.name} begins like gzip but cannot be unpacked; is it complete?") from None
     except OSError as error:
         raise ValueError(f"run: {str(path)!r} cannot be read ({error.strerror}); write {WANTED}") from None
-    except ValueError as error:
-        if "null byte" not in str(error):
-            raise
-        raise ValueError(f"run: {str(path)!r} is no path; write {WANTED}") from None
     return head

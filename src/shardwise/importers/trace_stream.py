@@ -16,6 +16,8 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
+from shardwise.importers._file import check_file
+
 PIECE = 8 * 2**20
 LONGEST = 128 * 2**20
 """bytes without the end of an event"""
@@ -71,6 +73,7 @@ class EventStream:
     bytes_read: int = 0
 
     def __iter__(self) -> Iterator[list[TraceEvent]]:
+        check_file(self.path, "run", "the path of a trace")
         try:
             with self.path.open("rb") as raw:
                 packed = raw.read(2) == b"\x1f\x8b"
