@@ -81,12 +81,12 @@ def events_of(made: Made, rank: int) -> list[dict]:
             )
             at += made.copies
         each = made.compute * made.factor.get(rank, 1.0) / KERNELS
-        gap = made.gaps / KERNELS
+        gap, computes = made.gaps / KERNELS, at
         for _ in range(KERNELS):
             number += 1
             at += gap
-            # a late host asks for the kernel just before it runs; else long before
-            asked = at - min(gap / 2, 0.01) if gap else begin - 5
+            # a late host asks for the kernel just before it runs; else when the step begins to compute
+            asked = at - min(gap / 2, 0.01) if gap else computes
             found.append(span("cuda_runtime", "cudaLaunchKernel", asked, 0.005, 1, correlation=number))
             found.append(span("kernel", "sm90_xmma_gemm_bf16bf16", at, each, 7, correlation=number))
             at += each
@@ -102,7 +102,7 @@ def events_of(made: Made, rank: int) -> list[dict]:
             - made.hidden
         )
         number += 1
-        found.append(span("cuda_runtime", "cudaLaunchKernel", begin, 0.005, 1, correlation=number))
+        found.append(span("cuda_runtime", "cudaLaunchKernel", computes, 0.005, 1, correlation=number))
         found.append(span(
             "kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", arrived,
             whole + made.reduce - arrived, 20, correlation=number, **{

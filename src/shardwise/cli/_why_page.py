@@ -234,6 +234,7 @@ def _ranks_data(measured: MeasuredStep) -> dict[str, Any]:
         "steps": measured.steps, "slow_rank": measured.slow_rank or None,
         "ranks": [
             {"rank": each.rank, "step_s": each.step_s, "parts_s": each.parts, "hidden_s": each.hidden,
+             "kernels_s": each.families,
              "last_share": waits.last_share[place] if waits else None,
              "caused_s": waits.caused_s[place] / each.steps if waits else None}
             for place, each in enumerate(measured.ranks)

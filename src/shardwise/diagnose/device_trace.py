@@ -77,8 +77,24 @@ class RankTrace:
         known = np.array([name.kind == kind for name in self.names] or [False])
         return np.asarray(known[self.what]) if len(self.what) else np.zeros(0, dtype=bool)
 
-    def window(self) -> tuple[float, float]:
-        """From the first to the last step that was marked; without marks all of it."""
-        if self.steps:
-            return self.steps[0][0], self.steps[-1][1]
-        return (float(self.start_s.min()), float(self.end_s.max())) if len(self.start_s) else (0.0, 0.0)
+    def window(self, steps: int | None = None) -> tuple[float, float, int]:
+        """Begin, end, and the steps between them. A host runs ahead of its device, so that its marks say when work was
+        asked for: steps are counted from the first span of one to the first of another. Without marks it is all of the
+        trace, in so many `steps`."""
+        if not len(self.start_s):
+            return 0.0, 0.0, 1
+        if not self.steps:
+            return float(self.start_s.min()), float(self.end_s.max()), steps or 1
+        firsts = self._firsts()
+        if len(firsts) > 1:
+            return firsts[0], firsts[-1], len(firsts) - 1
+        return self.steps[0][0], self.steps[-1][1], len(self.steps)
+
+    def _firsts(self) -> list[float]:
+        """When the device began with what each step asked for."""
+        order = np.argsort(self.launched_s, kind="stable")
+        asked = self.launched_s[order]
+        known = int(np.isfinite(asked).sum())
+        earliest = np.minimum.accumulate(self.start_s[order][:known][::-1])[::-1]
+        places = [int(np.searchsorted(asked[:known], begin)) for begin, _ in self.steps]
+        return [float(earliest[place]) for place in places if place < known]

@@ -55,8 +55,7 @@ def measured_step(traces: Sequence[RankTrace], policy: Policy | None, steps: int
             waited, parts[code] = waited + parts[code] - own, own
     causes = [Cause(code=code, seconds=seconds, evidence=_evidence(code, typical)) for code, seconds in parts.items()]
     if len(typical) < len(ranks) and not slow:
-        causes = [replace(cause, where=typical[0].rank, evidence=_beside(ranks)) if cause.code == "compute" else cause
-                  for cause in causes]  # fmt: skip
+        causes = [_placed(cause, typical[0], ranks) if cause.code == "compute" else cause for cause in causes]
     if slow and culprit is not None and waits is not None:
         causes += _straggling(culprit, ranks, typical, waits, waited)
     return MeasuredStep(
@@ -74,9 +73,10 @@ def _typical(ranks: Sequence[Occupancy], culprit: int | None, policy: Policy | N
     return [each for place, each in enumerate(ranks) if place != culprit]
 
 
-def _beside(ranks: Sequence[Occupancy]) -> str:
+def _placed(cause: Cause, busiest: Occupancy, ranks: Sequence[Occupancy]) -> Cause:
     others = median(each.parts.get("compute", 0.0) for each in ranks)
-    return f"the busiest of {len(ranks)} ranks; the middle one computes {others * 1e3:,.1f} ms"
+    told = f"the busiest of {len(ranks)} ranks, the middle one computes {others * 1e3:,.1f} ms; {cause.evidence}"
+    return replace(cause, where=busiest.rank, evidence=told)
 
 
 def _averaged(ranks: Sequence[Occupancy]) -> dict[str, float]:
@@ -113,6 +113,9 @@ def _evidence(code: str, ranks: Sequence[Occupancy]) -> str:
     if code == "host":
         syncs = mean(each.syncs for each in ranks)
         return f"kernels were launched after the GPU ran dry; the host waited for the GPU {syncs:.3g} times a step"
+    if code == "compute":
+        kernels = ranks[0].families.items()
+        return ", ".join(f"{family} {seconds * 1e3:,.1f} ms" for family, seconds in list(kernels)[:4])
     ops = [each.ops[code] for each in ranks if code in each.ops]
     if not ops:
         return ""

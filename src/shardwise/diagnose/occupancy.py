@@ -1,5 +1,6 @@
 """Where the time of a rank's step went: every moment belongs to exactly one part, so that the parts add up to it."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,16 @@ from shardwise.diagnose.device_trace import NO_RANGES, RankTrace
 from shardwise.diagnose.intervals import NOTHING, Times, common, joined, length, minus, union, within
 from shardwise.spec.policy import Policy
 
+FAMILIES = (
+    ("attention", re.compile(r"flash|fmha|attention|sdpa", re.IGNORECASE)),
+    (
+        "products",
+        re.compile(r"gemm|nvjet|cutlass|xmma|cublas|Cijk_|wgmma|aten::(?:add|baddb|b)?mm|linear", re.IGNORECASE),
+    ),
+    ("optimizer", re.compile(r"adam|multi_tensor|optimizer|foreach", re.IGNORECASE)),
+    ("norms and softmax", re.compile(r"norm|softmax", re.IGNORECASE)),
+)
+"""of kernels, by their names"""
 SHORT_S = 1e-6
 """between two kernels a GPU needs so long of itself"""
 
@@ -26,6 +37,8 @@ class Occupancy:
     """communication that ran under compute"""
     ops: dict[str, str]
     """cause -> the collective it mostly is"""
+    families: dict[str, float]
+    """kind of kernel -> seconds, each kernel for itself"""
     syncs: float
     """calls a step in which the host waited for the GPU"""
 
@@ -35,8 +48,7 @@ def occupancy_of(
 ) -> Occupancy:
     """`waits`: when the rank stood in a collective that others had not reached; `steps`: in the trace, where it has no
     marks of its own."""
-    begin, end = trace.window()
-    count = len(trace.steps) or steps or 1
+    begin, end, count = trace.window(steps)
     compute = within(_spans(trace, trace.of_kind("compute")), begin, end)
     waiting = minus(within(waits, begin, end), compute)
     taken = joined(compute, waiting)
@@ -68,7 +80,7 @@ def occupancy_of(
         rank=trace.called, step_s=(end - begin) / count, steps=count,
         parts={code: seconds / count for code, seconds in found.items() if seconds > 0},
         hidden={code: seconds / count for code, seconds in hidden.items() if seconds > 0}, ops=ops,
-        syncs=inside / count,
+        families=_families(trace, begin, end, count), syncs=inside / count,
     )  # fmt: skip
 
 
@@ -91,6 +103,17 @@ def _by_cause(trace: RankTrace, policy: Policy | None
             seconds[op] = seconds.get(op, 0.0) + float((trace.end_s[mine] - trace.start_s[mine]).sum())
         found[code] = rows, max(seconds, key=lambda op: seconds[op], default="")
     return found
+
+
+def _families(trace: RankTrace, begin: float, end: float, steps: int) -> dict[str, float]:
+    inside = np.clip(trace.end_s, begin, end) - np.clip(trace.start_s, begin, end)
+    by_name = np.bincount(trace.what, weights=inside, minlength=len(trace.names))
+    found: dict[str, float] = {}
+    for name, seconds in zip(trace.names, by_name.tolist(), strict=True):
+        if name.kind == "compute":
+            family = next((each for each, form in FAMILIES if form.search(name.name)), "element-wise and others")
+            found[family] = found.get(family, 0.0) + seconds / steps
+    return dict(sorted(found.items(), key=lambda each: -each[1]))
 
 
 def _tells_launches(trace: RankTrace) -> bool:

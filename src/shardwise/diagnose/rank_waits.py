@@ -18,6 +18,8 @@ FEW = 2
 """collectives that two ranks must share before their clocks are compared"""
 NAMED = 0.5
 """a rank is named when it alone explains so much of all waiting"""
+CLOCK_S = 1e-6
+"""of a collective: profilers tell no shorter times"""
 SLOW_GROUP = 1.3
 """a group whose transfers take so many times those of its peers has a slow link"""
 PEERS = 3
@@ -52,7 +54,7 @@ class RankWaits:
     def culprit(self) -> int | None:
         """The one place among the traces that explains most of the waiting."""
         total = sum(self.caused_s)
-        if total <= 0:
+        if total <= CLOCK_S * self.shared:
             return None
         worst = max(range(len(self.caused_s)), key=lambda place: self.caused_s[place])
         return worst if self.caused_s[worst] >= NAMED * total else None
@@ -125,15 +127,21 @@ def _clocks(calls: Sequence[Call], count: int) -> list[float]:
         for place, (_, end) in call.items():
             if place != first:
                 apart[first, place].append(end - call[first][1])
-    known = {0: 0.0}
-    for _ in range(count):
-        for (one, other), differences in apart.items():
-            if len(differences) >= FEW and (one in known) != (other in known):
-                if one in known:
-                    known[other] = known[one] + median(differences)
-                else:
-                    known[one] = known[other] - median(differences)
-    return [known.get(place, 0.0) for place in range(count)]
+    near: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for (one, other), differences in apart.items():
+        if len(differences) >= FEW:
+            near[one].append((other, median(differences)))
+            near[other].append((one, -median(differences)))
+    known: dict[int, float] = {}
+    for root in range(count):
+        # ranks that share nothing with those before have a clock of their own
+        waiting = [] if root in known else [(root, 0.0)]
+        while waiting:
+            place, clock = waiting.pop()
+            if place not in known:
+                known[place] = clock
+                waiting += [(other, clock + more) for other, more in near[place]]
+    return [known[place] for place in range(count)]
 
 
 def _slow_groups(traces: Sequence[RankTrace], calls: dict[Key, Call], offsets: list[float]) -> list[SlowGroup]:

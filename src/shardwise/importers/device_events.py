@@ -46,6 +46,11 @@ def host_kind(name: str) -> str:
     return next((kind for kind, form in _HOST if re.search(form, text, re.IGNORECASE)), "")
 
 
+def is_launch(name: str) -> bool:
+    """Calls that ask the device for work and do not wait for it."""
+    return "aunch" in name or "Async" in name
+
+
 def is_step(name: str) -> bool:
     return _STEP.fullmatch(name[:LONGEST_NAME]) is not None
 

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from shardwise.diagnose.device_trace import RankTrace, SpanName
-from shardwise.importers.device_events import SpanCollector, host_kind, is_collective, is_step, op_of, ranks_of
+from shardwise.importers.device_events import (
+    SpanCollector,
+    host_kind,
+    is_collective,
+    is_launch,
+    is_step,
+    op_of,
+    ranks_of,
+)
 from shardwise.importers.trace_stream import EventArgs, EventStream, TraceEvent
 from shardwise.simulate.timeline import LANES
 
@@ -94,7 +102,7 @@ class _Reading:
         self.correlation.append(_whole((event.args or NO_ARGS).correlation))
 
     def _call(self, event: TraceEvent, name: str, start: float, end: float) -> None:
-        if "aunch" in name and len(self.calls) < MOST_CALLS:
+        if is_launch(name) and len(self.calls) < MOST_CALLS:
             self.calls.append(_whole((event.args or NO_ARGS).correlation))
             self.called_at.append(start)
             return

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise.diagnose.device_trace import RankTrace, SpanName
 from shardwise.importers._file import check_file
-from shardwise.importers.device_events import SpanCollector, host_kind, is_collective, is_step, op_of
+from shardwise.importers.device_events import SpanCollector, host_kind, is_collective, is_launch, is_step, op_of
 
 MAGIC = b"SQLite format 3\x00"
 KERNELS, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -84,7 +84,7 @@ def _host(
         calls: list[tuple[int, float]] = []
         for start, end, correlation, title, _ in _rows(file, RUNTIME, "correlationId", "nameId", "0"):
             text = words.get(title, "")
-            if "aunch" in text:
+            if is_launch(text):
                 calls.append((correlation, start))
             elif kind := host_kind(text):
                 for spans in devices.values():
