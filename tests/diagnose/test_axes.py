@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise.diagnose.axes import cause_of, groups_of
+from shardwise.diagnose.axes import cause_of, groups_of, place_of
 from shardwise.diagnose.device_trace import SpanName
 from shardwise.spec.policy import Policy
 
@@ -42,3 +42,9 @@ def test_groups_follow_the_order_of_the_axes():
     outer = groups_of(Policy(tp=2, dp=4, pp=2, order="tp-pp-cp-dp"))
     assert ("pp", 2, 2) in outer
     assert ("dp", 4, 4) in outer
+
+
+def test_where_a_rank_stands():
+    assert place_of(13, Policy(tp=2, dp=4, pp=2)) == "tp 1, dp 2, pp 1"
+    assert place_of(13, Policy(tp=2, dp=4, pp=2, order="tp-pp-cp-dp")) == "tp 1, pp 0, dp 3"
+    assert place_of(5, Policy(dp=8)) == ""

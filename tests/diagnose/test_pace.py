@@ -11,6 +11,7 @@ from log_samples import log_of
 
 from shardwise.diagnose.pace import Pace, pace_of, series_of
 from shardwise.importers.logs import parse_log
+from shardwise.importers.step_table import parse_table
 
 LEVEL = 5.0
 COUNT = 300
@@ -125,3 +126,17 @@ def test_causes_add_up_to_what_the_mean_takes_above_the_level():
 def test_few_steps_are_no_reason_to_fail():
     for count in (1, 2, 3, 9):
         assert pace(steady()[:count]).mean_s == pytest.approx(LEVEL, rel=0.02)
+
+
+def test_what_a_table_says_of_data_and_checkpoints():
+    rows = ["step,step_time,time_metrics/data_loading(s),timing_s/save_checkpoint"]
+    for number, seconds in enumerate(steady(), 1):
+        saves = number % 30 == 0
+        rows.append(f"{number},{seconds + 10 * saves},1.5,{10 if saves else ''}")
+    log = parse_table("\n".join(rows))
+    assert log is not None
+    found = pace_of(series_of(log), log)
+    assert [cause.code for cause in found.causes[:2]] == ["data", "checkpoint"]
+    assert found.causes[0].seconds == pytest.approx(1.5)
+    assert found.causes[1].seconds == pytest.approx(10 / 30, rel=0.03)
+    assert found.level_s == pytest.approx(LEVEL - 1.5, rel=0.01)

@@ -71,6 +71,17 @@ def groups_of(policy: Policy) -> list[tuple[str, int, int]]:
     return [(axis, size, step) for axis, size, step in found if size > 1]
 
 
+def place_of(rank: int, policy: Policy) -> str:
+    """Where a rank stands on the axes that are split: 'tp 1, dp 3'; empty where one is, as its number says it."""
+    words = []
+    for axis in policy.order.split("-"):
+        size = getattr(policy, axis)
+        if size > 1:
+            words.append(f"{axis} {rank % size}")
+        rank //= size
+    return ", ".join(words) if len(words) > 1 else ""
+
+
 def _by_kind(span: SpanName, policy: Policy | None) -> str:
     """By what it does, where only one axis does such a thing."""
     if policy is None:

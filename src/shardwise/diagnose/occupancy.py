@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.diagnose.axes import cause_of
+from shardwise.diagnose.axes import cause_of, place_of
 from shardwise.diagnose.device_trace import NO_RANGES, RankTrace
 from shardwise.diagnose.intervals import NOTHING, Times, common, joined, length, minus, union, within
 from shardwise.spec.policy import Policy
@@ -77,7 +77,7 @@ def occupancy_of(
     calls = trace.host.get("sync", NO_RANGES)
     inside = int(((calls.start_s >= begin) & (calls.start_s < end)).sum())
     return Occupancy(
-        rank=trace.called, step_s=(end - begin) / count, steps=count,
+        rank=_called(trace, policy), step_s=(end - begin) / count, steps=count,
         parts={code: seconds / count for code, seconds in found.items() if seconds > 0},
         hidden={code: seconds / count for code, seconds in hidden.items() if seconds > 0}, ops=ops,
         families=_families(trace, begin, end, count), syncs=inside / count,
@@ -105,13 +105,21 @@ def _by_cause(trace: RankTrace, policy: Policy | None
     return found
 
 
+def _called(trace: RankTrace, policy: Policy | None) -> str:
+    if policy is None or trace.rank is None or trace.simulated or trace.rank >= policy.gpus:
+        return trace.called
+    place = place_of(trace.rank, policy)
+    return f"{trace.called} ({place})" if place else trace.called
+
+
 def _families(trace: RankTrace, begin: float, end: float, steps: int) -> dict[str, float]:
     inside = np.clip(trace.end_s, begin, end) - np.clip(trace.start_s, begin, end)
     by_name = np.bincount(trace.what, weights=inside, minlength=len(trace.names))
     found: dict[str, float] = {}
     for name, seconds in zip(trace.names, by_name.tolist(), strict=True):
         if name.kind == "compute":
-            family = next((each for each, form in FAMILIES if form.search(name.name)), "element-wise and others")
+            known = name.name if trace.simulated else "element-wise and others"
+            family = next((each for each, form in FAMILIES if form.search(name.name)), known)
             found[family] = found.get(family, 0.0) + seconds / steps
     return dict(sorted(found.items(), key=lambda each: -each[1]))
 

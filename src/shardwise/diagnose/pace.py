@@ -52,6 +52,10 @@ class StepSeries:
     every: Floats
     """steps that a record stands for"""
     line: Ints
+    data_s: Floats
+    """of it: waiting for the next batch; NaN where the log does not say"""
+    saved: NDArray[np.bool_]
+    """records that state the time of a checkpoint"""
     outside_s: float
     """seconds between the lines that no step accounts for, folded into the records they precede"""
     exact: bool
@@ -66,7 +70,7 @@ class Pace:
     dropped_why: str
     mean_s: float
     level_s: float
-    """of the fastest stretch"""
+    """of the fastest stretch, without what it waits for data"""
     spread: float
     """of steps around their level, as a share: robust standard deviation"""
     causes: tuple[Cause, ...]
@@ -104,7 +108,9 @@ def series_of(log: RunLog, step_tokens: float | None = None, gpus: int | None = 
     outside = np.zeros(len(step))
     if exact and all(each.seconds for each, _ in records):
         outside = _outside(records, seconds, every, step)
-    return StepSeries(step, seconds + outside / every, every, line, float(outside.sum()), exact)
+    data = np.array([each.data_s or np.nan for each, _ in records], dtype=np.float64)
+    saved = np.array([bool(each.save_s) for each, _ in records])
+    return StepSeries(step, seconds + outside / every, every, line, data, saved, float(outside.sum()), exact)
 
 
 def pace_of(series: StepSeries, log: RunLog) -> Pace:
@@ -116,7 +122,7 @@ def pace_of(series: StepSeries, log: RunLog) -> Pace:
     if keep.sum() == 0:
         keep[:] = True
     seconds, every, step = series.seconds[keep], series.every[keep], series.step[keep]
-    line = series.line[keep]
+    line, saved = series.line[keep], series.saved[keep]
     level, kind, at = _levels(seconds)
     base = float(level.min())
     slow = _slow(seconds, level)
@@ -127,7 +133,8 @@ def pace_of(series: StepSeries, log: RunLog) -> Pace:
         causes.append(_risen(kind, risen, step, at, level))
     above = (seconds - level) * weight
     left = slow.copy()
-    for what, period, places in _periods(slow, step, every, line, log):
+    for period, places in _periods(slow, step, every):
+        what = "checkpoint" if 2 * int(saved[places].sum()) >= len(places) else _said(line, places, log)
         more = float(((seconds - level) * every)[places].mean())
         told = f"{more:.3g} s each" if series.exact else f"{more / base:.3g} times a step each"
         causes.append(Cause(
@@ -145,11 +152,14 @@ def pace_of(series: StepSeries, log: RunLog) -> Pace:
     rest = float(above[~slow].sum())
     if rest > 0:
         causes.append(Cause(code="jitter", seconds=rest, evidence=f"steps vary by {spread:.1%} around their level"))
+    data = min(_waiting_for_data(series, keep), base)
+    if data > 0:
+        causes.append(Cause(code="data", seconds=data, evidence="as the log states"))
     mean = float((seconds * weight).sum())
     lost = _done_again(series, going_back, mean)
     causes += [lost] if lost else []
     return Pace(
-        len(seconds), int((~keep).sum()), _why_dropped(series, keep, base), mean, base, spread, ranked(causes),
+        len(seconds), int((~keep).sum()), _why_dropped(series, keep, base), mean, base - data, spread, ranked(causes),
         len(going_back), series.exact, _notes(series, log),
     )  # fmt: skip
 
@@ -255,10 +265,16 @@ def _slow(seconds: Floats, level: Floats) -> NDArray[np.bool_]:
     return np.asarray((above > MADS * _deviation(above)) & (seconds > OUTLIER * level))
 
 
-def _periods(slow: NDArray[np.bool_], step: Ints, every: Floats, line: Ints, log: RunLog
-             ) -> list[tuple[str, int, Ints]]:  # fmt: skip
-    """(what it is, steps between them, which records) of slow records that come at one distance."""
-    found: list[tuple[str, int, Ints]] = []
+def _waiting_for_data(series: StepSeries, keep: NDArray[np.bool_]) -> float:
+    """Of a step, where the log states it for most."""
+    told = series.data_s[keep]
+    known = np.isfinite(told)
+    return float(told[known].mean()) if series.exact and 2 * int(known.sum()) >= len(told) else 0.0
+
+
+def _periods(slow: NDArray[np.bool_], step: Ints, every: Floats) -> list[tuple[int, Ints]]:
+    """(steps between them, which records) of slow records that come at one distance."""
+    found: list[tuple[int, Ints]] = []
     places = np.flatnonzero(slow)
     stride = float(np.median(every)) if len(every) else 1.0
     while len(places) >= PERIODIC:
@@ -274,7 +290,7 @@ def _periods(slow: NDArray[np.bool_], step: Ints, every: Floats, line: Ints, log
                     best = (len(on), int(period), on)
         if best is None:
             break
-        found.append((_said(line, best[2], log), best[1], best[2]))
+        found.append((best[1], best[2]))
         places = np.setdiff1d(places, best[2])
     return found
 
