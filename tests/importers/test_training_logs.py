@@ -91,3 +91,12 @@ def test_facts_of_a_log_for_calibration():
         parse("nothing\n")
     with pytest.raises(ValueError, match="neither the time of a step"):
         parse("{'train_runtime': 19.4, 'train_samples_per_second': 5.063}")
+
+
+@pytest.mark.parametrize("prefix", ["[rank{}]:", "[default{}]:", "{}: "])
+def test_of_ranks_that_all_print_one_is_read(prefix):
+    lines = [prefix.format(rank) + line for number, seconds in enumerate(STEADY, 1) for rank in (2, 0, 1)
+             for line in SAMPLES["maxtext"].write(number, seconds * (1 + rank / 100), 0.0)]  # fmt: skip
+    log = parse_log("\n".join(lines))
+    assert log is not None
+    assert [step.seconds for step in log.steps] == pytest.approx([1.02 * each for each in STEADY], abs=2e-3)

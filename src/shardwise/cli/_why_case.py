@@ -36,7 +36,7 @@ class WhyFlags(Flags):
 
 
 @dataclass(frozen=True)
-class Ran:
+class RunAsMeant:
     """The run as it was meant."""
 
     launch: Launch
@@ -46,7 +46,7 @@ class Ran:
     notes: tuple[str, ...]
 
 
-def ran_of(flags: WhyFlags, logged_batch: int | None) -> Ran | None:
+def ran_of(flags: WhyFlags, logged_batch: int | None) -> RunAsMeant | None:
     """None where nothing was said of it. `logged_batch`: what the log says of the global batch."""
     model = flags.model
     form: Format | None = None
@@ -67,7 +67,7 @@ def ran_of(flags: WhyFlags, logged_batch: int | None) -> Ran | None:
     verdict = verdict_of(case.model, case.cluster, case.job, launch.policy)
     if not verdict.legal:
         raise ValueError(f"policy: it could not have run so: {verdict.rule}, {verdict.why}; write the flags of the run")
-    return Ran(launch, form, _expected(launch), tuple(notes))
+    return RunAsMeant(launch, form, _expected(launch), tuple(notes))
 
 
 def _expected(launch: Launch) -> Expected:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
-from shardwise.cli._why_case import Ran
+from shardwise.cli._why_case import RunAsMeant
 from shardwise.diagnose.causes import Cause
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.measured_step import MeasuredStep
@@ -44,7 +44,7 @@ class LogAnswer:
 
 @dataclass(frozen=True)
 class WhyAnswer:
-    ran: Ran | None
+    ran: RunAsMeant | None
     rent_usd: tuple[float, float] | None
     """of a day"""
     trace: TraceAnswer | None

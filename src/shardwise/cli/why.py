@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
-from shardwise.cli._why_case import Ran, WhyFlags, ran_of
+from shardwise.cli._why_case import RunAsMeant, WhyFlags, ran_of
 from shardwise.cli._why_page import LogAnswer, TraceAnswer, WhyAnswer, data_of, show
 from shardwise.diagnose.device_trace import RankTrace
 from shardwise.diagnose.logged import RunLog
@@ -59,12 +59,12 @@ def _logged_batch(logs: tuple[RunLog, ...]) -> int | None:
     return next((step.global_batch for log in logs for step in log.steps if step.global_batch), None)
 
 
-def _trace_answer(files: RunFiles, ran: Ran | None, steps: int | None) -> TraceAnswer:
+def _trace_answer(files: RunFiles, ran: RunAsMeant | None, steps: int | None) -> TraceAnswer:
     measured = measured_step(files.traces, None if ran is None else ran.launch.policy, steps)
     return TraceAnswer(measured, why_step(measured, None if ran is None else ran.expected))
 
 
-def _log_answer(log: RunLog, ran: Ran | None) -> LogAnswer:
+def _log_answer(log: RunLog, ran: RunAsMeant | None) -> LogAnswer:
     if not log.steps:
         if log.mean is None:
             raise ValueError(f"run: {log.name} has no step; write a log of steps that ran")
@@ -78,7 +78,7 @@ def _log_answer(log: RunLog, ran: Ran | None) -> LogAnswer:
     return LogAnswer(log, pace, why_log(pace, ran.expected if ran is not None and pace.exact else None))
 
 
-def _rent(ran: Ran | None, traces: tuple[RankTrace, ...]) -> tuple[float, float] | None:
+def _rent(ran: RunAsMeant | None, traces: tuple[RankTrace, ...]) -> tuple[float, float] | None:
     """Of all GPUs of the run for a day: those that were stated, or those the trace names."""
     if ran is not None:
         return rent_a_day(ran.launch.case.cluster.gpu.name, ran.launch.policy.gpus)

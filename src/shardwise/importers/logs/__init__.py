@@ -10,6 +10,8 @@ from shardwise.registry import plugins
 
 MOST_MARKS = 100_000
 _SAVED = re.compile(r"sav(?:ing|ed).{0,40}checkpoint|checkpoint.{0,60}sav(?:ing|ed)|saving model checkpoint", re.I)
+_RANK = re.compile(r"\s*(\[(?:rank|default)\s?\d{1,6}\]|\d{1,6}):")
+"""as torchrun and `srun --label` write it"""
 _EVALUATED = re.compile(
     r"validate step:|validation loss at iteration|['\"]eval_loss['\"]|running evaluation|running validation", re.I
 )
@@ -36,7 +38,14 @@ def parse_log(text: str) -> RunLog | None:
     if not _timed(steps) and mean is None:
         return None
     mean = mean or next((other for _, _, other in read if other is not None), None)
-    return RunLog("", form.title, tuple(steps), tuple(_marks(lines)), mean, form.caution)
+    return RunLog("", form.title, tuple(_of_one_rank(steps, lines)), tuple(_marks(lines)), mean, form.caution)
+
+
+def _of_one_rank(steps: Sequence[LoggedStep], lines: Sequence[str]) -> list[LoggedStep]:
+    """Where launchers put ranks before the lines and several ranks print their steps: those of the first."""
+    ranks = [found[1] if (found := _RANK.match(lines[step.line])) else "" for step in steps]
+    first = next(iter(ranks), "")
+    return [step for step, rank in zip(steps, ranks, strict=True) if rank == first]
 
 
 def _timed(steps: Sequence[LoggedStep]) -> int:
