@@ -120,3 +120,15 @@ def test_facts_of_a_collective_may_stand_on_the_host_only(tmp_path):
     (trace,) = read_trace(path)
     name = trace.names[trace.what[0]]
     assert (name.op, name.group_size, name.ranks) == ("all_gather", 8, ())
+
+
+def test_numbers_that_are_none_and_text_that_is_no_text(tmp_path):
+    path = tmp_path / "trace.json"
+    raw = json.dumps(
+        {"traceEvents": [*events(30), {"ph": "X", "cat": "kernel", "name": "last", "ts": 1.0, "dur": 2.0}]}
+    )
+    raw = raw.replace('"stream": 7', '"stream": 7, "blocks per SM": inf, "occupancy": -NaN, "grid": [nan, 1]')
+    path.write_bytes(raw.encode().replace(b'"name": "plain"', b'"name": "pl\xff\xfein"'))
+    found = named(path)
+    assert len(found) == 31
+    assert found[-1] == "last"

@@ -26,6 +26,7 @@ HEAD = 16 * 2**20
 TAIL = 2**16
 TRIES = 4
 _BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
+_NO_NUMBER = re.compile(rb"([:,\[]\s*)[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
 
 
@@ -145,18 +146,23 @@ class EventStream:
 
 
 def _decoded(text: bytes, path: Path) -> list[TraceEvent]:
-    whole = b"[" + text + b"]"
-    try:
-        return _STRICT.decode(whole)
-    except msgspec.ValidationError:
-        pass
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _broken(path, error) from None
+    for whole in (b"[" + text + b"]", _mended(b"[" + text + b"]")):
+        try:
+            return _STRICT.decode(whole)
+        except msgspec.ValidationError:
+            break
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
     try:
         found = _LOOSE.decode(whole)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _broken(path, error) from None
     return [event for each in found if (event := _event(each)) is not None]
+
+
+def _mended(text: bytes) -> bytes:
+    """As profilers should have written it: numbers that are none as null, and text as text."""
+    return _NO_NUMBER.sub(rb"\1null", text).decode("utf-8", errors="replace").encode()
 
 
 def _event(each: Any) -> TraceEvent | None:
