@@ -132,3 +132,27 @@ def test_numbers_that_are_none_and_text_that_is_no_text(tmp_path):
     found = named(path)
     assert len(found) == 31
     assert found[-1] == "last"
+
+
+def test_products_with_their_shapes_by_way_of_the_launch(tmp_path):
+    def operator(name: str, external: int, dims: object, kinds: object) -> dict:
+        told = {"External id": external, "Input Dims": dims, "Input type": kinds}
+        return {"ph": "X", "cat": "cpu_op", "name": name, "ts": 1.0, "dur": 1.0, "args": told}
+
+    bf16 = ["c10::BFloat16"] * 3
+    rows = [
+        operator("aten::mm", 1, [[8, 16], [16, 32]], bf16), operator("aten::addmm", 2, [[32], [8, 16], [16, 32]], bf16),
+        operator("aten::mm", 3, [[8, 16], [15, 32]], bf16), operator("aten::mm", 4, "no", bf16),
+        operator("aten::mm", 5, [[8, 16], [16, 32]], ["float"] * 2), operator("aten::mm", 6, [[8], [16, 32]], bf16),
+    ]  # fmt: skip
+    for external in range(1, 7):
+        call = {"External id": external, "correlation": 10 + external}
+        launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 2.0, "dur": 1.0}
+        rows.append(launch | {"args": call})
+        rows.append({"ph": "X", "cat": "kernel", "name": "gemm", "ts": 9.0 * external, "dur": 3.0,
+                     "args": {"correlation": 10 + external}})  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": rows}))
+    (trace,) = read_trace(path)
+    told = [(each.m, each.n, each.k, each.dtype, each.calls, round(each.seconds * 1e6, 6)) for each in trace.products]
+    assert told == [(8, 32, 16, "bf16", 2, 6.0)]

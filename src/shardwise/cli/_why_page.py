@@ -10,6 +10,7 @@ from shardwise.diagnose.causes import Cause
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.measured_step import MeasuredStep
 from shardwise.diagnose.pace import Pace
+from shardwise.diagnose.products import ProductBesideCurve
 from shardwise.diagnose.recorder import Stuck
 from shardwise.diagnose.why_slow import WhySlow
 from shardwise.formats._cures import Cure, cure_of
@@ -29,6 +30,8 @@ BAR = 24
 class TraceAnswer:
     measured: MeasuredStep
     found: WhySlow
+    products: tuple[ProductBesideCurve, ...] = ()
+    """of one rank, where shapes were recorded and the GPU is known"""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,10 @@ def show(answer: WhyAnswer) -> None:
         _show_causes(answer, found)
         _show_fall(found)
         print_notes(notes)
+    if answer.trace is not None:
+        print_notes(
+            [_product_line(each) for each in answer.trace.products[:CURED]], title="products beside their curve"
+        )
     if answer.dumps:
         lines = [f"{each.op or 'collective'} {each.number} of group {each.group}"
                  + (f": not {', '.join(each.missing)}" if each.missing else "") + f"; {each.why}"
@@ -104,6 +111,12 @@ def show(answer: WhyAnswer) -> None:
     print_notes(answer.left_out, title="not read")
     print_notes(answer.cannot_say(), title="what cannot be said from this")
     print_notes(answer.ran.notes if answer.ran else [])
+
+
+def _product_line(each: ProductBesideCurve) -> str:
+    shape = f"{each.product.m:,} x {each.product.n:,} x {each.product.k:,} {each.product.dtype}"
+    ratio = each.measured_s / each.curve_s
+    return f"{shape}, {each.product.calls:,} calls: {each.measured_s * 1e3:,.3f} ms each, {ratio:.2f} times its curve"
 
 
 def _sections(answer: WhyAnswer) -> Iterator[tuple[str, WhySlow, list[tuple[str, Cell]], tuple[str, ...]]]:
@@ -193,13 +206,20 @@ def data_of(answer: WhyAnswer) -> dict[str, Any]:
         "model": ran.launch.case.model.name if ran else None, "cluster": ran.launch.case.cluster.name if ran else None,
         "policy": ran.launch.policy if ran else None, "target": ran.form.name if ran and ran.form else None,
         "usd_per_day": answer.rent_usd,
-        "trace": None if trace is None else _found_data(answer, trace.found) | _ranks_data(trace.measured),
+        "trace": None if trace is None else _found_data(answer, trace.found) | _ranks_data(trace.measured)
+        | {"products": [_product_data(each) for each in trace.products]},
         "logs": [_log_data(answer, each) for each in answer.logs],
         "stuck": [{"group": each.group, "collective": each.number, "op": each.op, "missing": each.missing,
                    "why": each.why} for each in answer.stuck],
         "slower_than_band": answer.too_slow, "not_read": answer.left_out, "cannot_say": answer.cannot_say(),
         "notes": ran.notes if ran else (),
     }  # fmt: skip
+
+
+def _product_data(each: ProductBesideCurve) -> dict[str, Any]:
+    product = each.product
+    return {"m": product.m, "n": product.n, "k": product.k, "dtype": product.dtype, "calls": product.calls,
+            "measured_s": each.measured_s, "curve_s": each.curve_s, "lost_s": each.lost_s}  # fmt: skip
 
 
 def _found_data(answer: WhyAnswer, found: WhySlow) -> dict[str, Any]:

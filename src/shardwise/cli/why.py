@@ -9,13 +9,16 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._why_case import RunAsMeant, WhyFlags, ran_of
 from shardwise.cli._why_page import LogAnswer, TraceAnswer, WhyAnswer, data_of, show
+from shardwise.cost.curve import curve_of
 from shardwise.diagnose.device_trace import RankTrace
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.measured_step import measured_step
 from shardwise.diagnose.pace import pace_of, series_of
+from shardwise.diagnose.products import ProductBesideCurve, beside_curve
 from shardwise.diagnose.recorder import stuck_in
 from shardwise.diagnose.why_slow import why_log, why_step
 from shardwise.importers.run_files import RunFiles, read_run
+from shardwise.spec.load import gpu_of
 from shardwise.spec.reported import catalog_gpu
 from shardwise.studies.money import rent_a_day
 
@@ -61,7 +64,17 @@ def _logged_batch(logs: tuple[RunLog, ...]) -> int | None:
 
 def _trace_answer(files: RunFiles, ran: RunAsMeant | None, steps: int | None) -> TraceAnswer:
     measured = measured_step(files.traces, None if ran is None else ran.launch.policy, steps)
-    return TraceAnswer(measured, why_step(measured, None if ran is None else ran.expected))
+    expected = None if ran is None else ran.expected
+    return TraceAnswer(measured, why_step(measured, expected), tuple(_products(files.traces[0], ran)))
+
+
+def _products(trace: RankTrace, ran: RunAsMeant | None) -> list[ProductBesideCurve]:
+    """Of one rank, where its GPU is known: the others multiply the same shapes."""
+    if not trace.products:
+        return []
+    named = catalog_gpu(trace.device)
+    curve = ran.launch.case.curve if ran is not None else curve_of(gpu_of(named)) if named is not None else None
+    return [] if curve is None else beside_curve(trace.products, curve)
 
 
 def _log_answer(log: RunLog, ran: RunAsMeant | None) -> LogAnswer:

@@ -36,6 +36,17 @@ class HostRanges(Struct, frozen=True):
     end_s: Floats
 
 
+class ProductTime(Struct, frozen=True, kw_only=True):
+    """A matrix product of m x k by k x n, all its calls together."""
+
+    dtype: str
+    m: int
+    n: int
+    k: int
+    calls: int
+    seconds: float
+
+
 NO_RANGES = HostRanges(np.zeros(0), np.zeros(0))
 
 
@@ -62,6 +73,8 @@ class RankTrace:
     """begin and end of each step that the program marked"""
     host: dict[str, HostRanges] = field(default_factory=dict)
     """of HOST_KINDS"""
+    products: tuple[ProductTime, ...] = ()
+    """where the profiler recorded shapes"""
     on_cpu: bool = False
     """the spans are operators on the host: nothing ran on a device"""
     simulated: bool = False

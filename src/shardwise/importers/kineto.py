@@ -1,12 +1,15 @@
 """Traces in Chrome's form - torch.profiler's (Kineto), and shardwise's own - as what each rank's device did."""
 
 from array import array
+from dataclasses import replace as with_
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from shardwise.diagnose.device_trace import RankTrace, SpanName
+from shardwise.diagnose.device_trace import ProductTime, RankTrace, SpanName
 from shardwise.importers.device_events import (
     SpanCollector,
     host_kind,
@@ -16,7 +19,8 @@ from shardwise.importers.device_events import (
     op_of,
     ranks_of,
 )
-from shardwise.importers.trace_stream import EventArgs, EventStream, TraceEvent
+from shardwise.importers.torch_trace import TYPES
+from shardwise.importers.trace_stream import NO_TEXT, EventArgs, EventStream, TraceEvent
 from shardwise.simulate.timeline import LANES
 
 LATEST = 1e18
@@ -25,6 +29,9 @@ COPIES = ("gpu_memcpy", "gpu_memset")
 RUNTIME = ("cuda_runtime", "cuda_driver", "hip_runtime")
 NAMED = ("user_annotation", "cpu_op", "python_function")
 MOST_CALLS = 20_000_000
+PRODUCTS = {"aten::mm": (0, 1), "aten::addmm": (1, 2)}
+"""operator -> which of its inputs are multiplied"""
+MOST_WIDE = 10**9
 NO_ARGS = EventArgs()
 
 
@@ -55,7 +62,10 @@ class _Reading:
         self.did: dict[str, str] = {}
         self.told: dict[int, EventArgs] = {}
         self.correlation = array("q")
-        self.calls, self.called_at = array("q"), array("d")
+        self.calls, self.called_for, self.called_at = array("q"), array("q"), array("d")
+        self.external = array("q")
+        self.shapes: dict[int, tuple[str, bytes, bytes]] = {}
+        self.seen: dict[tuple[str, bytes, bytes], tuple[str, bytes, bytes]] = {}
 
     def take(self, events: list[TraceEvent]) -> None:
         for event in events:
@@ -94,16 +104,20 @@ class _Reading:
             self.device.told[len(self.device.start)] = _whole(told.sequence), float(max(_whole(told.message), 0))
             self.device.add(start, end, self.device.index_of(_collective(name, told)))
         self.correlation.append(_whole(args.correlation))
+        self.external.append(_whole(args.external))
 
     def _copy(self, event: TraceEvent, name: str, start: float, end: float) -> None:
         # a copy inside the device runs as a kernel does
         kind = "copy" if "HtoD" in name or "DtoH" in name or "Host" in name else "compute"
         self.device.add(start, end, self.device.index_of(SpanName(kind=kind, name=name[:120])))
         self.correlation.append(_whole((event.args or NO_ARGS).correlation))
+        self.external.append(-1)
 
     def _call(self, event: TraceEvent, name: str, start: float, end: float) -> None:
         if is_launch(name) and len(self.calls) < MOST_CALLS:
-            self.calls.append(_whole((event.args or NO_ARGS).correlation))
+            args = event.args or NO_ARGS
+            self.calls.append(_whole(args.correlation))
+            self.called_for.append(_whole(args.external))
             self.called_at.append(start)
             return
         self._host(name, start, end)
@@ -129,9 +143,14 @@ class _Reading:
         self._host(name, start, end)
 
     def _operator(self, event: TraceEvent, name: str, start: float, end: float) -> None:
+        args = event.args or NO_ARGS
+        if name in PRODUCTS and args.dims:
+            # as bytes of their own: a part of the text would keep all of it
+            shape = name, bytes(args.dims), bytes(args.types)
+            self.shapes[_whole(args.external)] = self.seen.setdefault(shape, shape)
         if name == "record_param_comms":
-            if event.args is not None and event.args.op is not None:
-                self.told[_whole(event.args.external)] = event.args
+            if args.op is not None:
+                self.told[_whole(args.external)] = replace(args, dims=NO_TEXT, types=NO_TEXT)
         elif self.with_operators and not name.startswith("c10d::"):
             compute = SpanName(kind="compute", name=name[:120])
             self.operators.add(start, end, self.operators.index_of(compute))
@@ -164,19 +183,48 @@ class _Reading:
         if not chosen.start:
             raise ValueError(f"run: {name} has neither kernels nor operators; profile with ProfilerActivity.CUDA")
         device = "CPU" if on_cpu else _device(about)
-        return [chosen.trace(name, rank=rank, world=world, device=device, on_cpu=on_cpu, cut_off=stream.cut_off)]
+        found = chosen.trace(name, rank=rank, world=world, device=device, on_cpu=on_cpu, cut_off=stream.cut_off)
+        return [found if on_cpu else with_(found, products=self._products())]
 
     def _launched(self) -> None:
-        """When the host asked for each kernel, by the number that joins the two."""
+        """When the host asked for each kernel and for which operator, by the number that joins the two."""
         if not self.calls:
             return
-        calls, at = np.array(self.calls), np.array(self.called_at)
-        order = np.argsort(calls, kind="stable")
-        calls, at = calls[order], at[order]
-        wanted = np.array(self.correlation)
+        calls, order = np.array(self.calls), np.argsort(np.array(self.calls), kind="stable")
+        calls, wanted = calls[order], np.array(self.correlation)
         place = np.minimum(np.searchsorted(calls, wanted), len(calls) - 1)
-        found = np.where((calls[place] == wanted) & (wanted >= 0), at[place], np.nan)
-        self.device.launched = array("d", found.tobytes())
+        known = (calls[place] == wanted) & (wanted >= 0)
+        self.device.launched = array("d", np.where(known, np.array(self.called_at)[order][place], np.nan).tobytes())
+        own = np.array(self.external)
+        self.external = array("q", np.where(known & (own < 0), np.array(self.called_for)[order][place], own).tobytes())
+
+    def _products(self) -> tuple[ProductTime, ...]:
+        spent: dict[tuple[str, bytes, bytes], tuple[int, float]] = {}
+        for row, external in enumerate(self.external if self.shapes else ()):
+            shape = self.shapes.get(external)
+            if shape is not None:
+                calls, seconds = spent.get(shape, (0, 0.0))
+                spent[shape] = calls + 1, seconds + self.device.end[row] - self.device.start[row]
+        found: dict[tuple[str, int, int, int], ProductTime] = {}
+        for shape, (calls, seconds) in spent.items():
+            one = product_of(*shape)
+            if one is not None:
+                before = found.get(one, ProductTime(dtype=one[0], m=one[1], n=one[2], k=one[3], calls=0, seconds=0.0))
+                found[one] = replace(before, calls=before.calls + calls, seconds=before.seconds + seconds)
+        return tuple(found.values())
+
+
+def product_of(name: str, dims: bytes, types: bytes) -> tuple[str, int, int, int] | None:
+    """Type, m, n and k; None where the shapes are no product in 16 bits."""
+    try:
+        shapes, kinds = msgspec.json.decode(dims, type=list[Any]), msgspec.json.decode(types, type=list[Any])
+        left, right = PRODUCTS[name]
+        (m, k), (inner, n) = shapes[left], shapes[right]
+        dtype = TYPES[kinds[left]]
+    except (msgspec.DecodeError, ValueError, TypeError, IndexError, KeyError):
+        return None
+    sound = all(type(size) is int and 0 < size < MOST_WIDE for size in (m, k, inner, n)) and k == inner
+    return (dtype, m, n, k) if sound else None
 
 
 def _collective(name: str, told: EventArgs) -> SpanName:

@@ -30,6 +30,9 @@ _NO_NUMBER = re.compile(rb"([:,\[]\s*)[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", r
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
 
 
+NO_TEXT = msgspec.Raw(b"")
+
+
 class EventArgs(msgspec.Struct, gc=False):
     """Only what is read; others are skipped."""
 
@@ -42,6 +45,8 @@ class EventArgs(msgspec.Struct, gc=False):
     ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     sequence: Any = msgspec.field(default=None, name="Seq")
     message: Any = msgspec.field(default=None, name="In msg nelems")
+    dims: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input type")
 
 
 class TraceEvent(msgspec.Struct, gc=False):
