@@ -44,8 +44,8 @@ def parse_log(text: str) -> RunLog | None:
 def _of_one_rank(steps: Sequence[LoggedStep], lines: Sequence[str]) -> list[LoggedStep]:
     """Where launchers put ranks before the lines and several ranks print their steps: those of the first."""
     ranks = [found[1] if (found := _RANK.match(lines[step.line])) else "" for step in steps]
-    first = next(iter(ranks), "")
-    return [step for step, rank in zip(steps, ranks, strict=True) if rank == first]
+    first = next((rank for rank in ranks if rank), "")
+    return [step for step, rank in zip(steps, ranks, strict=True) if rank in (first, "")]
 
 
 def _timed(steps: Sequence[LoggedStep]) -> int:
