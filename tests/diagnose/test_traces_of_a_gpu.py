@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from shardwise.cost.curve import curve_of
 from shardwise.diagnose.measured_step import measured_step
+from shardwise.diagnose.products import beside_curve
 from shardwise.diagnose.why_slow import why_step
 from shardwise.importers.run_files import read_run
+from shardwise.spec.load import gpu_of
 
 TRACES = Path(__file__).parent / "h200"
 WALL_MS = {"sound": 15.90, "data": 25.65, "checkpoint": 55.85, "host": 41.97, "copy": 39.16}
@@ -30,3 +33,17 @@ def test_the_step_is_the_one_without_a_profiler(name):
     assert found.causes[0].code == name
     # the profiler slows the host by a few percent of the step
     assert lost[name] == pytest.approx(WALL_MS[name] - WALL_MS["sound"], abs=0.08 * WALL_MS[name])
+
+
+def test_the_product_of_an_odd_shape_is_named_first():
+    """`shapes`: six pairs of layers 4096 to 11008 and back, and a last one 333 wide; record_shapes=True."""
+    (trace,) = read_run([TRACES / "shapes.json.gz"]).traces
+    found = beside_curve(trace.products, curve_of(gpu_of("h200")))
+    ratios = [
+        (each.measured_s / each.curve_s, 333 in (each.product.m, each.product.n, each.product.k)) for each in found
+    ]
+    assert [odd for _, odd in ratios] == [True] * 3 + [False] * 4
+    assert all(ratio > 4 if odd else 0.85 < ratio < 1.05 for ratio, odd in ratios)
+    # four steps: forward, and the gradient of each input but the first
+    large = {(each.product.m, each.product.n, each.product.k): each.product.calls for each in found[3:]}
+    assert large[8192, 4096, 11008] == 4 * 6 + 4 * 5

@@ -151,8 +151,12 @@ def test_products_with_their_shapes_by_way_of_the_launch(tmp_path):
         rows.append(launch | {"args": call})
         rows.append({"ph": "X", "cat": "kernel", "name": "gemm", "ts": 9.0 * external, "dur": 3.0,
                      "args": {"correlation": 10 + external}})  # fmt: skip
+    # the first product clears its result before
+    rows.append(launch | {"args": {"External id": 1, "correlation": 30}})
+    rows.append({"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "ts": 5.0, "dur": 1.0,
+                 "args": {"correlation": 30}})  # fmt: skip
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": rows}))
     (trace,) = read_trace(path)
     told = [(each.m, each.n, each.k, each.dtype, each.calls, round(each.seconds * 1e6, 6)) for each in trace.products]
-    assert told == [(8, 32, 16, "bf16", 2, 6.0)]
+    assert told == [(8, 32, 16, "bf16", 2, 7.0)]

@@ -199,14 +199,17 @@ class _Reading:
         self.external = array("q", np.where(known & (own < 0), np.array(self.called_for)[order][place], own).tobytes())
 
     def _products(self) -> tuple[ProductTime, ...]:
-        spent: dict[tuple[str, bytes, bytes], tuple[int, float]] = {}
+        # an operator may take several kernels: a product, and what clears or adds up its parts
+        spent: dict[int, float] = {}
         for row, external in enumerate(self.external if self.shapes else ()):
-            shape = self.shapes.get(external)
-            if shape is not None:
-                calls, seconds = spent.get(shape, (0, 0.0))
-                spent[shape] = calls + 1, seconds + self.device.end[row] - self.device.start[row]
+            if external in self.shapes:
+                spent[external] = spent.get(external, 0.0) + self.device.end[row] - self.device.start[row]
+        together: dict[tuple[str, bytes, bytes], tuple[int, float]] = {}
+        for external, seconds in spent.items():
+            calls, before_s = together.get(self.shapes[external], (0, 0.0))
+            together[self.shapes[external]] = calls + 1, before_s + seconds
         found: dict[tuple[str, int, int, int], ProductTime] = {}
-        for shape, (calls, seconds) in spent.items():
+        for shape, (calls, seconds) in together.items():
             one = product_of(*shape)
             if one is not None:
                 before = found.get(one, ProductTime(dtype=one[0], m=one[1], n=one[2], k=one[3], calls=0, seconds=0.0))
