@@ -5,6 +5,9 @@ state, written and read again; round_trips_equal: those that came back the same.
 published launch files, restated (tests/formats/public_files.py), and how many were read as they say. parsers_tried,
 parsers_accepted: programs whose own parser is installed (`make parsers`), and those that read every file as meant.
 mcp_tools_ok: tools of the MCP server that answer the protocol's own client; null, with mcp_why, where it is missing.
+log_formats: forms of training logs whose samples give back the times they were written from. trace_gb_s: gigabytes of a
+made-up trace (trace_gb, `--trace-gb`) that `why` reads and explains in a second of wall time, start included, and
+trace_gb_cpu_s in a second of processor time; trace_rss_bytes: the most memory it held.
 """
 
 import argparse
@@ -25,6 +28,7 @@ from shardwise.formats import Known, expressed, format_of, formats, read_launch,
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
+from _launch_runs import log_formats, trace_read  # noqa: E402
 from formats.public_files import PUBLIC  # noqa: E402
 from launches import MODELS, launch_of, policies  # noqa: E402
 
@@ -87,6 +91,7 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--json", action="store_true")
     asked.add_argument("--tried", type=int, default=TRIED)
+    asked.add_argument("--trace-gb", type=float, default=0.3)
     given_words = asked.parse_args()
     forms = [(name, version) for name, target in formats().items() for version in target.versions or ("",)]
     with tempfile.TemporaryDirectory() as place:
@@ -99,13 +104,17 @@ def main() -> None:
         read = public_files_read(folder)
         tried, accepted = parsers(folder)
         answering, why = mcp_tools_ok(folder)
+        trace = trace_read(folder, given_words.trace_gb)
     print(f"published files: {read} of {len(PUBLIC)} read as they say; parsers: {accepted} of {tried} accept")
     print(f"MCP server: {answering} of {len(tools())} tools answer the real client" + (f" ({why})" if why else ""))
+    print(f"logs: {log_formats()} forms; a trace of {trace.gb:.2g} GB: {trace}")
     if given_words.json:
         print(json.dumps({
             "targets": len(forms), "round_trips": total, "round_trips_equal": equal, "parsers_tried": tried,
             "parsers_accepted": accepted, "public_files_read": read, "public_files_tried": len(PUBLIC),
             "mcp_tools": len(tools()), "mcp_tools_ok": answering, "mcp_why": why or None,
+            "log_formats": log_formats(), "trace_gb": round(trace.gb, 3), "trace_gb_s": round(trace.gb_s, 4),
+            "trace_gb_cpu_s": round(trace.gb_cpu_s, 4), "trace_rss_bytes": trace.rss_bytes,
         }))  # fmt: skip
 
 

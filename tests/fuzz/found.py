@@ -69,6 +69,14 @@ FOUND: dict[str, tuple[dict[str, bytes], list[str], str]] = {
     "plan with a shard group beyond int64": (
         {"plan.json": b'{"policy": {"shard_group": 99999999999999999999999}, "model": "gpt2-xl", "cluster": "8xh100"}'},
         PLAN, "shard_group"),
+    "run that is a hole": ({}, ["why", "hole.json"], "run: 'hole.json' is larger than"),
+    "run that is a device": ({}, ["why", "/dev/zero"], "run: there is no file '/dev/zero'"),
+    "run whose trace nests without end": (
+        {"t.json": b'{"traceEvents": [' + DEEP}, ["why", "t.json"], "run: t.json has neither kernels nor operators"),
+    "run whose pickle asks for a program": (
+        {"dump_0": b"\x80\x02cos\nsystem\nX\x02\x00\x00\x00id\x85R."}, ["why", "dump_0"], "it asks for os.system"),
+    "run that is half a database": (
+        {"r.sqlite": b"SQLite format 3\x00" + bytes(80)}, ["why", "r.sqlite"], "r.sqlite cannot be read as an export"),
     "log into a pipe nobody reads": ({"mlp.json": MLP}, [*TRAIN[:-2], "--log", "pipe"], "is a pipe; write a file"),
     "log behind a text of the user": ({"mlp.json": MLP}, [*TRAIN[:-2], "--log", "theirs.svg"], "holds no steps"),
     "table that is a hole": ({}, ["validate", "--data", "hole.json"], "data: 'hole.json' is larger than"),

@@ -4,6 +4,8 @@ import contextlib
 import io
 import json
 import os
+import pickle
+import sqlite3
 import stat
 import sys
 import tempfile
@@ -46,10 +48,22 @@ def _npz() -> bytes:
     return file.getvalue()
 
 
+def _sqlite() -> bytes:
+    file = sqlite3.connect(":memory:")
+    file.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    columns = "start INTEGER, end INTEGER, deviceId INTEGER, correlationId INTEGER, demangledName, shortName"
+    file.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns})")
+    file.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 2000, 0, 1, 1, 1)")
+    file.commit()
+    return file.serialize()
+
+
 def samples() -> dict[str, bytes]:
     """By file name."""
-    sys.path.insert(0, str(ROOT / "tests" / "importers"))
+    sys.path[:0] = [str(ROOT / "tests" / "importers"), str(ROOT / "tests" / "diagnose")]
     import foreign_files
+    import log_samples
+    import made_traces
     import site_files
     import topology_files
 
@@ -70,6 +84,14 @@ def samples() -> dict[str, bytes]:
         "tokenizer.json": b'{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}',
         **{f"site-{name}": text.encode() for name, text in site_files.FORMS.items()},
         "prices.toml": (ROOT / "src/shardwise/catalog/network_prices.toml").read_bytes(),
+    }  # fmt: skip
+    found |= {f"{name.split()[0]}-run.log": log_samples.log_of(name, [4.0, 9.0, 4.0, 4.1] * 6).encode()
+              for name in log_samples.SAMPLES}  # fmt: skip
+    step = made_traces.events_of(made_traces.Made(steps=2, gaps=5.0, data=9.0), 0)
+    found |= {
+        "steps.csv": (ROOT / "docs/steps.csv").read_bytes(), "rank0.json": json.dumps({"traceEvents": step}).encode(),
+        "dump_0": pickle.dumps({"pg_config": {}, "pg_status": {}, "entries": [{"collective_seq_id": 1}]}, protocol=2),
+        "report.sqlite": _sqlite(), "train.sh": b"torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n",
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"

@@ -34,7 +34,7 @@ def profile_from_file(
     if nccl_tests.is_nccl_tests(text):
         return _collectives(nccl_tests.parse(raw), path, base, cluster)
     raise ValueError(
-        f"from: {path.name} is not recognised; write nccl-tests output (text or -J), a torchtitan or Megatron log, "
+        f"from: {path.name} is not recognised; write nccl-tests output (text or -J), a training log, "
         "or a torch.profiler trace"
     )
 

@@ -47,6 +47,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
               "place plan.json --topology nodes.csv --free idle.txt --out launch"),
     "mcp": ("mcp --list", "mcp --list --json"),
     "schema": ("schema estimate", "schema plan"),
+    "why": ("why train.log", "why traces --model llama-3-8b --on 8xh100 --zero 3"),
     "completion": ("completion bash", "completion zsh"),
 }  # fmt: skip
 FIRST = ("plan llama-3-70b --on dgx-h100:1024", "estimate llama-3-8b --on 8xh100 --zero 3")

@@ -24,6 +24,16 @@ def read_bytes(path: Path, field: str = "from") -> bytes:
     return raw
 
 
+def check_file(path: Path, field: str, wanted: str) -> None:
+    """Of what is read in pieces: a pipe or a device may never end."""
+    try:
+        there = path.is_file()
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        raise ValueError(f"{field}: there is no file {str(path)!r}; write {wanted}")
+
+
 def looks_like(raw: bytes) -> str:
     """'json' or 'text'; log lines may begin with a bracket, so only an object counts as JSON."""
     return "json" if raw[:4096].lstrip()[:1] == b"{" else "text"

@@ -1,22 +1,11 @@
-"""A training log of torchtitan or Megatron -> step time or tokens/s, and peak memory."""
+"""A training log of any known form -> step time or tokens/s of a steady step, and peak memory."""
 
-import math
-import re
 from dataclasses import dataclass
 from statistics import median
 
-GIB = 2.0**30
-MOST_STEPS = 1_000_000
-WARM_UP = 0.2
-"""share of the first steps left out: compilation, allocator and data loader settle there"""
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
-_NUM = r"([0-9][0-9,]{0,20}(?:\.[0-9]{1,10})?(?:[eE][+-]?[0-9]{1,3})?)"
-_TITAN = re.compile(
-    rf"(?<!validate )\bstep:\s*\d{{1,9}}\b.{{0,400}}?\bmemory:\s*{_NUM}\s*GiB.{{0,100}}?\btps:\s*{_NUM}"
-)
-_MEGATRON = re.compile(rf"elapsed time per iteration \(ms\):\s*{_NUM}")
-_MEGATRON_MEMORY = re.compile(rf"memory \(MB\).{{0,300}}?max reserved:\s*{_NUM}")
-_MEGATRON_ALLOCATED = re.compile(rf"memory \(MB\).{{0,300}}?max allocated:\s*{_NUM}")
+from shardwise.diagnose.logged import RunLog
+from shardwise.diagnose.pace import warm_up_of
+from shardwise.importers.logs import log_forms, parse_log
 
 
 @dataclass(frozen=True)
@@ -34,41 +23,30 @@ class RunFacts:
 
 
 def is_training_log(text: str) -> bool:
-    return _TITAN.search(text[: 2**22]) is not None or "elapsed time per iteration (ms):" in text[: 2**22]
+    return parse_log(text[: 2**22]) is not None
 
 
 def parse(text: str) -> RunFacts:
-    lines = [_COLOUR.sub("", line[:4000]) for line in text.splitlines()]
-    titan = [found for found in map(_TITAN.search, lines) if found is not None][:MOST_STEPS]
-    if titan:
-        rates = _steady([_number(found[2]) for found in titan])
-        memory = max(_number(found[1]) for found in titan)
-        return RunFacts(
-            "torchtitan", len(rates), tokens_per_s_per_gpu=median(rates), peak_bytes=memory * GIB or None,
-            memory_is="peak reserved",
-        )  # fmt: skip
-    times = [_number(found[1]) for found in map(_MEGATRON.search, lines) if found is not None][:MOST_STEPS]
-    if not times:
-        raise ValueError(
-            "from: no training step in the log; torchtitan prints 'step: ... tps: ...', Megatron "
-            "'elapsed time per iteration (ms): ...'"
-        )
-    steady = _steady(times)
-    for form, meaning in ((_MEGATRON_ALLOCATED, "peak allocated"), (_MEGATRON_MEMORY, "peak reserved")):
-        peaks = [_number(found[1]) for found in map(form.search, lines) if found is not None]
-        if peaks and max(peaks) > 0:
-            return RunFacts("Megatron", len(steady), median(steady) * 1e-3, None, max(peaks) * 2.0**20, meaning)
-    return RunFacts("Megatron", len(steady), median(steady) * 1e-3)
+    log = parse_log(text)
+    if log is None:
+        titles = ", ".join(form.title for form in log_forms().values())
+        raise ValueError(f"from: no training step in the log; write one of {titles}")
+    return facts_of(log)
 
 
-def _number(text: str) -> float:
-    value = float(text.replace(",", ""))
-    return value if math.isfinite(value) else 0.0
-
-
-def _steady(values: list[float]) -> list[float]:
-    """Without the first steps, and without what is not positive."""
-    later = [value for value in values[math.ceil(len(values) * WARM_UP) if len(values) > 1 else 0 :] if value > 0]
-    if not later:
-        raise ValueError("from: the log's steps are all 0; write a log of steps that ran")
-    return later
+def facts_of(log: RunLog) -> RunFacts:
+    """Seconds where the program prints them, else its rate of one GPU."""
+    peaks = [(step.peak_bytes, step.memory_is) for step in log.steps if step.peak_bytes]
+    peak, meaning = max(peaks) if peaks else (None, "")
+    for name in ("seconds", "tokens_per_s_per_gpu"):
+        told = [value for step in log.steps if (value := getattr(step, name))]
+        if told:
+            paces = told if name == "seconds" else [1.0 / value for value in told]
+            later = told[warm_up_of(paces) :]
+            seconds = median(later) if name == "seconds" else None
+            rate = median(later) if name != "seconds" else None
+            return RunFacts(log.program, len(later), seconds, rate, peak, meaning)
+    raise ValueError(
+        f"from: the log of {log.program} states neither the time of a step nor tokens per second of a GPU; write one "
+        "that does"
+    )

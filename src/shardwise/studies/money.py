@@ -16,6 +16,15 @@ def known_price(cluster: Cluster) -> Price | None:
         return None
 
 
+def rent_a_day(gpu: str, gpus: int) -> tuple[float, float] | None:
+    """Dollars, low and high, that so many GPUs cost on demand; None where no price is published."""
+    try:
+        low, high = price_of(gpu).on_demand
+    except ValueError:
+        return None
+    return 24 * gpus * low, 24 * gpus * high
+
+
 def money_of(cluster: Cluster, tokens: float, tokens_per_s: float, rent: float | None = None) -> Money:
     """All GPUs of the cluster, at board power and at the on-demand rent, for as long as `tokens` take; `rent` in
     dollars per GPU hour takes the place of the published one."""

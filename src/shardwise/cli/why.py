@@ -1,0 +1,100 @@
+"""`shardwise why`: what a run that was measured loses its time to, beside what was predicted, and the cure."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from shardwise.cli._options import Json
+from shardwise.cli._output import print_json
+from shardwise.cli._why_case import RunAsMeant, WhyFlags, ran_of
+from shardwise.cli._why_page import LogAnswer, TraceAnswer, WhyAnswer, data_of, show
+from shardwise.cost.curve import curve_of
+from shardwise.diagnose.device_trace import RankTrace
+from shardwise.diagnose.logged import RunLog
+from shardwise.diagnose.measured_step import measured_step
+from shardwise.diagnose.pace import pace_of, series_of
+from shardwise.diagnose.products import ProductBesideCurve, beside_curve
+from shardwise.diagnose.recorder import stuck_in
+from shardwise.diagnose.why_slow import why_log, why_step
+from shardwise.importers.run_files import RunFiles, read_run
+from shardwise.spec.load import gpu_of
+from shardwise.spec.reported import catalog_gpu
+from shardwise.studies.money import rent_a_day
+
+SLOW = 1
+MOST_STEPS = 1_000_000
+NO_FLAGS = WhyFlags()
+
+
+def why(
+    run: Annotated[list[Path], Parameter(help="Logs, tables, traces or dumps of the run, or folders of them.")],
+    /,
+    flags: WhyFlags = NO_FLAGS,
+    *,
+    steps: Annotated[int | None, Parameter(help="Steps in a trace that marks none.")] = None,
+    json: Json = False,
+) -> int:
+    """Where the time of a measured step went: kernels, exposed collectives by axis, host, data, stragglers, stalls.
+
+    Exit code 1 when the run is slower than its prediction's band, or stands still.
+    """
+    if not run:
+        raise ValueError("run: none named; write the path of a log or a trace")
+    if steps is not None and not 1 <= steps <= MOST_STEPS:
+        raise ValueError(f"steps: {steps} is out of range; write a whole number from 1 to {MOST_STEPS:,}")
+    files = read_run(run)
+    ran = ran_of(flags, _logged_batch(files.logs))
+    answer = WhyAnswer(
+        ran=ran, rent_usd=_rent(ran, files.traces),
+        trace=_trace_answer(files, ran, steps) if files.traces else None,
+        logs=tuple(_log_answer(log, ran) for log in files.logs),
+        stuck=tuple(stuck_in(files.dumps)), dumps=len(files.dumps), left_out=files.left_out,
+    )  # fmt: skip
+    if json:
+        print_json(data_of(answer))
+    else:
+        show(answer)
+    return SLOW if answer.too_slow or answer.stuck else 0
+
+
+def _logged_batch(logs: tuple[RunLog, ...]) -> int | None:
+    return next((step.global_batch for log in logs for step in log.steps if step.global_batch), None)
+
+
+def _trace_answer(files: RunFiles, ran: RunAsMeant | None, steps: int | None) -> TraceAnswer:
+    measured = measured_step(files.traces, None if ran is None else ran.launch.policy, steps)
+    expected = None if ran is None else ran.expected
+    return TraceAnswer(measured, why_step(measured, expected), tuple(_products(files.traces[0], ran)))
+
+
+def _products(trace: RankTrace, ran: RunAsMeant | None) -> list[ProductBesideCurve]:
+    """Of one rank, where its GPU is known: the others multiply the same shapes."""
+    if not trace.products:
+        return []
+    named = catalog_gpu(trace.device)
+    curve = ran.launch.case.curve if ran is not None else curve_of(gpu_of(named)) if named is not None else None
+    return [] if curve is None else beside_curve(trace.products, curve)
+
+
+def _log_answer(log: RunLog, ran: RunAsMeant | None) -> LogAnswer:
+    if not log.steps:
+        if log.mean is None:
+            raise ValueError(f"run: {log.name} has no step; write a log of steps that ran")
+        log = RunLog(
+            log.name, log.program, (log.mean,), (), None, f"{log.program} prints the mean of the whole run only"
+        )
+    job = None if ran is None else ran.launch.case.job
+    gpus = None if ran is None else ran.launch.policy.gpus
+    series = series_of(log, job.step_tokens if job else None, gpus, job.global_batch if job else None)
+    pace = pace_of(series, log)
+    return LogAnswer(log, pace, why_log(pace, ran.expected if ran is not None and pace.exact else None))
+
+
+def _rent(ran: RunAsMeant | None, traces: tuple[RankTrace, ...]) -> tuple[float, float] | None:
+    """Of all GPUs of the run for a day: those that were stated, or those the trace names."""
+    if ran is not None:
+        return rent_a_day(ran.launch.case.cluster.gpu.name, ran.launch.policy.gpus)
+    known = [(catalog_gpu(trace.device), trace.world) for trace in traces if trace.device]
+    gpu, world = known[0] if known else (None, None)
+    return rent_a_day(gpu, world or len(traces)) if gpu is not None else None

@@ -1,0 +1,60 @@
+"""What a run wrote of its steps, whichever program it was."""
+
+from dataclasses import dataclass, replace
+
+from msgspec import Struct
+
+MOST_STEPS = 1_000_000
+
+
+class LoggedStep(Struct, frozen=True, kw_only=True):
+    """One record of a log; what it does not say is None."""
+
+    step: int | None = None
+    line: int = 0
+    """where it stands in the file"""
+    at_s: float | None = None
+    """on the clock of the machine, where the line bears a time"""
+    seconds: float | None = None
+    """of one step"""
+    tokens_per_s_per_gpu: float | None = None
+    tokens_per_s: float | None = None
+    """of the whole job"""
+    samples_per_s: float | None = None
+    steps_per_s: float | None = None
+    flops_per_s: float | None = None
+    """of one GPU, as the program counts them"""
+    peak_bytes: float | None = None
+    memory_is: str = ""
+    """which peak: allocated or reserved"""
+    loss: float | None = None
+    global_batch: int | None = None
+    data_s: float | None = None
+    """of it: waiting for the next batch"""
+    save_s: float | None = None
+    """of it: writing a checkpoint"""
+
+
+class LogMark(Struct, frozen=True, kw_only=True):
+    """A line that says what the program did between two steps."""
+
+    line: int
+    what: str
+    """checkpoint or evaluation"""
+
+
+@dataclass(frozen=True)
+class RunLog:
+    name: str
+    """of the file"""
+    program: str
+    """whose form it is"""
+    steps: tuple[LoggedStep, ...]
+    marks: tuple[LogMark, ...] = ()
+    mean: LoggedStep | None = None
+    """of the whole run, where the program prints one when it ends"""
+    caution: str = ""
+    """what its figures are not"""
+
+    def named(self, name: str) -> "RunLog":
+        return replace(self, name=name)

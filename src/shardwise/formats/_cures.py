@@ -1,0 +1,158 @@
+"""What to do about a cause, in the words of the program that ran: a priced change of the policy, or its own setting."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from msgspec.structs import replace as policy_with
+
+from shardwise.diagnose.causes import Cause
+from shardwise.estimate.closed_form import estimate
+from shardwise.formats._contract import Format, Launch, expressed, settled
+from shardwise.spec.pipeline import usual_schedule
+from shardwise.spec.policy import Policies, Policy
+from shardwise.spec.rules import legal
+
+LEAST_GAIN = 0.005
+"""below, two predictions cannot be told apart"""
+ADVICE = {
+    "compute": "larger micro-batches or less recompute; compare clocks and power with `nvidia-smi -q -d PERFORMANCE`",
+    "tp_comm": "sequence parallelism, overlap of tensor-parallel collectives, or fewer GPUs in a tensor-parallel group",
+    "cp_comm": "fewer context-parallel ranks, or those of one node",
+    "ep_comm": "expert-parallel groups inside a node, or overlap of the exchange; look at how even the routing is",
+    "fsdp_comm": "larger micro-batches, sharding inside groups (HSDP), or prefetch of the next layer",
+    "grad_comm": "overlap of the reduction with the backward pass, more accumulation, or larger buckets",
+    "param_comm": "overlap of the gather with the forward pass",
+    "bubble": "more micro-batches, or several chunks on each stage (interleaving)",
+    "comm": "name its axis by --config or the policy's flags; then overlap it or put its ranks nearer",
+    "wait": "profile several ranks: the one that comes last is the one to look at",
+    "straggler": "swap the node, or look at its clocks, temperature, PCIe, CPU and links (`shardwise fabric expect`)",
+    "host": "CUDA graphs or torch.compile, fewer .item() and print, garbage collection at fixed steps",
+    "data": "more workers, prefetch and pinned memory in the data loader; the files nearer to the nodes",
+    "checkpoint": "asynchronous or sharded checkpoints, a faster disk, or a longer interval",
+    "evaluation": "evaluate less often, or on fewer batches",
+    "stalls": "find what the program does at that interval: checkpoints, evaluations, garbage collection, logging",
+    "spikes": "garbage collection at the same step on all ranks; look for other jobs on the nodes and the file system",
+    "drift": "look for growing lists, logs and caches on the host, memory fragments, and temperature",
+    "shift": "look at what changed then: a node, a link, a phase of the data, a job beside it",
+    "jitter": "pin processes to cores, garbage collection at fixed steps, nothing else on the nodes",
+    "copy": "no offloading, or less of it; pinned memory",
+    "idle": "profile with ProfilerActivity.CPU too: launches tell whether the host is late",
+    "restart": "shorter checkpoint intervals, if restarts are frequent",
+    "level": "profile a few steps (torch.profiler) and give the trace: a log cannot say which part is slow",
+}  # fmt: skip
+OWN: dict[str, dict[str, tuple[str, ...]]] = {
+    "megatron": {"data": ("--num-workers 8",), "checkpoint": ("--async-save", "--ckpt-format torch_dist"),
+                 "host": ("--manual-gc", "--manual-gc-interval 100"),
+                 "spikes": ("--manual-gc", "--manual-gc-interval 100")},
+    "primus": {"data": ("num_workers: 8",), "checkpoint": ("async_save: true",),
+               "host": ("manual_gc: true", "manual_gc_interval: 100"),
+               "spikes": ("manual_gc: true", "manual_gc_interval: 100")},
+    "bridge": {"data": ("dataset.num_workers=8",), "checkpoint": ("checkpoint.async_save=true",),
+               "host": ("train.manual_gc=true", "train.manual_gc_interval=100"),
+               "spikes": ("train.manual_gc=true", "train.manual_gc_interval=100")},
+    "torchtitan": {"checkpoint": ('checkpoint.async_mode = "async_with_pinned_mem"',),
+                   "host": ("compile.enable = true",)},
+    "nanotron": {"data": ("data_stages[].data.num_loading_workers: 8",)},
+    "maxtext": {"data": ("grain_worker_count: 8",), "checkpoint": ("async_checkpointing: true",)},
+    "verl": {"data": ("data.dataloader_num_workers=8",)},
+    "deepspeed": {"data": ("dataloader_num_workers=8 (of the Trainer)",)},
+    "accelerate": {"data": ("dataloader_num_workers=8 (of the Trainer)",)},
+}  # fmt: skip
+"""settings of a program that no policy holds"""
+_BETWEEN = re.compile(r",\s+|\s+(?=--)|[{}]|\n")
+
+
+@dataclass(frozen=True)
+class Cure:
+    advice: str
+    options: tuple[str, ...] = ()
+    """lines of the program's own file, as they should read"""
+    policy: Policy | None = None
+    gain: float | None = None
+    """less time, as a share of the predicted step; None where it cannot be priced"""
+
+
+def cure_of(cause: Cause, target: Format | None, launch: Launch | None) -> Cure:
+    advice = ADVICE[cause.code]
+    if target is None or launch is None:
+        return Cure(advice, OWN.get(target.name, {}).get(cause.code, ()) if target else ())
+    best = _best(cause.code, target, launch)
+    if best is not None:
+        return Cure(advice, _changed_lines(target, launch, best[0]), best[0], best[1])
+    return Cure(advice, OWN.get(target.name, {}).get(cause.code, ()))
+
+
+def _best(code: str, target: Format, launch: Launch) -> tuple[Policy, float] | None:
+    """The change against this cause that is legal, fits and wins most."""
+    case, now = launch.case, launch.policy
+    tried: dict[Policy, None] = {}
+    for fields in _changes(code, now, case.cluster.node_size):
+        try:
+            wanted = replace(launch, policy=settled(policy_with(now, **fields), case), layers=())
+            tried[expressed(target, wanted)[0].policy] = None
+        except ValueError:
+            continue
+    tried.pop(now, None)
+    if not tried:
+        return None
+    columns = Policies.of([now, *tried])
+    allowed = legal(case.model, case.cluster, case.job, columns)
+    kept = [now, *(policy for policy, ok in zip(tried, allowed[1:], strict=True) if ok)]
+    if len(kept) == 1:
+        return None
+    found = estimate(case, Policies.of(kept))
+    steps = found.times.step_s
+    gains = [(float(1 - steps[row] / steps[0]), row) for row in range(1, len(kept)) if found.fits[row]]
+    gain, row = max(gains, default=(0.0, 0))
+    return (kept[row], gain) if gain >= LEAST_GAIN else None
+
+
+def _changes(code: str, now: Policy, node: int) -> Iterator[dict[str, Any]]:
+    if code == "grad_comm":
+        yield {"overlap_grad": True}
+    if code in ("param_comm", "fsdp_comm"):
+        yield {"overlap_param": True}
+    if code == "fsdp_comm":
+        yield {"shard_group": min(node, now.dp * now.cp)}
+        yield {"zero": 2}
+        yield {"zero": 1}
+    if code == "tp_comm":
+        yield {"sp": True}
+        yield {"overlap_tp": True}
+        if now.tp > 1:
+            yield {"tp": now.tp // 2, "dp": now.dp * 2, "sp": now.sp and now.tp > 2}
+    if code == "cp_comm" and now.cp > 1:
+        yield {"cp": now.cp // 2, "dp": now.dp * 2}
+    if code == "bubble":
+        for vpp in (2, 4, 8):
+            yield {"vpp": vpp, "schedule": usual_schedule(vpp), "overlap_pp": True}
+        if now.micro_batch > 1:
+            yield {"micro_batch": now.micro_batch // 2}
+    if code == "copy":
+        yield {"offload": "none", "offload_share": 1.0}
+    if code == "compute":
+        yield {"recompute": "none", "recompute_layers": -1, "recompute_modules": ()}
+        yield {"recompute": "selective", "recompute_layers": -1}
+        yield {"attention": "flash"}
+    if code in ("compute", "fsdp_comm", "host", "level"):
+        yield {"micro_batch": now.micro_batch * 2}
+
+
+def _changed_lines(target: Format, launch: Launch, policy: Policy) -> tuple[str, ...]:
+    """What differs between the program's file of this launch and that of the better one."""
+    try:
+        before = target.write(expressed(target, replace(launch, layers=()))[0]).files
+        after = target.write(expressed(target, replace(launch, policy=policy, layers=()))[0]).files
+    except ValueError:
+        return ()
+    known = Counter(piece for text in before.values() for piece in _pieces(text))
+    new = Counter(piece for text in after.values() for piece in _pieces(text)) - known
+    return tuple(piece for piece in new if not piece.startswith("#"))
+
+
+def _pieces(text: str) -> list[str]:
+    """Single settings of a file in any of the forms."""
+    return [piece for each in _BETWEEN.split(text) if (piece := each.strip().rstrip("\\)").strip())]
