@@ -57,7 +57,8 @@ def read_launch(paths: list[Path], known: Known, target: str = "") -> tuple[Form
             notes = [note for document in documents for note in document.notes]
             if stated and gpus != stated:
                 notes.append(f"the file starts {stated} ranks, the cluster named has {gpus} GPUs")
-            return each, replace(found, notes=(*found.notes, *notes))
+            left = (*settings.left(), *found.unmodelled)
+            return each, replace(found, notes=(*found.notes, *notes), unmodelled=left)
     raise ValueError(f"file: {names} is of no known target; write --target with one of {', '.join(formats())}")
 
 

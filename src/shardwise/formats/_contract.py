@@ -170,6 +170,16 @@ def own_overlaps(stack: str, *names: str) -> dict[str, Any]:
     return {name: stack_of(stack).setting(name) for name in names}
 
 
+def usual_gaps(policy: Policy) -> list[Gap]:
+    """What programs on PyTorch's own layers have in common."""
+    found: list[Gap] = []
+    if policy.recompute != "none" and policy.recompute_layers >= 0:
+        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
+    if policy.overlap_tp and not policy.sp:
+        found.append(Gap("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
+    return found
+
+
 def most_layers(model: Model, policy: Policy) -> int:
     """Layers of the longest stage of an even split."""
     return -(-model.layers // policy.pp)

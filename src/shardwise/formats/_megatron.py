@@ -1,9 +1,10 @@
 """Megatron-Core's names of settings, which Megatron-LM, Megatron-Bridge, Primus and verl share: policy <-> settings."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from shardwise.formats._contract import Found, Gap, Known, Launch, most_layers, split_axes
+from shardwise.formats._contract import Format, Found, Gap, Known, Launch, most_layers, split_axes
 from shardwise.formats._layout import chunks_of, is_even, layers_in, layout_text
 from shardwise.formats._settings import Settings
 from shardwise.spec.policy import MODULES, ORDERS, Policy
@@ -34,6 +35,8 @@ MODULES_OF_OTHERS = ("gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc")
 ONLY: dict[str, tuple[Any, ...]] = {
     "schedule": ("1f1b", "interleaved"), "offload": ("none", "optimizer"), "loss": ("plain", "fused"), "sync": ("",),
 }  # fmt: skip
+megatron_format = partial(Format, only=ONLY, own=lambda _version: {})
+"""a target whose settings have Megatron's names: it states what they can"""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Program:
     experts: bool = True
 
 
-def gaps(launch: Launch, program: Program) -> list[Gap]:
+def gaps(program: Program, launch: Launch) -> list[Gap]:
     policy, found = launch.policy, list[Gap]()
     fsdp = policy.zero >= 2
     if fsdp and not program.shards_parameters:
@@ -191,6 +194,14 @@ def numeric_settings(launch: Launch) -> dict[str, Any]:
     if policy.loss == "fused":
         found |= {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}
     return found
+
+
+def arguments(launch: Launch, program: Program) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How the work is split; batch and numbers: under the names of pretrain_gpt.py's arguments."""
+    parallel = parallel_settings(launch, program)
+    if (chunks := parallel.pop("virtual_pipeline_model_parallel_size", None)) is not None:
+        parallel["num_virtual_stages_per_pipeline_rank"] = chunks
+    return parallel, batch_settings(launch) | numeric_settings(launch)
 
 
 def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = None) -> Found:

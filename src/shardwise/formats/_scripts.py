@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from shardwise.formats._contract import Launch
+from shardwise.formats._contract import Launch, Written
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.usual import usual_fabric
 
@@ -70,6 +70,15 @@ def script(
     used = " ".join(f'"${{{name}[@]}}"' for name in arrays)
     lines += ["", f'{start} \\\n    {program} {used} "$@"'.replace("  ", "  ")]
     return "\n".join(lines) + "\n"
+
+
+def configured(
+    launch: Launch, file: str, text: str, program: str, words: Sequence[str], environment: Mapping[str, str],
+    notes: tuple[str, ...], launcher: str = "",
+) -> Written:  # fmt: skip
+    """A configuration, and the script that starts a program with it."""
+    started = script(launch, program, {"ARGS": words} if words else {}, environment, notes, launcher)
+    return Written({file: text, "train.sh": started}, dict(environment), notes)
 
 
 def wrapped(words: Sequence[str]) -> list[str]:

@@ -1,11 +1,10 @@
 """Hugging Face accelerate: its YAML with FSDP2; batch and accumulation are arguments of the Trainer's script."""
 
-from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
-from shardwise.formats._scripts import network_environment, nodes_of, script
+from shardwise.formats._scripts import configured, network_environment, nodes_of
 from shardwise.formats._settings import Settings
 from shardwise.formats._sharding import degrees, gaps, read
 from shardwise.spec.policy import Policy
@@ -20,9 +19,7 @@ def _own(_version: str) -> dict[str, Any]:
 
 
 def _gaps(launch: Launch) -> list[Gap]:
-    policy, found = launch.policy, gaps(launch)
-    if policy.recompute != "none" and policy.recompute_layers >= 0:
-        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
+    policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
     if policy.recompute != "none" and policy.zero == 0:
         found.append(Gap("recompute", policy.recompute, "it is a setting of FSDP (zero 2 or 3)"))
     if policy.loss != launch.case.stack.loss.loss_kind:
@@ -72,8 +69,8 @@ def _write(launch: Launch) -> Written:
         '    --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT"'
     )
     environment = network_environment(launch.case.cluster)
-    text = script(launch, '"${SCRIPT:-train.py}"', {"ARGS": words}, environment, notes, launcher)
-    return Written({"accelerate.yaml": yaml_text(data, notes), "train.sh": text}, environment, notes)
+    text, program = yaml_text(data, notes), '"${SCRIPT:-train.py}"'
+    return configured(launch, "accelerate.yaml", text, program, words, environment, notes, launcher)
 
 
 def _claims(settings: Settings) -> bool:
@@ -113,11 +110,10 @@ def _read(settings: Settings, known: Known) -> Found:
     precision = names.get(settings.text("mixed_precision", "no"), "")
     for name in ("num_machines", "machine_rank", "fsdp_config.fsdp_version", f"{SIZES}cp_comm_strategy"):
         settings.text(name)
-    found = Found(
+    return Found(
         policy=policy, gpus=gpus, global_batch=steps * micro * policy.dp if steps else None, precision=precision,
         notes=tuple(notes),
     )  # fmt: skip
-    return replace(found, unmodelled=settings.left())
 
 
 FORMAT = Format(
@@ -129,9 +125,5 @@ FORMAT = Format(
         "pp": (1,), "ep": (1,), "etp": (0,), "recompute": ("none", "full"), "recompute_modules": ((),),
         "order": ("tp-cp-dp-pp",), "attention": ("flash",), "offload": ("none",), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

@@ -1,12 +1,11 @@
 """NeMo Automodel: its YAML with FSDP2 or DDP."""
 
-from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._layout import chunks_of, is_even
-from shardwise.formats._scripts import network_environment, script
+from shardwise.formats._scripts import configured, network_environment
 from shardwise.formats._settings import Settings
 from shardwise.formats._sharding import degrees, gaps, read
 from shardwise.spec.policy import Policy
@@ -21,17 +20,13 @@ def _own(_version: str) -> dict[str, Any]:
 
 
 def _gaps(launch: Launch) -> list[Gap]:
-    policy, found = launch.policy, gaps(launch)
-    if policy.recompute != "none" and policy.recompute_layers >= 0:
-        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
+    policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
     if policy.zero == 0 and (policy.tp > 1 or policy.pp > 1 or policy.ep > 1) and policy.dp > 1:
         found.append(Gap("zero", 0, "whole copies go with data parallelism alone"))
     if policy.zero and policy.shard_group and degrees(policy)[1] == 1:
         found.append(Gap("shard_group", policy.shard_group, "groups that share have more than one data-parallel rank"))
     if not is_even(chunks_of(launch)):
         found.append(Gap("pp", policy.pp, "stages of different length are not written"))
-    if policy.overlap_tp and not policy.sp:
-        found.append(Gap("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
     if policy.loss != launch.case.stack.loss.loss_kind:
         found.append(Gap("loss", policy.loss, "it is chosen by the recipe"))
     if launch.case.job.precision.compute not in ("bf16", "fp32"):
@@ -71,10 +66,8 @@ def _write(launch: Launch) -> Written:
         "distributed": distributed,
     }  # fmt: skip
     notes = ("overrides for the recipe of your model: name it, its data and optimizer",)
-    environment = network_environment(launch.case.cluster)
-    words = ["-c", "automodel.yaml"]
-    text = script(launch, '"${RECIPE:?}"', {"ARGS": words}, environment, notes)
-    return Written({"automodel.yaml": yaml_text(data, notes), "train.sh": text}, environment, notes)
+    environment, words = network_environment(launch.case.cluster), ["-c", "automodel.yaml"]
+    return configured(launch, words[1], yaml_text(data, notes), '"${RECIPE:?}"', words, environment, notes)
 
 
 def _claims(settings: Settings) -> bool:
@@ -106,12 +99,11 @@ def _read(settings: Settings, known: Known) -> Found:
         micro_batch=settings.whole(f"{PIPELINE}pp_microbatch_size", 1) if pp > 1 else local, **_own(""),
     )  # fmt: skip
     dtype = settings.text("model.torch_dtype", "bf16")
-    found = Found(
+    return Found(
         policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("dataset.seq_len"),
         global_batch=settings.whole_or_none("step_scheduler.global_batch_size"),
         precision="fp32" if dtype in ("float32", "fp32") else "bf16", notes=tuple(notes),
     )  # fmt: skip
-    return replace(found, unmodelled=settings.left())
 
 
 FORMAT = Format(
@@ -123,9 +115,5 @@ FORMAT = Format(
         "etp": (0,), "schedule": tuple(SCHEDULES), "recompute_modules": ((),), "order": ("tp-cp-dp-pp",),
         "attention": ("flash",), "offload": ("none",), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

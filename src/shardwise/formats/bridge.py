@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written
+from shardwise.formats._contract import Found, Gap, Known, Launch, Written
 from shardwise.formats._files import yaml_text
-from shardwise.formats._megatron import ONLY, Program, gaps, parallel_settings, read
-from shardwise.formats._scripts import script
+from shardwise.formats._megatron import Program, gaps, megatron_format, parallel_settings, read
+from shardwise.formats._scripts import configured
 from shardwise.formats._settings import Settings
 from shardwise.formats.megatron import environment
 
@@ -49,7 +49,7 @@ def _gaps(launch: Launch) -> list[Gap]:
     name = launch.case.job.precision.name
     if _recipe(name) is None:
         raise ValueError(f"precision: {name} is no recipe of Megatron-Bridge; write bf16, fp16, fp8 or fp4")
-    return gaps(launch, PROGRAM)
+    return gaps(PROGRAM, launch)
 
 
 def _recipe(precision: str) -> tuple[str, bool] | None:
@@ -79,9 +79,8 @@ def _write(launch: Launch) -> Written:
     }
     data = {section: values for section, values in data.items() if values} | {"mixed_precision": recipe}
     notes = ("overrides for a recipe of this model; RECIPE is the script that builds it and takes --config-file",)
-    found = environment(launch)
-    text = script(launch, '"${RECIPE:?}"', {"ARGS": ["--config-file", "bridge.yaml"]}, found, notes)
-    return Written({"bridge.yaml": yaml_text(data, notes), "train.sh": text}, found, notes)
+    words = ["--config-file", "bridge.yaml"]
+    return configured(launch, words[1], yaml_text(data, notes), '"${RECIPE:?}"', words, environment(launch), notes)
 
 
 def _claims(settings: Settings) -> bool:
@@ -111,18 +110,13 @@ def _read(settings: Settings, known: Known) -> Found:
         precision = {"bf16": "bf16-grad16", "fp8-grad32": "fp8-grad16", "fp4-grad32": "fp4-grad16"}.get(
             precision, precision
         )
-    return replace(found, precision=precision, optimizer="", unmodelled=settings.left())
+    return replace(found, precision=precision, optimizer="")
 
 
-FORMAT = Format(
+FORMAT = megatron_format(
     name="bridge",
     title="Megatron-Bridge",
     stack="megatron-bridge",
     source="NVIDIA-NeMo/Megatron-Bridge 067f987df: src/megatron/bridge/training (config, comm_overlap, …)",
-    only=ONLY,
-    own=lambda _version: {},
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
-)
+    gaps=_gaps, write=_write, claims=_claims, read=_read,
+)  # fmt: skip

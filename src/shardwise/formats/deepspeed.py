@@ -1,11 +1,10 @@
 """DeepSpeed: its JSON; model, sequence, recompute and stages are in the code that is started with it."""
 
-from dataclasses import replace
 from typing import Any
 
 from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
 from shardwise.formats._files import json_text
-from shardwise.formats._scripts import network_environment, script
+from shardwise.formats._scripts import configured, network_environment
 from shardwise.formats._settings import Settings
 from shardwise.spec.policy import Policy
 
@@ -66,8 +65,8 @@ def _write(launch: Launch) -> Written:
     notes = ("SCRIPT is your training code; learning rate and clipping stand in for yours",)
     environment = network_environment(launch.case.cluster)
     words = ["--deepspeed", "--deepspeed_config", "deepspeed.json"]
-    text = script(launch, '"${SCRIPT:?}"', {"ARGS": words}, environment, notes)
-    return Written({"deepspeed.json": json_text(settings_of(launch)), "train.sh": text}, environment, notes)
+    text = json_text(settings_of(launch))
+    return configured(launch, words[-1], text, '"${SCRIPT:?}"', words, environment, notes)
 
 
 def _claims(settings: Settings) -> bool:
@@ -105,12 +104,11 @@ def _read(settings: Settings, known: Known) -> Found:
         offload_share=round(settings.number("zero_optimization.offload_optimizer.ratio", 1.0), 3), **_own(""),
     )  # fmt: skip
     settings.text("zero_optimization.offload_optimizer.pin_memory")
-    found = Found(
+    return Found(
         policy=policy, gpus=policy.gpus, global_batch=batch or None, precision=_precision(settings),
         optimizer={v.lower(): k for k, v in OPTIMIZERS.items()}.get(settings.text("optimizer.type").lower(), ""),
         notes=tuple(notes),
     )  # fmt: skip
-    return replace(found, unmodelled=settings.left())
 
 
 def _precision(settings: Settings) -> str:
@@ -132,9 +130,5 @@ FORMAT = Format(
         "tp": (1,), "pp": (1,), "cp": (1,), "ep": (1,), "etp": (0,), "shard_group": (0,),
         "offload": ("none", "optimizer"), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

@@ -1,11 +1,10 @@
 """torchtitan: TOML until 0.2.2; from 0.3.0 a config function's name and flags, on its main branch in tokens."""
 
-from dataclasses import replace as with_
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._layout import chunks_of, is_even
-from shardwise.formats._scripts import network_environment, script
+from shardwise.formats._scripts import configured, network_environment, script
 from shardwise.formats._settings import Settings
 from shardwise.formats._sharding import degrees, gaps, read
 from shardwise.formats._toml import toml_text
@@ -30,16 +29,12 @@ def _own(version: str) -> dict[str, Any]:
 
 
 def _gaps(launch: Launch) -> list[Gap]:
-    policy, found = launch.policy, gaps(launch)
+    policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
     toml = launch.version == TOML
-    if policy.recompute_layers >= 0 and policy.recompute != "none":
-        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
     if not is_even(chunks_of(launch)) and not toml:
         found.append(Gap("pp", policy.pp, "uneven stages are stated in its TOML form (--version 0.2.2) only"))
     if policy.etp and not (toml and policy.ep > 1 and policy.etp == policy.tp):
         found.append(Gap("etp", policy.etp, "experts are cut by 1, and up to 0.2.2 by tp"))
-    if policy.overlap_tp and not policy.sp:
-        found.append(Gap("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
     if launch.case.job.precision.compute not in ("bf16", "fp32", "fp8") or (
         launch.case.job.precision.compute == "fp8" and not toml
     ):
@@ -148,9 +143,8 @@ def _toml(launch: Launch, found: dict[str, dict[str, Any]], environment: dict[st
         "model": model, "optimizer": {"name": "AdamW" if job.optimizer.name == "adamw" else "Adam"}, **found,
         "activation_checkpoint": recompute, "compile": {"enable": True}, **quantize,
     }  # fmt: skip
-    text = script(launch, "-m torchtitan.train", {"ARGS": ["--job.config_file", "train.toml"]}, environment, notes)
-    head = "".join(f"# {note}\n" for note in notes)
-    return Written({"train.toml": head + toml_text(sections), "train.sh": text}, environment, notes)
+    text, words = "".join(f"# {note}\n" for note in notes) + toml_text(sections), ["--job.config_file", "train.toml"]
+    return configured(launch, words[1], text, "-m torchtitan.train", words, environment, notes)
 
 
 def _claims(settings: Settings) -> bool:
@@ -189,13 +183,12 @@ def _read(settings: Settings, known: Known) -> Found:
     )
     if settings.flag("training.enable_cpu_offload"):
         notes.append("parameters, gradients and optimizer offloaded together are not modelled")
-    found = Found(
+    settings.text("compile.enable")
+    return Found(
         policy=policy, version=version, gpus=policy.gpus, seq=seq or None, notes=tuple(notes), layers=_layers(settings),
         global_batch=(batch // seq if tokens and seq else batch) if batch > 0 else None,
         precision=_precision(settings), optimizer=settings.text("optimizer.name").lower(),
     )  # fmt: skip
-    settings.text("compile.enable")
-    return with_(found, unmodelled=settings.left())
 
 
 def _vpp(settings: Settings, known: Known, pp: int) -> int:
@@ -257,10 +250,6 @@ FORMAT = Format(
         "schedule": tuple(SCHEDULES), "order": ("tp-cp-dp-pp",), "attention": ("flash",), "offload": ("none",),
         "recompute_modules": ((),), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
     versions=VERSIONS,
 )  # fmt: skip

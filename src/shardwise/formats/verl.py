@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written
-from shardwise.formats._megatron import ONLY, Program, gaps, parallel_settings, read
+from shardwise.formats._contract import Found, Gap, Known, Launch, Written
+from shardwise.formats._megatron import Program, gaps, megatron_format, parallel_settings, read
 from shardwise.formats._scripts import host_gpus, nodes_of, script
 from shardwise.formats._settings import Settings
 from shardwise.formats.megatron import environment
@@ -34,7 +34,7 @@ def _gaps(launch: Launch) -> list[Gap]:
     job = launch.case.job
     if job.precision.compute not in ("bf16", "fp16"):
         raise ValueError(f"precision: {job.precision.name} is not stated in verl's engine; write bf16 or fp16")
-    return gaps(launch, PROGRAM)
+    return gaps(PROGRAM, launch)
 
 
 def _words(launch: Launch) -> list[str]:
@@ -104,19 +104,14 @@ def _read(settings: Settings, known: Known) -> Found:
     half = settings.text(f"{engine}dtype", "bfloat16") == "float16"
     return replace(
         found, precision="fp16" if half else "bf16", seq=settings.whole_or_none("data.max_length"), notes=tuple(notes),
-        optimizer="adamw", unmodelled=settings.left(),
+        optimizer="adamw",
     )  # fmt: skip
 
 
-FORMAT = Format(
+FORMAT = megatron_format(
     name="verl",
     title="verl",
     stack="megatron-core",
     source="verl-project/verl 1dda039b9: verl/trainer/config: sft_trainer_engine.yaml, engine/megatron.yaml",
-    only=ONLY,
-    own=lambda _version: {},
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
-)
+    gaps=_gaps, write=_write, claims=_claims, read=_read,
+)  # fmt: skip
