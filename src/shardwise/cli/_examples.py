@@ -40,7 +40,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "batch": ("batch --global 2048 --seq 4096 --dp 64 --micro 2", "batch --global 2048 --seq 4096 --gpus 1024 --tp 8"),
     "export": ("export llama-3-8b --on 8xh100 --tp 2 --to megatron",
                "export llama-3-8b --on 8xh100 --zero 3 --to torchtitan --out launch"),
-    "check": ("check train.sh --model llama-3-8b --on 8xh100", "check ds_config.json --model llama-3-8b --on 8xh100"),
+    "check": ("check train.sh --model llama-3-8b --on 8xh100",
+              "check ds_config.json --model llama-3-8b --on 8xh100 --fix"),
     "completion": ("completion bash", "completion zsh"),
 }  # fmt: skip
 FIRST = ("plan llama-3-70b --on dgx-h100:1024", "estimate llama-3-8b --on 8xh100 --zero 3")

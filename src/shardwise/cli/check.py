@@ -9,12 +9,16 @@ from cyclopts import Parameter
 
 from shardwise.arch import model_of
 from shardwise.case import Case, case_of
+from shardwise.cli._files import Overwrite
+from shardwise.cli._fixed import Changed, FixedPlace
 from shardwise.cli._job import OptimizerName, Seq, sequence_of
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
-from shardwise.formats import Format, Found, Known, Launch, read_launch, settled, word_of
+from shardwise.formats import Format, Found, Known, Launch, read_documents, settled, word_of
+from shardwise.formats._fix import fixed
 from shardwise.formats._improve import Change, best_stated, improvements
+from shardwise.formats._source import Document, open_document
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
@@ -50,19 +54,34 @@ def check(
     precision: Annotated[str | None, Parameter(help="Where the file does not say: bf16, fp8, ...")] = None,
     optimizer: OptimizerName = "adamw",
     profile: ProfileFile = None,
+    fix: Annotated[
+        bool, Parameter(negative=(), help="Make the best change in the files, and show it as a diff.")
+    ] = False,
+    whole_plan: Annotated[
+        bool, Parameter(negative=(), help="With --fix: the best policy of a whole plan, not one setting.")
+    ] = False,
+    out: Annotated[Path | None, Parameter(help="With --fix: where the changed file is written.")] = None,
+    in_place: Annotated[
+        bool, Parameter(negative=(), help="With --fix and --overwrite: the files themselves change.")
+    ] = False,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """What it says, what of that is not modelled, whether it is legal and fits, and the cheapest improvements."""
     if not files:
         raise ValueError("files: none named; write the path of a launch script or configuration")
+    place = FixedPlace(fix, whole_plan, out, in_place, overwrite)
     cluster = None if on is None else cluster_of(on)
     shape = None if model is None else model_of(model)
     known = Known(cluster.gpus if cluster else None, shape.layers if shape else None)
-    form, found = read_launch(files, known, target)
+    documents = [open_document(path) for path in files]
+    form, found = read_documents(documents, known, target)
     shape = shape or found.model
     notes, judged = list(found.notes), None
     if shape is None or cluster is None:
         missing = " and ".join(flag for flag, value in (("--model", shape), ("--on", cluster)) if value is None)
+        if fix:
+            raise ValueError(f"fix: whether a change is better is not known; write {missing}")
         notes.append(f"not judged: write {missing} to learn whether it is legal, fits and could be faster")
     else:
         length = str(found.seq) if found.seq and seq is None else seq
@@ -77,10 +96,17 @@ def check(
         )  # fmt: skip
         case = case_of(shape, cluster, job, stack_of(form.stack), profile_or_none(profile))
         judged = _judged(form, found, case, model or shape.name)
+    done = None if judged is None or not fix else _fixed(form, documents, judged, place)
+    if done is not None:
+        notes += done.notes
+    elif fix:
+        notes.append("fix: nothing that this program can state is better; no file is changed")
     if json:
-        print_json(_data(form, found, judged) | {"notes": notes})
+        print_json(_data(form, found, judged) | ({"fix": done} if fix else {}) | {"notes": notes})
     else:
         _show(form, found, judged, notes, model or "MODEL", on or "")
+        if done is not None:
+            print(f"\n{done.diff}", end="")
     return 0 if judged is None or (judged.report is not None and judged.report.fits) else FAILED
 
 
@@ -92,6 +118,20 @@ def _judged(form: Format, found: Found, case: Case, called: str) -> Judgement:
     report = report_of(case, launch.policy)
     best = best_stated(form, with_(launch, layers=()))
     return Judgement(launch, verdict, report, improvements(form, launch), best)
+
+
+def _fixed(form: Format, documents: list[Document], judged: Judgement, place: FixedPlace) -> Changed | None:
+    """The improved files; None where nothing is better."""
+    case, policy = judged.launch.case, None
+    if judged.report is not None:
+        better = [judged.best] if place.whole_plan else judged.changes[:1]
+        policy = next((each.policy for each in better if each is not None and each.fields), None)
+    elif judged.verdict.cure is not None:
+        policy = settled(judged.verdict.cure, case)
+    if policy is None:
+        return None
+    known = Known(case.cluster.gpus, case.model.layers)
+    return place.written(fixed(form, documents, judged.launch, policy, known), policy)
 
 
 def _changes(change: Change) -> str:

@@ -98,6 +98,8 @@ class Format:
     """whether settings are of this target"""
     read: Callable[[Settings, Known], Found]
     versions: tuple[str, ...] = ()
+    excludes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """setting -> others that the program refuses beside it"""
 
 
 def version_of(target: Format, version: str) -> str:

@@ -85,6 +85,10 @@ class Settings:
         items: Sequence[Any] = value if isinstance(value, list | tuple) else re.split(r"[\s,\[\]'\"]+", str(value))
         return tuple(str(item) for item in items if str(item))
 
+    def read(self) -> tuple[str, ...]:
+        """What was asked for."""
+        return tuple(name for name in self._values if name in self._read)
+
     def left(self) -> tuple[str, ...]:
         """What was not asked for, with its value unless it may be a secret."""
         return tuple(

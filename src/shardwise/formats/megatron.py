@@ -71,4 +71,5 @@ FORMAT = megatron_format(
     stack="megatron-core",
     source="NVIDIA/Megatron-LM d98e8a64dd: megatron/training/arguments.py, megatron/core/recompute.py",
     gaps=partial(gaps, PROGRAM), write=_write, claims=_claims, read=_read,
+    excludes={"num_virtual_stages_per_pipeline_rank": ("num_layers_per_virtual_pipeline_stage",)},
 )  # fmt: skip
