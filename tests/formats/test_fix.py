@@ -62,9 +62,7 @@ def test_switches_come_and_go_with_their_lines(tmp_path):
 
 def test_the_last_line_of_a_command_may_go(tmp_path):
     script = SHELL.replace("    --bf16\n", "    --bf16 \\\n    --overlap-grad-reduce\n") + "echo done\n"
-    text, _ = changed(
-        tmp_path, "a.sh", script, "megatron", {**MEGATRON, "overlap_grad": True}, {"overlap_grad": False}
-    )
+    text, _ = changed(tmp_path, "a.sh", script, "megatron", {**MEGATRON, "overlap_grad": True}, {"overlap_grad": False})
     assert text == script.replace(" \\\n    --overlap-grad-reduce", "")
 
 
@@ -185,7 +183,7 @@ JUDGED = ["--model", "llama-3-8b", "--on", "8xh100"]
 
 
 def test_fix_writes_what_it_shows(capsys, script, tmp_path):
-    code, out, _ = ran(capsys, "check", script, *JUDGED, "--fix", "--out", tmp_path / "better.sh", "--json")
+    _, out, _ = ran(capsys, "check", script, *JUDGED, "--fix", "--out", tmp_path / "better.sh", "--json")
     found = json.loads(out)
     assert script.read_text() == SHELL
     assert found["fix"]["files"] == [str(tmp_path / "better.sh")]

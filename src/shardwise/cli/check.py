@@ -22,6 +22,8 @@ from shardwise.formats._source import Document, open_document
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
+from shardwise.software.dispatcher import with_dispatcher
+from shardwise.software.stack import Stack
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.rules import Verdict, verdict_of
@@ -94,7 +96,9 @@ def check(
             precision=precision_of(precision or found.precision or "bf16"),
             optimizer=optimizer_of(found.optimizer or optimizer),
         )  # fmt: skip
-        case = case_of(shape, cluster, job, stack_of(form.stack), profile_or_none(profile))
+        case = case_of(shape, cluster, job, _software(form, found), profile_or_none(profile))
+        if found.layers:
+            notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
         judged = _judged(form, found, case, model or shape.name)
     done = None if judged is None or not fix else _fixed(form, documents, judged, place)
     if done is not None:
@@ -108,6 +112,14 @@ def check(
         if done is not None:
             print(f"\n{done.diff}", end="")
     return 0 if judged is None or (judged.report is not None and judged.report.fits) else FAILED
+
+
+def _software(form: Format, found: Found) -> Stack:
+    """The target's stack as the file sets it up."""
+    stack = stack_of(form.stack)
+    if "context_parallel" in found.software:
+        stack = stack.changed(context_parallel=found.software["context_parallel"])
+    return with_dispatcher(stack, found.software["dispatcher"]) if "dispatcher" in found.software else stack
 
 
 def _judged(form: Format, found: Found, case: Case, called: str) -> Judgement:
@@ -144,6 +156,7 @@ def _show(form: Format, found: Found, judged: Judgement | None, notes: list[str]
     facts.append(("GPUs", found.gpus))
     facts += [("sequence", found.seq), ("batch", found.global_batch), ("precision", found.precision or None)]
     facts.append(("optimizer", found.optimizer or None))
+    facts += [(name.replace("_", " "), value) for name, value in found.software.items()]
     if found.layers:
         facts.append(("layers", " ".join(map(str, found.layers))))
     if judged is not None and judged.report is None:
@@ -170,6 +183,7 @@ def _show(form: Format, found: Found, judged: Judgement | None, notes: list[str]
     left = [*found.unmodelled[:SHOWN]]
     if len(found.unmodelled) > SHOWN:
         left.append(f"and {len(found.unmodelled) - SHOWN} more (--json lists all)")
+    print_notes(list(found.not_modelled), title="read, changes the step and is not modelled")
     print_notes(left, title="read, but nothing here depends on it")
     print_notes(notes)
 
@@ -178,7 +192,8 @@ def _data(form: Format, found: Found, judged: Judgement | None) -> dict[str, Any
     data: dict[str, Any] = {
         "target": form.name, "policy": found.policy, "gpus": found.gpus, "seq_tokens": found.seq,
         "global_sequences": found.global_batch, "precision": found.precision or None,
-        "optimizer": found.optimizer or None, "layers": found.layers or None, "unmodelled": found.unmodelled,
+        "optimizer": found.optimizer or None, "layers": found.layers or None, "software": found.software,
+        "not_modelled": found.not_modelled, "unmodelled": found.unmodelled,
         "judged": judged is not None, "legal": None, "fits": None, "rule": None, "why": None, "nearest": None,
         "step_s": None, "peak_bytes": None, "improvements": [], "best": None,
     }  # fmt: skip

@@ -17,6 +17,7 @@ from shardwise.formats import Format, Gap, Launch, Written, expressed, format_of
 from shardwise.formats._improve import step_change
 from shardwise.formats._ranks import group_file, rank_table
 from shardwise.formats._scripts import sbatch
+from shardwise.formats._unmodelled import not_stated
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of, precision_of
@@ -71,15 +72,15 @@ def export(
     report = report_of(launch.case, launch.policy)
     comments = [f"predicted: {report.step_s:.4g} s a step, {report.verdict}", *[each.text for each in without]]
     launch = replace(launch, comments=tuple(comments))
-    written = target.write(launch)
+    written, notes = target.write(launch), [*not_stated(target, launch), *ask.notes]
     files = {**written.files, "job.sbatch": sbatch(launch, target.name, "train.sh")}
     files |= {"ranks.csv": rank_table(launch), "groups.json": group_file(launch)}
     if out is not None:
         _save(files, out, overwrite)
     if json:
-        print_json(_data(target, launch, written, without, report.step_s, report.fits, files, out, ask.notes))
+        print_json(_data(target, launch, written, without, report.step_s, report.fits, files, out, notes))
     else:
-        _show(target, launch, written, without, files, out, [*ask.notes, f"predicted: {report.verdict}"])
+        _show(target, launch, written, without, files, out, [*notes, f"predicted: {report.verdict}"])
     return 0 if report.fits else DOES_NOT_FIT
 
 

@@ -20,6 +20,7 @@ from shardwise.formats._contract import (
 )
 from shardwise.formats._settings import Settings
 from shardwise.formats._source import Document, open_document, values_of
+from shardwise.formats._unmodelled import not_modelled
 from shardwise.registry import closest, plugins
 
 __all__ = [
@@ -61,6 +62,8 @@ def read_documents(documents: Sequence[Document], known: Known, target: str = ""
             notes = [note for document in documents for note in document.notes]
             if stated and gpus != stated:
                 notes.append(f"the file starts {stated} ranks, the cluster named has {gpus} GPUs")
-            left = (*settings.left(), *found.unmodelled)
-            return each, replace(found, notes=(*found.notes, *notes), unmodelled=left)
+            matter = not_modelled(values)
+            named = {text.split(": ")[0] for text in matter}
+            left = tuple(text for text in (*settings.left(), *found.unmodelled) if text not in named)
+            return each, replace(found, notes=(*found.notes, *notes), unmodelled=left, not_modelled=matter)
     raise ValueError(f"file: {names} is of no known target; write --target with one of {', '.join(formats())}")

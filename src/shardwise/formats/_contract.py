@@ -73,8 +73,12 @@ class Found:
     version: str = ""
     """of the target, where it has several forms"""
     layers: tuple[int, ...] = ()
+    software: Mapping[str, Any] = field(default_factory=dict)
+    """settings of the program that its stack has: dispatcher, context_parallel"""
     unmodelled: tuple[str, ...] = ()
     """settings that were read and that nothing here depends on"""
+    not_modelled: tuple[str, ...] = ()
+    """settings that change a step and that the prediction does not follow"""
     notes: tuple[str, ...] = ()
     """what was taken for granted"""
 
@@ -100,6 +104,8 @@ class Format:
     versions: tuple[str, ...] = ()
     excludes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """setting -> others that the program refuses beside it"""
+    states: tuple[str, ...] = ()
+    """of what a stack says about the program: dispatcher, context_parallel"""
 
 
 def version_of(target: Format, version: str) -> str:

@@ -5,8 +5,10 @@ from functools import partial
 from typing import Any
 
 from shardwise.formats._contract import Format, Found, Gap, Known, Launch, most_layers, split_axes
-from shardwise.formats._layout import chunks_of, is_even, layers_in, layout_text
+from shardwise.formats._layout import chunks_of, is_even, layout_text
+from shardwise.formats._megatron_stages import stages
 from shardwise.formats._settings import Settings
+from shardwise.software.dispatcher import DISPATCH
 from shardwise.spec.policy import MODULES, ORDERS, Policy
 
 STAGES_LAST = "tp-cp-dp-pp"
@@ -15,6 +17,7 @@ STAGES_INSIDE = "tp-cp-pp-dp"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 CONTEXT = {"ring": "p2p", "ulysses": "a2a", "gather": "allgather"}
 """how keys and values are exchanged: the program's settings, not a policy's"""
+DISPATCHERS = {dispatch: name for name, dispatch in DISPATCH.items()}
 PRECISIONS: dict[str, dict[str, Any]] = {
     "bf16": {"bf16": True},
     "bf16-grad16": {"bf16": True, "grad_reduce_in_bf16": True},
@@ -35,7 +38,7 @@ MODULES_OF_OTHERS = ("gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc")
 ONLY: dict[str, tuple[Any, ...]] = {
     "schedule": ("1f1b", "interleaved"), "offload": ("none", "optimizer"), "loss": ("plain", "fused"), "sync": ("",),
 }  # fmt: skip
-megatron_format = partial(Format, only=ONLY, own=lambda _version: {})
+megatron_format = partial(Format, only=ONLY, own=lambda _version: {}, states=("context_parallel", "dispatcher"))
 """a target whose settings have Megatron's names: it states what they can"""
 
 
@@ -49,7 +52,6 @@ class Program:
     """HSDP, as several instances of the distributed optimizer"""
     mapping: bool = True
     """stages inside of data parallelism"""
-    experts: bool = True
 
 
 def gaps(program: Program, launch: Launch) -> list[Gap]:
@@ -127,9 +129,10 @@ def parallel_settings(launch: Launch, program: Program) -> dict[str, Any]:
         found["virtual_pipeline_model_parallel_size"] = policy.vpp
     if policy.cp > 1:
         found["cp_comm_type"] = CONTEXT[launch.case.stack.abilities.context_parallel]
-    if program.experts and any(kind.experts for kind in model.kinds):
+    if any(kind.experts for kind in model.kinds):
         found["expert_model_parallel_size"] = policy.ep
         found["expert_tensor_parallel_size"] = policy.etp or (1 if policy.ep > 1 else policy.tp)
+        found["moe_token_dispatcher_type"] = DISPATCHERS[launch.case.stack.experts.dispatch]
     if _order(policy, program):
         found["use_tp_pp_dp_mapping"] = True
     found["use_distributed_optimizer"] = policy.zero >= 1 or policy.offload != "none"
@@ -208,7 +211,7 @@ def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = Non
     """From settings under Megatron's own names; `defaults`: what the program has where a setting is absent."""
     own = {"sequence_parallel": False, "use_distributed_optimizer": False, "overlap_grad_reduce": False,
            "overlap_param_gather": False, "tp_comm_overlap": False, "overlap_p2p_comm": True}  # fmt: skip
-    own |= defaults or {}
+    own |= {"moe_token_dispatcher_type": ""} | (defaults or {})
     notes = list[str]()
     tp, pp = settings.whole("tensor_model_parallel_size"), settings.whole("pipeline_model_parallel_size")
     cp, ep = settings.whole("context_parallel_size"), settings.whole("expert_model_parallel_size")
@@ -217,7 +220,7 @@ def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = Non
     if gpus is None:
         notes.append("the file does not say how many GPUs: one replica is assumed")
     dp = max((gpus or replica) // replica, 1)
-    layers, vpp = _stages(settings, known, pp)
+    layers, vpp = stages(settings, known, pp)
     zero, shard_group = _sharding(settings, own, dp * cp)
     recompute = _read_recompute(settings, vpp, notes)
     overlap_grad = settings.flag("overlap_grad_reduce", own["overlap_grad_reduce"])
@@ -246,27 +249,28 @@ def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = Non
     return Found(
         policy=Policy(**fields), gpus=gpus, seq=seq, global_batch=settings.whole_or_none("global_batch_size"),
         precision=_read_precision(settings), layers=layers, notes=tuple(notes),
-        optimizer=_read_optimizer(settings),
+        optimizer=_read_optimizer(settings), software=_software(settings, own, cp, ep, notes),
     )  # fmt: skip
 
 
-def _stages(settings: Settings, known: Known, pp: int) -> tuple[tuple[int, ...], int]:
-    """Layers of each chunk, where a layout states them, and chunks per stage."""
-    if settings.has("pipeline_model_parallel_layout"):
-        layers = layers_in(settings.text("pipeline_model_parallel_layout"))
-        if len(layers) % pp:
-            raise settings.refuse("pipeline_model_parallel_layout", f"a layout of a multiple of {pp} stages")
-        return layers, max(len(layers) // pp, 1)
-    for name in ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"):
-        if settings.has(name):
-            return (), settings.whole(name)
-    if settings.has("num_layers_per_virtual_pipeline_stage"):
-        each = settings.whole("num_layers_per_virtual_pipeline_stage")
-        total = known.layers or settings.whole("num_layers", 0)
-        if not total or total % (pp * each):
-            raise settings.refuse("num_layers_per_virtual_pipeline_stage", "a divisor of the layers of a stage")
-        return (), total // pp // each
-    return (), 1
+def _software(settings: Settings, own: dict[str, Any], cp: int, ep: int, notes: list[str]) -> dict[str, Any]:
+    """How tokens travel to experts and keys to queries, where that is done at all."""
+    found: dict[str, Any] = {}
+    kinds = {word: kind for kind, word in CONTEXT.items()}
+    stated = settings.words("cp_comm_type")
+    if cp > 1 and stated:
+        if len(set(stated)) > 1 or stated[0] not in kinds:
+            notes.append(f"cp_comm_type {' '.join(stated[:4])} is not modelled; keys and values sent round are taken")
+        found["context_parallel"] = kinds.get(stated[0], "ring") if len(set(stated)) == 1 else "ring"
+    deep = settings.flag("moe_enable_deepep") or settings.flag("use_turbo_deepep")
+    settings.text("moe_flex_dispatcher_backend")
+    name = settings.text("moe_token_dispatcher_type", own["moe_token_dispatcher_type"])
+    name = "flex" if deep else name.removesuffix("_seq")
+    if ep > 1 and name:
+        if name not in DISPATCH:
+            raise settings.refuse("moe_token_dispatcher_type", f"one of {', '.join(DISPATCH)}")
+        found["dispatcher"] = name
+    return found
 
 
 def _sharding(settings: Settings, own: dict[str, Any], ranks: int) -> tuple[int, int]:
@@ -309,7 +313,11 @@ def _read_order(policy: Policy, inside: bool, notes: list[str]) -> str:
     wanted = split_axes(policy, STAGES_INSIDE if inside else STAGES_LAST)
     match = next((order for order in ORDERS if split_axes(policy, order) == wanted), None)
     if match is None:
-        notes.append(f"ranks laid {STAGES_INSIDE} are not modelled; {ORDERS[0]} is taken")
+        near, far = policy.tp * policy.cp, policy.tp * policy.cp * policy.dp
+        notes.append(
+            f"use_tp_pp_dp_mapping: ranks laid {STAGES_INSIDE} are not modelled, {ORDERS[0]} is taken: neighbouring "
+            f"stages are {near} ranks apart and not {far}, replicas {near * policy.pp} and not {near}"
+        )
     return match or ORDERS[0]
 
 

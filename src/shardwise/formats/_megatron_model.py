@@ -64,7 +64,7 @@ def _attention(attention: Attention, hidden: int) -> dict[str, Any]:
 def _experts(experts: Experts, model: Model) -> dict[str, Any]:
     found: dict[str, Any] = {
         "num_experts": experts.count, "moe_router_topk": experts.top_k, "moe_ffn_hidden_size": experts.width,
-        "moe_grouped_gemm": True, "moe_token_dispatcher_type": "alltoall",
+        "moe_grouped_gemm": True,
     }  # fmt: skip
     if experts.shared_width:
         found["moe_shared_expert_intermediate_size"] = experts.shared_width
@@ -86,7 +86,7 @@ def read_model(settings: Settings) -> Model | None:
     experts = settings.whole("num_experts", 0)
     vocab = settings.whole("vocab_size", settings.whole("padded_vocab_size", 0, least=0), least=0)
     for name in ("normalization", "norm_epsilon", "position_embedding_type", "rotary_base", "disable_bias_linear",
-                 "moe_grouped_gemm", "moe_token_dispatcher_type"):  # fmt: skip
+                 "moe_grouped_gemm"):  # fmt: skip
         settings.text(name)
     if not vocab or settings.has("moe_layer_freq"):
         return None

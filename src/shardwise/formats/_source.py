@@ -154,7 +154,7 @@ def _split(values: Sequence[str]) -> list[str]:
 
 
 def _options_in(words: Sequence[str]) -> int:
-    return sum(word.startswith("--") or bool(re.match(r"\+{0,2}[\w]+\.[\w.]+=", word)) for word in _split(words))
+    return sum(word.startswith("--") or bool(re.match(r"\+{0,2}[A-Za-z][\w.]*=", word)) for word in _split(words))
 
 
 def _gpus(script: Script, words: Sequence[str]) -> int | None:

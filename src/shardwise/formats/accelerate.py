@@ -35,12 +35,12 @@ def _gaps(launch: Launch) -> list[Gap]:
 def _write(launch: Launch) -> Written:
     policy, job = launch.policy, launch.case.job
     replicate, shard = degrees(policy)
-    gathers = {"ring": "alltoall", "ulysses": "alltoall", "gather": "allgather"}
     sizes: dict[str, Any] = {
         "dp_replicate_size": replicate, "dp_shard_size": shard, "tp_size": policy.tp, "cp_size": policy.cp,
     }  # fmt: skip
     if policy.cp > 1:
-        sizes["cp_comm_strategy"] = gathers[launch.case.stack.abilities.context_parallel]
+        gathers = launch.case.stack.abilities.context_parallel == "gather"
+        sizes["cp_comm_strategy"] = "allgather" if gathers else "alltoall"
     data = {
         "compute_environment": "LOCAL_MACHINE", "distributed_type": "FSDP",
         "mixed_precision": PRECISIONS[job.precision.compute], "num_machines": nodes_of(launch.case.cluster),
@@ -82,7 +82,10 @@ def _read(settings: Settings, known: Known) -> Found:
     if kind in ("DEEPSPEED", "MEGATRON_LM"):
         raise settings.refuse("distributed_type", "FSDP or MULTI_GPU, or check the file that this one names")
     gpus = settings.whole("num_processes", known.gpus or 1)
-    tp, cp = (settings.whole(f"{SIZES}{axis}_size") for axis in ("tp", "cp"))
+    tp, ring, heads = (settings.whole(f"{SIZES}{axis}_size") for axis in ("tp", "cp", "sp"))
+    cp = ring * heads
+    gathered = settings.text(f"{SIZES}cp_comm_strategy", "allgather") == "allgather"
+    exchange = "ulysses" if heads > 1 else "gather" if gathered else "ring"
     replicate = settings.whole(f"{SIZES}dp_replicate_size")
     sharded = kind == "FSDP"
     rest = gpus // (tp * cp * replicate)
@@ -108,11 +111,11 @@ def _read(settings: Settings, known: Known) -> Found:
         notes.append("the micro-batch is in the training script: 1 is assumed")
     names = {v: k for k, v in PRECISIONS.items()}
     precision = names.get(settings.text("mixed_precision", "no"), "")
-    for name in ("num_machines", "machine_rank", "fsdp_config.fsdp_version", f"{SIZES}cp_comm_strategy"):
+    for name in ("num_machines", "machine_rank", "fsdp_config.fsdp_version", f"{SIZES}sp_backend"):
         settings.text(name)
     return Found(
         policy=policy, gpus=gpus, global_batch=steps * micro * policy.dp if steps else None, precision=precision,
-        notes=tuple(notes),
+        notes=tuple(notes), software={"context_parallel": exchange} if cp > 1 else {},
     )  # fmt: skip
 
 
@@ -125,5 +128,5 @@ FORMAT = Format(
         "pp": (1,), "ep": (1,), "etp": (0,), "recompute": ("none", "full"), "recompute_modules": ((),),
         "order": ("tp-cp-dp-pp",), "attention": ("flash",), "offload": ("none",), "sync": ("",),
     },
-    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
+    states=("context_parallel",), own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

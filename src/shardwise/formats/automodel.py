@@ -12,6 +12,7 @@ from shardwise.spec.policy import Policy
 
 STACK = "automodel"
 SCHEDULES = {"1f1b": "1f1b", "interleaved": "interleaved1f1b", "gpipe": "gpipe", "looped_bfs": "looped_bfs"}
+DISPATCHERS = {"torch": "allgather", "deepep": "flex", "hybridep": "flex", "uccl_ep": "flex", "mok": "flex"}
 DISTRIBUTED, PIPELINE = "distributed.", "distributed.pipeline."
 
 
@@ -99,10 +100,12 @@ def _read(settings: Settings, known: Known) -> Found:
         micro_batch=settings.whole(f"{PIPELINE}pp_microbatch_size", 1) if pp > 1 else local, **_own(""),
     )  # fmt: skip
     dtype = settings.text("model.torch_dtype", "bf16")
+    dispatcher = settings.choice("model.backend.dispatcher", DISPATCHERS, "")
     return Found(
         policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("dataset.seq_len"),
         global_batch=settings.whole_or_none("step_scheduler.global_batch_size"),
         precision="fp32" if dtype in ("float32", "fp32") else "bf16", notes=tuple(notes),
+        software={"dispatcher": dispatcher} if policy.ep > 1 and dispatcher else {},
     )  # fmt: skip
 
 

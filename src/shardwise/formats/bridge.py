@@ -6,6 +6,7 @@ from typing import Any
 from shardwise.formats._contract import Found, Gap, Known, Launch, Written
 from shardwise.formats._files import yaml_text
 from shardwise.formats._megatron import Program, gaps, megatron_format, parallel_settings, read
+from shardwise.formats._megatron_stages import COUNTED, ENDS
 from shardwise.formats._scripts import configured
 from shardwise.formats._settings import Settings
 from shardwise.formats.megatron import environment
@@ -14,9 +15,10 @@ PROGRAM = Program()
 MODEL = (
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size",
     "virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout", "context_parallel_size", "cp_comm_type",
-    "expert_model_parallel_size", "expert_tensor_parallel_size", "recompute_granularity", "recompute_method",
+    "expert_model_parallel_size", "expert_tensor_parallel_size", "moe_token_dispatcher_type",
+    "moe_flex_dispatcher_backend", "moe_enable_deepep", "recompute_granularity", "recompute_method",
     "recompute_num_layers", "recompute_modules", "attention_backend", "cross_entropy_loss_fusion",
-    "cross_entropy_fusion_impl",
+    "cross_entropy_fusion_impl", *ENDS, *COUNTED,
 )  # fmt: skip
 SECTIONS: dict[str, tuple[str, ...]] = {
     "model": MODEL,
@@ -97,7 +99,7 @@ def _read(settings: Settings, known: Known) -> Found:
         for name in SECTIONS[section]:
             if settings.has(f"{section}.{name}"):
                 text = settings.text(f"{section}.{name}")
-                words = settings.words(f"{section}.{name}") if name == "recompute_modules" else text
+                words = settings.words(f"{section}.{name}") if name in ("recompute_modules", "cp_comm_type") else text
                 plain.setdefault("seq_length" if name == "sequence_length" else name, words)
     wide = plain.pop("grad_reduce_in_fp32", "true")
     plain.pop("optimizer", None)

@@ -107,7 +107,7 @@ def _read(settings: Settings, known: Known) -> Found:
     return Found(
         policy=policy, gpus=policy.gpus, global_batch=batch or None, precision=_precision(settings),
         optimizer={v.lower(): k for k, v in OPTIMIZERS.items()}.get(settings.text("optimizer.type").lower(), ""),
-        notes=tuple(notes),
+        notes=tuple(notes), software={"context_parallel": "ulysses"} if cp > 1 else {},
     )  # fmt: skip
 
 

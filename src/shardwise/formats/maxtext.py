@@ -123,11 +123,13 @@ def _read(settings: Settings, known: Known) -> Found:
     )  # fmt: skip
     low = settings.text("quantization")
     wide = settings.text("dtype", "bfloat16") == "float32"
-    settings.text("context_parallel_strategy")
+    kinds = {word: kind for kind, word in CONTEXT.items()}
+    kind = settings.choice("context_parallel_strategy", {**kinds, "usp": "ulysses"}, "gather")
     return Found(
         policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("max_target_length"),
         global_batch=settings.whole("gradient_accumulation_steps") * policy.micro_batch * dp, notes=tuple(notes),
         precision="fp8" if "fp8" in low else "fp32" if wide else "bf16", optimizer=settings.text("opt_type", "adamw"),
+        software={"context_parallel": kind} if cp > 1 else {},
     )  # fmt: skip
 
 
@@ -140,5 +142,5 @@ FORMAT = Format(
         "pp": (1,), "ep": (1,), "etp": (0,), "zero": (0, 1, 3), "recompute": ("none", "full"), 
         "recompute_modules": ((),), "offload": ("none",), "order": ("tp-cp-dp-pp",), "sync": ("",),
     },
-    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
+    states=("context_parallel",), own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

@@ -59,7 +59,7 @@ def _claims(settings: Settings) -> bool:
 
 
 def _read(settings: Settings, known: Known) -> Found:
-    found = read(settings, known)
+    found = read(settings, known, {"moe_token_dispatcher_type": "allgather"})
     if settings.flag("use_flash_attn"):
         found = replace(found, notes=(*found.notes, "use_flash_attn: flash attention, as assumed anyway"))
     return replace(found, model=read_model(settings))

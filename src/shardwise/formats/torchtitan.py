@@ -188,7 +188,17 @@ def _read(settings: Settings, known: Known) -> Found:
         policy=policy, version=version, gpus=policy.gpus, seq=seq or None, notes=tuple(notes), layers=_layers(settings),
         global_batch=(batch // seq if tokens and seq else batch) if batch > 0 else None,
         precision=_precision(settings), optimizer=settings.text("optimizer.name").lower(),
+        software=_software(settings, policy),
     )  # fmt: skip
+
+
+def _software(settings: Settings, policy: Policy) -> dict[str, Any]:
+    rotates = {"allgather": "gather", "alltoall": "ring"}
+    kind = settings.choice("parallelism.context_parallel_rotate_method", rotates, "")
+    sends = {"standard": "alltoall", "deepep": "flex", "hybridep": "flex"}
+    name = settings.choice("parallelism.expert_parallel_comm_backend", sends, "")
+    found = {"context_parallel": kind if policy.cp > 1 else "", "dispatcher": name if policy.ep > 1 else ""}
+    return {name: value for name, value in found.items() if value}
 
 
 def _vpp(settings: Settings, known: Known, pp: int) -> int:
