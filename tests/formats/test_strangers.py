@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from formats.public_files import PUBLIC
+from formats.public import PUBLIC
 from shardwise.formats import Known, read_launch
 
 NAMES = ("a.sh", "a.yaml", "a.json", "a.toml", "a")

@@ -95,7 +95,8 @@ def test_what_changes_a_step_is_named(tmp_path):
         "--fine-grained-activation-offloading --activation-offload-fraction 0.5 --moe-shared-expert-overlap false",
     )
     assert [text.split(":")[0] for text in found.not_modelled] == [
-        "fp8_recipe 'blockwise'", "moe_expert_capacity_factor '1.0'", "fine_grained_activation_offloading", "activation_offload_fraction '0.5'",
+        "fp8_recipe 'blockwise'", "moe_expert_capacity_factor '1.0'",
+        "fine_grained_activation_offloading", "activation_offload_fraction '0.5'",
     ]  # fmt: skip
     assert all(": " in text for text in found.not_modelled)
     assert "log_interval '5'" in found.unmodelled

@@ -15,15 +15,13 @@ from shardwise.cli._job import OptimizerName, Seq, sequence_of
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
-from shardwise.formats import Format, Found, Known, Launch, read_documents, settled, word_of
+from shardwise.formats import Format, Found, Known, Launch, read_documents, set_up, settled, word_of
 from shardwise.formats._fix import fixed
 from shardwise.formats._improve import Change, best_stated, improvements
 from shardwise.formats._source import Document, open_document
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
-from shardwise.software.dispatcher import with_dispatcher
-from shardwise.software.stack import Stack
 from shardwise.spec.job import Job, optimizer_of, precision_of
 from shardwise.spec.load import cluster_of
 from shardwise.spec.rules import Verdict, verdict_of
@@ -96,7 +94,7 @@ def check(
             precision=precision_of(precision or found.precision or "bf16"),
             optimizer=optimizer_of(found.optimizer or optimizer),
         )  # fmt: skip
-        case = case_of(shape, cluster, job, _software(form, found), profile_or_none(profile))
+        case = case_of(shape, cluster, job, set_up(stack_of(form.stack), found), profile_or_none(profile))
         if found.layers:
             notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
         judged = _judged(form, found, case, model or shape.name)
@@ -112,14 +110,6 @@ def check(
         if done is not None:
             print(f"\n{done.diff}", end="")
     return 0 if judged is None or (judged.report is not None and judged.report.fits) else FAILED
-
-
-def _software(form: Format, found: Found) -> Stack:
-    """The target's stack as the file sets it up."""
-    stack = stack_of(form.stack)
-    if "context_parallel" in found.software:
-        stack = stack.changed(context_parallel=found.software["context_parallel"])
-    return with_dispatcher(stack, found.software["dispatcher"]) if "dispatcher" in found.software else stack
 
 
 def _judged(form: Format, found: Found, case: Case, called: str) -> Judgement:

@@ -14,6 +14,7 @@ from shardwise.formats._contract import (
     Written,
     expressed,
     gaps_of,
+    set_up,
     settled,
     version_of,
     word_of,
@@ -25,7 +26,7 @@ from shardwise.registry import closest, plugins
 
 __all__ = [
     "Format", "Found", "Gap", "Known", "Launch", "Written", "expressed", "format_of", "formats", "gaps_of",
-    "read_documents", "read_launch", "settled", "version_of", "word_of",
+    "read_documents", "read_launch", "set_up", "settled", "version_of", "word_of",
 ]  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from shardwise.case import Case
 from shardwise.formats._settings import Settings
 from shardwise.registry import closest
 from shardwise.software import stack_of
+from shardwise.software.dispatcher import with_dispatcher
+from shardwise.software.stack import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.policy import ORDERS, Policy
 
@@ -106,6 +108,13 @@ class Format:
     """setting -> others that the program refuses beside it"""
     states: tuple[str, ...] = ()
     """of what a stack says about the program: dispatcher, context_parallel"""
+
+
+def set_up(stack: Stack, found: Found) -> Stack:
+    """A program as a file sets it up."""
+    if "context_parallel" in found.software:
+        stack = stack.changed(context_parallel=found.software["context_parallel"])
+    return with_dispatcher(stack, found.software["dispatcher"]) if "dispatcher" in found.software else stack
 
 
 def version_of(target: Format, version: str) -> str:

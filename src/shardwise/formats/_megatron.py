@@ -280,6 +280,9 @@ def _sharding(settings: Settings, own: dict[str, Any], ranks: int) -> tuple[int,
         zero = strategy
     elif settings.flag("use_torch_fsdp2"):
         zero = 3
+    elif settings.has("zero_stage"):
+        # Megatron-DeepSpeed; its optimizer for bf16 shares states out by itself
+        zero = max(settings.whole("zero_stage", least=0), int(settings.flag("bf16")))
     instances = settings.whole("num_distributed_optimizer_instances")
     if ranks % instances:
         raise settings.refuse("num_distributed_optimizer_instances", f"a divisor of {ranks} data-parallel ranks")
@@ -290,6 +293,8 @@ def _read_recompute(settings: Settings, vpp: int, notes: list[str]) -> dict[str,
     kind = settings.choice("recompute_granularity", {"full": "full", "selective": "selective"}, "")
     if settings.flag("recompute_activations"):
         kind = "selective"
+    if settings.flag("checkpoint_activations") or settings.flag("deepspeed_activation_checkpointing"):
+        kind = "full"  # as the settings were called until 2022
     modules = settings.words("recompute_modules")
     if kind == "selective":
         known = tuple(name for name in MODULES if name in modules)

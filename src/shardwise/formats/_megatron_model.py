@@ -84,7 +84,8 @@ def read_model(settings: Settings) -> Model | None:
     width = settings.whole("ffn_hidden_size", int(4 * hidden * 2 / 3) // 64 * 64 if glu else 4 * hidden)
     groups = settings.whole("num_query_groups", heads) if settings.flag("group_query_attention") else heads
     experts = settings.whole("num_experts", 0)
-    vocab = settings.whole("vocab_size", settings.whole("padded_vocab_size", 0, least=0), least=0)
+    names = ("vocab_size", "padded_vocab_size", "pad_vocab_size_to")
+    vocab = next((settings.whole(name) for name in names if settings.has(name)), 0)
     for name in ("normalization", "norm_epsilon", "position_embedding_type", "rotary_base", "disable_bias_linear",
                  "moe_grouped_gemm"):  # fmt: skip
         settings.text(name)

@@ -4,7 +4,9 @@ from shardwise.formats._contract import Known
 from shardwise.formats._layout import is_even, layers_in
 from shardwise.formats._settings import Settings
 
-ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
+FIRST = ("decoder_first_pipeline_num_layers", "num_layers_in_first_pipeline_stage")
+LAST = ("decoder_last_pipeline_num_layers", "num_layers_in_last_pipeline_stage")
+"""as an argument, and in the core's configuration"""
 COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 """the embedding or the loss counts as a layer of its stage"""
 
@@ -36,7 +38,7 @@ def _chunks(settings: Settings, total: int, pp: int) -> int:
 
 def _uneven(settings: Settings, total: int, pp: int, vpp: int) -> tuple[int, ...]:
     """Layers of each chunk where the first or the last stage has others than those between; empty: all alike."""
-    ends = [settings.whole_or_none(name) for name in ENDS]
+    ends = [next((settings.whole(name) for name in names if settings.has(name)), None) for names in (FIRST, LAST)]
     counted = [settings.flag(name) for name in COUNTED]
     if not total or pp == 1 or not (any(ends) or any(counted)):
         return ()
@@ -51,6 +53,6 @@ def _uneven(settings: Settings, total: int, pp: int, vpp: int) -> tuple[int, ...
         chunks[0] -= counted[0]
         chunks[-1] -= counted[1]
     if sum(chunks) != total:
-        named = next(name for name in (*ENDS, *COUNTED) if settings.has(name))
+        named = next(name for name in (*FIRST, *LAST, *COUNTED) if settings.has(name))
         raise settings.refuse(named, f"a split of {total} layers over {pp} stages of {vpp} chunks")
     return () if is_even(tuple(chunks)) else tuple(chunks)

@@ -46,6 +46,7 @@ MATTERS = {
     "zero_quantized_weights": "bytes of gathered parameters",
     "zero_quantized_gradients": "bytes of reduced gradients",
     "num_vocab_tiling": "how many chunks the loss is computed in",
+    "pp_partition_method": "which layers lie on which stage",
     "pp_algorithm": "the order of the pipeline",
     "patch_zero_bubble": "the order of the pipeline",
     "enable_zero_bubble": "the order of the pipeline",

@@ -11,6 +11,8 @@ from shardwise.spec.policy import Policy
 
 STACK = "torch-fsdp"
 SIZES = "parallelism_config.parallelism_config_"
+FIRST_FSDP = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "1": 3, "2": 2, "3": 0}
+"""strategies of the first version of FSDP; hybrid ones share inside a node, whose size is not in the file"""
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}
 
 
@@ -96,7 +98,10 @@ def _read(settings: Settings, known: Known) -> Found:
     if tp * cp * replicate * shard != gpus:
         raise settings.refuse("num_processes", f"{tp * cp * replicate * shard}, the product of the sizes")
     whole = settings.text("fsdp_config.fsdp_reshard_after_forward", "true").lower() in ("true", "full_shard")
-    zero, group = read(replicate * shard, shard, cp, whole) if sharded else (0, 0)
+    first = settings.choice("fsdp_config.fsdp_sharding_strategy", FIRST_FSDP, 3 if whole else 2)
+    if first == 0 and not stated:
+        replicate, shard = shard, 1
+    zero, group = read(replicate * shard, shard, cp, first == 3) if sharded else (0, 0)
     words = {"full": settings.flag("fsdp_config.fsdp_activation_checkpointing")}
     notes = list[str]()
     if settings.flag("fsdp_config.fsdp_offload_params"):

@@ -6,7 +6,7 @@ from typing import Any
 from shardwise.formats._contract import Found, Gap, Known, Launch, Written
 from shardwise.formats._files import yaml_text
 from shardwise.formats._megatron import Program, gaps, megatron_format, parallel_settings, read
-from shardwise.formats._megatron_stages import COUNTED, ENDS
+from shardwise.formats._megatron_stages import COUNTED, FIRST, LAST
 from shardwise.formats._scripts import configured
 from shardwise.formats._settings import Settings
 from shardwise.formats.megatron import environment
@@ -18,7 +18,7 @@ MODEL = (
     "expert_model_parallel_size", "expert_tensor_parallel_size", "moe_token_dispatcher_type",
     "moe_flex_dispatcher_backend", "moe_enable_deepep", "recompute_granularity", "recompute_method",
     "recompute_num_layers", "recompute_modules", "attention_backend", "cross_entropy_loss_fusion",
-    "cross_entropy_fusion_impl", *ENDS, *COUNTED,
+    "cross_entropy_fusion_impl", *FIRST, *LAST, *COUNTED,
 )  # fmt: skip
 SECTIONS: dict[str, tuple[str, ...]] = {
     "model": MODEL,
@@ -88,7 +88,8 @@ def _write(launch: Launch) -> Written:
 def _claims(settings: Settings) -> bool:
     named = ("model.tensor_model_parallel_size", "model.pipeline_model_parallel_size")
     lightning = any(name.startswith("trainer.") for name in settings.names())  # NeMo before Megatron-Bridge
-    return not lightning and (any(map(settings.has, named)) or settings.has("comm_overlap.tp_comm_overlap"))
+    trains = settings.has("train.train_iters") and settings.has("train.global_batch_size")
+    return not lightning and (trains or any(map(settings.has, (*named, "comm_overlap.tp_comm_overlap"))))
 
 
 def _read(settings: Settings, known: Known) -> Found:

@@ -83,18 +83,20 @@ def _number(settings: Settings, name: str, default: int) -> int:
 def _read(settings: Settings, known: Known) -> Found:
     notes = [f"{name}: auto, which the program around DeepSpeed fills in" for name in settings.names()
              if settings.text(name) == "auto" and name.count(".") == 0]  # fmt: skip
-    micro = _number(settings, "train_micro_batch_size_per_gpu", 1)
     steps = _number(settings, "gradient_accumulation_steps", 1)
     batch = _number(settings, "train_batch_size", 0) if settings.has("train_batch_size") else 0
     tp = max(_number(settings, "tensor_parallel.autotp_size", 1), 1)
     cp = _number(settings, "sequence_parallel_size", 1)
+    shares = steps * max((known.gpus or 0) // (tp * cp), 1)
+    micro = _number(settings, "train_micro_batch_size_per_gpu", max(batch // shares, 1) if known.gpus else 1)
     dp = batch // (micro * steps) if batch and settings.has("gradient_accumulation_steps") else 0
     if batch and dp * micro * steps not in (0, batch):
         raise settings.refuse("train_batch_size", f"a multiple of {micro * steps} (micro-batch x accumulation)")
     if not dp:
         dp = (known.gpus or tp * cp) // (tp * cp)
     zero = settings.whole("zero_optimization.stage", 0, least=0)
-    device = settings.text("zero_optimization.offload_optimizer.device", "none")
+    old = "cpu" if settings.flag("zero_optimization.cpu_offload") else "none"
+    device = settings.text("zero_optimization.offload_optimizer.device", old)
     if device == "nvme":
         notes.append("offload to NVMe is taken as to memory")
     overlap = settings.flag("zero_optimization.overlap_comm", zero == 3)

@@ -46,7 +46,8 @@ def _read(settings: Settings, known: Known) -> Found:
     overrides = settings.below(OVERRIDES)
     plain = {name: _filled(overrides, name) for name in overrides.names()}
     inner = Settings(plain, OVERRIDES.rstrip("."))
-    found = read(inner, known)
+    # of its pre_trainer.yaml and language_model.yaml
+    found = read(inner, known, {"sequence_parallel": True, "use_distributed_optimizer": True})
     notes = (
         *found.notes,
         "what Primus' own files for the trainer and the model set beside these overrides is not read",

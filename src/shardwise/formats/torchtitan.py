@@ -240,7 +240,7 @@ def _micro(settings: Settings, pp: int) -> int:
         tokens = settings.whole("training.num_tokens_per_microbatch_per_dp_rank")
         settings.text("parallelism.num_pp_microbatches")
         return max(tokens // settings.whole("training.max_context_length", 2048), 1)
-    local = settings.whole("training.local_batch_size", 8)
+    local = settings.whole("training.local_batch_size", settings.whole("training.batch_size", 8))
     return settings.whole("parallelism.pipeline_parallel_microbatch_size", 1) if pp > 1 else local
 
 

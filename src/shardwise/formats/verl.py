@@ -5,7 +5,7 @@ from typing import Any
 
 from shardwise.formats._contract import Found, Gap, Known, Launch, Written
 from shardwise.formats._megatron import Program, gaps, megatron_format, parallel_settings, read
-from shardwise.formats._megatron_stages import COUNTED, ENDS
+from shardwise.formats._megatron_stages import COUNTED, FIRST, LAST
 from shardwise.formats._scripts import host_gpus, nodes_of, script
 from shardwise.formats._settings import Settings
 from shardwise.formats.megatron import environment
@@ -25,7 +25,7 @@ LISTED = (
 )
 MODEL = ("tp_comm_overlap", "overlap_p2p_comm", "pipeline_model_parallel_layout", "cross_entropy_loss_fusion",
          "cross_entropy_fusion_impl", "cp_comm_type", "moe_token_dispatcher_type", "moe_enable_deepep",
-         "moe_flex_dispatcher_backend", *ENDS, *COUNTED)  # fmt: skip
+         "moe_flex_dispatcher_backend", *FIRST, *LAST, *COUNTED)  # fmt: skip
 DDP = ("overlap_grad_reduce", "overlap_param_gather")
 OPTIMIZER = ("optimizer_cpu_offload", "optimizer_offload_fraction", "use_precision_aware_optimizer")
 SUPERVISED, ACTOR = "engine.", "actor_rollout_ref.actor.megatron."
@@ -85,7 +85,7 @@ def _read(settings: Settings, known: Known) -> Found:
     engine = SUPERVISED if fine_tuned else ACTOR
     optimizer = "optim." if fine_tuned else "actor_rollout_ref.actor.optim."
     plain: dict[str, Any] = {}
-    for names, prefix in ((ENGINE, engine), ((*LISTED, *MODEL), f"{engine}{TRANSFORMER}."),
+    for names, prefix in (((*ENGINE, "use_megatron_fsdp"), engine), ((*LISTED, *MODEL), f"{engine}{TRANSFORMER}."),
                           (DDP, f"{engine}{WRAPPER}."), (OPTIMIZER, f"{optimizer}{STEP}.")):  # fmt: skip
         for name in names:
             if settings.has(prefix + name):
