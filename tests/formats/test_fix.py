@@ -53,6 +53,16 @@ def test_a_script_keeps_its_comments_and_its_variables(tmp_path):
     assert f"--- {tmp_path}/a.sh" in diff
 
 
+def test_a_diff_shows_no_secrets(tmp_path):
+    keys = 'WANDB_API_KEY=0123secret HUB=hf_0123secret URL=https://me:0123secret@x --hub-token "0123secret"'
+    script = SHELL.replace("# inside", f"# {keys} inside")
+    text, diff = changed(tmp_path, "a.sh", script, "megatron", MEGATRON, {"dp": 2, "tp": 4})
+    assert text == script.replace("${TP:-2}", "${TP:-4}")
+    assert "+TP=${TP:-4}" in diff
+    assert "0123" not in diff
+    assert "--hub-token (not shown)" in diff
+
+
 def test_switches_come_and_go_with_their_lines(tmp_path):
     text, _ = changed(tmp_path, "a.sh", SHELL, "megatron", MEGATRON, {"sp": False})
     assert text == SHELL.replace("    --sequence-parallel\n", "")

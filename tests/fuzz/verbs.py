@@ -10,7 +10,7 @@ from typing import Protocol
 
 from cyclopts import App
 
-from fuzz.samples import SPECIAL
+from fuzz.samples import SPECIAL, launch_files
 from fuzz.values import number, text
 from shardwise.cli._frame import app
 from shardwise.cli._verbs import VERBS
@@ -28,6 +28,7 @@ USUAL = {
     "PROFILE": ("profile.toml",), "PAIRS": ("pairs.csv", "pairs.json", "nccl.json"), "HOSTS": ("hosts.txt",),
     "FILE": ("nccl.txt", "nccl.json"), "GRAPH": ("links.yaml", "products.yaml"), "PRICES": ("prices.toml",),
     "ROUTING": ("routing.txt",), "FAILED": ("runs.csv",), "TOKENIZER": ("tokenizer.json",), "EVAL-DATA": ("text.txt",),
+    "FILES": tuple(launch_files()), "TO": ("megatron", "torchtitan"),
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),
 }  # fmt: skip
 """what an argument or option of this name usually takes; one that is not here gets what its type takes"""

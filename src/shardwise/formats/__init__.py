@@ -29,6 +29,8 @@ __all__ = [
     "read_documents", "read_launch", "set_up", "settled", "version_of", "word_of",
 ]  # fmt: skip
 
+NOTHING_KNOWN = Known()
+
 
 @cache
 def formats() -> dict[str, Format]:
@@ -46,7 +48,7 @@ def format_of(name: str) -> Format:
     return formats()[name]
 
 
-def read_launch(paths: list[Path], known: Known, target: str = "") -> tuple[Format, Found]:
+def read_launch(paths: list[Path], known: Known = NOTHING_KNOWN, target: str = "") -> tuple[Format, Found]:
     """The target that the files are of, and what they say together."""
     return read_documents([open_document(path) for path in paths], known, target)
 

@@ -9,7 +9,7 @@ from typing import Any
 from shardwise.formats import _edit_nested, _edit_toml
 from shardwise.formats._contract import Format, Known, Launch, settled, word_of
 from shardwise.formats._edit_shell import NotHereError, added, replaced
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import Settings, without_secrets
 from shardwise.formats._source import Document, open_document, values_of
 from shardwise.spec.policy import Policy
 
@@ -173,5 +173,6 @@ def _plain(value: Any) -> str:
 
 
 def _diff(path: Path, before: str, after: str) -> str:
-    lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), str(path), str(path), n=2)
+    first, then = (without_secrets(text).splitlines(keepends=True) for text in (before, after))
+    lines = unified_diff(first, then, str(path), str(path), n=2)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -59,7 +59,7 @@ def open_document(path: Path, texts: Mapping[Path, str] | None = None) -> Docume
     if kind == ".toml":
         try:
             return _configuration(path, text, "toml", tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # of numbers that are too long, too
             raise ValueError(f"file: {path.name!r} is no TOML ({error}); write {WANTED}") from None
     return _script(path, text, texts or {})
 
@@ -105,8 +105,9 @@ def _script(path: Path, text: str, texts: Mapping[Path, str]) -> Document:
         if included is None:
             notes.append(f"sourced file {name!r} is not in the script's folder and not read")
             continue
-        read[included] = texts.get(included) or included.read_text(encoding="utf-8", errors="replace")
-        inner = read_shell(read[included], script.variables)
+        place, inside = included
+        read[place] = texts.get(place) or inside
+        inner = read_shell(read[place], script.variables)
         sourced += [each for each in inner.sourced if each not in sourced]
         script = read_shell(text, inner.variables)
     if script.open:
@@ -115,13 +116,15 @@ def _script(path: Path, text: str, texts: Mapping[Path, str]) -> Document:
     return Document(path, text, "shell", {}, tuple(_arguments(words)), _gpus(script, words), tuple(notes), read)
 
 
-def _inside(folder: Path, name: str) -> Path | None:
+def _inside(folder: Path, name: str) -> tuple[Path, str] | None:
+    """A file of the folder and what stands in it; a link counts as what it leads to."""
     try:
         found = (folder / name).resolve()
-        good = found.is_file() and found.is_relative_to(folder.resolve()) and found.stat().st_size <= LARGEST_FILE
-    except (OSError, ValueError):
+        if not found.is_relative_to(folder.resolve()):
+            return None
+        return found, read_file(found, "file", LARGEST_FILE, WANTED).decode("utf-8", errors="replace")
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle
         return None
-    return found if good else None
 
 
 def _launched(script: Script) -> list[str]:
