@@ -3,10 +3,10 @@
 targets: forms that can be written, versions counted. round_trips: random policies (tests/launches.py) that a form can
 state, written and read again; round_trips_equal: those that came back the same. public_files_tried, public_files_read:
 published launch files, restated (tests/formats/public.py), and how many were read as they say. fixes_tried,
-fixes_equal: the best change of one setting and of a whole plan, made in those files, and how many read back as that
-policy. reported, reported_mape: files whose publisher says how long a step took, and the mean error of predictions of
-them; `--table` prints those as in docs/launch.md. parsers_tried, parsers_accepted: programs whose own parser is
-installed (`make parsers`), and those that read every file as meant.
+fixes_equal: the best changes of one setting, and for each target one of a whole plan, made in those files, and how many
+read back as that policy. reported, reported_mape: files whose publisher says how long a step took, and the mean error
+of predictions of them; `--table` prints those as in docs/launch.md. parsers_tried, parsers_accepted: programs whose own
+parser is installed (`make parsers`), and those that read every file as meant.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardwise import Job, case_of, cluster_of, model_of, report_of, stack_of
-from shardwise.formats import Known, Launch, expressed, format_of, formats, read_launch, set_up, settled
+from shardwise.formats import Format, Known, Launch, expressed, format_of, formats, read_launch, set_up, settled
 from shardwise.formats._fix import fixed
 from shardwise.formats._improve import best_stated, improvements
 from shardwise.formats._source import open_document
@@ -99,6 +99,7 @@ def judged(file: PublicFile, folder: Path, model: str, on: str, stack: str = "")
 def fixes(folder: Path) -> tuple[int, int]:
     """(tried, of those read back as the better policy), on a model and a cluster that the file could be for."""
     tried, equal = 0, 0
+    planned: list[Format] = []  # a whole plan takes long: one for each target
     for file in PUBLIC:
         gpus = file.gpus or file.facts.get("gpus") or 8
         experts = file.policy.get("ep", 1) > 1
@@ -110,8 +111,11 @@ def fixes(folder: Path) -> tuple[int, int]:
         case, target = launch.case, format_of(file.target)
         if not verdict_of(case.model, case.cluster, case.job, launch.policy, cure=False).legal:
             continue
-        changes = [*improvements(target, launch)[:1], best_stated(target, launch)]
-        for change in (each for each in changes if each is not None and each.fields):
+        changes = improvements(target, launch)
+        if target not in planned:
+            planned.append(target)
+            changes += [each for each in [best_stated(target, launch)] if each is not None and each.fields]
+        for change in changes:
             tried += 1
             try:
                 known = Known(case.cluster.gpus, case.model.layers)

@@ -54,10 +54,8 @@ def test_a_bundle_for_every_host():
 
 def test_segments_are_comments():
     (line,) = segment_lines(launch_on("dgx-h100:64", tp=8, pp=4, dp=2))
-    assert (
-        line
-        == "# 8 consecutive hosts (tp x dp x pp) belong into one leaf; with Slurm's block topology: #SBATCH --segment=8"
-    )
+    assert line.startswith("# 8 consecutive hosts (tp x dp x pp) belong into one leaf; ")
+    assert line.endswith("#SBATCH --segment=8")
 
 
 @pytest.mark.parametrize(("on", "set_"), [("8xh100", True), ("8xa100-80", False)])

@@ -6,15 +6,19 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-from shardwise.formats import _edit_nested, _edit_toml
 from shardwise.formats._contract import Format, Known, Launch, settled, word_of
+from shardwise.formats._edit_nested import added as added_nested
+from shardwise.formats._edit_nested import replaced as replaced_nested
 from shardwise.formats._edit_shell import NotHereError, added, replaced
+from shardwise.formats._edit_toml import added as added_toml
+from shardwise.formats._edit_toml import replaced as replaced_toml
 from shardwise.formats._settings import Settings, without_secrets
 from shardwise.formats._source import Document, open_document, values_of
 from shardwise.spec.policy import Policy
 
 Texts = dict[Path, str]
-NESTED = {"yaml": _edit_nested, "json": _edit_nested, "toml": _edit_toml}
+REPLACED = {"yaml": replaced_nested, "json": replaced_nested, "toml": replaced_toml}
+ADDED = {"yaml": added_nested, "json": added_nested, "toml": added_toml}
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class _Files:
                 files = {path: texts[path] for path in (document.path, *document.sourced)}
                 yield from ({**texts, **way} for way in replaced(files, name, value))
                 continue
-            text = NESTED[document.kind].replaced(texts[document.path], document.kind, name, value)
+            text = REPLACED[document.kind](texts[document.path], document.kind, name, value)
             if text is not None:
                 yield {**texts, document.path: text}
 
@@ -156,7 +160,7 @@ class _Files:
                 files = {path: texts[path] for path in (document.path, *document.sourced)}
                 yield from ({**texts, **way} for way in added(files, name, value, self.beside))
             else:
-                text = NESTED[document.kind].added(texts[document.path], document.kind, name, value)
+                text = ADDED[document.kind](texts[document.path], document.kind, name, value)
                 yield {**texts, document.path: text}
 
 
