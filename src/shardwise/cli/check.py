@@ -17,7 +17,7 @@ from shardwise.cli._output import Cell, print_facts, print_json, print_notes, pr
 from shardwise.cli._policy import command_of
 from shardwise.formats import Format, Found, Known, Launch, read_documents, set_up, settled, word_of
 from shardwise.formats._fix import fixed
-from shardwise.formats._improve import Change, best_stated, improvements
+from shardwise.formats._improve import Improvement, best_stated, improvements
 from shardwise.formats._source import Document, open_document
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
@@ -38,8 +38,8 @@ class Judgement:
     verdict: Verdict
     report: Report | None
     """of a policy that can run"""
-    changes: list[Change]
-    best: Change | None
+    changes: list[Improvement]
+    best: Improvement | None
 
 
 def check(
@@ -136,7 +136,7 @@ def _fixed(form: Format, documents: list[Document], judged: Judgement, place: Fi
     return place.written(fixed(form, documents, judged.launch, policy, known), policy)
 
 
-def _changes(change: Change) -> str:
+def _changes(change: Improvement) -> str:
     pairs = [f"{name} {word_of(old)} -> {word_of(new)}" for name, (old, new) in change.fields.items()]
     return ", ".join(pairs)
 
@@ -200,7 +200,7 @@ def _data(form: Format, found: Found, judged: Judgement | None) -> dict[str, Any
     }  # fmt: skip
 
 
-def _told(change: Change) -> dict[str, Any]:
+def _told(change: Improvement) -> dict[str, Any]:
     return {
         "changes": {name: {"from": old, "to": new} for name, (old, new) in change.fields.items()},
         "policy": change.policy, "step_s": change.step_s, "gain": change.gain,

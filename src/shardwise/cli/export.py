@@ -13,7 +13,7 @@ from shardwise.cli._options import Json, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import PlanName, chosen_of, document_of, planned_model
 from shardwise.fields import Fields, converted
-from shardwise.formats import Format, Gap, Launch, Written, expressed, format_of, settled, version_of, word_of
+from shardwise.formats import Format, Lack, Launch, Written, expressed, format_of, settled, version_of, word_of
 from shardwise.formats._hints import kubernetes, ray, segment_lines
 from shardwise.formats._improve import step_change
 from shardwise.formats._ranks import group_file, rank_table
@@ -122,7 +122,7 @@ def _layers(text: str) -> tuple[int, ...]:
 class Without:
     """What a target does without, and what that costs."""
 
-    gap: Gap
+    gap: Lack
     step_change: float
 
     @property

@@ -8,8 +8,8 @@ from pathlib import Path
 from shardwise.formats._contract import (
     Format,
     Found,
-    Gap,
     Known,
+    Lack,
     Launch,
     Written,
     expressed,
@@ -19,14 +19,28 @@ from shardwise.formats._contract import (
     version_of,
     word_of,
 )
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.formats._source import Document, open_document, values_of
 from shardwise.formats._unmodelled import not_modelled
 from shardwise.registry import closest, plugins
 
 __all__ = [
-    "Format", "Found", "Gap", "Known", "Launch", "Written", "expressed", "format_of", "formats", "gaps_of",
-    "read_documents", "read_launch", "set_up", "settled", "version_of", "word_of",
+    "Format",
+    "Found",
+    "Known",
+    "Lack",
+    "Launch",
+    "Written",
+    "expressed",
+    "format_of",
+    "formats",
+    "gaps_of",
+    "read_documents",
+    "read_launch",
+    "set_up",
+    "settled",
+    "version_of",
+    "word_of",
 ]  # fmt: skip
 
 NOTHING_KNOWN = Known()
@@ -59,7 +73,7 @@ def read_documents(documents: Sequence[Document], known: Known, target: str = ""
     stated = next((document.gpus for document in documents if document.gpus), None)
     gpus = known.gpus or stated
     for each in [format_of(target)] if target else formats().values():
-        settings = Settings(values, names)
+        settings = FileSettings(values, names)
         if target or each.claims(settings):
             found = each.read(settings, Known(gpus, known.layers))
             notes = [note for document in documents for note in document.notes]

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from shardwise.case import Case
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.registry import closest
 from shardwise.software import stack_of
 from shardwise.software.dispatcher import with_dispatcher
@@ -34,7 +34,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Gap:
+class Lack:
     """A field of a policy that a target cannot state."""
 
     field: str
@@ -97,12 +97,12 @@ class Format:
     """field -> values that can be stated; others are refused"""
     own: Callable[[str], Mapping[str, Any]]
     """(version) -> fields it has no switch for, and what it runs with: a policy's wish is done without, at a cost"""
-    gaps: Callable[[Launch], list[Gap]]
+    gaps: Callable[[Launch], list[Lack]]
     """what else cannot be stated"""
     write: Callable[[Launch], Written]
-    claims: Callable[[Settings], bool]
+    claims: Callable[[FileSettings], bool]
     """whether settings are of this target"""
-    read: Callable[[Settings, Known], Found]
+    read: Callable[[FileSettings, Known], Found]
     versions: tuple[str, ...] = ()
     excludes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """setting -> others that the program refuses beside it"""
@@ -127,16 +127,16 @@ def version_of(target: Format, version: str) -> str:
     return version or target.versions[0]
 
 
-def gaps_of(target: Format, launch: Launch) -> list[Gap]:
+def gaps_of(target: Format, launch: Launch) -> list[Lack]:
     policy = launch.policy
     found = [
-        Gap(name, getattr(policy, name), f"{target.title} states {_listed(values)} only")
+        Lack(name, getattr(policy, name), f"{target.title} states {_listed(values)} only")
         for name, values in target.only.items()
         if getattr(policy, name) not in values
     ]
     own = settled(replace(policy, **dict(target.own(launch.version))), launch.case)
     found += [
-        Gap(name, getattr(policy, name), f"{target.title} has no switch for it", {name: getattr(own, name)})
+        Lack(name, getattr(policy, name), f"{target.title} has no switch for it", {name: getattr(own, name)})
         for name in target.own(launch.version)
         if getattr(policy, name) != getattr(own, name)
     ]
@@ -144,7 +144,7 @@ def gaps_of(target: Format, launch: Launch) -> list[Gap]:
     return found + [gap for gap in target.gaps(launch) if gap.field not in named]
 
 
-def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Gap]]:
+def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Lack]]:
     """The launch as the target runs it and what it does without; what it cannot run is a ValueError."""
     gaps = gaps_of(target, launch)
     for gap in gaps:
@@ -187,13 +187,13 @@ def own_overlaps(stack: str, *names: str) -> dict[str, Any]:
     return {name: stack_of(stack).setting(name) for name in names}
 
 
-def usual_gaps(policy: Policy) -> list[Gap]:
+def usual_gaps(policy: Policy) -> list[Lack]:
     """What programs on PyTorch's own layers have in common."""
-    found: list[Gap] = []
+    found: list[Lack] = []
     if policy.recompute != "none" and policy.recompute_layers >= 0:
-        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
+        found.append(Lack("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
     if policy.overlap_tp and not policy.sp:
-        found.append(Gap("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
+        found.append(Lack("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
     return found
 
 

@@ -25,7 +25,7 @@ class NotHereError(ValueError):
 
 
 @dataclass(frozen=True)
-class Place:
+class TextPlace:
     path: Path
     start: int
     end: int
@@ -40,20 +40,20 @@ def replaced(texts: Texts, name: str, value: Any) -> Iterator[dict[Path, str]]:
     for script, text in texts.items():
         for option in reversed(list(_options(_bare(text), name))):
             values = list(_values(text, option.end(), switch=value is True))
-            whole = Place(script, option.start(), values[-1].end() if values else option.end())
+            whole = TextPlace(script, option.start(), values[-1].end() if values else option.end())
             if value is None or value is False:
                 taken_out = "=" in option[0] and values
                 yield (
-                    Place(script, values[0].start(), whole.end).filled(texts, "null")
+                    TextPlace(script, values[0].start(), whole.end).filled(texts, "null")
                     if taken_out
                     else _without(texts, whole)
                 )
             elif len(values) == 1 and not isinstance(value, list | tuple):
-                token = Place(script, values[0].start(), values[0].end())
+                token = TextPlace(script, values[0].start(), values[0].end())
                 yield from (place.filled(texts, str(value)) for place in _origins(texts, token, name))
                 yield token.filled(texts, _word(value))
             elif values:
-                yield Place(script, values[0].start(), whole.end).filled(texts, _word(value))
+                yield TextPlace(script, values[0].start(), whole.end).filled(texts, _word(value))
 
 
 def added(texts: Texts, name: str, value: Any, beside: list[str]) -> Iterator[dict[Path, str]]:
@@ -68,7 +68,7 @@ def added(texts: Texts, name: str, value: Any, beside: list[str]) -> Iterator[di
             apart = " "
             if behind is not None and not before.strip():
                 apart = (" \\" if behind[1] else "") + f"\n{before}"
-            yield Place(script, end, end).filled(texts, apart + _stated(name, value, option[0]))
+            yield TextPlace(script, end, end).filled(texts, apart + _stated(name, value, option[0]))
 
 
 def _stated(name: str, value: Any, like: str) -> str:
@@ -107,13 +107,13 @@ def _values(text: str, at: int, *, switch: bool) -> Iterator[re.Match[str]]:
             return
 
 
-def _origins(texts: Texts, token: Place, name: str, depth: int = 0) -> Iterator[Place]:
+def _origins(texts: Texts, token: TextPlace, name: str, depth: int = 0) -> Iterator[TextPlace]:
     """Where the text of a value stands: here, as a default, or where its variable is set."""
     text = texts[token.path][token.start : token.end]
     quotes = int(text[:1] in ("'", '"') and len(text) > 1)
     inner = text[quotes : len(text) - quotes]
     if "$" not in inner and "`" not in inner:
-        yield Place(token.path, token.start + quotes, token.end - quotes)
+        yield TextPlace(token.path, token.start + quotes, token.end - quotes)
         return
     named, default = _NAMED.fullmatch(inner), _DEFAULTED.fullmatch(inner)
     if depth >= DEEPEST or (named is None and default is None):
@@ -124,15 +124,15 @@ def _origins(texts: Texts, token: Place, name: str, depth: int = 0) -> Iterator[
         yield from _origins(texts, place, name, depth + 1)
     if not places and default is not None:
         end = token.end - quotes - 1
-        yield from _origins(texts, Place(token.path, end - len(default[2]), end), name, depth + 1)
+        yield from _origins(texts, TextPlace(token.path, end - len(default[2]), end), name, depth + 1)
     elif not places:
         raise NotHereError(
             f"{name}: from ${variable}, which the environment or a file outside sets; change it there, or write a value"
         )
 
 
-def _assignments(texts: Texts, variable: str) -> list[Place]:
-    found = list[Place]()
+def _assignments(texts: Texts, variable: str) -> list[TextPlace]:
+    found = list[TextPlace]()
     for path, text in texts.items():
         for match in re.finditer(rf"(?:^|(?<=[\s;])){variable}=", _bare(text)):
             token = _TOKEN.match(text, match.end())
@@ -140,20 +140,20 @@ def _assignments(texts: Texts, variable: str) -> list[Place]:
             own = token and (default := _DEFAULTED.fullmatch(token[0].strip("\"'"))) and default[1] == variable
             if token and own and default:
                 end = token.start() + token[0].rindex("}")
-                found.append(Place(path, end - len(default[2]), end))
+                found.append(TextPlace(path, end - len(default[2]), end))
             elif token:
-                found.append(Place(path, token.start(), token.end()))
+                found.append(TextPlace(path, token.start(), token.end()))
     return found
 
 
-def _without(texts: Texts, option: Place) -> dict[Path, str]:
+def _without(texts: Texts, option: TextPlace) -> dict[Path, str]:
     """The option taken out, with its line where that has nothing else."""
     text = texts[option.path]
     start = text.rfind("\n", 0, option.start) + 1
     behind = re.match(r"[ \t]*(\\?)\n", text[option.end :])
     if text[start : option.start].strip() or behind is None:
         blank = len(text[: option.start]) - len(text[: option.start].rstrip(" \t"))
-        return Place(option.path, option.start - max(blank, 0), option.end).filled(texts, "")
+        return TextPlace(option.path, option.start - max(blank, 0), option.end).filled(texts, "")
     head, tail = text[:start], text[option.end + behind.end() :]
     if not behind[1] and head.endswith("\\\n"):
         head = head.removesuffix("\\\n").rstrip(" \t") + "\n"  # the last line of a command

@@ -12,7 +12,7 @@ from shardwise.formats._edit_nested import replaced as replaced_nested
 from shardwise.formats._edit_shell import NotHereError, added, replaced
 from shardwise.formats._edit_toml import added as added_toml
 from shardwise.formats._edit_toml import replaced as replaced_toml
-from shardwise.formats._settings import Settings, without_secrets
+from shardwise.formats._settings import FileSettings, without_secrets
 from shardwise.formats._source import Document, open_document, values_of
 from shardwise.spec.policy import Policy
 
@@ -67,16 +67,16 @@ class _Reread:
 
     def wrong(self, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Fields that settings do not say as wanted, and what they say."""
-        found = settled(self._policy(Settings(values, "the changed file")), self.launch.case)
+        found = settled(self._policy(FileSettings(values, "the changed file")), self.launch.case)
         names = self.policy.__struct_fields__
         return [(name, getattr(found, name)) for name in names if getattr(found, name) != getattr(self.policy, name)]
 
     def asked_for(self, values: Mapping[str, Any]) -> set[str]:
-        settings = Settings(values, "the changed file")
+        settings = FileSettings(values, "the changed file")
         self._policy(settings)
         return set(settings.read())
 
-    def _policy(self, settings: Settings) -> Policy:
+    def _policy(self, settings: FileSettings) -> Policy:
         return self.target.read(settings, self.known).policy
 
 

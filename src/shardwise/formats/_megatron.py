@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, most_layers, split_axes
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, most_layers, split_axes
 from shardwise.formats._layout import chunks_of, is_even, layout_text
 from shardwise.formats._megatron_stages import stages
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.software.dispatcher import DISPATCH
 from shardwise.spec.policy import MODULES, ORDERS, Policy
 
@@ -43,7 +43,7 @@ megatron_format = partial(Format, only=ONLY, own=lambda _version: {}, states=("c
 
 
 @dataclass(frozen=True)
-class Program:
+class MegatronProgram:
     """In what the programs that share the names differ."""
 
     shards_parameters: bool = True
@@ -54,58 +54,58 @@ class Program:
     """stages inside of data parallelism"""
 
 
-def gaps(program: Program, launch: Launch) -> list[Gap]:
-    policy, found = launch.policy, list[Gap]()
+def gaps(program: MegatronProgram, launch: Launch) -> list[Lack]:
+    policy, found = launch.policy, list[Lack]()
     fsdp = policy.zero >= 2
     if fsdp and not program.shards_parameters:
-        found.append(Gap("zero", policy.zero, "it states zero 0 and 1 only"))
+        found.append(Lack("zero", policy.zero, "it states zero 0 and 1 only"))
     if fsdp and policy.pp > 1:
-        found.append(Gap("zero", policy.zero, "with pipeline stages it is 0 or 1 here"))
+        found.append(Lack("zero", policy.zero, "with pipeline stages it is 0 or 1 here"))
     if fsdp and policy.offload != "none":
-        found.append(Gap("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
+        found.append(Lack("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
     if policy.zero == 0 and policy.dp * policy.cp > 1 and policy.offload != "none":
-        found.append(Gap("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
+        found.append(Lack("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
     if policy.shard_group and not program.instances:
-        found.append(Gap("shard_group", policy.shard_group, "it shards over all data-parallel ranks"))
+        found.append(Lack("shard_group", policy.shard_group, "it shards over all data-parallel ranks"))
     if _order(policy, program) is None:
         ways = [STAGES_LAST, *([STAGES_INSIDE] if program.mapping else [])]
-        found.append(Gap("order", policy.order, f"ranks are laid {' or '.join(ways)}"))
+        found.append(Lack("order", policy.order, f"ranks are laid {' or '.join(ways)}"))
     if policy.ep > 1 and policy.tp > 1 and not policy.sp:
-        found.append(Gap("sp", False, "experts beside tensor parallelism need sequence parallelism", {"sp": True}))
+        found.append(Lack("sp", False, "experts beside tensor parallelism need sequence parallelism", {"sp": True}))
     if policy.overlap_tp and not policy.sp:
         found.append(
-            Gap("overlap_tp", True, "tensor-parallel overlap needs sequence parallelism", {"overlap_tp": False})
+            Lack("overlap_tp", True, "tensor-parallel overlap needs sequence parallelism", {"overlap_tp": False})
         )
     if policy.overlap_param and not (policy.overlap_grad and policy.zero):
         found.append(
-            Gap("overlap_param", True, "parameter gathers overlap only where gradients do", {"overlap_param": False})
+            Lack("overlap_param", True, "parameter gathers overlap only where gradients do", {"overlap_param": False})
         )
     if policy.overlap_pp and policy.vpp == 1:
         found.append(
-            Gap("overlap_pp", True, "transfers between stages overlap only with vpp above 1", {"overlap_pp": False})
+            Lack("overlap_pp", True, "transfers between stages overlap only with vpp above 1", {"overlap_pp": False})
         )
     if not policy.overlap_pp and policy.vpp > 1 and policy.pp == 2:
-        found.append(Gap("overlap_pp", False, "two interleaved stages need it", {"overlap_pp": True}))
+        found.append(Lack("overlap_pp", False, "two interleaved stages need it", {"overlap_pp": True}))
     found += _recompute_gaps(launch)
     return found
 
 
-def _recompute_gaps(launch: Launch) -> list[Gap]:
+def _recompute_gaps(launch: Launch) -> list[Lack]:
     policy = launch.policy
     if policy.recompute == "selective" and policy.recompute_layers >= 0:
-        return [Gap("recompute_layers", policy.recompute_layers, "selective recompute is of every layer")]
+        return [Lack("recompute_layers", policy.recompute_layers, "selective recompute is of every layer")]
     if policy.recompute == "full" and policy.recompute_layers > 0 and policy.recompute_layers % policy.vpp:
         near = policy.recompute_layers - policy.recompute_layers % policy.vpp + policy.vpp
         why = f"layers are counted per chunk, of which a stage has {policy.vpp}"
         whole = near if near < most_layers(launch.case.model, policy) else -1
-        return [Gap("recompute_layers", policy.recompute_layers, why, {"recompute_layers": whole})]
+        return [Lack("recompute_layers", policy.recompute_layers, why, {"recompute_layers": whole})]
     if policy.recompute == "full" and policy.recompute_layers == 0:
         why = "no layers are none: recompute is none"
-        return [Gap("recompute_layers", 0, why, {"recompute": "none", "recompute_layers": -1})]
+        return [Lack("recompute_layers", 0, why, {"recompute": "none", "recompute_layers": -1})]
     return []
 
 
-def _order(policy: Policy, program: Program) -> bool | None:
+def _order(policy: Policy, program: MegatronProgram) -> bool | None:
     """Whether stages lie inside of data parallelism; None: some other way."""
     lies = split_axes(policy, policy.order)
     if lies == split_axes(policy, STAGES_LAST):
@@ -113,7 +113,7 @@ def _order(policy: Policy, program: Program) -> bool | None:
     return True if program.mapping and lies == split_axes(policy, STAGES_INSIDE) else None
 
 
-def parallel_settings(launch: Launch, program: Program) -> dict[str, Any]:
+def parallel_settings(launch: Launch, program: MegatronProgram) -> dict[str, Any]:
     """How the work is split; false and absent are the same."""
     policy, model = launch.policy, launch.case.model
     chunks = chunks_of(launch)
@@ -199,7 +199,7 @@ def numeric_settings(launch: Launch) -> dict[str, Any]:
     return found
 
 
-def arguments(launch: Launch, program: Program) -> tuple[dict[str, Any], dict[str, Any]]:
+def arguments(launch: Launch, program: MegatronProgram) -> tuple[dict[str, Any], dict[str, Any]]:
     """How the work is split; batch and numbers: under the names of pretrain_gpt.py's arguments."""
     parallel = parallel_settings(launch, program)
     if (chunks := parallel.pop("virtual_pipeline_model_parallel_size", None)) is not None:
@@ -207,7 +207,7 @@ def arguments(launch: Launch, program: Program) -> tuple[dict[str, Any], dict[st
     return parallel, batch_settings(launch) | numeric_settings(launch)
 
 
-def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = None) -> Found:
+def read(settings: FileSettings, known: Known, defaults: dict[str, Any] | None = None) -> Found:
     """From settings under Megatron's own names; `defaults`: what the program has where a setting is absent."""
     own = {"sequence_parallel": False, "use_distributed_optimizer": False, "overlap_grad_reduce": False,
            "overlap_param_gather": False, "tp_comm_overlap": False, "overlap_p2p_comm": True}  # fmt: skip
@@ -253,7 +253,7 @@ def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = Non
     )  # fmt: skip
 
 
-def _software(settings: Settings, own: dict[str, Any], cp: int, ep: int, notes: list[str]) -> dict[str, Any]:
+def _software(settings: FileSettings, own: dict[str, Any], cp: int, ep: int, notes: list[str]) -> dict[str, Any]:
     """How tokens travel to experts and keys to queries, where that is done at all."""
     found: dict[str, Any] = {}
     kinds = {word: kind for kind, word in CONTEXT.items()}
@@ -273,7 +273,7 @@ def _software(settings: Settings, own: dict[str, Any], cp: int, ep: int, notes: 
     return found
 
 
-def _sharding(settings: Settings, own: dict[str, Any], ranks: int) -> tuple[int, int]:
+def _sharding(settings: FileSettings, own: dict[str, Any], ranks: int) -> tuple[int, int]:
     zero = int(settings.flag("use_distributed_optimizer", own["use_distributed_optimizer"]))
     strategy = settings.choice("data_parallel_sharding_strategy", SHARDING, 3)
     if settings.flag("use_megatron_fsdp") or settings.flag("use_custom_fsdp"):
@@ -289,7 +289,7 @@ def _sharding(settings: Settings, own: dict[str, Any], ranks: int) -> tuple[int,
     return zero, ranks // instances if instances > 1 else 0
 
 
-def _read_recompute(settings: Settings, vpp: int, notes: list[str]) -> dict[str, Any]:
+def _read_recompute(settings: FileSettings, vpp: int, notes: list[str]) -> dict[str, Any]:
     kind = settings.choice("recompute_granularity", {"full": "full", "selective": "selective"}, "")
     if settings.flag("recompute_activations"):
         kind = "selective"
@@ -326,7 +326,7 @@ def _read_order(policy: Policy, inside: bool, notes: list[str]) -> str:
     return match or ORDERS[0]
 
 
-def _read_precision(settings: Settings) -> str:
+def _read_precision(settings: FileSettings) -> str:
     bf16, fp16 = settings.flag("bf16"), settings.flag("fp16")
     low = "fp8" if settings.has("fp8_format") or settings.has("fp8") else ""
     low = "fp4" if settings.has("fp4_format") or settings.has("fp4") else low
@@ -341,6 +341,6 @@ def _read_precision(settings: Settings) -> str:
     return ("bf16-grad16" if reduced else "bf16") if bf16 else ""
 
 
-def _read_optimizer(settings: Settings) -> str:
+def _read_optimizer(settings: FileSettings) -> str:
     name = settings.text("optimizer")
     return {"adam": "adamw", "sgd": "sgd-m", "muon": "muon", "dist_muon": "muon"}.get(name, "")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shardwise.arch import model_from_shape
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.spec.model import Attention, Experts, FeedForward, Model
 
 
@@ -74,7 +74,7 @@ def _experts(experts: Experts, model: Model) -> dict[str, Any]:
     return found
 
 
-def read_model(settings: Settings) -> Model | None:
+def read_model(settings: FileSettings) -> Model | None:
     """None where the file has no shape, or one that is not read here."""
     needed = ("num_layers", "hidden_size", "num_attention_heads")
     if not all(settings.has(name) for name in needed) or settings.flag("multi_latent_attention"):

@@ -2,7 +2,7 @@
 
 from shardwise.formats._contract import Known
 from shardwise.formats._layout import is_even, layers_in
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 
 FIRST = ("decoder_first_pipeline_num_layers", "num_layers_in_first_pipeline_stage")
 LAST = ("decoder_last_pipeline_num_layers", "num_layers_in_last_pipeline_stage")
@@ -11,7 +11,7 @@ COUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipel
 """the embedding or the loss counts as a layer of its stage"""
 
 
-def stages(settings: Settings, known: Known, pp: int) -> tuple[tuple[int, ...], int]:
+def stages(settings: FileSettings, known: Known, pp: int) -> tuple[tuple[int, ...], int]:
     """Layers of each chunk, where they differ or a layout states them, and chunks per stage."""
     if settings.has("pipeline_model_parallel_layout"):
         layers = layers_in(settings.text("pipeline_model_parallel_layout"))
@@ -23,7 +23,7 @@ def stages(settings: Settings, known: Known, pp: int) -> tuple[tuple[int, ...], 
     return _uneven(settings, total, pp, vpp), vpp
 
 
-def _chunks(settings: Settings, total: int, pp: int) -> int:
+def _chunks(settings: FileSettings, total: int, pp: int) -> int:
     for name in ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"):
         if settings.has(name):
             return settings.whole(name)
@@ -36,7 +36,7 @@ def _chunks(settings: Settings, total: int, pp: int) -> int:
     return total // pp // each
 
 
-def _uneven(settings: Settings, total: int, pp: int, vpp: int) -> tuple[int, ...]:
+def _uneven(settings: FileSettings, total: int, pp: int, vpp: int) -> tuple[int, ...]:
     """Layers of each chunk where the first or the last stage has others than those between; empty: all alike."""
     ends = [next((settings.whole(name) for name in names if settings.has(name)), None) for names in (FIRST, LAST)]
     counted = [settings.flag(name) for name in COUNTED]

@@ -22,7 +22,7 @@ _IN_TEXT = re.compile(
 _SECRET_VALUE = re.compile(r"\b(hf_|sk-|ghp_|wandb_v1_|AKIA)\w|://[^/\s]*:[^/\s]*@")
 
 
-class Settings:
+class FileSettings:
     """Values may be typed (JSON, TOML) or text (YAML, shell)."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
@@ -36,11 +36,11 @@ class Settings:
     def names(self) -> tuple[str, ...]:
         return tuple(self._values)
 
-    def below(self, prefix: str) -> "Settings":
+    def below(self, prefix: str) -> "FileSettings":
         """Those under a name, which count as read; errors keep the whole name."""
         inside = {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
         self._read |= {prefix + name for name in inside}
-        return Settings(inside, f"{self._where}: {prefix.rstrip('.')}")
+        return FileSettings(inside, f"{self._where}: {prefix.rstrip('.')}")
 
     def whole(self, name: str, default: int = 1, *, least: int = 1) -> int:
         if not self.has(name):

@@ -27,7 +27,7 @@ _SUM = re.compile(r"[\d\s()+*/%-]{1,200}")
 
 
 @dataclass
-class Script:
+class ShellScript:
     variables: dict[str, list[str]] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
     sourced: list[str] = field(default_factory=list)
@@ -39,8 +39,8 @@ class Script:
     """characters that variables were replaced by"""
 
 
-def read_shell(text: str, known: dict[str, list[str]] | None = None) -> Script:
-    found = Script(variables=dict(known or {}))
+def read_shell(text: str, known: dict[str, list[str]] | None = None) -> ShellScript:
+    found = ShellScript(variables=dict(known or {}))
     text = text.replace("\r\n", "\n")
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
@@ -75,7 +75,7 @@ def _without_heredocs(text: str) -> str:
 
 
 class _Reader:
-    def __init__(self, text: str, script: Script, depth: int = 0) -> None:
+    def __init__(self, text: str, script: ShellScript, depth: int = 0) -> None:
         self.text, self.at, self.script, self.depth = text, 0, script, depth
         self.words = 0
 

@@ -15,7 +15,7 @@ import msgspec
 
 from shardwise.fields import read_file
 from shardwise.formats._settings import flattened, options_of
-from shardwise.formats._shell import Script, read_shell
+from shardwise.formats._shell import ShellScript, read_shell
 from shardwise.spec.plain_yaml import parse_yaml
 
 LARGEST_FILE = 1 << 20
@@ -127,7 +127,7 @@ def _inside(folder: Path, name: str) -> tuple[Path, str] | None:
         return None
 
 
-def _launched(script: Script) -> list[str]:
+def _launched(script: ShellScript) -> list[str]:
     """The words of the longest command with options: the program's, behind its launcher's."""
     best = max(script.commands, key=_options_in, default=[])
     if _options_in(best) == 0 or Path(best[0]).name in ("sbatch", "salloc", "echo"):
@@ -160,7 +160,7 @@ def _options_in(words: Sequence[str]) -> int:
     return sum(word.startswith("--") or bool(re.match(r"\+{0,2}[A-Za-z][\w.]*=", word)) for word in _split(words))
 
 
-def _gpus(script: Script, words: Sequence[str]) -> int | None:
+def _gpus(script: ShellScript, words: Sequence[str]) -> int | None:
     stated: dict[str, str] = {name.lower(): value[0] for name, value in script.variables.items() if len(value) == 1}
     for source in (script.directives, words):
         for number, word in enumerate(source):

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps, usual_gaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._scripts import configured, network_environment, nodes_of
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees, gaps, read
 from shardwise.spec.policy import Policy
 
@@ -20,12 +20,12 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_grad", "overlap_param", "overlap_tp") | {"sp": True}
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
     if policy.recompute != "none" and policy.zero == 0:
-        found.append(Gap("recompute", policy.recompute, "it is a setting of FSDP (zero 2 or 3)"))
+        found.append(Lack("recompute", policy.recompute, "it is a setting of FSDP (zero 2 or 3)"))
     if policy.loss != launch.case.stack.loss.loss_kind:
-        found.append(Gap("loss", policy.loss, "it is set in the training code"))
+        found.append(Lack("loss", policy.loss, "it is set in the training code"))
     if launch.case.job.precision.compute not in PRECISIONS:
         raise ValueError(
             f"precision: {launch.case.job.precision.name} has no word in accelerate's file; write one of "
@@ -75,11 +75,11 @@ def _write(launch: Launch) -> Written:
     return configured(launch, "accelerate.yaml", text, program, words, environment, notes, launcher)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return settings.has("distributed_type") or settings.has("compute_environment")
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     kind = settings.text("distributed_type").upper()
     if kind in ("DEEPSPEED", "MEGATRON_LM"):
         raise settings.refuse("distributed_type", "FSDP or MULTI_GPU, or check the file that this one names")

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps, usual_gaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._layout import chunks_of, is_even
 from shardwise.formats._scripts import configured, network_environment
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees, gaps, read
 from shardwise.spec.policy import Policy
 
@@ -20,16 +20,16 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_grad", "overlap_param", "overlap_pp")
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
     if policy.zero == 0 and (policy.tp > 1 or policy.pp > 1 or policy.ep > 1) and policy.dp > 1:
-        found.append(Gap("zero", 0, "whole copies go with data parallelism alone"))
+        found.append(Lack("zero", 0, "whole copies go with data parallelism alone"))
     if policy.zero and policy.shard_group and degrees(policy)[1] == 1:
-        found.append(Gap("shard_group", policy.shard_group, "groups that share have more than one data-parallel rank"))
+        found.append(Lack("shard_group", policy.shard_group, "groups that share have more than one data-parallel rank"))
     if not is_even(chunks_of(launch)):
-        found.append(Gap("pp", policy.pp, "stages of different length are not written"))
+        found.append(Lack("pp", policy.pp, "stages of different length are not written"))
     if policy.loss != launch.case.stack.loss.loss_kind:
-        found.append(Gap("loss", policy.loss, "it is chosen by the recipe"))
+        found.append(Lack("loss", policy.loss, "it is chosen by the recipe"))
     if launch.case.job.precision.compute not in ("bf16", "fp32"):
         raise ValueError(f"precision: {launch.case.job.precision.name} is not stated here; write bf16 or fp32")
     return found
@@ -71,11 +71,11 @@ def _write(launch: Launch) -> Written:
     return configured(launch, words[1], yaml_text(data, notes), '"${RECIPE:?}"', words, environment, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return settings.has("distributed.strategy") or settings.has("distributed.tp_size")
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     def size(axis: str) -> int:
         return settings.whole(f"{DISTRIBUTED}{axis}_size")
 

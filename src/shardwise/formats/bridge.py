@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Found, Gap, Known, Launch, Written
+from shardwise.formats._contract import Found, Known, Lack, Launch, Written
 from shardwise.formats._files import yaml_text
-from shardwise.formats._megatron import Program, gaps, megatron_format, parallel_settings, read
+from shardwise.formats._megatron import MegatronProgram, gaps, megatron_format, parallel_settings, read
 from shardwise.formats._megatron_stages import COUNTED, FIRST, LAST
 from shardwise.formats._scripts import configured
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.formats.megatron import environment
 
-PROGRAM = Program()
+PROGRAM = MegatronProgram()
 MODEL = (
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size",
     "virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout", "context_parallel_size", "cp_comm_type",
@@ -47,7 +47,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     name = launch.case.job.precision.name
     if _recipe(name) is None:
         raise ValueError(f"precision: {name} is no recipe of Megatron-Bridge; write bf16, fp16, fp8 or fp4")
@@ -85,14 +85,14 @@ def _write(launch: Launch) -> Written:
     return configured(launch, words[1], yaml_text(data, notes), '"${RECIPE:?}"', words, environment(launch), notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     named = ("model.tensor_model_parallel_size", "model.pipeline_model_parallel_size")
     lightning = any(name.startswith("trainer.") for name in settings.names())  # NeMo before Megatron-Bridge
     trains = settings.has("train.train_iters") and settings.has("train.global_batch_size")
     return not lightning and (trains or any(map(settings.has, (*named, "comm_overlap.tp_comm_overlap"))))
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     # what the communication overlap says last holds over ddp
     order = ("comm_overlap", *[section for section in SECTIONS if section != "comm_overlap"])
     plain: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def _read(settings: Settings, known: Known) -> Found:
     plain.pop("optimizer", None)
     # absent overlaps are decided by Bridge: on where there is something to overlap
     own = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
-    found = read(Settings(plain, "bridge"), known, own)
+    found = read(FileSettings(plain, "bridge"), known, own)
     recipe = settings.text("mixed_precision")
     precision = {**{v: k for k, v in PRECISIONS.items()}, **OTHERS}.get(recipe, "")
     if str(wide).lower() == "false":

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps
 from shardwise.formats._files import json_text
 from shardwise.formats._scripts import configured, network_environment
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.spec.policy import Policy
 
 STACK = "deepspeed"
@@ -19,17 +19,17 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_param")
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     policy, job = launch.policy, launch.case.job
     found = [
-        Gap(name, getattr(policy, name), IN_CODE)
+        Lack(name, getattr(policy, name), IN_CODE)
         for name, plain in (("recompute", "none"), ("attention", "flash"), ("loss", launch.case.stack.loss.loss_kind))
         if getattr(policy, name) != plain
     ]
     if policy.offload == "optimizer" and policy.zero == 0:
-        found.append(Gap("offload", policy.offload, "offload needs ZeRO"))
+        found.append(Lack("offload", policy.offload, "offload needs ZeRO"))
     if policy.offload == "optimizer" and policy.offload_share < 1 and policy.zero < 3:
-        found.append(Gap("offload_share", policy.offload_share, "a part is offloaded with zero 3 only"))
+        found.append(Lack("offload_share", policy.offload_share, "a part is offloaded with zero 3 only"))
     if job.precision.name not in GRADIENTS:
         raise ValueError(
             f"precision: {job.precision.name} has no key in DeepSpeed's file; write one of {', '.join(GRADIENTS)}"
@@ -69,18 +69,18 @@ def _write(launch: Launch) -> Written:
     return configured(launch, words[-1], text, '"${SCRIPT:?}"', words, environment, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return any(
         name.startswith("zero_optimization.") or name == "train_micro_batch_size_per_gpu" for name in settings.names()
     )
 
 
-def _number(settings: Settings, name: str, default: int) -> int:
+def _number(settings: FileSettings, name: str, default: int) -> int:
     """'auto' is filled in by the program around it."""
     return default if settings.text(name) == "auto" else settings.whole(name, default)
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     notes = [f"{name}: auto, which the program around DeepSpeed fills in" for name in settings.names()
              if settings.text(name) == "auto" and name.count(".") == 0]  # fmt: skip
     steps = _number(settings, "gradient_accumulation_steps", 1)
@@ -113,7 +113,7 @@ def _read(settings: Settings, known: Known) -> Found:
     )  # fmt: skip
 
 
-def _precision(settings: Settings) -> str:
+def _precision(settings: FileSettings) -> str:
     accumulated = settings.text("data_types.grad_accum_dtype")
     for name, short in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16")):
         if settings.text(f"{name}.enabled") not in ("auto", "") and settings.flag(f"{name}.enabled"):

@@ -3,10 +3,10 @@
 from math import gcd
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps, usual_gaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._scripts import configured, host_gpus, network_environment
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees
 from shardwise.spec.policy import Policy
 
@@ -39,18 +39,18 @@ def _split(launch: Launch) -> dict[str, tuple[int, int]] | None:
     }  # fmt: skip
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     policy, found, job = launch.policy, usual_gaps(launch.policy), launch.case.job
     if policy.zero == 3 and policy.shard_group and policy.shard_group % policy.cp:
-        found.append(Gap("shard_group", policy.shard_group, f"ranks that share are a multiple of cp {policy.cp}"))
+        found.append(Lack("shard_group", policy.shard_group, f"ranks that share are a multiple of cp {policy.cp}"))
     elif _split(launch) is None:
-        found.append(Gap("tp", policy.tp, "tensor and context parallelism stay inside a node that data fills evenly"))
+        found.append(Lack("tp", policy.tp, "tensor and context parallelism stay inside a node that data fills evenly"))
     if policy.zero < 2 and policy.shard_group:
-        found.append(Gap("shard_group", policy.shard_group, "optimizer states are shared over all replicas"))
+        found.append(Lack("shard_group", policy.shard_group, "optimizer states are shared over all replicas"))
     if policy.zero < 3 and policy.cp > 1:
-        found.append(Gap("zero", policy.zero, "context-parallel ranks share parameters (zero 3)"))
+        found.append(Lack("zero", policy.zero, "context-parallel ranks share parameters (zero 3)"))
     if policy.loss != launch.case.stack.loss.loss_kind:
-        found.append(Gap("loss", policy.loss, "it has one"))
+        found.append(Lack("loss", policy.loss, "it has one"))
     if job.precision.compute not in QUANTIZED:
         raise ValueError(f"precision: {job.precision.name} is not written for MaxText; write bf16, fp8 or fp32")
     if job.optimizer.name not in ("adamw", "sgd", "muon"):
@@ -81,11 +81,11 @@ def _write(launch: Launch) -> Written:
     return configured(launch, file, yaml_text(data, notes), file, [], environment, notes, launcher)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return any(name.startswith(("ici_", "dcn_")) for name in settings.names()) or settings.has("per_device_batch_size")
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     def stated(name: str, default: int) -> int:
         return settings.whole(f"{name}_parallelism", default, least=-1)
 

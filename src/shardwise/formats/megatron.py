@@ -5,13 +5,13 @@ from functools import partial
 from typing import Any
 
 from shardwise.formats._contract import Found, Known, Launch, Written
-from shardwise.formats._megatron import Program, arguments, gaps, megatron_format, read
+from shardwise.formats._megatron import MegatronProgram, arguments, gaps, megatron_format, read
 from shardwise.formats._megatron_model import model_settings, not_stated, read_model
 from shardwise.formats._scripts import flag_words, network_environment, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.spec.gpu import Gpu
 
-PROGRAM = Program()
+PROGRAM = MegatronProgram()
 BLACKWELL = ("b200", "gb200", "b300", "gb300")
 
 
@@ -54,11 +54,11 @@ def _write(launch: Launch) -> Written:
     return Written({"train.sh": text}, found, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return any(settings.has(name) for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size"))
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     found = read(settings, known, {"moe_token_dispatcher_type": "allgather"})
     if settings.flag("use_flash_attn"):
         found = replace(found, notes=(*found.notes, "use_flash_attn: flash attention, as assumed anyway"))

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps, usual_gaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._megatron_model import not_stated
 from shardwise.formats._scripts import configured, network_environment
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 
@@ -18,10 +18,10 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_grad", "overlap_param", "overlap_pp")
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     policy, found, job = launch.policy, usual_gaps(launch.policy), launch.case.job
     if policy.loss != launch.case.stack.loss.loss_kind:
-        found.append(Gap("loss", policy.loss, "nanotron has one"))
+        found.append(Lack("loss", policy.loss, "nanotron has one"))
     if job.precision.name not in ("bf16", "bf16-grad16", "fp32"):
         raise ValueError(f"precision: {job.precision.name} is none of nanotron's; write bf16, bf16-grad16 or fp32")
     if job.optimizer.name not in ("adamw", "sgd"):
@@ -98,11 +98,11 @@ def _write(launch: Launch) -> Written:
     return configured(launch, words[1], yaml_text(data, notes), program, words, environment, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return settings.has("parallelism.dp") and settings.has("parallelism.tp")
 
 
-def _read(settings: Settings, _known: Known) -> Found:
+def _read(settings: FileSettings, _known: Known) -> Found:
     tp = settings.whole("parallelism.tp")
     recompute = settings.flag("parallelism.recompute_layer")
     policy = Policy(

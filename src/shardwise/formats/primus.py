@@ -7,12 +7,12 @@ from typing import Any
 
 from shardwise.formats._contract import Found, Known, Launch, Written
 from shardwise.formats._files import yaml_text
-from shardwise.formats._megatron import Program, arguments, gaps, megatron_format, read
+from shardwise.formats._megatron import MegatronProgram, arguments, gaps, megatron_format, read
 from shardwise.formats._scripts import configured
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.formats.megatron import environment
 
-PROGRAM = Program()
+PROGRAM = MegatronProgram()
 OVERRIDES = "modules.pre_trainer.overrides."
 _DEFAULTED = re.compile(r"\$\{\w+:([^}]*)\}")
 """a variable of the environment with what holds where it is not set"""
@@ -35,17 +35,17 @@ def _write(launch: Launch) -> Written:
     return configured(launch, words[-1], yaml_text(data, notes), program, words, environment(launch), notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return any(name.startswith("modules.pre_trainer.") for name in settings.names())
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     framework = settings.text("modules.pre_trainer.framework", "megatron")
     if framework != "megatron":
         raise settings.refuse("modules.pre_trainer.framework", "megatron; other programs have targets of their own")
     overrides = settings.below(OVERRIDES)
     plain = {name: _filled(overrides, name) for name in overrides.names()}
-    inner = Settings(plain, OVERRIDES.rstrip("."))
+    inner = FileSettings(plain, OVERRIDES.rstrip("."))
     # of its pre_trainer.yaml and language_model.yaml
     found = read(inner, known, {"sequence_parallel": True, "use_distributed_optimizer": True})
     notes = (
@@ -55,7 +55,7 @@ def _read(settings: Settings, known: Known) -> Found:
     return replace(found, unmodelled=inner.left(), notes=notes)
 
 
-def _filled(settings: Settings, name: str) -> Any:
+def _filled(settings: FileSettings, name: str) -> Any:
     value = settings.text(name)
     words = settings.words(name) if name in ("recompute_modules", "cp_comm_type") else ()
     return words or _DEFAULTED.sub(r"\1", value)

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Found, Gap, Known, Launch, Written
-from shardwise.formats._megatron import Program, gaps, megatron_format, parallel_settings, read
+from shardwise.formats._contract import Found, Known, Lack, Launch, Written
+from shardwise.formats._megatron import MegatronProgram, gaps, megatron_format, parallel_settings, read
 from shardwise.formats._megatron_stages import COUNTED, FIRST, LAST
 from shardwise.formats._scripts import host_gpus, nodes_of, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.formats.megatron import environment
 
-PROGRAM = Program(shards_parameters=False, instances=False, mapping=False)
+PROGRAM = MegatronProgram(shards_parameters=False, instances=False, mapping=False)
 ENGINE = (
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size",
     "virtual_pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
@@ -32,7 +32,7 @@ SUPERVISED, ACTOR = "engine.", "actor_rollout_ref.actor.megatron."
 TRANSFORMER, WRAPPER, STEP = "override_transformer_config", "override_ddp_config", "override_optimizer_config"
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     job = launch.case.job
     if job.precision.compute not in ("bf16", "fp16"):
         raise ValueError(f"precision: {job.precision.name} is not stated in verl's engine; write bf16 or fp16")
@@ -74,13 +74,13 @@ def _write(launch: Launch) -> Written:
     return Written({"train.sh": text}, found, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     # its other engines (FSDP, torchtitan, ...) have other names
     stated = [name.rpartition(".")[0] for name in settings.names() if name.endswith(".tensor_model_parallel_size")]
     return settings.text("engine") == "megatron" or any(f"{where}." in (SUPERVISED, ACTOR) for where in stated)
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     fine_tuned = any(name.startswith("engine.") for name in settings.names())
     engine = SUPERVISED if fine_tuned else ACTOR
     optimizer = "optim." if fine_tuned else "actor_rollout_ref.actor.optim."
@@ -99,7 +99,7 @@ def _read(settings: Settings, known: Known) -> Found:
     nodes, each = settings.whole_or_none("trainer.nnodes"), settings.whole_or_none("trainer.n_gpus_per_node")
     gpus = known.gpus or (nodes * each if nodes and each else None)
     own = {"sequence_parallel": True, "use_distributed_optimizer": True}
-    found = read(Settings(plain, "verl"), replace(known, gpus=gpus), own)
+    found = read(FileSettings(plain, "verl"), replace(known, gpus=gpus), own)
     notes = list(found.notes)
     if settings.flag("data.use_dynamic_bsz", fine_tuned):
         notes.append("micro-batches are made by tokens (use_dynamic_bsz): the stated micro-batch is taken")
