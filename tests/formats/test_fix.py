@@ -125,6 +125,13 @@ def test_json_keeps_its_form(tmp_path):
     assert found == text.replace('"stage": 1', '"stage": 3')
 
 
+def test_what_was_left_to_a_default_is_stated(tmp_path):
+    text = '{"train_micro_batch_size_per_gpu": 1, "train_batch_size": 64, "zero_optimization": {"stage": 1}}\n'
+    now = {"dp": 8, "zero": 1, "sp": False, "overlap_grad": False}
+    found, _ = changed(tmp_path, "ds.json", text, "deepspeed", now, {"zero": 3})
+    assert found == text.replace('"stage": 1', '"stage": 3, "overlap_comm": false')
+
+
 def test_toml_keeps_its_comments(tmp_path):
     text = (
         '[model]\nflavor = "8B"\n\n[training]\nlocal_batch_size = 1 # one\nseq_len = 8192\nglobal_batch_size = 64\n\n'
@@ -135,6 +142,25 @@ def test_toml_keeps_its_comments(tmp_path):
     assert found == text.replace('"none" # off', '"full" # off')
     found, _ = changed(tmp_path, "a.toml", text, "torchtitan", now, {"dp": 4, "tp": 2}, "0.2.2")
     assert "data_parallel_shard_degree = 4  # all\ntensor_parallel_degree = 2\n\n[activation" in found
+
+
+def test_what_a_file_says_in_other_words(tmp_path):
+    words = "--recompute-granularity full --recompute-method block --recompute-num-layers 99"
+    script = SHELL.replace("--bf16", f"--bf16 --pipeline-model-parallel-size 2 {words}")
+    now = {**MEGATRON, "dp": 2, "pp": 2, "recompute": "full", "overlap_pp": False}
+    text, _ = changed(tmp_path, "a.sh", script, "megatron", now, {"recompute_layers": 4})
+    assert text == script.replace("--recompute-num-layers 99", "--recompute-num-layers 4")
+
+
+def test_a_mapping_may_lose_its_last_setting(tmp_path):
+    text = (
+        "step_scheduler: {global_batch_size: 64, local_batch_size: 2}\ndataset: {seq_len: 8192}\ndistributed:\n"
+        "  strategy: fsdp2\n  pp_size: 2  # stages\n  pipeline:\n    pp_microbatch_size: 1\n    layers_per_stage: 16\n"
+    )
+    now = {"dp": 4, "pp": 2, "zero": 2, "sp": False, "overlap_pp": False}
+    found, _ = changed(tmp_path, "a.yaml", text, "automodel", now, {"dp": 8, "pp": 1, "zero": 3})
+    assert "  pp_size: 1  # stages\n  pipeline:\n" in found
+    assert "layers_per_stage" not in found
 
 
 @pytest.mark.parametrize(

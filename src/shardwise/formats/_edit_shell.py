@@ -117,7 +117,7 @@ def _origins(texts: Texts, token: TextPlace, name: str, depth: int = 0) -> Itera
         return
     named, default = _NAMED.fullmatch(inner), _DEFAULTED.fullmatch(inner)
     if depth >= DEEPEST or (named is None and default is None):
-        raise NotHereError(f"{name}: computed by the script ({inner[:40]}); change it there by hand")
+        raise NotHereError(f"{name}: computed by the script; change it there by hand")
     variable = (named[1] or named[2]) if named else default[1] if default else ""
     places = [place for place in _assignments(texts, variable) if place != token]
     for place in reversed(places):

@@ -83,11 +83,11 @@ class _Reread:
 def _in_own_words(
     texts: Texts, files: "_Files", reread: _Reread, after: Mapping[str, Any], kinds: Mapping[str, str]
 ) -> Texts:
-    """What a file leaves to defaults or states under another name, stated or taken out as long as that brings it nearer
-    to the policy that is wanted."""
+    """What a file leaves to defaults, says otherwise or states under another name, stated or taken out as long as that
+    brings it nearer to the policy that is wanted."""
     values = files.values(texts)
     left = len(reread.wrong(values))
-    stated = [(name, value) for name, value in after.items() if name not in values]
+    stated = [(name, value) for name, value in after.items() if name not in values or not _same(values[name], value)]
     stated += [(name, None) for name in values if name not in after and name in reread.asked_for(values)]
     for name, value in stated if left else []:
         try:
@@ -128,8 +128,8 @@ class _Files:
         """With one setting changed, by the first way that changes it and nothing else. `kind`: of the file that the
         target has it in."""
         before = self.values(texts)
-        if _same(before.get(name), value):
-            return texts
+        if _same(before.get(name), value) and (name in before or value is None or kind == "shell"):
+            return texts  # only a command line cannot say that a switch is off
         fitting = [document for document in self.documents if document.kind == kind] or self.documents
         why = f"fix: {name} cannot be changed here without changing more; change it by hand"
         try:
@@ -137,8 +137,8 @@ class _Files:
                 self._replacing(texts, name, value) if name in before else self._adding(texts, fitting, name, value)
             ):
                 found = self.values(way)
-                others = {key for key in (*found, *before) if key != name and found.get(key) != before.get(key)}
-                if _same(found.get(name), value) and not others:
+                others = [key for key in (*found, *before) if not _same(found.get(key), before.get(key))]
+                if _same(found.get(name), value) and set(others) <= {name}:
                     return way
         except NotHereError as error:
             why = f"fix: {error}"
