@@ -24,7 +24,9 @@ def exported(capsys, folder, *words):
 
 def test_export_writes_what_is_launched(capsys, tmp_path):
     found = exported(capsys, tmp_path / "run", *POLICY, "--to", "megatron")
-    assert sorted(found["files"]) == ["groups.json", "job.sbatch", "ranks.csv", "train.sh"]
+    assert sorted(found["files"]) == [
+        "groups.json", "job.sbatch", "kubernetes.yaml", "ranks.csv", "ray.json", "train.sh",
+    ]  # fmt: skip
     script = (tmp_path / "run" / "train.sh").read_text()
     assert "--tensor-model-parallel-size 8" in script
     assert "export CUDA_DEVICE_MAX_CONNECTIONS=1" in script

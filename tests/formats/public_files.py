@@ -8,6 +8,18 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Reported:
+    """What was measured with a file, as its publisher says."""
+
+    model: str
+    on: str
+    step_s: float
+    where: str
+    stack: str = ""
+    """of the program as it was then; empty: the target's"""
+
+
+@dataclass(frozen=True)
 class PublicFile:
     source: str
     target: str
@@ -17,16 +29,17 @@ class PublicFile:
     facts: dict[str, Any] = field(default_factory=dict)
     gpus: int | None = None
     layers: int | None = None
+    reported: Reported | None = None
 
 
-def _lines(*lines: str) -> str:
-    return "\n".join(lines) + "\n"
+def lines(*given: str) -> str:
+    return "\n".join(given) + "\n"
 
 
-PUBLIC = (
+FIRST = (
     PublicFile(
         "NVIDIA/Megatron-LM@d98e8a64dd:examples/gpt3/train_gpt3_175b_distributed.sh", "megatron", "gpt3.sh",
-        _lines(
+        lines(
             "GPUS=8", "NODES=1", "SPLIT=(", "  --tensor-model-parallel-size 8 ",
             "  --pipeline-model-parallel-size 16 ", ")",
             "BATCH=(--micro-batch-size 1 --global-batch-size 1536 --fp16)",
@@ -37,7 +50,7 @@ PUBLIC = (
     ),
     PublicFile(
         "NVIDIA/Megatron-LM@d98e8a64dd:examples/mixtral/train_mixtral_8x7b_distributed.sh", "megatron", "mixtral.sh",
-        _lines(
+        lines(
             'NNODES=${SLURM_NNODES:-"1"}', "EXPERTS=(", "  --overlap-param-gather", "  --overlap-grad-reduce", ")",
             "SPLIT=(--tensor-model-parallel-size 1 --pipeline-model-parallel-size 4 --expert-model-parallel-size 8)",
             "SPLIT+=(--use-distributed-optimizer --sequence-parallel)",
@@ -49,7 +62,7 @@ PUBLIC = (
     ),
     PublicFile(
         "NVIDIA/Megatron-LM@d98e8a64dd:examples/megatron_fsdp/train_llama3_8b_fsdp_h100_fp8.sh", "megatron", "fsdp.sh",
-        _lines(
+        lines(
             'SHARDING=${SHARDING_STRATEGY:-"optim_grads_params"}', "TP_SIZE=1", 'DTYPE="fp8"',
             "ARGS=(--use-megatron-fsdp --data-parallel-sharding-strategy ${SHARDING}", "  --ckpt-format fsdp_dtensor",
             "  # --num-distributed-optimizer-instances 2", "  --tensor-model-parallel-size $TP_SIZE --bf16)",
@@ -62,7 +75,7 @@ PUBLIC = (
     ),
     PublicFile(
         "AMD-AGI/Primus@fd1eeabb:examples/megatron/configs/MI300X/grok1-BF16-pretrain.yaml", "primus", "grok.yaml",
-        _lines(
+        lines(
             "workspace: ${PRIMUS_WORKSPACE:./output}", "modules:", "  pre_trainer:", "    framework: megatron",
             "    overrides:", "      micro_batch_size: 2", "      global_batch_size: 128", "      seq_length: 8192",
             "      tensor_model_parallel_size: 1", "      pipeline_model_parallel_size: 4",
@@ -76,7 +89,7 @@ PUBLIC = (
     PublicFile(
         "AMD-AGI/Primus@fd1eeabb:examples/megatron/configs/MI300X/llama3.1_70B-BF16-pretrain.yaml", "primus",
         "70b.yaml",
-        _lines(
+        lines(
             "modules:", "  pre_trainer:", "    framework: megatron", "    overrides:", "      micro_batch_size: 3",
             "      global_batch_size: 24", "      tensor_model_parallel_size: 1", "      use_torch_fsdp2: true",
             "      use_distributed_optimizer: false", "      overlap_param_gather: false", "      sequence_parallel: 1",
@@ -89,7 +102,7 @@ PUBLIC = (
     PublicFile(
         "NVIDIA-NeMo/Automodel@36044ad3d:examples/llm_benchmark/llama3_3/"
         "custom_llama3_1_70b_pretrain_benchmark_8nodes.yaml", "automodel", "70b.yaml",
-        _lines(
+        lines(
             "step_scheduler: {global_batch_size: 128, local_batch_size: 1}", "dataset: {seq_len: 8192}",
             "model: {torch_dtype: bf16}", "distributed:", "  strategy: fsdp2", "  dp_size: null", "  tp_size: 1",
             "  cp_size: 2", "  pp_size: 1", "  sequence_parallel: False", "  activation_checkpointing: True",
@@ -97,11 +110,14 @@ PUBLIC = (
         ),
         {"dp": 32, "cp": 2, "tp": 1, "zero": 3, "recompute": "full", "micro_batch": 1},
         {"seq": 8192, "global_batch": 128}, gpus=64,
+        reported=Reported(
+            "llama-3-70b", "dgx-h100:64", 18.90, "its docs/performance-summary.mdx", "automodel-benchmark"
+        ),
     ),
     PublicFile(
         "NVIDIA-NeMo/Automodel@36044ad3d:examples/llm_benchmark/llama3_3/llama_3_3_70b_instruct_squad_peft_pp.yaml",
         "automodel", "pp.yaml",
-        _lines(
+        lines(
             "step_scheduler: {global_batch_size: 32, local_batch_size: 2}", "distributed:", "  strategy: fsdp2",
             "  dp_size: none", "  tp_size: 4", "  pp_size: 2", "  activation_checkpointing: true", "  pipeline:",
             "    pp_schedule: interleaved1f1b", "    pp_microbatch_size: 1", "    layers_per_stage: 4",
@@ -111,7 +127,7 @@ PUBLIC = (
     ),
     PublicFile(
         "pytorch/torchtitan@v0.2.2:torchtitan/models/llama3/train_configs/llama3_405b.toml", "torchtitan", "405b.toml",
-        _lines(
+        lines(
             "[model]", 'flavor = "405B"', 'converters = ["float8"]', "[training]",
             "local_batch_size = 2", "seq_len = 8192",
             "[parallelism]", "data_parallel_replicate_degree = 1", "data_parallel_shard_degree = -1",
@@ -123,7 +139,7 @@ PUBLIC = (
     ),
     PublicFile(
         "huggingface/nanotron@2411b022:examples/config_tiny_llama.yaml", "nanotron", "tiny.yaml",
-        _lines(
+        lines(
             "parallelism:", "  dp: 4", "  pp: 1", "  tp: 2", "  pp_engine: 1f1b", "  tp_mode: REDUCE_SCATTER",
             "  tp_linear_async_communication: true", "optimizer:", "  zero_stage: 0", "  accumulate_grad_in_fp32: true",
             "tokens:", "  micro_batch_size: 3", "  sequence_length: 4096", "  batch_accumulation_per_replica: 1",
@@ -133,7 +149,7 @@ PUBLIC = (
     ),
     PublicFile(
         "huggingface/accelerate@16cb6eb8:examples/config_yaml_templates/fsdp.yaml", "accelerate", "fsdp.yaml",
-        _lines(
+        lines(
             "distributed_type: FSDP", "mixed_precision: 'bf16'", "num_processes: 2", "fsdp_config:",
             "  fsdp_activation_checkpointing: false", "  fsdp_offload_params: false",
             "  fsdp_sharding_strategy: FULL_SHARD", "  fsdp_use_orig_params: true",
@@ -151,7 +167,7 @@ PUBLIC = (
     PublicFile(
         "AI-Hypercomputer/gpu-recipes@2e1fd5e:src/frameworks/a3mega/maxtext-configs/llama-2-7b-128gpus-a3mega-bf16.yaml",
         "maxtext", "7b.yaml",
-        _lines(
+        lines(
             "hardware: gpu", "dcn_data_parallelism: 16", "ici_fsdp_parallelism: 8", "per_device_batch_size: 4",
             "max_target_length: 4096", "attention: cudnn_flash_te", "remat_policy: minimal_flash",
         ),
@@ -160,7 +176,7 @@ PUBLIC = (
     ),
     PublicFile(
         "verl-project/verl@1dda039b9:examples/dppo_trainer/run_qwen3_30b_a3b_megatron.sh", "verl", "ppo.sh",
-        _lines(
+        lines(
             "actor_tp=${ACTOR_TP:-2}", "actor_pp=${ACTOR_PP:-1}", "actor_ep=${ACTOR_EP:-8}",
             "actor_etp=${ACTOR_ETP:-1}",
             "ACTOR=(actor_rollout_ref.actor.megatron.tensor_model_parallel_size=${actor_tp}",
@@ -179,7 +195,7 @@ PUBLIC = (
     PublicFile(
         "NVIDIA/Megatron-LM@d98e8a64dd:tests/functional_tests/test_cases/gpt/gpt3_7b_tp1_pp4_memory_speed/"
         "model_config.yaml", "megatron", "model_config.yaml",
-        _lines(
+        lines(
             "ENV_VARS:", "  CUDA_DEVICE_MAX_CONNECTIONS: 1", "MODEL_ARGS:", "  --num-layers: 32",
             "  --tensor-model-parallel-size: 1", "  --pipeline-model-parallel-size: 4",
             "  --num-layers-per-virtual-pipeline-stage: 1", "  --micro-batch-size: 1", "  --global-batch-size: 8",

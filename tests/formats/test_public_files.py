@@ -2,7 +2,7 @@
 
 import pytest
 
-from formats.public_files import PUBLIC
+from formats.public import PUBLIC
 from shardwise.formats import Known, read_launch
 
 

@@ -62,6 +62,9 @@ def test_a_script_becomes_the_options_of_its_program(tmp_path):
         ("run --a ${A:+1} --b", ["--a", "--b"]),
         ("run --a 1 > out.txt 2>&1", ["--a", "1"]),
         ("run --a a\\ b", ["--a", "a b"]),
+        ('A=(1 2)\nB="--a ${A[@]} --b"\nrun $B', ["--a", "1", "2", "--b"]),
+        ("#SBATCH --nodes=4\n#SBATCH --gpus-per-node 8\nrun $SLURM_NNODES $SLURM_GPUS_PER_NODE", ["4", "8"]),
+        ("#SBATCH -N 4 # nodes\n#SBATCH --ntasks-per-node=8\nrun $SLURM_NTASKS", ["32"]),
     ],
 )  # fmt: skip
 def test_words(text, words):

@@ -49,6 +49,8 @@ FOUND: dict[str, tuple[dict[str, bytes], list[str], str]] = {
         {"x.npz": npz(x=npy([None, {}]), y=GOOD_Y), "mlp.json": MLP}, TRAIN, "data: 'x.npz' cannot be read"),
     "npz with a number instead of rows": (
         {"x.npz": npz(x=npy(3), y=npy(3)), "mlp.json": MLP}, TRAIN, "data: 'x.npz' cannot be read"),
+    "script that sources a link in a circle": (
+        {"a.sh": b". loop\nsource pipe\nrun --a 1\n"}, ["check", "a.sh"], "is of no known target"),
     "plan nested without end": ({"plan.json": DEEP}, PLAN, "plan: 'plan.json' is no JSON"),
     "plan that is no text": ({"plan.json": b"\xff\xfe{}"}, PLAN, "plan: 'plan.json' is no JSON"),
     "plan whose policy is a list": ({"plan.json": b'{"policy": [1]}'}, PLAN, "policy"),

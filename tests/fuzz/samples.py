@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from formats.public import PUBLIC
 from shardwise import catalog
 from shardwise.cli import main
 
@@ -58,6 +59,12 @@ def _sqlite() -> bytes:
     return file.serialize()
 
 
+def launch_files() -> dict[str, bytes]:
+    """One of each target, and one that sources another."""
+    found = {f"{file.target}{Path(file.name).suffix}": file.text.encode() for file in reversed(PUBLIC)}
+    return found | {"sourcing.sh": b"source ./megatron.sh\n. ./megatron.sh\nsource pipe\n. loop\nrun --a $TP\n"}
+
+
 def samples() -> dict[str, bytes]:
     """By file name."""
     sys.path[:0] = [str(ROOT / "tests" / "importers"), str(ROOT / "tests" / "diagnose")]
@@ -98,6 +105,7 @@ def samples() -> dict[str, bytes]:
         path.write_bytes(found["trace.json"])
         _printed("calibrate", "--from", str(path), "--out", str(Path(folder) / "profile.toml"), "--on", "8xh200")
         found["profile.toml"] = (Path(folder) / "profile.toml").read_bytes()
+    found |= launch_files()
     for kind in catalog.KINDS:
         name = catalog.names(kind)[0]
         folder = ROOT / "src/shardwise/catalog" / kind

@@ -52,6 +52,7 @@ def test_whatever_is_there_is_fuzzed():
     named = [info.name for info in pkgutil.iter_modules(importers.__path__)]
     parsing = {name for name in named if hasattr(importlib.import_module(f"shardwise.importers.{name}"), "parse")}
     assert parsing <= read
+    assert "shardwise.formats.read_launch" in {reader.name for reader in readers()}
     assert kinds() == catalog.KINDS
 
 
@@ -59,7 +60,7 @@ def test_every_option_that_names_a_file_has_a_sample():
     place = Place()
     try:
         found = {option.name for _, option in file_options(tuple(place.samples))}
-        assert {"PLAN", "MODEL", "ON", "DATA", "FROM", "PROFILE", "PAIRS", "HOSTS", "GRAPH", "PRICES"} <= found
+        assert {"PLAN", "MODEL", "ON", "DATA", "FROM", "PROFILE", "PAIRS", "HOSTS", "GRAPH", "PRICES", "FILES"} <= found
     finally:
         place.close()
 

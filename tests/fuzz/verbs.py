@@ -10,7 +10,7 @@ from typing import Protocol
 
 from cyclopts import App
 
-from fuzz.samples import SPECIAL
+from fuzz.samples import SPECIAL, launch_files
 from fuzz.values import number, text
 from shardwise.cli._frame import app
 from shardwise.cli._verbs import VERBS
@@ -33,6 +33,7 @@ USUAL = {
     "RUN": ("megatron-run.log", "torchtitan-run.log", "huggingface-run.log", "olmo-run.log", "steps.csv", "rank0.json",
             "dump_0", "report.sqlite", "trace.json", "folder"),
     "CONFIG": ("train.sh",),
+    "FILES": tuple(launch_files()), "TO": ("megatron", "torchtitan"),
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),
     "TUNE": ("lora", "qlora,rank=8", "dora,targets=mlp", "lora,targets=q_proj,v_proj"),
     "FREEZE": ("first=2", "embeddings", "embeddings,first=1"),

@@ -9,12 +9,16 @@ from cyclopts import Parameter
 
 from shardwise.arch import model_of
 from shardwise.case import Case, case_of
+from shardwise.cli._files import Overwrite
+from shardwise.cli._fixed import Changed, FixedPlace
 from shardwise.cli._job import OptimizerName, Seq, sequence_of
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes, print_table
 from shardwise.cli._policy import command_of
-from shardwise.formats import Format, Found, Known, Launch, read_launch, settled, word_of
-from shardwise.formats._improve import Change, best_stated, improvements
+from shardwise.formats import Format, Found, Known, Launch, read_documents, set_up, settled, word_of
+from shardwise.formats._fix import fixed
+from shardwise.formats._improve import Improvement, best_stated, improvements
+from shardwise.formats._source import Document, open_document
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
@@ -34,8 +38,8 @@ class Judgement:
     verdict: Verdict
     report: Report | None
     """of a policy that can run"""
-    changes: list[Change]
-    best: Change | None
+    changes: list[Improvement]
+    best: Improvement | None
 
 
 def check(
@@ -50,19 +54,34 @@ def check(
     precision: Annotated[str | None, Parameter(help="Where the file does not say: bf16, fp8, ...")] = None,
     optimizer: OptimizerName = "adamw",
     profile: ProfileFile = None,
+    fix: Annotated[
+        bool, Parameter(negative=(), help="Make the best change in the files, and show it as a diff.")
+    ] = False,
+    whole_plan: Annotated[
+        bool, Parameter(negative=(), help="With --fix: the best policy of a whole plan, not one setting.")
+    ] = False,
+    out: Annotated[Path | None, Parameter(help="With --fix: where the changed file is written.")] = None,
+    in_place: Annotated[
+        bool, Parameter(negative=(), help="With --fix and --overwrite: the files themselves change.")
+    ] = False,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
     """What it says, what of that is not modelled, whether it is legal and fits, and the cheapest improvements."""
     if not files:
         raise ValueError("files: none named; write the path of a launch script or configuration")
+    place = FixedPlace(fix, whole_plan, out, in_place, overwrite)
     cluster = None if on is None else cluster_of(on)
     shape = None if model is None else model_of(model)
     known = Known(cluster.gpus if cluster else None, shape.layers if shape else None)
-    form, found = read_launch(files, known, target)
+    documents = [open_document(path) for path in files]
+    form, found = read_documents(documents, known, target)
     shape = shape or found.model
     notes, judged = list(found.notes), None
     if shape is None or cluster is None:
         missing = " and ".join(flag for flag, value in (("--model", shape), ("--on", cluster)) if value is None)
+        if fix:
+            raise ValueError(f"fix: whether a change is better is not known; write {missing}")
         notes.append(f"not judged: write {missing} to learn whether it is legal, fits and could be faster")
     else:
         length = str(found.seq) if found.seq and seq is None else seq
@@ -75,12 +94,21 @@ def check(
             precision=precision_of(precision or found.precision or "bf16"),
             optimizer=optimizer_of(found.optimizer or optimizer),
         )  # fmt: skip
-        case = case_of(shape, cluster, job, stack_of(form.stack), profile_or_none(profile))
+        case = case_of(shape, cluster, job, set_up(stack_of(form.stack), found), profile_or_none(profile))
+        if found.layers:
+            notes.append("layers that differ from stage to stage are read, not priced: an even split is judged")
         judged = _judged(form, found, case, model or shape.name)
+    done = None if judged is None or not fix else _fixed(form, documents, judged, place)
+    if done is not None:
+        notes += done.notes
+    elif fix:
+        notes.append("fix: nothing that this program can state is better; no file is changed")
     if json:
-        print_json(_data(form, found, judged) | {"notes": notes})
+        print_json(_data(form, found, judged) | ({"fix": done} if fix else {}) | {"notes": notes})
     else:
         _show(form, found, judged, notes, model or "MODEL", on or "")
+        if done is not None:
+            print(f"\n{done.diff}", end="")
     return 0 if judged is None or (judged.report is not None and judged.report.fits) else FAILED
 
 
@@ -94,7 +122,21 @@ def _judged(form: Format, found: Found, case: Case, called: str) -> Judgement:
     return Judgement(launch, verdict, report, improvements(form, launch), best)
 
 
-def _changes(change: Change) -> str:
+def _fixed(form: Format, documents: list[Document], judged: Judgement, place: FixedPlace) -> Changed | None:
+    """The improved files; None where nothing is better."""
+    case, policy = judged.launch.case, None
+    if judged.report is not None:
+        better = [judged.best] if place.whole_plan else judged.changes[:1]
+        policy = next((each.policy for each in better if each is not None and each.fields), None)
+    elif judged.verdict.cure is not None:
+        policy = settled(judged.verdict.cure, case)
+    if policy is None:
+        return None
+    known = Known(case.cluster.gpus, case.model.layers)
+    return place.written(fixed(form, documents, judged.launch, policy, known), policy)
+
+
+def _changes(change: Improvement) -> str:
     pairs = [f"{name} {word_of(old)} -> {word_of(new)}" for name, (old, new) in change.fields.items()]
     return ", ".join(pairs)
 
@@ -104,6 +146,7 @@ def _show(form: Format, found: Found, judged: Judgement | None, notes: list[str]
     facts.append(("GPUs", found.gpus))
     facts += [("sequence", found.seq), ("batch", found.global_batch), ("precision", found.precision or None)]
     facts.append(("optimizer", found.optimizer or None))
+    facts += [(name.replace("_", " "), value) for name, value in found.software.items()]
     if found.layers:
         facts.append(("layers", " ".join(map(str, found.layers))))
     if judged is not None and judged.report is None:
@@ -130,6 +173,7 @@ def _show(form: Format, found: Found, judged: Judgement | None, notes: list[str]
     left = [*found.unmodelled[:SHOWN]]
     if len(found.unmodelled) > SHOWN:
         left.append(f"and {len(found.unmodelled) - SHOWN} more (--json lists all)")
+    print_notes(list(found.not_modelled), title="read, changes the step and is not modelled")
     print_notes(left, title="read, but nothing here depends on it")
     print_notes(notes)
 
@@ -138,7 +182,8 @@ def _data(form: Format, found: Found, judged: Judgement | None) -> dict[str, Any
     data: dict[str, Any] = {
         "target": form.name, "policy": found.policy, "gpus": found.gpus, "seq_tokens": found.seq,
         "global_sequences": found.global_batch, "precision": found.precision or None,
-        "optimizer": found.optimizer or None, "layers": found.layers or None, "unmodelled": found.unmodelled,
+        "optimizer": found.optimizer or None, "layers": found.layers or None, "software": found.software,
+        "not_modelled": found.not_modelled, "unmodelled": found.unmodelled,
         "judged": judged is not None, "legal": None, "fits": None, "rule": None, "why": None, "nearest": None,
         "step_s": None, "peak_bytes": None, "improvements": [], "best": None,
     }  # fmt: skip
@@ -155,7 +200,7 @@ def _data(form: Format, found: Found, judged: Judgement | None) -> dict[str, Any
     }  # fmt: skip
 
 
-def _told(change: Change) -> dict[str, Any]:
+def _told(change: Improvement) -> dict[str, Any]:
     return {
         "changes": {name: {"from": old, "to": new} for name, (old, new) in change.fields.items()},
         "policy": change.policy, "step_s": change.step_s, "gain": change.gain,

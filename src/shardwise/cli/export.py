@@ -15,10 +15,12 @@ from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import PlanName, chosen_of, document_of, planned_model
 from shardwise.cli._tuning import refuse_tuning
 from shardwise.fields import Fields, converted
-from shardwise.formats import Format, Gap, Launch, Written, expressed, format_of, settled, version_of, word_of
+from shardwise.formats import Format, Lack, Launch, Written, expressed, format_of, settled, version_of, word_of
+from shardwise.formats._hints import kubernetes, ray, segment_lines
 from shardwise.formats._improve import step_change
 from shardwise.formats._ranks import group_file, rank_table
 from shardwise.formats._scripts import sbatch
+from shardwise.formats._unmodelled import not_stated
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
 from shardwise.spec.job import Job, optimizer_of, precision_of
@@ -75,15 +77,16 @@ def export(
     report = report_of(launch.case, launch.policy)
     comments = [f"predicted: {report.step_s:.4g} s a step, {report.verdict}", *[each.text for each in without]]
     launch = replace(launch, comments=tuple(comments))
-    written = target.write(launch)
-    files = {**written.files, "job.sbatch": sbatch(launch, target.name, "train.sh")}
+    written, notes = target.write(launch), [*not_stated(target, launch), *ask.notes]
+    files = {**written.files, "job.sbatch": sbatch(launch, target.name, "train.sh", segment_lines(launch))}
+    files |= {"kubernetes.yaml": kubernetes(launch, target.name), "ray.json": ray(launch)}
     files |= {"ranks.csv": rank_table(launch), "groups.json": group_file(launch)}
     if out is not None:
         _save(files, out, overwrite)
     if json:
-        print_json(_data(target, launch, written, without, report.step_s, report.fits, files, out, ask.notes))
+        print_json(_data(target, launch, written, without, report.step_s, report.fits, files, out, notes))
     else:
-        _show(target, launch, written, without, files, out, [*ask.notes, f"predicted: {report.verdict}"])
+        _show(target, launch, written, without, files, out, [*notes, f"predicted: {report.verdict}"])
     return 0 if report.fits else DOES_NOT_FIT
 
 
@@ -124,7 +127,7 @@ def _layers(text: str) -> tuple[int, ...]:
 class Without:
     """What a target does without, and what that costs."""
 
-    gap: Gap
+    gap: Lack
     step_change: float
 
     @property
@@ -181,5 +184,7 @@ def _show(
 def _what(name: str) -> str:
     return {
         "train.sh": "starts the ranks of one node (torchrun)", "job.sbatch": "starts all nodes (sbatch, srun)",
+        "kubernetes.yaml": "a job with a pod on every host, and what Kueue is to keep together",
+        "ray.json": "a placement group: a bundle for every host",
         "ranks.csv": "every rank's node, GPU, card and groups", "groups.json": "the groups of each axis, as ranks",
     }.get(name, "the configuration")  # fmt: skip

@@ -1,5 +1,6 @@
 """Programs that train: what is launched with them, written and read. One file per target."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -7,24 +8,42 @@ from pathlib import Path
 from shardwise.formats._contract import (
     Format,
     Found,
-    Gap,
     Known,
+    Lack,
     Launch,
     Written,
     expressed,
     gaps_of,
+    set_up,
     settled,
     version_of,
     word_of,
 )
-from shardwise.formats._settings import Settings, flattened, options_of
-from shardwise.formats._source import Document, open_document
+from shardwise.formats._settings import FileSettings
+from shardwise.formats._source import Document, open_document, values_of
+from shardwise.formats._unmodelled import not_modelled
 from shardwise.registry import closest, plugins
 
 __all__ = [
-    "Format", "Found", "Gap", "Known", "Launch", "Written", "expressed", "format_of", "formats", "gaps_of",
-    "read_launch", "settled", "version_of", "word_of",
+    "Format",
+    "Found",
+    "Known",
+    "Lack",
+    "Launch",
+    "Written",
+    "expressed",
+    "format_of",
+    "formats",
+    "gaps_of",
+    "read_documents",
+    "read_launch",
+    "set_up",
+    "settled",
+    "version_of",
+    "word_of",
 ]  # fmt: skip
+
+NOTHING_KNOWN = Known()
 
 
 @cache
@@ -43,27 +62,25 @@ def format_of(name: str) -> Format:
     return formats()[name]
 
 
-def read_launch(paths: list[Path], known: Known, target: str = "") -> tuple[Format, Found]:
+def read_launch(paths: list[Path], known: Known = NOTHING_KNOWN, target: str = "") -> tuple[Format, Found]:
     """The target that the files are of, and what they say together."""
-    documents = [open_document(path) for path in paths]
+    return read_documents([open_document(path) for path in paths], known, target)
+
+
+def read_documents(documents: Sequence[Document], known: Known, target: str = "") -> tuple[Format, Found]:
     names = ", ".join(document.name for document in documents)
-    values = {name: value for document in documents for name, value in _values(document).items()}
+    values = {name: value for document in documents for name, value in values_of(document).items()}
     stated = next((document.gpus for document in documents if document.gpus), None)
     gpus = known.gpus or stated
     for each in [format_of(target)] if target else formats().values():
-        settings = Settings(values, names)
+        settings = FileSettings(values, names)
         if target or each.claims(settings):
             found = each.read(settings, Known(gpus, known.layers))
             notes = [note for document in documents for note in document.notes]
             if stated and gpus != stated:
                 notes.append(f"the file starts {stated} ranks, the cluster named has {gpus} GPUs")
-            return each, replace(found, notes=(*found.notes, *notes))
+            matter = not_modelled(values)
+            named = {text.split(": ")[0] for text in matter}
+            left = tuple(text for text in (*settings.left(), *found.unmodelled) if text not in named)
+            return each, replace(found, notes=(*found.notes, *notes), unmodelled=left, not_modelled=matter)
     raise ValueError(f"file: {names} is of no known target; write --target with one of {', '.join(formats())}")
-
-
-def _values(document: Document) -> dict[str, object]:
-    """Settings by name; a mapping of flags, as Megatron's test cases are, counts as a command line."""
-    flat = flattened(document.data)
-    dashed = {name.rpartition("--")[2].replace("-", "_"): value for name, value in flat.items() if "--" in name}
-    plain = {name: value for name, value in flat.items() if "--" not in name}
-    return {**plain, **dashed, **options_of(document.words)}

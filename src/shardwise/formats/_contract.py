@@ -8,9 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from shardwise.case import Case
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.registry import closest
 from shardwise.software import stack_of
+from shardwise.software.dispatcher import with_dispatcher
+from shardwise.software.stack import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.policy import ORDERS, Policy
 
@@ -32,7 +34,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Gap:
+class Lack:
     """A field of a policy that a target cannot state."""
 
     field: str
@@ -73,8 +75,12 @@ class Found:
     version: str = ""
     """of the target, where it has several forms"""
     layers: tuple[int, ...] = ()
+    software: Mapping[str, Any] = field(default_factory=dict)
+    """settings of the program that its stack has: dispatcher, context_parallel"""
     unmodelled: tuple[str, ...] = ()
     """settings that were read and that nothing here depends on"""
+    not_modelled: tuple[str, ...] = ()
+    """settings that change a step and that the prediction does not follow"""
     notes: tuple[str, ...] = ()
     """what was taken for granted"""
 
@@ -91,13 +97,24 @@ class Format:
     """field -> values that can be stated; others are refused"""
     own: Callable[[str], Mapping[str, Any]]
     """(version) -> fields it has no switch for, and what it runs with: a policy's wish is done without, at a cost"""
-    gaps: Callable[[Launch], list[Gap]]
+    gaps: Callable[[Launch], list[Lack]]
     """what else cannot be stated"""
     write: Callable[[Launch], Written]
-    claims: Callable[[Settings], bool]
+    claims: Callable[[FileSettings], bool]
     """whether settings are of this target"""
-    read: Callable[[Settings, Known], Found]
+    read: Callable[[FileSettings, Known], Found]
     versions: tuple[str, ...] = ()
+    excludes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """setting -> others that the program refuses beside it"""
+    states: tuple[str, ...] = ()
+    """of what a stack says about the program: dispatcher, context_parallel"""
+
+
+def set_up(stack: Stack, found: Found) -> Stack:
+    """A program as a file sets it up."""
+    if "context_parallel" in found.software:
+        stack = stack.changed(context_parallel=found.software["context_parallel"])
+    return with_dispatcher(stack, found.software["dispatcher"]) if "dispatcher" in found.software else stack
 
 
 def version_of(target: Format, version: str) -> str:
@@ -110,16 +127,16 @@ def version_of(target: Format, version: str) -> str:
     return version or target.versions[0]
 
 
-def gaps_of(target: Format, launch: Launch) -> list[Gap]:
+def gaps_of(target: Format, launch: Launch) -> list[Lack]:
     policy = launch.policy
     found = [
-        Gap(name, getattr(policy, name), f"{target.title} states {_listed(values)} only")
+        Lack(name, getattr(policy, name), f"{target.title} states {_listed(values)} only")
         for name, values in target.only.items()
         if getattr(policy, name) not in values
     ]
     own = settled(replace(policy, **dict(target.own(launch.version))), launch.case)
     found += [
-        Gap(name, getattr(policy, name), f"{target.title} has no switch for it", {name: getattr(own, name)})
+        Lack(name, getattr(policy, name), f"{target.title} has no switch for it", {name: getattr(own, name)})
         for name in target.own(launch.version)
         if getattr(policy, name) != getattr(own, name)
     ]
@@ -127,7 +144,7 @@ def gaps_of(target: Format, launch: Launch) -> list[Gap]:
     return found + [gap for gap in target.gaps(launch) if gap.field not in named]
 
 
-def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Gap]]:
+def expressed(target: Format, launch: Launch) -> tuple[Launch, list[Lack]]:
     """The launch as the target runs it and what it does without; what it cannot run is a ValueError."""
     gaps = gaps_of(target, launch)
     for gap in gaps:
@@ -168,6 +185,16 @@ def settled(policy: Policy, case: Case) -> Policy:
 def own_overlaps(stack: str, *names: str) -> dict[str, Any]:
     """What a program does by itself, as its stack is described."""
     return {name: stack_of(stack).setting(name) for name in names}
+
+
+def usual_gaps(policy: Policy) -> list[Lack]:
+    """What programs on PyTorch's own layers have in common."""
+    found: list[Lack] = []
+    if policy.recompute != "none" and policy.recompute_layers >= 0:
+        found.append(Lack("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
+    if policy.overlap_tp and not policy.sp:
+        found.append(Lack("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
+    return found
 
 
 def most_layers(model: Model, policy: Policy) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace as policy_with
 
 from shardwise.estimate.closed_form import estimate
-from shardwise.formats._contract import Format, Gap, Launch, expressed, settled
+from shardwise.formats._contract import Format, Lack, Launch, expressed, settled
 from shardwise.plan import scan
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import OVERLAPS, RECOMPUTE, ZERO, Policies, Policy
@@ -22,7 +22,7 @@ LOOKED_AT = 200
 
 
 @dataclass(frozen=True)
-class Change:
+class Improvement:
     policy: Policy
     fields: dict[str, tuple[Any, Any]]
     """before and after"""
@@ -31,14 +31,14 @@ class Change:
     """less time, as a share of the step; negative where it is slower and fits"""
 
 
-def step_change(launch: Launch, gap: Gap) -> float:
+def step_change(launch: Launch, gap: Lack) -> float:
     """How much longer a step takes without what a gap leaves out."""
     other = settled(policy_with(launch.policy, **dict(gap.instead or {})), launch.case)
     seconds = estimate(launch.case, Policies.of([launch.policy, other])).times.step_s
     return float(seconds[1] / seconds[0]) - 1.0
 
 
-def improvements(target: Format, launch: Launch) -> list[Change]:
+def improvements(target: Format, launch: Launch) -> list[Improvement]:
     """The best change of each setting, the largest gain first; where nothing fits now, what fits."""
     case, now = launch.case, launch.policy
     stated = (_as_stated(target, launch, policy) for policy in _neighbours(now))
@@ -50,7 +50,7 @@ def improvements(target: Format, launch: Launch) -> list[Change]:
     kept = [now, *[policy for policy, ok in zip(tried, allowed[1:], strict=True) if ok]]
     found = estimate(case, Policies.of(kept))
     seconds, fits = found.times.step_s, found.fits
-    best: dict[frozenset[str], Change] = {}
+    best: dict[frozenset[str], Improvement] = {}
     for number in range(1, len(kept)):
         change = _change(now, kept[number], float(seconds[0]), float(seconds[number]))
         settings = frozenset(change.fields)
@@ -60,7 +60,7 @@ def improvements(target: Format, launch: Launch) -> list[Change]:
     return sorted(best.values(), key=lambda change: (-change.gain, len(change.fields)))[:SHOWN]
 
 
-def best_stated(target: Format, launch: Launch) -> Change | None:
+def best_stated(target: Format, launch: Launch) -> Improvement | None:
     """The fastest of a plan's best, as the target runs them, that fits."""
     case, now = launch.case, launch.policy
     planned = (_as_stated(target, launch, found.policy) for found in scan(case, top=LOOKED_AT, losers=False).best)
@@ -73,10 +73,10 @@ def best_stated(target: Format, launch: Launch) -> Change | None:
     return _change(now, known[best - 1], float(found.times.step_s[0]), float(seconds[best]))
 
 
-def _change(now: Policy, policy: Policy, before_s: float, after_s: float) -> Change:
+def _change(now: Policy, policy: Policy, before_s: float, after_s: float) -> Improvement:
     names = [name for name in now.__struct_fields__ if getattr(now, name) != getattr(policy, name)]
     fields = {name: (getattr(now, name), getattr(policy, name)) for name in names}
-    return Change(policy, fields, after_s, 1.0 - after_s / before_s)
+    return Improvement(policy, fields, after_s, 1.0 - after_s / before_s)
 
 
 def _as_stated(target: Format, launch: Launch, policy: Policy) -> Policy | None:

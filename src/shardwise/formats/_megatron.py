@@ -1,11 +1,14 @@
 """Megatron-Core's names of settings, which Megatron-LM, Megatron-Bridge, Primus and verl share: policy <-> settings."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from shardwise.formats._contract import Found, Gap, Known, Launch, most_layers, split_axes
-from shardwise.formats._layout import chunks_of, is_even, layers_in, layout_text
-from shardwise.formats._settings import Settings
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, most_layers, split_axes
+from shardwise.formats._layout import chunks_of, is_even, layout_text
+from shardwise.formats._megatron_stages import stages
+from shardwise.formats._settings import FileSettings
+from shardwise.software.dispatcher import DISPATCH
 from shardwise.spec.policy import MODULES, ORDERS, Policy
 
 STAGES_LAST = "tp-cp-dp-pp"
@@ -14,6 +17,7 @@ STAGES_INSIDE = "tp-cp-pp-dp"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 CONTEXT = {"ring": "p2p", "ulysses": "a2a", "gather": "allgather"}
 """how keys and values are exchanged: the program's settings, not a policy's"""
+DISPATCHERS = {dispatch: name for name, dispatch in DISPATCH.items()}
 PRECISIONS: dict[str, dict[str, Any]] = {
     "bf16": {"bf16": True},
     "bf16-grad16": {"bf16": True, "grad_reduce_in_bf16": True},
@@ -34,10 +38,12 @@ MODULES_OF_OTHERS = ("gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc")
 ONLY: dict[str, tuple[Any, ...]] = {
     "schedule": ("1f1b", "interleaved"), "offload": ("none", "optimizer"), "loss": ("plain", "fused"), "sync": ("",),
 }  # fmt: skip
+megatron_format = partial(Format, only=ONLY, own=lambda _version: {}, states=("context_parallel", "dispatcher"))
+"""a target whose settings have Megatron's names: it states what they can"""
 
 
 @dataclass(frozen=True)
-class Program:
+class MegatronProgram:
     """In what the programs that share the names differ."""
 
     shards_parameters: bool = True
@@ -46,61 +52,60 @@ class Program:
     """HSDP, as several instances of the distributed optimizer"""
     mapping: bool = True
     """stages inside of data parallelism"""
-    experts: bool = True
 
 
-def gaps(launch: Launch, program: Program) -> list[Gap]:
-    policy, found = launch.policy, list[Gap]()
+def gaps(program: MegatronProgram, launch: Launch) -> list[Lack]:
+    policy, found = launch.policy, list[Lack]()
     fsdp = policy.zero >= 2
     if fsdp and not program.shards_parameters:
-        found.append(Gap("zero", policy.zero, "it states zero 0 and 1 only"))
+        found.append(Lack("zero", policy.zero, "it states zero 0 and 1 only"))
     if fsdp and policy.pp > 1:
-        found.append(Gap("zero", policy.zero, "with pipeline stages it is 0 or 1 here"))
+        found.append(Lack("zero", policy.zero, "with pipeline stages it is 0 or 1 here"))
     if fsdp and policy.offload != "none":
-        found.append(Gap("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
+        found.append(Lack("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
     if policy.zero == 0 and policy.dp * policy.cp > 1 and policy.offload != "none":
-        found.append(Gap("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
+        found.append(Lack("offload", policy.offload, "it offloads the distributed optimizer (zero 1) only"))
     if policy.shard_group and not program.instances:
-        found.append(Gap("shard_group", policy.shard_group, "it shards over all data-parallel ranks"))
+        found.append(Lack("shard_group", policy.shard_group, "it shards over all data-parallel ranks"))
     if _order(policy, program) is None:
         ways = [STAGES_LAST, *([STAGES_INSIDE] if program.mapping else [])]
-        found.append(Gap("order", policy.order, f"ranks are laid {' or '.join(ways)}"))
+        found.append(Lack("order", policy.order, f"ranks are laid {' or '.join(ways)}"))
     if policy.ep > 1 and policy.tp > 1 and not policy.sp:
-        found.append(Gap("sp", False, "experts beside tensor parallelism need sequence parallelism", {"sp": True}))
+        found.append(Lack("sp", False, "experts beside tensor parallelism need sequence parallelism", {"sp": True}))
     if policy.overlap_tp and not policy.sp:
         found.append(
-            Gap("overlap_tp", True, "tensor-parallel overlap needs sequence parallelism", {"overlap_tp": False})
+            Lack("overlap_tp", True, "tensor-parallel overlap needs sequence parallelism", {"overlap_tp": False})
         )
     if policy.overlap_param and not (policy.overlap_grad and policy.zero):
         found.append(
-            Gap("overlap_param", True, "parameter gathers overlap only where gradients do", {"overlap_param": False})
+            Lack("overlap_param", True, "parameter gathers overlap only where gradients do", {"overlap_param": False})
         )
     if policy.overlap_pp and policy.vpp == 1:
         found.append(
-            Gap("overlap_pp", True, "transfers between stages overlap only with vpp above 1", {"overlap_pp": False})
+            Lack("overlap_pp", True, "transfers between stages overlap only with vpp above 1", {"overlap_pp": False})
         )
     if not policy.overlap_pp and policy.vpp > 1 and policy.pp == 2:
-        found.append(Gap("overlap_pp", False, "two interleaved stages need it", {"overlap_pp": True}))
+        found.append(Lack("overlap_pp", False, "two interleaved stages need it", {"overlap_pp": True}))
     found += _recompute_gaps(launch)
     return found
 
 
-def _recompute_gaps(launch: Launch) -> list[Gap]:
+def _recompute_gaps(launch: Launch) -> list[Lack]:
     policy = launch.policy
     if policy.recompute == "selective" and policy.recompute_layers >= 0:
-        return [Gap("recompute_layers", policy.recompute_layers, "selective recompute is of every layer")]
+        return [Lack("recompute_layers", policy.recompute_layers, "selective recompute is of every layer")]
     if policy.recompute == "full" and policy.recompute_layers > 0 and policy.recompute_layers % policy.vpp:
         near = policy.recompute_layers - policy.recompute_layers % policy.vpp + policy.vpp
         why = f"layers are counted per chunk, of which a stage has {policy.vpp}"
         whole = near if near < most_layers(launch.case.model, policy) else -1
-        return [Gap("recompute_layers", policy.recompute_layers, why, {"recompute_layers": whole})]
+        return [Lack("recompute_layers", policy.recompute_layers, why, {"recompute_layers": whole})]
     if policy.recompute == "full" and policy.recompute_layers == 0:
         why = "no layers are none: recompute is none"
-        return [Gap("recompute_layers", 0, why, {"recompute": "none", "recompute_layers": -1})]
+        return [Lack("recompute_layers", 0, why, {"recompute": "none", "recompute_layers": -1})]
     return []
 
 
-def _order(policy: Policy, program: Program) -> bool | None:
+def _order(policy: Policy, program: MegatronProgram) -> bool | None:
     """Whether stages lie inside of data parallelism; None: some other way."""
     lies = split_axes(policy, policy.order)
     if lies == split_axes(policy, STAGES_LAST):
@@ -108,7 +113,7 @@ def _order(policy: Policy, program: Program) -> bool | None:
     return True if program.mapping and lies == split_axes(policy, STAGES_INSIDE) else None
 
 
-def parallel_settings(launch: Launch, program: Program) -> dict[str, Any]:
+def parallel_settings(launch: Launch, program: MegatronProgram) -> dict[str, Any]:
     """How the work is split; false and absent are the same."""
     policy, model = launch.policy, launch.case.model
     chunks = chunks_of(launch)
@@ -124,9 +129,10 @@ def parallel_settings(launch: Launch, program: Program) -> dict[str, Any]:
         found["virtual_pipeline_model_parallel_size"] = policy.vpp
     if policy.cp > 1:
         found["cp_comm_type"] = CONTEXT[launch.case.stack.abilities.context_parallel]
-    if program.experts and any(kind.experts for kind in model.kinds):
+    if any(kind.experts for kind in model.kinds):
         found["expert_model_parallel_size"] = policy.ep
         found["expert_tensor_parallel_size"] = policy.etp or (1 if policy.ep > 1 else policy.tp)
+        found["moe_token_dispatcher_type"] = DISPATCHERS[launch.case.stack.experts.dispatch]
     if _order(policy, program):
         found["use_tp_pp_dp_mapping"] = True
     found["use_distributed_optimizer"] = policy.zero >= 1 or policy.offload != "none"
@@ -193,11 +199,19 @@ def numeric_settings(launch: Launch) -> dict[str, Any]:
     return found
 
 
-def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = None) -> Found:
+def arguments(launch: Launch, program: MegatronProgram) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How the work is split; batch and numbers: under the names of pretrain_gpt.py's arguments."""
+    parallel = parallel_settings(launch, program)
+    if (chunks := parallel.pop("virtual_pipeline_model_parallel_size", None)) is not None:
+        parallel["num_virtual_stages_per_pipeline_rank"] = chunks
+    return parallel, batch_settings(launch) | numeric_settings(launch)
+
+
+def read(settings: FileSettings, known: Known, defaults: dict[str, Any] | None = None) -> Found:
     """From settings under Megatron's own names; `defaults`: what the program has where a setting is absent."""
     own = {"sequence_parallel": False, "use_distributed_optimizer": False, "overlap_grad_reduce": False,
            "overlap_param_gather": False, "tp_comm_overlap": False, "overlap_p2p_comm": True}  # fmt: skip
-    own |= defaults or {}
+    own |= {"moe_token_dispatcher_type": ""} | (defaults or {})
     notes = list[str]()
     tp, pp = settings.whole("tensor_model_parallel_size"), settings.whole("pipeline_model_parallel_size")
     cp, ep = settings.whole("context_parallel_size"), settings.whole("expert_model_parallel_size")
@@ -206,7 +220,7 @@ def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = Non
     if gpus is None:
         notes.append("the file does not say how many GPUs: one replica is assumed")
     dp = max((gpus or replica) // replica, 1)
-    layers, vpp = _stages(settings, known, pp)
+    layers, vpp = stages(settings, known, pp)
     zero, shard_group = _sharding(settings, own, dp * cp)
     recompute = _read_recompute(settings, vpp, notes)
     overlap_grad = settings.flag("overlap_grad_reduce", own["overlap_grad_reduce"])
@@ -235,46 +249,52 @@ def read(settings: Settings, known: Known, defaults: dict[str, Any] | None = Non
     return Found(
         policy=Policy(**fields), gpus=gpus, seq=seq, global_batch=settings.whole_or_none("global_batch_size"),
         precision=_read_precision(settings), layers=layers, notes=tuple(notes),
-        optimizer=_read_optimizer(settings),
+        optimizer=_read_optimizer(settings), software=_software(settings, own, cp, ep, notes),
     )  # fmt: skip
 
 
-def _stages(settings: Settings, known: Known, pp: int) -> tuple[tuple[int, ...], int]:
-    """Layers of each chunk, where a layout states them, and chunks per stage."""
-    if settings.has("pipeline_model_parallel_layout"):
-        layers = layers_in(settings.text("pipeline_model_parallel_layout"))
-        if len(layers) % pp:
-            raise settings.refuse("pipeline_model_parallel_layout", f"a layout of a multiple of {pp} stages")
-        return layers, max(len(layers) // pp, 1)
-    for name in ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"):
-        if settings.has(name):
-            return (), settings.whole(name)
-    if settings.has("num_layers_per_virtual_pipeline_stage"):
-        each = settings.whole("num_layers_per_virtual_pipeline_stage")
-        total = known.layers or settings.whole("num_layers", 0)
-        if not total or total % (pp * each):
-            raise settings.refuse("num_layers_per_virtual_pipeline_stage", "a divisor of the layers of a stage")
-        return (), total // pp // each
-    return (), 1
+def _software(settings: FileSettings, own: dict[str, Any], cp: int, ep: int, notes: list[str]) -> dict[str, Any]:
+    """How tokens travel to experts and keys to queries, where that is done at all."""
+    found: dict[str, Any] = {}
+    kinds = {word: kind for kind, word in CONTEXT.items()}
+    stated = settings.words("cp_comm_type")
+    if cp > 1 and stated:
+        if len(set(stated)) > 1 or stated[0] not in kinds:
+            notes.append(f"cp_comm_type {' '.join(stated[:4])} is not modelled; keys and values sent round are taken")
+        found["context_parallel"] = kinds.get(stated[0], "ring") if len(set(stated)) == 1 else "ring"
+    deep = settings.flag("moe_enable_deepep") or settings.flag("use_turbo_deepep")
+    settings.text("moe_flex_dispatcher_backend")
+    name = settings.text("moe_token_dispatcher_type", own["moe_token_dispatcher_type"])
+    name = "flex" if deep else name.removesuffix("_seq")
+    if ep > 1 and name:
+        if name not in DISPATCH:
+            raise settings.refuse("moe_token_dispatcher_type", f"one of {', '.join(DISPATCH)}")
+        found["dispatcher"] = name
+    return found
 
 
-def _sharding(settings: Settings, own: dict[str, Any], ranks: int) -> tuple[int, int]:
+def _sharding(settings: FileSettings, own: dict[str, Any], ranks: int) -> tuple[int, int]:
     zero = int(settings.flag("use_distributed_optimizer", own["use_distributed_optimizer"]))
     strategy = settings.choice("data_parallel_sharding_strategy", SHARDING, 3)
     if settings.flag("use_megatron_fsdp") or settings.flag("use_custom_fsdp"):
         zero = strategy
     elif settings.flag("use_torch_fsdp2"):
         zero = 3
+    elif settings.has("zero_stage"):
+        # Megatron-DeepSpeed; its optimizer for bf16 shares states out by itself
+        zero = max(settings.whole("zero_stage", least=0), int(settings.flag("bf16")))
     instances = settings.whole("num_distributed_optimizer_instances")
     if ranks % instances:
         raise settings.refuse("num_distributed_optimizer_instances", f"a divisor of {ranks} data-parallel ranks")
     return zero, ranks // instances if instances > 1 else 0
 
 
-def _read_recompute(settings: Settings, vpp: int, notes: list[str]) -> dict[str, Any]:
+def _read_recompute(settings: FileSettings, vpp: int, notes: list[str]) -> dict[str, Any]:
     kind = settings.choice("recompute_granularity", {"full": "full", "selective": "selective"}, "")
     if settings.flag("recompute_activations"):
         kind = "selective"
+    if settings.flag("checkpoint_activations") or settings.flag("deepspeed_activation_checkpointing"):
+        kind = "full"  # as the settings were called until 2022
     modules = settings.words("recompute_modules")
     if kind == "selective":
         known = tuple(name for name in MODULES if name in modules)
@@ -298,11 +318,15 @@ def _read_order(policy: Policy, inside: bool, notes: list[str]) -> str:
     wanted = split_axes(policy, STAGES_INSIDE if inside else STAGES_LAST)
     match = next((order for order in ORDERS if split_axes(policy, order) == wanted), None)
     if match is None:
-        notes.append(f"ranks laid {STAGES_INSIDE} are not modelled; {ORDERS[0]} is taken")
+        near, far = policy.tp * policy.cp, policy.tp * policy.cp * policy.dp
+        notes.append(
+            f"use_tp_pp_dp_mapping: ranks laid {STAGES_INSIDE} are not modelled, {ORDERS[0]} is taken: neighbouring "
+            f"stages are {near} ranks apart and not {far}, replicas {near * policy.pp} and not {near}"
+        )
     return match or ORDERS[0]
 
 
-def _read_precision(settings: Settings) -> str:
+def _read_precision(settings: FileSettings) -> str:
     bf16, fp16 = settings.flag("bf16"), settings.flag("fp16")
     low = "fp8" if settings.has("fp8_format") or settings.has("fp8") else ""
     low = "fp4" if settings.has("fp4_format") or settings.has("fp4") else low
@@ -317,6 +341,6 @@ def _read_precision(settings: Settings) -> str:
     return ("bf16-grad16" if reduced else "bf16") if bf16 else ""
 
 
-def _read_optimizer(settings: Settings) -> str:
+def _read_optimizer(settings: FileSettings) -> str:
     name = settings.text("optimizer")
     return {"adam": "adamw", "sgd": "sgd-m", "muon": "muon", "dist_muon": "muon"}.get(name, "")

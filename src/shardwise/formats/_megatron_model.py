@@ -3,7 +3,7 @@
 from typing import Any
 
 from shardwise.arch import model_from_shape
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.spec.model import Attention, Experts, FeedForward, Model
 
 
@@ -64,7 +64,7 @@ def _attention(attention: Attention, hidden: int) -> dict[str, Any]:
 def _experts(experts: Experts, model: Model) -> dict[str, Any]:
     found: dict[str, Any] = {
         "num_experts": experts.count, "moe_router_topk": experts.top_k, "moe_ffn_hidden_size": experts.width,
-        "moe_grouped_gemm": True, "moe_token_dispatcher_type": "alltoall",
+        "moe_grouped_gemm": True,
     }  # fmt: skip
     if experts.shared_width:
         found["moe_shared_expert_intermediate_size"] = experts.shared_width
@@ -74,7 +74,7 @@ def _experts(experts: Experts, model: Model) -> dict[str, Any]:
     return found
 
 
-def read_model(settings: Settings) -> Model | None:
+def read_model(settings: FileSettings) -> Model | None:
     """None where the file has no shape, or one that is not read here."""
     needed = ("num_layers", "hidden_size", "num_attention_heads")
     if not all(settings.has(name) for name in needed) or settings.flag("multi_latent_attention"):
@@ -84,9 +84,10 @@ def read_model(settings: Settings) -> Model | None:
     width = settings.whole("ffn_hidden_size", int(4 * hidden * 2 / 3) // 64 * 64 if glu else 4 * hidden)
     groups = settings.whole("num_query_groups", heads) if settings.flag("group_query_attention") else heads
     experts = settings.whole("num_experts", 0)
-    vocab = settings.whole("vocab_size", settings.whole("padded_vocab_size", 0, least=0), least=0)
+    names = ("vocab_size", "padded_vocab_size", "pad_vocab_size_to")
+    vocab = next((settings.whole(name) for name in names if settings.has(name)), 0)
     for name in ("normalization", "norm_epsilon", "position_embedding_type", "rotary_base", "disable_bias_linear",
-                 "moe_grouped_gemm", "moe_token_dispatcher_type"):  # fmt: skip
+                 "moe_grouped_gemm"):  # fmt: skip
         settings.text(name)
     if not vocab or settings.has("moe_layer_freq"):
         return None

@@ -3,13 +3,15 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from shardwise.formats._contract import Launch
+from shardwise.formats._contract import Launch, Written
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.usual import usual_fabric
 
 WIDEST = 110
 MASTER_PORT = 29500
 """torchrun's own default"""
+
+YOUR_CARDS = "# yours: NCCL_SOCKET_IFNAME (the interface of the first contact), NCCL_IB_HCA (cards of {cards} rails)"
 
 
 def host_gpus(cluster: Cluster) -> int:
@@ -33,6 +35,8 @@ def network_environment(cluster: Cluster) -> dict[str, str]:
         found |= {"NCCL_CROSS_NIC": "0", "NCCL_PXN_DISABLE": "0" if cluster.forwards else "1"}
     if any(level.kind == "network" and level.reduces for level in cluster.levels):
         found["NCCL_COLLNET_ENABLE"] = "1"
+    if any(level.kind == "nvlink" and level.reduces for level in cluster.levels):
+        found["NCCL_NVLS_ENABLE"] = "1"
     return found
 
 
@@ -59,6 +63,7 @@ def script(
         f"MASTER_PORT=${{MASTER_PORT:-{MASTER_PORT}}}",
         "",
         *[f"export {name}={shlex.quote(value)}" for name, value in environment.items()],
+        *([YOUR_CARDS.format(cards=cluster.rails)] if len(cluster.levels) > 1 else []),
         *([""] if environment else []),
     ]
     for name, words in arrays.items():
@@ -70,6 +75,15 @@ def script(
     used = " ".join(f'"${{{name}[@]}}"' for name in arrays)
     lines += ["", f'{start} \\\n    {program} {used} "$@"'.replace("  ", "  ")]
     return "\n".join(lines) + "\n"
+
+
+def configured(
+    launch: Launch, file: str, text: str, program: str, words: Sequence[str], environment: Mapping[str, str],
+    notes: tuple[str, ...], launcher: str = "",
+) -> Written:  # fmt: skip
+    """A configuration, and the script that starts a program with it."""
+    started = script(launch, program, {"ARGS": words} if words else {}, environment, notes, launcher)
+    return Written({file: text, "train.sh": started}, dict(environment), notes)
 
 
 def wrapped(words: Sequence[str]) -> list[str]:
@@ -85,7 +99,7 @@ def wrapped(words: Sequence[str]) -> list[str]:
     return [*lines, *([f"    {current}"] if current else [])]
 
 
-def sbatch(launch: Launch, name: str, script_name: str) -> str:
+def sbatch(launch: Launch, name: str, script_name: str, hints: Sequence[str]) -> str:
     cluster = launch.case.cluster
     return "\n".join([
         "#!/usr/bin/env bash",
@@ -94,6 +108,7 @@ def sbatch(launch: Launch, name: str, script_name: str) -> str:
         "#SBATCH --ntasks-per-node=1",
         f"#SBATCH --gpus-per-node={host_gpus(cluster)}",
         "#SBATCH --exclusive",
+        *hints,
         "set -euo pipefail",
         'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"export MASTER_PORT=${{MASTER_PORT:-{MASTER_PORT}}}",

@@ -8,14 +8,21 @@ from shardwise.fields import short
 from shardwise.registry import closest
 
 SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+LARGEST = 1e12
+"""as of whole numbers"""
 NOTHING = ("", "null", "None", "~")
 _SECRET = re.compile(
     r"(^|[_.-])(token|secret|password|passwd|credentials?)$|(api|access|private|secret)[_-]?key", re.IGNORECASE
 )
+_IN_TEXT = re.compile(
+    r"((?:token|secret|password|passwd|credentials?|(?:api|access|private|secret)[_-]?key)[\"']?\s*[\s:=]\s*)"
+    r"[^\s,})]+|\b(?:hf_|sk-|ghp_|wandb_v1_|AKIA)\w+|(://)[^/\s]*:[^/\s]*(?=@)",
+    re.IGNORECASE,
+)
 _SECRET_VALUE = re.compile(r"\b(hf_|sk-|ghp_|wandb_v1_|AKIA)\w|://[^/\s]*:[^/\s]*@")
 
 
-class Settings:
+class FileSettings:
     """Values may be typed (JSON, TOML) or text (YAML, shell)."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
@@ -29,11 +36,11 @@ class Settings:
     def names(self) -> tuple[str, ...]:
         return tuple(self._values)
 
-    def below(self, prefix: str) -> "Settings":
+    def below(self, prefix: str) -> "FileSettings":
         """Those under a name, which count as read; errors keep the whole name."""
         inside = {name[len(prefix) :]: value for name, value in self._values.items() if name.startswith(prefix)}
         self._read |= {prefix + name for name in inside}
-        return Settings(inside, f"{self._where}: {prefix.rstrip('.')}")
+        return FileSettings(inside, f"{self._where}: {prefix.rstrip('.')}")
 
     def whole(self, name: str, default: int = 1, *, least: int = 1) -> int:
         if not self.has(name):
@@ -53,9 +60,12 @@ class Settings:
         if not self.has(name):
             return default
         try:
-            return float(str(self._value(name)))
+            found = float(str(self._value(name)))
         except ValueError:
             raise self.refuse(name, "a number") from None
+        if not abs(found) < LARGEST:
+            raise self.refuse(name, f"a number below {LARGEST:.0e}")
+        return found
 
     def flag(self, name: str, default: bool = False) -> bool:
         if not self.has(name):
@@ -85,6 +95,10 @@ class Settings:
         items: Sequence[Any] = value if isinstance(value, list | tuple) else re.split(r"[\s,\[\]'\"]+", str(value))
         return tuple(str(item) for item in items if str(item))
 
+    def read(self) -> tuple[str, ...]:
+        """What was asked for."""
+        return tuple(name for name in self._values if name in self._read)
+
     def left(self) -> tuple[str, ...]:
         """What was not asked for, with its value unless it may be a secret."""
         return tuple(
@@ -92,12 +106,12 @@ class Settings:
         )
 
     def refuse(self, name: str, wanted: str) -> ValueError:
-        value = self._values[name]
-        told = (
-            "has no value, or one that only running the script would tell"
-            if value is True
-            else f"is {shown(name, value)}"
-        )
+        value = self._values.get(name)
+        told = f"is {shown(name, value)}"
+        if value is True:
+            told = "has no value, or one that only running the script would tell"
+        elif value is None:
+            told = "is not stated"
         return ValueError(f"{self._where}: {name} {told}; write {wanted}")
 
     def _value(self, name: str) -> Any:
@@ -111,6 +125,11 @@ def shown(name: str, value: Any) -> str:
     if _SECRET.search(name) or _SECRET_VALUE.search(text):
         return "(not shown)"
     return "" if value is True else short(text)
+
+
+def without_secrets(text: str) -> str:
+    """Lines of a file for the screen."""
+    return _IN_TEXT.sub(lambda match: (match[1] or match[2] or "") + "(not shown)", text)
 
 
 def flattened(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

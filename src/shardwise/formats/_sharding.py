@@ -1,6 +1,6 @@
 """Degrees of replication and sharding, as programs on PyTorch's FSDP2 state data parallelism."""
 
-from shardwise.formats._contract import Gap, Launch
+from shardwise.formats._contract import Lack, Launch
 from shardwise.spec.policy import Policy
 
 
@@ -12,15 +12,15 @@ def degrees(policy: Policy) -> tuple[int, int]:
     return policy.dp // shard, shard
 
 
-def gaps(launch: Launch) -> list[Gap]:
-    policy, found = launch.policy, list[Gap]()
+def gaps(launch: Launch) -> list[Lack]:
+    policy, found = launch.policy, list[Lack]()
     if policy.zero == 0 and policy.cp > 1:
-        found.append(Gap("zero", 0, "context-parallel ranks share parameters (zero 2 or 3)"))
+        found.append(Lack("zero", 0, "context-parallel ranks share parameters (zero 2 or 3)"))
     if policy.zero == 1:
-        found.append(Gap("zero", 1, "optimizer states alone cannot be shared out; zero 0, 2 or 3 can be stated"))
+        found.append(Lack("zero", 1, "optimizer states alone cannot be shared out; zero 0, 2 or 3 can be stated"))
     if policy.zero and policy.shard_group and (policy.shard_group % policy.cp or policy.dp % degrees(policy)[1]):
         why = f"ranks that share are a multiple of cp {policy.cp} and divide dp x cp"
-        found.append(Gap("shard_group", policy.shard_group, why))
+        found.append(Lack("shard_group", policy.shard_group, why))
     return found
 
 

@@ -13,6 +13,10 @@ DEEPEST = 20
 KEYWORDS = {"if", "then", "else", "elif", "fi", "for", "do", "done", "while", "until", "case", "esac", "in", "{", "}",
             "exec", "time", "!", "[[", "]]", "function", "select", "env", "nohup"}  # fmt: skip
 ENDS = (";", "&", "|", "\n", "(", ")")
+SLURM = {
+    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+}  # fmt: skip
 _ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\+?=)", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
 _DEFAULTED = re.compile(r"([A-Za-z_]\w*|[0-9@*#])(\[[@*]\])?(?:(:?[-=+])(.*)|(.*))", re.DOTALL | re.ASCII)
@@ -23,7 +27,7 @@ _SUM = re.compile(r"[\d\s()+*/%-]{1,200}")
 
 
 @dataclass
-class Script:
+class ShellScript:
     variables: dict[str, list[str]] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
     sourced: list[str] = field(default_factory=list)
@@ -35,14 +39,30 @@ class Script:
     """characters that variables were replaced by"""
 
 
-def read_shell(text: str, known: dict[str, list[str]] | None = None) -> Script:
-    found = Script(variables=dict(known or {}))
+def read_shell(text: str, known: dict[str, list[str]] | None = None) -> ShellScript:
+    found = ShellScript(variables=dict(known or {}))
     text = text.replace("\r\n", "\n")
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
             found.directives += line[7:].split("#")[0].split()
+    for name, value in _slurm(found.directives).items():
+        found.variables.setdefault(name, [value])
     _Reader(_without_heredocs(text).replace("\\\n", " "), found).read()
     return found
+
+
+def _slurm(directives: list[str]) -> dict[str, str]:
+    """Variables that Slurm sets by what a script asks of it."""
+    asked: dict[str, str] = {}
+    for number, word in enumerate(directives):
+        name, equals, value = word.partition("=")
+        following = directives[number + 1] if number + 1 < len(directives) else ""
+        asked[name] = value if equals else following
+    found = {variable: asked[name] for name, variables in SLURM.items() if name in asked for variable in variables}
+    nodes, tasks = (found.get(name, "") for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))
+    if re.fullmatch(r"\d{1,7}", nodes) and re.fullmatch(r"\d{1,4}", tasks):
+        found |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(int(nodes) * int(tasks)))
+    return {name: value for name, value in found.items() if re.fullmatch(r"\d{1,7}", value)}
 
 
 def _without_heredocs(text: str) -> str:
@@ -55,7 +75,7 @@ def _without_heredocs(text: str) -> str:
 
 
 class _Reader:
-    def __init__(self, text: str, script: Script, depth: int = 0) -> None:
+    def __init__(self, text: str, script: ShellScript, depth: int = 0) -> None:
         self.text, self.at, self.script, self.depth = text, 0, script, depth
         self.words = 0
 
@@ -111,7 +131,7 @@ class _Reader:
             self.at += 1
             self.script.variables[name] = [*before, *self._array()]
             return
-        value = "".join(self._word(whole=True)) if self.at < len(self.text) else ""
+        value = " ".join(self._word(whole=True)) if self.at < len(self.text) else ""
         self.script.variables[name] = [("".join(before) if adds else "") + value]
 
     def _array(self) -> list[str]:

@@ -7,14 +7,15 @@ import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from shardwise.fields import read_file
-from shardwise.formats._shell import Script, read_shell
+from shardwise.formats._settings import flattened, options_of
+from shardwise.formats._shell import ShellScript, read_shell
 from shardwise.spec.plain_yaml import parse_yaml
 
 LARGEST_FILE = 1 << 20
@@ -28,7 +29,10 @@ _PER_NODE = ("nproc_per_node", "gpus_per_node", "ntasks_per_node", "n_gpus_per_n
 
 @dataclass(frozen=True)
 class Document:
-    name: str
+    path: Path
+    text: str
+    kind: str
+    """yaml, json, toml or shell"""
     data: Mapping[str, Any]
     """of a configuration; empty for a script"""
     words: tuple[str, ...]
@@ -36,25 +40,36 @@ class Document:
     gpus: int | None
     """nodes times GPUs of a node, where the launcher says both"""
     notes: tuple[str, ...] = ()
+    sourced: Mapping[Path, str] = field(default_factory=dict)
+    """files of its folder that a script takes in"""
+
+    @property
+    def name(self) -> str:
+        return self.path.name
 
 
-def open_document(path: Path, field: str = "file") -> Document:
-    raw = read_file(path, field, LARGEST_FILE, f"the path of {WANTED}")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{field}: {path.name!r} is not text (byte {error.start}); write {WANTED}") from None
+def open_document(path: Path, texts: Mapping[Path, str] | None = None) -> Document:
+    """`texts`: what stands in files in place of what is on the disk."""
+    text = (texts or {}).get(path) or _text(path)
     kind = path.suffix.lower()
     if kind in (".yaml", ".yml"):
-        return _configuration(path.name, parse_yaml(text, path.name, last_holds=True))
+        return _configuration(path, text, "yaml", parse_yaml(text, path.name, last_holds=True))
     if kind == ".json":
-        return _configuration(path.name, _json(text, path.name))
+        return _configuration(path, text, "json", _json(text, path.name))
     if kind == ".toml":
         try:
-            return _configuration(path.name, tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise ValueError(f"{field}: {path.name!r} is no TOML ({error}); write {WANTED}") from None
-    return _script(path, text)
+            return _configuration(path, text, "toml", tomllib.loads(text))
+        except (ValueError, RecursionError) as error:  # of numbers that are too long, too
+            raise ValueError(f"file: {path.name!r} is no TOML ({error}); write {WANTED}") from None
+    return _script(path, text, texts or {})
+
+
+def _text(path: Path) -> str:
+    raw = read_file(path, "file", LARGEST_FILE, f"the path of {WANTED}")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"file: {path.name!r} is not text (byte {error.start}); write {WANTED}") from None
 
 
 def _json(text: str, name: str) -> Any:
@@ -64,11 +79,11 @@ def _json(text: str, name: str) -> Any:
         raise ValueError(f"file: {name!r} is no JSON ({error}); write {WANTED}") from None
 
 
-def _configuration(name: str, data: Any) -> Document:
+def _configuration(path: Path, text: str, kind: str, data: Any) -> Document:
     if not isinstance(data, Mapping) or not data:
-        raise ValueError(f"file: {name!r} has no settings; write {WANTED}")
-    _check_depth(data, name)
-    return Document(name, data, (), None)
+        raise ValueError(f"file: {path.name!r} has no settings; write {WANTED}")
+    _check_depth(data, path.name)
+    return Document(path, text, kind, data, (), None)
 
 
 def _check_depth(node: Any, name: str, depth: int = 0) -> None:
@@ -78,8 +93,8 @@ def _check_depth(node: Any, name: str, depth: int = 0) -> None:
         _check_depth(inside, name, depth + 1)
 
 
-def _script(path: Path, text: str) -> Document:
-    notes: list[str] = []
+def _script(path: Path, text: str, texts: Mapping[Path, str]) -> Document:
+    notes, read = list[str](), dict[Path, str]()
     script = read_shell(text)
     sourced = list(script.sourced)
     for number, name in enumerate(sourced):
@@ -90,25 +105,29 @@ def _script(path: Path, text: str) -> Document:
         if included is None:
             notes.append(f"sourced file {name!r} is not in the script's folder and not read")
             continue
-        inner = read_shell(included.read_text(encoding="utf-8", errors="replace"), script.variables)
+        place, inside = included
+        read[place] = texts.get(place) or inside
+        inner = read_shell(read[place], script.variables)
         sourced += [each for each in inner.sourced if each not in sourced]
         script = read_shell(text, inner.variables)
     if script.open:
         notes.append("left open, as only running the script would tell: " + ", ".join(sorted(script.open)[:12]))
     words = _launched(script)
-    return Document(path.name, {}, tuple(_arguments(words)), _gpus(script, words), tuple(notes))
+    return Document(path, text, "shell", {}, tuple(_arguments(words)), _gpus(script, words), tuple(notes), read)
 
 
-def _inside(folder: Path, name: str) -> Path | None:
+def _inside(folder: Path, name: str) -> tuple[Path, str] | None:
+    """A file of the folder and what stands in it; a link counts as what it leads to."""
     try:
         found = (folder / name).resolve()
-        good = found.is_file() and found.is_relative_to(folder.resolve()) and found.stat().st_size <= LARGEST_FILE
-    except (OSError, ValueError):
+        if not found.is_relative_to(folder.resolve()):
+            return None
+        return found, read_file(found, "file", LARGEST_FILE, WANTED).decode("utf-8", errors="replace")
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle
         return None
-    return found if good else None
 
 
-def _launched(script: Script) -> list[str]:
+def _launched(script: ShellScript) -> list[str]:
     """The words of the longest command with options: the program's, behind its launcher's."""
     best = max(script.commands, key=_options_in, default=[])
     if _options_in(best) == 0 or Path(best[0]).name in ("sbatch", "salloc", "echo"):
@@ -138,10 +157,10 @@ def _split(values: Sequence[str]) -> list[str]:
 
 
 def _options_in(words: Sequence[str]) -> int:
-    return sum(word.startswith("--") or bool(re.match(r"\+{0,2}[\w]+\.[\w.]+=", word)) for word in _split(words))
+    return sum(word.startswith("--") or bool(re.match(r"\+{0,2}[A-Za-z][\w.]*=", word)) for word in _split(words))
 
 
-def _gpus(script: Script, words: Sequence[str]) -> int | None:
+def _gpus(script: ShellScript, words: Sequence[str]) -> int | None:
     stated: dict[str, str] = {name.lower(): value[0] for name, value in script.variables.items() if len(value) == 1}
     for source in (script.directives, words):
         for number, word in enumerate(source):
@@ -154,3 +173,15 @@ def _gpus(script: Script, words: Sequence[str]) -> int | None:
     nodes = next((int(stated[n]) for n in _NODES if stated.get(n, "").isdigit()), None)
     each = next((int(stated[n]) for n in _PER_NODE if stated.get(n, "").isdigit()), None)
     return nodes * each if nodes and each else None
+
+
+def values_of(document: Document) -> dict[str, Any]:
+    """Settings by name; a mapping of flags, as Megatron's test cases are, counts as a command line."""
+    flat = flattened(document.data)
+    dashed = {plain_name(name): value for name, value in flat.items() if "--" in name}
+    return {**{name: value for name, value in flat.items() if "--" not in name}, **dashed, **options_of(document.words)}
+
+
+def plain_name(name: str) -> str:
+    """A flag as the setting it states."""
+    return name.rpartition("--")[2].replace("-", "_") if "--" in name else name

@@ -1,17 +1,18 @@
 """Hugging Face accelerate: its YAML with FSDP2; batch and accumulation are arguments of the Trainer's script."""
 
-from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
-from shardwise.formats._scripts import network_environment, nodes_of, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._scripts import configured, network_environment, nodes_of
+from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees, gaps, read
 from shardwise.spec.policy import Policy
 
 STACK = "torch-fsdp"
 SIZES = "parallelism_config.parallelism_config_"
+FIRST_FSDP = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "1": 3, "2": 2, "3": 0}
+"""strategies of the first version of FSDP; hybrid ones share inside a node, whose size is not in the file"""
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}
 
 
@@ -19,14 +20,12 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_grad", "overlap_param", "overlap_tp") | {"sp": True}
 
 
-def _gaps(launch: Launch) -> list[Gap]:
-    policy, found = launch.policy, gaps(launch)
-    if policy.recompute != "none" and policy.recompute_layers >= 0:
-        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
+def _gaps(launch: Launch) -> list[Lack]:
+    policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
     if policy.recompute != "none" and policy.zero == 0:
-        found.append(Gap("recompute", policy.recompute, "it is a setting of FSDP (zero 2 or 3)"))
+        found.append(Lack("recompute", policy.recompute, "it is a setting of FSDP (zero 2 or 3)"))
     if policy.loss != launch.case.stack.loss.loss_kind:
-        found.append(Gap("loss", policy.loss, "it is set in the training code"))
+        found.append(Lack("loss", policy.loss, "it is set in the training code"))
     if launch.case.job.precision.compute not in PRECISIONS:
         raise ValueError(
             f"precision: {launch.case.job.precision.name} has no word in accelerate's file; write one of "
@@ -38,12 +37,12 @@ def _gaps(launch: Launch) -> list[Gap]:
 def _write(launch: Launch) -> Written:
     policy, job = launch.policy, launch.case.job
     replicate, shard = degrees(policy)
-    gathers = {"ring": "alltoall", "ulysses": "alltoall", "gather": "allgather"}
     sizes: dict[str, Any] = {
         "dp_replicate_size": replicate, "dp_shard_size": shard, "tp_size": policy.tp, "cp_size": policy.cp,
     }  # fmt: skip
     if policy.cp > 1:
-        sizes["cp_comm_strategy"] = gathers[launch.case.stack.abilities.context_parallel]
+        gathers = launch.case.stack.abilities.context_parallel == "gather"
+        sizes["cp_comm_strategy"] = "allgather" if gathers else "alltoall"
     data = {
         "compute_environment": "LOCAL_MACHINE", "distributed_type": "FSDP",
         "mixed_precision": PRECISIONS[job.precision.compute], "num_machines": nodes_of(launch.case.cluster),
@@ -72,20 +71,23 @@ def _write(launch: Launch) -> Written:
         '    --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT"'
     )
     environment = network_environment(launch.case.cluster)
-    text = script(launch, '"${SCRIPT:-train.py}"', {"ARGS": words}, environment, notes, launcher)
-    return Written({"accelerate.yaml": yaml_text(data, notes), "train.sh": text}, environment, notes)
+    text, program = yaml_text(data, notes), '"${SCRIPT:-train.py}"'
+    return configured(launch, "accelerate.yaml", text, program, words, environment, notes, launcher)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return settings.has("distributed_type") or settings.has("compute_environment")
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     kind = settings.text("distributed_type").upper()
     if kind in ("DEEPSPEED", "MEGATRON_LM"):
         raise settings.refuse("distributed_type", "FSDP or MULTI_GPU, or check the file that this one names")
     gpus = settings.whole("num_processes", known.gpus or 1)
-    tp, cp = (settings.whole(f"{SIZES}{axis}_size") for axis in ("tp", "cp"))
+    tp, ring, heads = (settings.whole(f"{SIZES}{axis}_size") for axis in ("tp", "cp", "sp"))
+    cp = ring * heads
+    gathered = settings.text(f"{SIZES}cp_comm_strategy", "allgather") == "allgather"
+    exchange = "ulysses" if heads > 1 else "gather" if gathered else "ring"
     replicate = settings.whole(f"{SIZES}dp_replicate_size")
     sharded = kind == "FSDP"
     rest = gpus // (tp * cp * replicate)
@@ -96,7 +98,10 @@ def _read(settings: Settings, known: Known) -> Found:
     if tp * cp * replicate * shard != gpus:
         raise settings.refuse("num_processes", f"{tp * cp * replicate * shard}, the product of the sizes")
     whole = settings.text("fsdp_config.fsdp_reshard_after_forward", "true").lower() in ("true", "full_shard")
-    zero, group = read(replicate * shard, shard, cp, whole) if sharded else (0, 0)
+    first = settings.choice("fsdp_config.fsdp_sharding_strategy", FIRST_FSDP, 3 if whole else 2)
+    if first == 0 and not stated:
+        replicate, shard = shard, 1
+    zero, group = read(replicate * shard, shard, cp, first == 3) if sharded else (0, 0)
     words = {"full": settings.flag("fsdp_config.fsdp_activation_checkpointing")}
     notes = list[str]()
     if settings.flag("fsdp_config.fsdp_offload_params"):
@@ -111,13 +116,12 @@ def _read(settings: Settings, known: Known) -> Found:
         notes.append("the micro-batch is in the training script: 1 is assumed")
     names = {v: k for k, v in PRECISIONS.items()}
     precision = names.get(settings.text("mixed_precision", "no"), "")
-    for name in ("num_machines", "machine_rank", "fsdp_config.fsdp_version", f"{SIZES}cp_comm_strategy"):
+    for name in ("num_machines", "machine_rank", "fsdp_config.fsdp_version", f"{SIZES}sp_backend"):
         settings.text(name)
-    found = Found(
+    return Found(
         policy=policy, gpus=gpus, global_batch=steps * micro * policy.dp if steps else None, precision=precision,
-        notes=tuple(notes),
+        notes=tuple(notes), software={"context_parallel": exchange} if cp > 1 else {},
     )  # fmt: skip
-    return replace(found, unmodelled=settings.left())
 
 
 FORMAT = Format(
@@ -129,9 +133,5 @@ FORMAT = Format(
         "pp": (1,), "ep": (1,), "etp": (0,), "recompute": ("none", "full"), "recompute_modules": ((),),
         "order": ("tp-cp-dp-pp",), "attention": ("flash",), "offload": ("none",), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    states=("context_parallel",), own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

@@ -1,18 +1,18 @@
 """NeMo Automodel: its YAML with FSDP2 or DDP."""
 
-from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._layout import chunks_of, is_even
-from shardwise.formats._scripts import network_environment, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._scripts import configured, network_environment
+from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees, gaps, read
 from shardwise.spec.policy import Policy
 
 STACK = "automodel"
 SCHEDULES = {"1f1b": "1f1b", "interleaved": "interleaved1f1b", "gpipe": "gpipe", "looped_bfs": "looped_bfs"}
+DISPATCHERS = {"torch": "allgather", "deepep": "flex", "hybridep": "flex", "uccl_ep": "flex", "mok": "flex"}
 DISTRIBUTED, PIPELINE = "distributed.", "distributed.pipeline."
 
 
@@ -20,20 +20,16 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_grad", "overlap_param", "overlap_pp")
 
 
-def _gaps(launch: Launch) -> list[Gap]:
-    policy, found = launch.policy, gaps(launch)
-    if policy.recompute != "none" and policy.recompute_layers >= 0:
-        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
+def _gaps(launch: Launch) -> list[Lack]:
+    policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
     if policy.zero == 0 and (policy.tp > 1 or policy.pp > 1 or policy.ep > 1) and policy.dp > 1:
-        found.append(Gap("zero", 0, "whole copies go with data parallelism alone"))
+        found.append(Lack("zero", 0, "whole copies go with data parallelism alone"))
     if policy.zero and policy.shard_group and degrees(policy)[1] == 1:
-        found.append(Gap("shard_group", policy.shard_group, "groups that share have more than one data-parallel rank"))
+        found.append(Lack("shard_group", policy.shard_group, "groups that share have more than one data-parallel rank"))
     if not is_even(chunks_of(launch)):
-        found.append(Gap("pp", policy.pp, "stages of different length are not written"))
-    if policy.overlap_tp and not policy.sp:
-        found.append(Gap("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
+        found.append(Lack("pp", policy.pp, "stages of different length are not written"))
     if policy.loss != launch.case.stack.loss.loss_kind:
-        found.append(Gap("loss", policy.loss, "it is chosen by the recipe"))
+        found.append(Lack("loss", policy.loss, "it is chosen by the recipe"))
     if launch.case.job.precision.compute not in ("bf16", "fp32"):
         raise ValueError(f"precision: {launch.case.job.precision.name} is not stated here; write bf16 or fp32")
     return found
@@ -71,17 +67,15 @@ def _write(launch: Launch) -> Written:
         "distributed": distributed,
     }  # fmt: skip
     notes = ("overrides for the recipe of your model: name it, its data and optimizer",)
-    environment = network_environment(launch.case.cluster)
-    words = ["-c", "automodel.yaml"]
-    text = script(launch, '"${RECIPE:?}"', {"ARGS": words}, environment, notes)
-    return Written({"automodel.yaml": yaml_text(data, notes), "train.sh": text}, environment, notes)
+    environment, words = network_environment(launch.case.cluster), ["-c", "automodel.yaml"]
+    return configured(launch, words[1], yaml_text(data, notes), '"${RECIPE:?}"', words, environment, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return settings.has("distributed.strategy") or settings.has("distributed.tp_size")
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     def size(axis: str) -> int:
         return settings.whole(f"{DISTRIBUTED}{axis}_size")
 
@@ -106,12 +100,13 @@ def _read(settings: Settings, known: Known) -> Found:
         micro_batch=settings.whole(f"{PIPELINE}pp_microbatch_size", 1) if pp > 1 else local, **_own(""),
     )  # fmt: skip
     dtype = settings.text("model.torch_dtype", "bf16")
-    found = Found(
+    dispatcher = settings.choice("model.backend.dispatcher", DISPATCHERS, "")
+    return Found(
         policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("dataset.seq_len"),
         global_batch=settings.whole_or_none("step_scheduler.global_batch_size"),
         precision="fp32" if dtype in ("float32", "fp32") else "bf16", notes=tuple(notes),
+        software={"dispatcher": dispatcher} if policy.ep > 1 and dispatcher else {},
     )  # fmt: skip
-    return replace(found, unmodelled=settings.left())
 
 
 FORMAT = Format(
@@ -123,9 +118,5 @@ FORMAT = Format(
         "etp": (0,), "schedule": tuple(SCHEDULES), "recompute_modules": ((),), "order": ("tp-cp-dp-pp",),
         "attention": ("flash",), "offload": ("none",), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

@@ -3,20 +3,22 @@
 from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written
+from shardwise.formats._contract import Found, Known, Lack, Launch, Written
 from shardwise.formats._files import yaml_text
-from shardwise.formats._megatron import ONLY, Program, gaps, parallel_settings, read
-from shardwise.formats._scripts import script
-from shardwise.formats._settings import Settings
+from shardwise.formats._megatron import MegatronProgram, gaps, megatron_format, parallel_settings, read
+from shardwise.formats._megatron_stages import COUNTED, FIRST, LAST
+from shardwise.formats._scripts import configured
+from shardwise.formats._settings import FileSettings
 from shardwise.formats.megatron import environment
 
-PROGRAM = Program()
+PROGRAM = MegatronProgram()
 MODEL = (
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size",
     "virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout", "context_parallel_size", "cp_comm_type",
-    "expert_model_parallel_size", "expert_tensor_parallel_size", "recompute_granularity", "recompute_method",
+    "expert_model_parallel_size", "expert_tensor_parallel_size", "moe_token_dispatcher_type",
+    "moe_flex_dispatcher_backend", "moe_enable_deepep", "recompute_granularity", "recompute_method",
     "recompute_num_layers", "recompute_modules", "attention_backend", "cross_entropy_loss_fusion",
-    "cross_entropy_fusion_impl",
+    "cross_entropy_fusion_impl", *FIRST, *LAST, *COUNTED,
 )  # fmt: skip
 SECTIONS: dict[str, tuple[str, ...]] = {
     "model": MODEL,
@@ -45,11 +47,11 @@ OTHERS = {
 }  # fmt: skip
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     name = launch.case.job.precision.name
     if _recipe(name) is None:
         raise ValueError(f"precision: {name} is no recipe of Megatron-Bridge; write bf16, fp16, fp8 or fp4")
-    return gaps(launch, PROGRAM)
+    return gaps(PROGRAM, launch)
 
 
 def _recipe(precision: str) -> tuple[str, bool] | None:
@@ -79,18 +81,18 @@ def _write(launch: Launch) -> Written:
     }
     data = {section: values for section, values in data.items() if values} | {"mixed_precision": recipe}
     notes = ("overrides for a recipe of this model; RECIPE is the script that builds it and takes --config-file",)
-    found = environment(launch)
-    text = script(launch, '"${RECIPE:?}"', {"ARGS": ["--config-file", "bridge.yaml"]}, found, notes)
-    return Written({"bridge.yaml": yaml_text(data, notes), "train.sh": text}, found, notes)
+    words = ["--config-file", "bridge.yaml"]
+    return configured(launch, words[1], yaml_text(data, notes), '"${RECIPE:?}"', words, environment(launch), notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     named = ("model.tensor_model_parallel_size", "model.pipeline_model_parallel_size")
     lightning = any(name.startswith("trainer.") for name in settings.names())  # NeMo before Megatron-Bridge
-    return not lightning and (any(map(settings.has, named)) or settings.has("comm_overlap.tp_comm_overlap"))
+    trains = settings.has("train.train_iters") and settings.has("train.global_batch_size")
+    return not lightning and (trains or any(map(settings.has, (*named, "comm_overlap.tp_comm_overlap"))))
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     # what the communication overlap says last holds over ddp
     order = ("comm_overlap", *[section for section in SECTIONS if section != "comm_overlap"])
     plain: dict[str, Any] = {}
@@ -98,31 +100,26 @@ def _read(settings: Settings, known: Known) -> Found:
         for name in SECTIONS[section]:
             if settings.has(f"{section}.{name}"):
                 text = settings.text(f"{section}.{name}")
-                words = settings.words(f"{section}.{name}") if name == "recompute_modules" else text
+                words = settings.words(f"{section}.{name}") if name in ("recompute_modules", "cp_comm_type") else text
                 plain.setdefault("seq_length" if name == "sequence_length" else name, words)
     wide = plain.pop("grad_reduce_in_fp32", "true")
     plain.pop("optimizer", None)
     # absent overlaps are decided by Bridge: on where there is something to overlap
     own = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
-    found = read(Settings(plain, "bridge"), known, own)
+    found = read(FileSettings(plain, "bridge"), known, own)
     recipe = settings.text("mixed_precision")
     precision = {**{v: k for k, v in PRECISIONS.items()}, **OTHERS}.get(recipe, "")
     if str(wide).lower() == "false":
         precision = {"bf16": "bf16-grad16", "fp8-grad32": "fp8-grad16", "fp4-grad32": "fp4-grad16"}.get(
             precision, precision
         )
-    return replace(found, precision=precision, optimizer="", unmodelled=settings.left())
+    return replace(found, precision=precision, optimizer="")
 
 
-FORMAT = Format(
+FORMAT = megatron_format(
     name="bridge",
     title="Megatron-Bridge",
     stack="megatron-bridge",
     source="NVIDIA-NeMo/Megatron-Bridge 067f987df: src/megatron/bridge/training (config, comm_overlap, …)",
-    only=ONLY,
-    own=lambda _version: {},
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
-)
+    gaps=_gaps, write=_write, claims=_claims, read=_read,
+)  # fmt: skip

@@ -1,12 +1,11 @@
 """DeepSpeed: its JSON; model, sequence, recompute and stages are in the code that is started with it."""
 
-from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps
 from shardwise.formats._files import json_text
-from shardwise.formats._scripts import network_environment, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._scripts import configured, network_environment
+from shardwise.formats._settings import FileSettings
 from shardwise.spec.policy import Policy
 
 STACK = "deepspeed"
@@ -20,17 +19,17 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_param")
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     policy, job = launch.policy, launch.case.job
     found = [
-        Gap(name, getattr(policy, name), IN_CODE)
+        Lack(name, getattr(policy, name), IN_CODE)
         for name, plain in (("recompute", "none"), ("attention", "flash"), ("loss", launch.case.stack.loss.loss_kind))
         if getattr(policy, name) != plain
     ]
     if policy.offload == "optimizer" and policy.zero == 0:
-        found.append(Gap("offload", policy.offload, "offload needs ZeRO"))
+        found.append(Lack("offload", policy.offload, "offload needs ZeRO"))
     if policy.offload == "optimizer" and policy.offload_share < 1 and policy.zero < 3:
-        found.append(Gap("offload_share", policy.offload_share, "a part is offloaded with zero 3 only"))
+        found.append(Lack("offload_share", policy.offload_share, "a part is offloaded with zero 3 only"))
     if job.precision.name not in GRADIENTS:
         raise ValueError(
             f"precision: {job.precision.name} has no key in DeepSpeed's file; write one of {', '.join(GRADIENTS)}"
@@ -66,36 +65,38 @@ def _write(launch: Launch) -> Written:
     notes = ("SCRIPT is your training code; learning rate and clipping stand in for yours",)
     environment = network_environment(launch.case.cluster)
     words = ["--deepspeed", "--deepspeed_config", "deepspeed.json"]
-    text = script(launch, '"${SCRIPT:?}"', {"ARGS": words}, environment, notes)
-    return Written({"deepspeed.json": json_text(settings_of(launch)), "train.sh": text}, environment, notes)
+    text = json_text(settings_of(launch))
+    return configured(launch, words[-1], text, '"${SCRIPT:?}"', words, environment, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return any(
         name.startswith("zero_optimization.") or name == "train_micro_batch_size_per_gpu" for name in settings.names()
     )
 
 
-def _number(settings: Settings, name: str, default: int) -> int:
+def _number(settings: FileSettings, name: str, default: int) -> int:
     """'auto' is filled in by the program around it."""
     return default if settings.text(name) == "auto" else settings.whole(name, default)
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     notes = [f"{name}: auto, which the program around DeepSpeed fills in" for name in settings.names()
              if settings.text(name) == "auto" and name.count(".") == 0]  # fmt: skip
-    micro = _number(settings, "train_micro_batch_size_per_gpu", 1)
     steps = _number(settings, "gradient_accumulation_steps", 1)
     batch = _number(settings, "train_batch_size", 0) if settings.has("train_batch_size") else 0
     tp = max(_number(settings, "tensor_parallel.autotp_size", 1), 1)
     cp = _number(settings, "sequence_parallel_size", 1)
+    shares = steps * max((known.gpus or 0) // (tp * cp), 1)
+    micro = _number(settings, "train_micro_batch_size_per_gpu", max(batch // shares, 1) if known.gpus else 1)
     dp = batch // (micro * steps) if batch and settings.has("gradient_accumulation_steps") else 0
     if batch and dp * micro * steps not in (0, batch):
         raise settings.refuse("train_batch_size", f"a multiple of {micro * steps} (micro-batch x accumulation)")
     if not dp:
         dp = (known.gpus or tp * cp) // (tp * cp)
     zero = settings.whole("zero_optimization.stage", 0, least=0)
-    device = settings.text("zero_optimization.offload_optimizer.device", "none")
+    old = "cpu" if settings.flag("zero_optimization.cpu_offload") else "none"
+    device = settings.text("zero_optimization.offload_optimizer.device", old)
     if device == "nvme":
         notes.append("offload to NVMe is taken as to memory")
     overlap = settings.flag("zero_optimization.overlap_comm", zero == 3)
@@ -105,15 +106,14 @@ def _read(settings: Settings, known: Known) -> Found:
         offload_share=round(settings.number("zero_optimization.offload_optimizer.ratio", 1.0), 3), **_own(""),
     )  # fmt: skip
     settings.text("zero_optimization.offload_optimizer.pin_memory")
-    found = Found(
+    return Found(
         policy=policy, gpus=policy.gpus, global_batch=batch or None, precision=_precision(settings),
         optimizer={v.lower(): k for k, v in OPTIMIZERS.items()}.get(settings.text("optimizer.type").lower(), ""),
-        notes=tuple(notes),
+        notes=tuple(notes), software={"context_parallel": "ulysses"} if cp > 1 else {},
     )  # fmt: skip
-    return replace(found, unmodelled=settings.left())
 
 
-def _precision(settings: Settings) -> str:
+def _precision(settings: FileSettings) -> str:
     accumulated = settings.text("data_types.grad_accum_dtype")
     for name, short in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16")):
         if settings.text(f"{name}.enabled") not in ("auto", "") and settings.flag(f"{name}.enabled"):
@@ -132,9 +132,5 @@ FORMAT = Format(
         "tp": (1,), "pp": (1,), "cp": (1,), "ep": (1,), "etp": (0,), "shard_group": (0,),
         "offload": ("none", "optimizer"), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

@@ -1,13 +1,12 @@
 """MaxText: its YAML; every axis is split once inside a node (ici) and once between nodes (dcn)."""
 
-from dataclasses import replace
 from math import gcd
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
-from shardwise.formats._scripts import host_gpus, network_environment, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._scripts import configured, host_gpus, network_environment
+from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees
 from shardwise.spec.policy import Policy
 
@@ -40,20 +39,18 @@ def _split(launch: Launch) -> dict[str, tuple[int, int]] | None:
     }  # fmt: skip
 
 
-def _gaps(launch: Launch) -> list[Gap]:
-    policy, found, job = launch.policy, list[Gap](), launch.case.job
+def _gaps(launch: Launch) -> list[Lack]:
+    policy, found, job = launch.policy, usual_gaps(launch.policy), launch.case.job
     if policy.zero == 3 and policy.shard_group and policy.shard_group % policy.cp:
-        found.append(Gap("shard_group", policy.shard_group, f"ranks that share are a multiple of cp {policy.cp}"))
+        found.append(Lack("shard_group", policy.shard_group, f"ranks that share are a multiple of cp {policy.cp}"))
     elif _split(launch) is None:
-        found.append(Gap("tp", policy.tp, "tensor and context parallelism stay inside a node that data fills evenly"))
+        found.append(Lack("tp", policy.tp, "tensor and context parallelism stay inside a node that data fills evenly"))
     if policy.zero < 2 and policy.shard_group:
-        found.append(Gap("shard_group", policy.shard_group, "optimizer states are shared over all replicas"))
+        found.append(Lack("shard_group", policy.shard_group, "optimizer states are shared over all replicas"))
     if policy.zero < 3 and policy.cp > 1:
-        found.append(Gap("zero", policy.zero, "context-parallel ranks share parameters (zero 3)"))
-    if policy.recompute != "none" and policy.recompute_layers >= 0:
-        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
+        found.append(Lack("zero", policy.zero, "context-parallel ranks share parameters (zero 3)"))
     if policy.loss != launch.case.stack.loss.loss_kind:
-        found.append(Gap("loss", policy.loss, "it has one"))
+        found.append(Lack("loss", policy.loss, "it has one"))
     if job.precision.compute not in QUANTIZED:
         raise ValueError(f"precision: {job.precision.name} is not written for MaxText; write bf16, fp8 or fp32")
     if job.optimizer.name not in ("adamw", "sgd", "muon"):
@@ -80,17 +77,15 @@ def _write(launch: Launch) -> Written:
     }  # fmt: skip
     notes = (f"model_name: MaxText's own name for {data['model_name']}; data and steps stand in for yours",)
     environment = network_environment(launch.case.cluster)
-    text = script(
-        launch, "maxtext.yaml", {}, environment, notes, launcher="python3 -m maxtext.trainers.pre_train.train"
-    )
-    return Written({"maxtext.yaml": yaml_text(data, notes), "train.sh": text}, environment, notes)
+    launcher, file = "python3 -m maxtext.trainers.pre_train.train", "maxtext.yaml"
+    return configured(launch, file, yaml_text(data, notes), file, [], environment, notes, launcher)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return any(name.startswith(("ici_", "dcn_")) for name in settings.names()) or settings.has("per_device_batch_size")
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     def stated(name: str, default: int) -> int:
         return settings.whole(f"{name}_parallelism", default, least=-1)
 
@@ -128,13 +123,14 @@ def _read(settings: Settings, known: Known) -> Found:
     )  # fmt: skip
     low = settings.text("quantization")
     wide = settings.text("dtype", "bfloat16") == "float32"
-    settings.text("context_parallel_strategy")
-    found = Found(
+    kinds = {word: kind for kind, word in CONTEXT.items()}
+    kind = settings.choice("context_parallel_strategy", {**kinds, "usp": "ulysses"}, "gather")
+    return Found(
         policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("max_target_length"),
         global_batch=settings.whole("gradient_accumulation_steps") * policy.micro_batch * dp, notes=tuple(notes),
         precision="fp8" if "fp8" in low else "fp32" if wide else "bf16", optimizer=settings.text("opt_type", "adamw"),
+        software={"context_parallel": kind} if cp > 1 else {},
     )  # fmt: skip
-    return replace(found, unmodelled=settings.left())
 
 
 FORMAT = Format(
@@ -146,9 +142,5 @@ FORMAT = Format(
         "pp": (1,), "ep": (1,), "etp": (0,), "zero": (0, 1, 3), "recompute": ("none", "full"), 
         "recompute_modules": ((),), "offload": ("none",), "order": ("tp-cp-dp-pp",), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    states=("context_parallel",), own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

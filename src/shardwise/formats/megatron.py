@@ -1,29 +1,18 @@
 """Megatron-LM: arguments of pretrain_gpt.py in a shell script."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written
-from shardwise.formats._megatron import (
-    ONLY,
-    Program,
-    batch_settings,
-    gaps,
-    numeric_settings,
-    parallel_settings,
-    read,
-)
+from shardwise.formats._contract import Found, Known, Launch, Written
+from shardwise.formats._megatron import MegatronProgram, arguments, gaps, megatron_format, read
 from shardwise.formats._megatron_model import model_settings, not_stated, read_model
 from shardwise.formats._scripts import flag_words, network_environment, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.spec.gpu import Gpu
 
-PROGRAM = Program()
+PROGRAM = MegatronProgram()
 BLACKWELL = ("b200", "gb200", "b300", "gb300")
-
-
-def _gaps(launch: Launch) -> list[Gap]:
-    return gaps(launch, PROGRAM)
 
 
 def environment(launch: Launch) -> dict[str, str]:
@@ -41,16 +30,13 @@ def is_blackwell(gpu: Gpu) -> bool:
 
 def settings_of(launch: Launch) -> dict[str, dict[str, Any]]:
     """All arguments, by what they are about."""
-    parallel = parallel_settings(launch, PROGRAM)
-    if (chunks := parallel.pop("virtual_pipeline_model_parallel_size", None)) is not None:
-        parallel["num_virtual_stages_per_pipeline_rank"] = chunks
+    parallel, batch = arguments(launch, PROGRAM)
     if not parallel.pop("overlap_p2p_comm", True):
         parallel["no_overlap_p2p_communication"] = True
     model = launch.case.model
-    batch = batch_settings(launch)
     batch["max_position_embeddings"] = max(launch.case.job.seq, model.positions)
     shape = {} if not_stated(model) else model_settings(model)
-    return {"MODEL": shape, "PARALLEL": parallel, "BATCH": batch | numeric_settings(launch)}
+    return {"MODEL": shape, "PARALLEL": parallel, "BATCH": batch}
 
 
 def _write(launch: Launch) -> Written:
@@ -68,27 +54,22 @@ def _write(launch: Launch) -> Written:
     return Written({"train.sh": text}, found, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return any(settings.has(name) for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size"))
 
 
-def _read(settings: Settings, known: Known) -> Found:
-    found = read(settings, known)
+def _read(settings: FileSettings, known: Known) -> Found:
+    found = read(settings, known, {"moe_token_dispatcher_type": "allgather"})
     if settings.flag("use_flash_attn"):
         found = replace(found, notes=(*found.notes, "use_flash_attn: flash attention, as assumed anyway"))
-    model = read_model(settings)
-    return replace(found, model=model, unmodelled=settings.left())
+    return replace(found, model=read_model(settings))
 
 
-FORMAT = Format(
+FORMAT = megatron_format(
     name="megatron",
     title="Megatron-LM",
     stack="megatron-core",
     source="NVIDIA/Megatron-LM d98e8a64dd: megatron/training/arguments.py, megatron/core/recompute.py",
-    only=ONLY,
-    own=lambda _version: {},
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
-)
+    gaps=partial(gaps, PROGRAM), write=_write, claims=_claims, read=_read,
+    excludes={"num_virtual_stages_per_pipeline_rank": ("num_layers_per_virtual_pipeline_stage",)},
+)  # fmt: skip

@@ -1,13 +1,12 @@
 """nanotron: its YAML."""
 
-from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
 from shardwise.formats._megatron_model import not_stated
-from shardwise.formats._scripts import network_environment, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._scripts import configured, network_environment
+from shardwise.formats._settings import FileSettings
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 
@@ -19,14 +18,10 @@ def _own(_version: str) -> dict[str, Any]:
     return own_overlaps(STACK, "overlap_grad", "overlap_param", "overlap_pp")
 
 
-def _gaps(launch: Launch) -> list[Gap]:
-    policy, found, job = launch.policy, list[Gap](), launch.case.job
-    if policy.recompute != "none" and policy.recompute_layers >= 0:
-        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
+def _gaps(launch: Launch) -> list[Lack]:
+    policy, found, job = launch.policy, usual_gaps(launch.policy), launch.case.job
     if policy.loss != launch.case.stack.loss.loss_kind:
-        found.append(Gap("loss", policy.loss, "nanotron has one"))
-    if policy.overlap_tp and not policy.sp:
-        found.append(Gap("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
+        found.append(Lack("loss", policy.loss, "nanotron has one"))
     if job.precision.name not in ("bf16", "bf16-grad16", "fp32"):
         raise ValueError(f"precision: {job.precision.name} is none of nanotron's; write bf16, bf16-grad16 or fp32")
     if job.optimizer.name not in ("adamw", "sgd"):
@@ -99,16 +94,15 @@ def _write(launch: Launch) -> Written:
     }  # fmt: skip
     notes = ("data, tokenizer and learning rate stand in for yours",)
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} | network_environment(launch.case.cluster)
-    words = ["--config-file", "nanotron.yaml"]
-    text = script(launch, '"${NANOTRON_PATH:-.}/run_train.py"', {"ARGS": words}, environment, notes)
-    return Written({"nanotron.yaml": yaml_text(data, notes), "train.sh": text}, environment, notes)
+    program, words = '"${NANOTRON_PATH:-.}/run_train.py"', ["--config-file", "nanotron.yaml"]
+    return configured(launch, words[1], yaml_text(data, notes), program, words, environment, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return settings.has("parallelism.dp") and settings.has("parallelism.tp")
 
 
-def _read(settings: Settings, _known: Known) -> Found:
+def _read(settings: FileSettings, _known: Known) -> Found:
     tp = settings.whole("parallelism.tp")
     recompute = settings.flag("parallelism.recompute_layer")
     policy = Policy(
@@ -123,13 +117,12 @@ def _read(settings: Settings, _known: Known) -> Found:
     steps = settings.whole("tokens.batch_accumulation_per_replica")
     wide = settings.flag("optimizer.accumulate_grad_in_fp32", True)
     dtype = settings.text("model.dtype", "bfloat16")
-    found = Found(
+    return Found(
         policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("tokens.sequence_length"),
         global_batch=steps * policy.micro_batch * policy.dp,
         precision="fp32" if dtype == "float32" else "bf16" if wide else "bf16-grad16",
         optimizer=settings.text("optimizer.optimizer_factory.name").lower(),
     )  # fmt: skip
-    return replace(found, unmodelled=settings.left())
 
 
 FORMAT = Format(
@@ -142,9 +135,5 @@ FORMAT = Format(
         "recompute": ("none", "full"), "recompute_modules": ((),), "order": ("tp-cp-dp-pp",), "attention": ("flash",),
         "offload": ("none",), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

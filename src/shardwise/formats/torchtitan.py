@@ -1,12 +1,11 @@
 """torchtitan: TOML until 0.2.2; from 0.3.0 a config function's name and flags, on its main branch in tokens."""
 
-from dataclasses import replace as with_
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written, own_overlaps
+from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._layout import chunks_of, is_even
-from shardwise.formats._scripts import network_environment, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._scripts import configured, network_environment, script
+from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees, gaps, read
 from shardwise.formats._toml import toml_text
 from shardwise.spec.policy import Policy
@@ -29,17 +28,13 @@ def _own(version: str) -> dict[str, Any]:
     return found | ({"sp": True} if version == TOML else {})
 
 
-def _gaps(launch: Launch) -> list[Gap]:
-    policy, found = launch.policy, gaps(launch)
+def _gaps(launch: Launch) -> list[Lack]:
+    policy, found = launch.policy, gaps(launch) + usual_gaps(launch.policy)
     toml = launch.version == TOML
-    if policy.recompute_layers >= 0 and policy.recompute != "none":
-        found.append(Gap("recompute_layers", policy.recompute_layers, "all layers recompute or none"))
     if not is_even(chunks_of(launch)) and not toml:
-        found.append(Gap("pp", policy.pp, "uneven stages are stated in its TOML form (--version 0.2.2) only"))
+        found.append(Lack("pp", policy.pp, "uneven stages are stated in its TOML form (--version 0.2.2) only"))
     if policy.etp and not (toml and policy.ep > 1 and policy.etp == policy.tp):
-        found.append(Gap("etp", policy.etp, "experts are cut by 1, and up to 0.2.2 by tp"))
-    if policy.overlap_tp and not policy.sp:
-        found.append(Gap("overlap_tp", True, "it needs sequence parallelism", {"overlap_tp": False}))
+        found.append(Lack("etp", policy.etp, "experts are cut by 1, and up to 0.2.2 by tp"))
     if launch.case.job.precision.compute not in ("bf16", "fp32", "fp8") or (
         launch.case.job.precision.compute == "fp8" and not toml
     ):
@@ -148,16 +143,15 @@ def _toml(launch: Launch, found: dict[str, dict[str, Any]], environment: dict[st
         "model": model, "optimizer": {"name": "AdamW" if job.optimizer.name == "adamw" else "Adam"}, **found,
         "activation_checkpoint": recompute, "compile": {"enable": True}, **quantize,
     }  # fmt: skip
-    text = script(launch, "-m torchtitan.train", {"ARGS": ["--job.config_file", "train.toml"]}, environment, notes)
-    head = "".join(f"# {note}\n" for note in notes)
-    return Written({"train.toml": head + toml_text(sections), "train.sh": text}, environment, notes)
+    text, words = "".join(f"# {note}\n" for note in notes) + toml_text(sections), ["--job.config_file", "train.toml"]
+    return configured(launch, words[1], text, "-m torchtitan.train", words, environment, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     return any(name.startswith("parallelism.") and "_parallel_" in name for name in settings.names())
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     def whole(name: str, default: int = 1) -> int:
         return settings.whole(f"parallelism.{name}", default)
 
@@ -189,16 +183,25 @@ def _read(settings: Settings, known: Known) -> Found:
     )
     if settings.flag("training.enable_cpu_offload"):
         notes.append("parameters, gradients and optimizer offloaded together are not modelled")
-    found = Found(
+    settings.text("compile.enable")
+    return Found(
         policy=policy, version=version, gpus=policy.gpus, seq=seq or None, notes=tuple(notes), layers=_layers(settings),
         global_batch=(batch // seq if tokens and seq else batch) if batch > 0 else None,
         precision=_precision(settings), optimizer=settings.text("optimizer.name").lower(),
+        software=_software(settings, policy),
     )  # fmt: skip
-    settings.text("compile.enable")
-    return with_(found, unmodelled=settings.left())
 
 
-def _vpp(settings: Settings, known: Known, pp: int) -> int:
+def _software(settings: FileSettings, policy: Policy) -> dict[str, Any]:
+    rotates = {"allgather": "gather", "alltoall": "ring"}
+    kind = settings.choice("parallelism.context_parallel_rotate_method", rotates, "")
+    sends = {"standard": "alltoall", "deepep": "flex", "hybridep": "flex"}
+    name = settings.choice("parallelism.expert_parallel_comm_backend", sends, "")
+    found = {"context_parallel": kind if policy.cp > 1 else "", "dispatcher": name if policy.ep > 1 else ""}
+    return {name: value for name, value in found.items() if value}
+
+
+def _vpp(settings: FileSettings, known: Known, pp: int) -> int:
     if parts := _layers(settings):
         return max(len(parts) // pp, 1)
     each = settings.whole_or_none("parallelism.pipeline_parallel_layers_per_stage")
@@ -212,14 +215,14 @@ def _vpp(settings: Settings, known: Known, pp: int) -> int:
     return max(-(-(known.layers + less) // each) // pp, 1)
 
 
-def _layers(settings: Settings) -> tuple[int, ...]:
+def _layers(settings: FileSettings) -> tuple[int, ...]:
     name = "parallelism.module_fqns_per_model_part"
     if not settings.has(name):
         return ()
     return tuple(part.count("layers.") for part in str(settings.text(name)).strip("[]").split("], ["))
 
 
-def _recompute(settings: Settings, old: bool) -> str:
+def _recompute(settings: FileSettings, old: bool) -> str:
     words = {"none": "none", "full": "full", "selective": "selective"}
     if old:
         settings.text("activation_checkpoint.selective_ac_option")
@@ -227,21 +230,21 @@ def _recompute(settings: Settings, old: bool) -> str:
     return str(settings.choice("activation_checkpoint", words, "selective"))
 
 
-def _sequence(settings: Settings) -> bool:
+def _sequence(settings: FileSettings) -> bool:
     off = settings.flag("parallelism.no_enable_sequence_parallel")
     return settings.flag("parallelism.enable_sequence_parallel", True) and not off
 
 
-def _micro(settings: Settings, pp: int) -> int:
+def _micro(settings: FileSettings, pp: int) -> int:
     if settings.has("training.num_tokens_per_microbatch_per_dp_rank"):
         tokens = settings.whole("training.num_tokens_per_microbatch_per_dp_rank")
         settings.text("parallelism.num_pp_microbatches")
         return max(tokens // settings.whole("training.max_context_length", 2048), 1)
-    local = settings.whole("training.local_batch_size", 8)
+    local = settings.whole("training.local_batch_size", settings.whole("training.batch_size", 8))
     return settings.whole("parallelism.pipeline_parallel_microbatch_size", 1) if pp > 1 else local
 
 
-def _precision(settings: Settings) -> str:
+def _precision(settings: FileSettings) -> str:
     low = settings.text("quantize.linear.float8.recipe_name")
     if low or "float8" in settings.text("model.converters"):
         return "fsdp-fp8-rowwise" if low.startswith("rowwise") else "fsdp-fp8-reduce32"
@@ -257,10 +260,6 @@ FORMAT = Format(
         "schedule": tuple(SCHEDULES), "order": ("tp-cp-dp-pp",), "attention": ("flash",), "offload": ("none",),
         "recompute_modules": ((),), "sync": ("",),
     },
-    own=_own,
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
+    own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
     versions=VERSIONS,
 )  # fmt: skip

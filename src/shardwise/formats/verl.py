@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from shardwise.formats._contract import Format, Found, Gap, Known, Launch, Written
-from shardwise.formats._megatron import ONLY, Program, gaps, parallel_settings, read
+from shardwise.formats._contract import Found, Known, Lack, Launch, Written
+from shardwise.formats._megatron import MegatronProgram, gaps, megatron_format, parallel_settings, read
+from shardwise.formats._megatron_stages import COUNTED, FIRST, LAST
 from shardwise.formats._scripts import host_gpus, nodes_of, script
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.formats.megatron import environment
 
-PROGRAM = Program(shards_parameters=False, instances=False, mapping=False)
+PROGRAM = MegatronProgram(shards_parameters=False, instances=False, mapping=False)
 ENGINE = (
     "tensor_model_parallel_size", "sequence_parallel", "pipeline_model_parallel_size",
     "virtual_pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
@@ -23,18 +24,19 @@ LISTED = (
     "attention_backend",
 )
 MODEL = ("tp_comm_overlap", "overlap_p2p_comm", "pipeline_model_parallel_layout", "cross_entropy_loss_fusion",
-         "cross_entropy_fusion_impl", "cp_comm_type")  # fmt: skip
+         "cross_entropy_fusion_impl", "cp_comm_type", "moe_token_dispatcher_type", "moe_enable_deepep",
+         "moe_flex_dispatcher_backend", *FIRST, *LAST, *COUNTED)  # fmt: skip
 DDP = ("overlap_grad_reduce", "overlap_param_gather")
 OPTIMIZER = ("optimizer_cpu_offload", "optimizer_offload_fraction", "use_precision_aware_optimizer")
 SUPERVISED, ACTOR = "engine.", "actor_rollout_ref.actor.megatron."
 TRANSFORMER, WRAPPER, STEP = "override_transformer_config", "override_ddp_config", "override_optimizer_config"
 
 
-def _gaps(launch: Launch) -> list[Gap]:
+def _gaps(launch: Launch) -> list[Lack]:
     job = launch.case.job
     if job.precision.compute not in ("bf16", "fp16"):
         raise ValueError(f"precision: {job.precision.name} is not stated in verl's engine; write bf16 or fp16")
-    return gaps(launch, PROGRAM)
+    return gaps(PROGRAM, launch)
 
 
 def _words(launch: Launch) -> list[str]:
@@ -72,18 +74,18 @@ def _write(launch: Launch) -> Written:
     return Written({"train.sh": text}, found, notes)
 
 
-def _claims(settings: Settings) -> bool:
+def _claims(settings: FileSettings) -> bool:
     # its other engines (FSDP, torchtitan, ...) have other names
     stated = [name.rpartition(".")[0] for name in settings.names() if name.endswith(".tensor_model_parallel_size")]
     return settings.text("engine") == "megatron" or any(f"{where}." in (SUPERVISED, ACTOR) for where in stated)
 
 
-def _read(settings: Settings, known: Known) -> Found:
+def _read(settings: FileSettings, known: Known) -> Found:
     fine_tuned = any(name.startswith("engine.") for name in settings.names())
     engine = SUPERVISED if fine_tuned else ACTOR
     optimizer = "optim." if fine_tuned else "actor_rollout_ref.actor.optim."
     plain: dict[str, Any] = {}
-    for names, prefix in ((ENGINE, engine), ((*LISTED, *MODEL), f"{engine}{TRANSFORMER}."),
+    for names, prefix in (((*ENGINE, "use_megatron_fsdp"), engine), ((*LISTED, *MODEL), f"{engine}{TRANSFORMER}."),
                           (DDP, f"{engine}{WRAPPER}."), (OPTIMIZER, f"{optimizer}{STEP}.")):  # fmt: skip
         for name in names:
             if settings.has(prefix + name):
@@ -97,26 +99,21 @@ def _read(settings: Settings, known: Known) -> Found:
     nodes, each = settings.whole_or_none("trainer.nnodes"), settings.whole_or_none("trainer.n_gpus_per_node")
     gpus = known.gpus or (nodes * each if nodes and each else None)
     own = {"sequence_parallel": True, "use_distributed_optimizer": True}
-    found = read(Settings(plain, "verl"), replace(known, gpus=gpus), own)
+    found = read(FileSettings(plain, "verl"), replace(known, gpus=gpus), own)
     notes = list(found.notes)
     if settings.flag("data.use_dynamic_bsz", fine_tuned):
         notes.append("micro-batches are made by tokens (use_dynamic_bsz): the stated micro-batch is taken")
     half = settings.text(f"{engine}dtype", "bfloat16") == "float16"
     return replace(
         found, precision="fp16" if half else "bf16", seq=settings.whole_or_none("data.max_length"), notes=tuple(notes),
-        optimizer="adamw", unmodelled=settings.left(),
+        optimizer="adamw",
     )  # fmt: skip
 
 
-FORMAT = Format(
+FORMAT = megatron_format(
     name="verl",
     title="verl",
     stack="megatron-core",
     source="verl-project/verl 1dda039b9: verl/trainer/config: sft_trainer_engine.yaml, engine/megatron.yaml",
-    only=ONLY,
-    own=lambda _version: {},
-    gaps=_gaps,
-    write=_write,
-    claims=_claims,
-    read=_read,
-)
+    gaps=_gaps, write=_write, claims=_claims, read=_read,
+)  # fmt: skip

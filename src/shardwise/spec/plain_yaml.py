@@ -52,10 +52,16 @@ def read_yaml(path: Path, what: str = "cluster") -> str:
 def parse_yaml(text: str, where: str, *, last_holds: bool = False) -> Any:
     """Nested dicts and lists whose leaves are text; None for an empty document. `last_holds`: of a key that is given
     twice, as in the programs whose files they are; else that is an error."""
+    node = composed(text, where)
+    return None if node is None else _plain(node, where, last_holds)
+
+
+def composed(text: str, where: str) -> yaml.Node | None:
+    """The structure, whose nodes know where in the text they stand."""
     if len(text) > LARGEST_FILE:
         raise ValueError(f"{where}: more than {LARGEST_FILE} characters; write less")
     try:
-        node = yaml.compose(text, Loader=_BoundedLoader)
+        node: yaml.Node | None = yaml.compose(text, Loader=_BoundedLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f" line {mark.line + 1}" if mark else ""
@@ -63,7 +69,7 @@ def parse_yaml(text: str, where: str, *, last_holds: bool = False) -> Any:
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # outside its own errors the scanner lets bad escapes (chr) and over-long numbers (int) through
         raise ValueError(f"{where}: not readable as YAML: {str(error).splitlines()[0]}") from error
-    return None if node is None else _plain(node, where, last_holds)
+    return node
 
 
 def _plain(node: yaml.Node, where: str, last_holds: bool) -> Any:

@@ -1,7 +1,7 @@
 """A target of one line: the degrees, as `key=value` words of a script."""
 
 from shardwise.formats import Format, Found, Known, Launch, Written
-from shardwise.formats._settings import Settings
+from shardwise.formats._settings import FileSettings
 from shardwise.spec.policy import Policy
 
 AXES = ("dp", "tp", "pp", "cp")
@@ -12,7 +12,7 @@ def _write(launch: Launch) -> Written:
     return Written({"train.sh": f"python3 sample.py {words}\n"})
 
 
-def _read(settings: Settings, _known: Known) -> Found:
+def _read(settings: FileSettings, _known: Known) -> Found:
     return Found(Policy(**{axis: settings.whole(f"sample.{axis}") for axis in AXES}))
 
 
