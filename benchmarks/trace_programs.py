@@ -4,8 +4,8 @@
     python benchmarks/trace_programs.py measure --out measured.csv                                   # on the GPU
     python benchmarks/trace_programs.py compare PREDICTED.csv MEASURED.csv
 
-The programs are in `_trace_programs.py` and the files named after it; `--only NAME,NAME` takes some of them. Each is built and
-run in a process of its own. `--kernels FOLDER` writes the device time of each operator too.
+The programs are in `_trace_programs.py` and files named after it; `--only NAME,NAME` takes some of
+them. Each is built and run in a process of its own. `--kernels FOLDER` writes the device time of each operator too.
 """
 
 import argparse
