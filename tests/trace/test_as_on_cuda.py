@@ -266,3 +266,9 @@ def test_an_optimizer_that_reads_a_norm_waits_for_it(tmp_path) -> None:
         for name in ("AdamW", "Adafactor")
     ]
     assert reads[0] == 0 < reads[1]
+
+
+@pytest.mark.parametrize(("device", "waits"), [("", False), (', device="cuda"', True)])
+def test_a_number_made_on_the_host_is_not_waited_for(device, waits, tmp_path) -> None:
+    found = captured(tmp_path, f"bool(torch.rand([]{device}) < 0.5)")
+    assert any(event.read_by_host for event in found.events) == waits
