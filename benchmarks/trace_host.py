@@ -35,7 +35,7 @@ def cut(leaf: Any) -> Any:
 
 
 def measured(name: str) -> dict[str, Any]:
-    from _trace_programs_third import PROGRAMS
+    from _trace_programs_fourth import PROGRAMS
 
     program = PROGRAMS[name]
     parts = program.build()
@@ -83,7 +83,7 @@ def main() -> int:
     if asked.verb == "one-measure":
         print(json.dumps(measured(asked.given[0])))
         return 0
-    from _trace_programs_third import PROGRAMS
+    from _trace_programs_fourth import PROGRAMS
 
     def one(name: str) -> dict[str, Any]:
         words = [sys.executable, str(Path(__file__).resolve()), "one-measure", name]

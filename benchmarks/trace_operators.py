@@ -2,10 +2,12 @@
 
     python benchmarks/trace_operators.py collect --only gpt2-medium,t5-large --out operators.json    # on a CPU
     python benchmarks/trace_operators.py grid --out operators.json                                   # or a grid
+    python benchmarks/trace_operators.py grid --of kernels --out operators.json                 # by class of kernel
     python benchmarks/trace_operators.py time operators.json --out operators.csv                     # on the GPU
 
 `trace_kernels.py` times the ways of moving bytes on a few shapes; this table shows which shapes leave them. Products
-are left out. Kernels are replayed as a CUDA graph where they can be captured, as there.
+of programs are left out. Kernels are replayed as a CUDA graph where they can be captured, as there. `sdpa.forward` and
+`sdpa.backward` are torch's attention, by the kernel it chooses.
 """
 
 import argparse
@@ -27,12 +29,14 @@ import trace_kernels
 from trace_programs import SCRIPT
 
 HERE = Path(__file__).resolve().parent
-FIELDS = ["op", "count", "us", "args", "outs"]
+FIELDS = ["op", "count", "us", "args", "outs", "kernels"]
+NAMED = ("aten.convolution", "sdpa")
+"""calls whose kernels a library chooses: their names are written down"""
 INDEXED = ("embedding", "index", "gather", "scatter")
 UNGRAPHED = ("embedding_dense_backward", "index_put", "_index_put_impl_", "sort")
 """sort their indices, in memory that a graph does not keep"""
 COPIES = ("_to_copy", "clone", "copy_", "copy")
-LONGEST_S = 300.0
+LONGEST_S = 400.0
 trace_kernels.LEAST_S = 0.008
 
 
@@ -92,13 +96,51 @@ class Listened(TorchDispatchMode):
         return out
 
 
-def grid(out: Path) -> None:
-    from _operator_grid import cases
+def grid(of: str, out: Path) -> None:
+    import _kernel_grid
+    import _operator_grid
 
     with Listened() as heard:
-        for case in cases():
+        for case in (_kernel_grid if of == "kernels" else _operator_grid).cases():
             case()
-    out.write_text(json.dumps([[json.loads(text), count] for text, count in heard.counts.items()]), encoding="utf-8")
+    calls = [[json.loads(text), count] for text, count in heard.counts.items()]
+    if of == "kernels":
+        calls += [[attention_call(*shape), 1] for shape in _kernel_grid.attention()]
+    out.write_text(json.dumps(calls), encoding="utf-8")
+
+
+def attention_call(part: str, heads: int, queries: int, keys: int, width: int, way: str, dtype: str) -> list[Any]:
+    """`way`: 'whole', 'causal', with a 'mask' of booleans for all heads, or a 'bias' of each."""
+
+    def tensor(place: int, *shape: int, of: str = dtype) -> dict[str, Any]:
+        return {
+            "n": place,
+            "shape": list(shape),
+            "stride": list(torch.empty(shape, device="meta").stride()),
+            "dtype": of,
+        }
+
+    inputs = [tensor(0, 1, heads, queries, width), tensor(1, 1, heads, keys, width), tensor(2, 1, heads, keys, width)]
+    masks = {"mask": tensor(3, 1, 1, queries, keys, of="bool"), "bias": tensor(3, 1, heads, queries, keys)}
+    return [f"sdpa.{part}.default", [*inputs, masks.get(way), way == "causal"], [inputs[0]]]
+
+
+def _attention(part: str, given: list[Any]) -> Callable[[], Any]:
+    """Heads lie beside each other in a row, as projections leave them."""
+    *inputs, mask, causal = given
+    inputs = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in inputs]
+    run = torch.nn.functional.scaled_dot_product_attention
+    with torch.enable_grad():
+        out = run(*inputs, attn_mask=mask, is_causal=causal)
+    gradient = torch.randn_like(out)
+    if part == "backward":
+        return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
+
+    def forward() -> None:
+        with torch.enable_grad():
+            run(*inputs, attn_mask=mask, is_causal=causal)
+
+    return forward
 
 
 def collect(names: list[str], out: Path) -> None:
@@ -162,6 +204,8 @@ def call_of(text: str, args: list[Any], outs: list[Any]) -> Callable[[], Any]:
                                    device="cuda")  # fmt: skip
         return lambda: into.copy_(source)
     given = made(args, bound_of(name, args))
+    if space == "sdpa":
+        return _attention(name, given)
     if space == "shardwise":
         eps = 1e-6
         if name == "rms_norm":
@@ -190,8 +234,7 @@ def shown(value: Any) -> str:
     return text if in_order else f"{text}/{'x'.join(map(str, stride))}"
 
 
-def _seconds(text: str, args: list[Any], outs: list[Any]) -> float:
-    call = call_of(text, args, outs)
+def _seconds(text: str, call: Callable[[], Any]) -> float:
     if text.split(".")[1] not in UNGRAPHED:
         return trace_kernels.seconds_of(call)[0]
     spent = []
@@ -215,14 +258,16 @@ def timed(table: Path, out: Path, start: int) -> int:
             writer.writeheader()
         for place, ((text, args, outs), count) in enumerate(calls[start:], start):
             try:
-                seconds = _seconds(text, args, outs)
+                call = call_of(text, args, outs)
+                seconds = _seconds(text, call)
+                names = trace_kernels._kernel_names(call) if text.startswith(NAMED) else ""
             except torch.AcceleratorError:
                 print(f"{text}: {json.dumps(args)[:200]} broke the device's state", file=sys.stderr)
                 return place + 1
             except Exception as error:
                 print(f"{text}: {type(error).__name__} {str(error)[:100]}", file=sys.stderr)
                 continue
-            writer.writerow({"op": text, "count": count, "us": round(seconds * 1e6, 2),
+            writer.writerow({"op": text, "count": count, "us": round(seconds * 1e6, 2), "kernels": names,
                              "args": " ".join(map(shown, args)), "outs": " ".join(map(shown, outs))})  # fmt: skip
     return len(calls)
 
@@ -241,6 +286,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("collect", "grid", "time", "time-from", "one"))
     parser.add_argument("given", nargs="?", help="time: the table of `collect`; one: a program")
+    parser.add_argument("--of", choices=("operators", "kernels"), default="operators", help="grid: which one")
     parser.add_argument("--only", metavar="NAMES", help="these programs, with commas between")
     parser.add_argument("--out", type=Path, help="file to write")
     parser.add_argument("--start", type=int, default=0, help="time-from: the first call")
@@ -248,13 +294,13 @@ def main() -> int:
     if asked.verb == "one":
         print(json.dumps(collected(asked.given)))
     elif asked.verb == "grid":
-        grid(asked.out)
+        grid(asked.of, asked.out)
     elif asked.verb == "time-from":
         print(timed(Path(asked.given), asked.out, asked.start))
     elif asked.verb == "time":
         timed_all(Path(asked.given), asked.out)
     else:
-        from _trace_programs_third import PROGRAMS
+        from _trace_programs_fourth import PROGRAMS
 
         collect(asked.only.split(",") if asked.only else list(PROGRAMS), asked.out)
     return 0

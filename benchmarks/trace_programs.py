@@ -4,8 +4,8 @@
     python benchmarks/trace_programs.py measure --out measured.csv                                   # on the GPU
     python benchmarks/trace_programs.py compare PREDICTED.csv MEASURED.csv
 
-The programs are in `_trace_programs.py`; `--only NAME,NAME` takes some of them. Each is built and
-run in a process of its own. `--kernels FOLDER` writes the device time of each operator too.
+The programs are in `_trace_programs.py` and files named after it; `--only NAME,NAME` takes some of
+them. Each is built and run in a process of its own. `--kernels FOLDER` writes the device time of each operator too.
 """
 
 import argparse
@@ -28,7 +28,7 @@ TIME_LIMIT_S = 120
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from _trace_programs_third import PROGRAMS
+from _trace_programs_fourth import PROGRAMS
 
 PROGRAM = PROGRAMS[{name!r}]
 
@@ -47,7 +47,7 @@ MEASURED = ["name", "family", "step_ms", "spread", "peak_alloc_gib", "peak_reser
 
 
 def predicted(name: str) -> dict[str, Any]:
-    from _trace_programs_third import PROGRAMS
+    from _trace_programs_fourth import PROGRAMS
 
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "program.py"
@@ -78,7 +78,7 @@ def predicted(name: str) -> dict[str, Any]:
 def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     import torch
 
-    from _trace_programs_third import PROGRAMS
+    from _trace_programs_fourth import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
@@ -128,7 +128,7 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
     """In processes of their own: one program's memory and failure are not the next one's."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from _trace_programs_third import PROGRAMS
+    from _trace_programs_fourth import PROGRAMS
 
     def one(name: str) -> dict[str, Any]:
         begin = perf_counter()
@@ -195,7 +195,7 @@ def main() -> int:
         name = asked.given[0]
         print(json.dumps(predicted(name) if asked.verb == "one-predict" else measured(name, asked.kernels)))
         return 0
-    from _trace_programs_third import PROGRAMS
+    from _trace_programs_fourth import PROGRAMS
 
     names = asked.only.split(",") if asked.only else list(PROGRAMS)
     each(names, asked.verb, PREDICTED if asked.verb == "predict" else MEASURED, asked.out, asked.kernels, asked.jobs)

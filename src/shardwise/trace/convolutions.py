@@ -10,11 +10,13 @@ from torch import Tensor
 
 from shardwise.trace.dtypes import dtype_name
 from shardwise.trace.events import Convolution, Pass
-from shardwise.trace.passes import column_sum
+from shardwise.trace.reductions import reduced
 
 Named = tuple[str, Convolution | Pass]
 FEW_CHANNELS = 8
 """below, cuDNN has no good kernel: the first layer of whatever reads pictures or sound"""
+PLANE = 8
+"""a filter of one place is a product of the tensors as they lie if places come in multiples of this"""
 
 
 def forward(args: Sequence[Any], out: Tensor) -> list[Named]:
@@ -35,25 +37,27 @@ def backward(args: Sequence[Any]) -> list[Named]:
         if asked
     ]
     if wanted[2]:
-        found.append(("sum", column_sum(_size(gradient), gradient.shape[1])))
+        found.append(("sum", reduced([axis for axis in range(gradient.dim()) if axis != 1], gradient, _size(gradient))))
     return found
 
 
 def _kernel(
     part: str, x: Tensor, weight: Tensor, out: Tensor, stride: Sequence[int], transposed: bool, groups: int
 ) -> Convolution:
-    places = (x if transposed else out).numel() // (x if transposed else out).shape[1]
-    macs = places * prod(weight.shape)
-    last = _channels_last(x) or _channels_last(weight)
-    pointwise = prod(weight.shape[2:]) == 1 and set(stride) == {1}
+    small, large = (x, out) if transposed else (out, x)
+    places, reached = (t.numel() // t.shape[1] for t in (small, large))
+    last = _channels_last(x) or _channels_last(out)
+    taps, plane = prod(weight.shape[2:]), prod(x.shape[2:])
+    as_product = taps == 1 and set(stride) == {1} and plane % PLANE == 0
     kind = "dense"
     if groups > 1:
         kind = "depthwise" if weight.shape[1] == 1 else "grouped"
     elif x.shape[1] < FEW_CHANNELS:
         kind = "few_channels"
-    turned = kind == "dense" and not last and not pointwise
+    turned = kind in ("dense", "grouped") and not last and not as_product
     return Convolution(
-        part=part, kind=kind, macs=macs, filters=weight.shape[0], dtype=dtype_name(x.dtype), last=last,
+        part=part, kind=kind, places=places, reached=reached, taps=taps, channels=weight.shape[1] * groups,
+        filters=weight.shape[0], groups=groups, dtype=dtype_name(x.dtype), last=last,
         bytes=_size(x) + _size(weight) + _size(out), turned_bytes=2 * (_size(x) + _size(out)) if turned else 0,
         turned_weight_bytes=2 * _size(weight) if turned else 0,
     )  # fmt: skip

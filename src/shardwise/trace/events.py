@@ -51,6 +51,8 @@ class AttentionCall:
     backward: bool
     dtype: str
     causal: bool = True
+    queries: int = 0
+    """as many as keys where it is 0"""
     masked: bool = False
     """an explicit mask or bias is added to the scores"""
     drops: bool = False
@@ -65,8 +67,15 @@ class Convolution:
     """'forward', 'input' or 'weight'"""
     kind: str
     """'dense', 'few_channels', 'grouped' or 'depthwise'"""
-    macs: int
+    places: int
+    """of all rows, at which filters are applied"""
+    reached: int
+    """places of the input"""
+    taps: int
+    """places a filter covers"""
+    channels: int
     filters: int
+    groups: int
     dtype: str
     last: bool
     """channels lie next to each other"""
@@ -74,6 +83,10 @@ class Convolution:
     turned_bytes: int = 0
     """moved to bring inputs and outputs into the kernel's layout and back"""
     turned_weight_bytes: int = 0
+
+    @property
+    def macs(self) -> int:
+        return self.places * self.taps * self.filters * (self.channels // self.groups)
 
     @property
     def flops(self) -> float:

@@ -104,5 +104,6 @@ def _attention(func: Any, args: Sequence[Any], ins: list[Tensor]) -> AttentionCa
     share = 0.5 * (1.0 + 1.0 / keys) if causal else 1.0
     masked = any(isinstance(given.get(place), Tensor) and given[place].numel() for place in MASKS)
     return AttentionCall(flops=square * share, square_flops=square, keys=keys, head_dim=width, groups=batch * heads,
-                         backward=backward, dtype=dtype_name(query.dtype), causal=causal, masked=masked,
+                         backward=backward, dtype=dtype_name(query.dtype), causal=causal, queries=queries,
+                         masked=masked,
                          drops=bool(given.get("dropout_p")))  # fmt: skip

@@ -11,18 +11,27 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shardwise.trace.cache import Cache
 from shardwise.trace.events import AttentionCall, CollectiveCall, Convolution, Product, StepEvent
 from shardwise.trace.price import KernelPrices
 
 KERNELS = "kernels"
-LAUNCH_TIME = {"forward": 1.14, "recompute": 1.14, "backward": 0.93, "optimizer": 1.0}
-"""of a call over the stack's mean: Python calls the forward, autograd's own thread the backward (means of the
-launch-bound programs of `docs/benchmarks/trace-host-h200.csv`)"""
+LAUNCH_TIME = {"forward": (1.1, 0.35), "recompute": (1.1, 0.35), "backward": (1.2, 0.5), "optimizer": (1.0, 0.55)}
+"""of an operator that runs a kernel, and of a view or of a number on the host, over the stack's mean call: Python calls
+the forward, autograd's own thread the backward. Ratios of chains of small calls
+(`docs/benchmarks/trace-machine-h200.csv`); their level lies between those of two machines and that of the launch-bound
+programs of `trace-host-h200.csv`, 1.4 times slower"""
+MODULE_TIME, LIBRARY_TIME = 0.5, 1.0
+"""the same for the call of a module, and beyond an operator for one that a library plans (convolutions, attention)"""
+COMPILED_TIME = {"forward": 1.14, "recompute": 1.14, "backward": 0.93, "optimizer": 1.0}
+"""of any call, where a compiler has made the kernels"""
 READ_S = 1e-5
 """until the host goes on behind a number it has waited for (`host_item` of `trace-kernels-h200.csv` less its sum)"""
 SIDE = ("before gathers", "behind reductions")
 GATHER, COPY_OUT, REDUCE = "all_gather", "all_gather_copy_out", "post_backward_reduce"
 """FSDP2's labels"""
+FUSED = "fused"
+"""what a compiler joined"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ class _Stage:
         self.free: dict[str, float] = {}
         self.ready: dict[int, tuple[float, str]] = {}
         self.host = 0.0
+        self.cache = Cache(prices.cluster.gpu.l2_bytes)
         self.copied_out = [0.0, 0.0]
         self.reduced = False
         self.played = Playback()
@@ -75,9 +85,8 @@ class _Stage:
     def put(self, event: StepEvent) -> None:
         lane = self._lane(event)
         message = isinstance(event.work, CollectiveCall)
-        calls = self.prices.stack.host.ops_per_collective if message else event.calls
-        self.host += self.prices.stack.host.host_s_per_op * calls * LAUNCH_TIME[event.phase]
-        seconds = self.prices.of(event)
+        self.host += self.prices.stack.host.host_s_per_op * self._launches(event)
+        seconds = self.prices.of(event, self.cache.touched(event))
         free = self.free.get(lane, 0.0)
         needed, by = max((self.ready.get(id(held), (0.0, KERNELS)) for held, _ in event.reads), default=(0.0, KERNELS))
         if message:
@@ -99,6 +108,18 @@ class _Stage:
         size = event.work.bytes if isinstance(event.work, CollectiveCall) else 0
         self.played.spans.append(LaneSpan(lane, event.name, event.phase, start, end, size, event.at))
         self.played.end_s = max(self.played.end_s, end)
+
+    def _launches(self, event: StepEvent) -> float:
+        """Mean calls the host spends until the event is launched."""
+        if isinstance(event.work, CollectiveCall):
+            return self.prices.stack.host.ops_per_collective * COMPILED_TIME[event.phase]
+        if event.compiled or event.name == FUSED:
+            return event.calls * COMPILED_TIME[event.phase]
+        if not event.calls:
+            return 0.0
+        kernel, view = LAUNCH_TIME[event.phase]
+        planned = LIBRARY_TIME if isinstance(event.work, (Convolution, AttentionCall)) else 0.0
+        return kernel + view * (event.calls - 1) + MODULE_TIME * event.modules + planned
 
     def _lane(self, event: StepEvent) -> str:
         if isinstance(event.work, CollectiveCall):

@@ -6,6 +6,7 @@ elements are. `rates.py` has the speed of each way.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from shardwise.trace.events import Pass
+from shardwise.trace.reductions import reduced
 
 FILLS = frozenset({"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full",
                    "fill_", "zero_", "arange", "scalar_tensor", "eye", "nll_loss_backward", "nll_loss2d_backward",
@@ -24,14 +26,14 @@ PICKED = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
 """one number of each row"""
 PADDED = frozenset({"slice_backward", "select_backward", "diagonal_backward", "constant_pad_nd"})
 """a fill, and a copy into a part of it"""
-BY_INPUT = {"topk": "topk", "cumsum": "summed_up", "cumsum_backward": "summed_up", "avg_pool2d": "averaged",
+BY_INPUT = {"avg_pool2d": "averaged", "flip": "strided", "tril": "trimmed", "triu": "trimmed",
             "_adaptive_avg_pool2d": "averaged", "max_pool2d_with_indices": "pooled",
             "upsample_bilinear2d_backward": "resized_backward", "upsample_bicubic2d_backward": "resized_backward",
             "upsample_nearest2d_backward": "repeated", "upsample_nearest1d_backward": "repeated"}  # fmt: skip
 """time by the elements they read"""
 BY_OUTPUT = {"avg_pool2d_backward": "averaged_backward", "_adaptive_avg_pool2d_backward": "averaged_backward",
              "upsample_bilinear2d": "resized", "upsample_bicubic2d": "resized", "upsample_nearest2d": "repeated",
-             "upsample_nearest1d": "repeated", "roll": "rolled"}  # fmt: skip
+             "upsample_nearest1d": "repeated"}  # fmt: skip
 """time by the elements they write"""
 COPIES = frozenset({"clone", "copy_", "_to_copy", "contiguous"})
 SCATTERED = frozenset(
@@ -64,14 +66,29 @@ REGISTER_ROW = 1024
 WEIGHT_ROW, ENOUGH_ROWS = 990, 65536
 """elements that could have been gone through for each row that the gradients of a norm's weights add up: one block
 adds up 32 columns of all rows, unless there are so many"""
-COLUMN_WAIT_S, FEW_COLUMNS_S, LONGEST_WAIT_S = 5e-6, 1e-2, 8e-5
-"""in which blocks add up each other's sums of columns: at least, and a column (few columns are cut into many pieces)"""
-ONE_BLOCK = {"batch_norm": 287, "batch_norm_backward": 475}
-"""elements the whole GPU could have gone through while one block goes through one (128 channels of 262,144)"""
-SAME_ROW_S = 1e-6
-"""of a sum of rows by index, for each that falls on the same row: they are added one after the other (16,384 on 16)"""
+ONE_BLOCK = {"batch_norm": 240, "cudnn_batch_norm": 130, "batch_norm_backward": 410, "cudnn_batch_norm_backward": 410}
+"""elements the whole GPU could have gone through while one block goes through one (16 to 2,048 channels)"""
+SAME_ROW_S, WIDE_ROW_S, WIDE_ROW = 5e-7, 6e-7, 4096
+"""of a sum of rows by index, for each that falls on the same row: they are added one after the other (64 to 65,536 rows
+on 16 to 4,096 of 64 to 4,096 elements), and what a row of so many elements adds to it"""
 NONZERO_S = 8e-6
 """of `nonzero` beyond one kernel: it counts, then adds up the counts, then writes"""
+LOADED_BYTES = 16
+"""that one instruction reads"""
+AXIS_TIME = 0.15
+"""of each axis beyond two that a kernel which goes element by element finds its place in"""
+SECTOR_BYTES = 32
+"""that the memory gives at least"""
+LIST_LAUNCH_S, LISTED = 1.5e-6, {1: 110, 2: 64, 3: 48, 4: 36}
+"""of a further kernel for a list of tensors, and how many tensors one takes, by the number of lists (torch 2.11)"""
+SCAN_STEP_S = 2.5e-7
+"""of a running sum along an axis that is not the innermost: one thread goes along it"""
+TOPK_ROW = 60
+"""elements `topk` could have gone through while it begins a row"""
+PLANE = {"batch_norm": 200, "batch_norm_backward": 350}
+"""the same of a batch norm and the plane of a channel"""
+SORT_S = 2e-5
+"""in which indices are sorted before what they point at is added up"""
 Named = tuple[str, Pass]
 
 
@@ -91,12 +108,6 @@ def passes_of(func: Any, args: Sequence[Any], ins: list[Tensor], outs: list[Tens
     return [(name, _one(func, name, args, ins, outs))]
 
 
-def column_sum(bytes_: int, columns: int) -> Pass:
-    """Of all rows, each column: blocks must add up each other's sums."""
-    wait = COLUMN_WAIT_S + min(FEW_COLUMNS_S / max(columns, 1), LONGEST_WAIT_S)
-    return Pass(bytes=bytes_, kind="reduced", wait_s=wait)
-
-
 def _one(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: list[Tensor]) -> Pass:
     each = list({id(t): t for t in ins}.values())
     if name.startswith(FUSED):
@@ -104,11 +115,28 @@ def _one(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
         kept = {id(t) for t in args[1]}
         outs = [t for t in outs if id(t) not in kept]
     moved = _moved(name, each, outs)
-    if name in REDUCTIONS and ins and _down_columns(args, ins[0], outs):
-        return column_sum(moved, outs[0].numel())
+    if name in REDUCTIONS and ins:
+        return reduced(args[1] if len(args) > 1 else None, ins[0], moved)
     kind, elements = _way(func, name, args, ins, outs)
-    wait = NONZERO_S if name == "nonzero" else _same_rows(args) * SAME_ROW_S if kind == "sorted_sums" else 0.0
-    return Pass(bytes=moved, kind=kind, elements=elements, wait_s=wait)
+    return Pass(bytes=moved, kind=kind, elements=elements, wait_s=_wait(name, kind, args, ins))
+
+
+def _wait(name: str, kind: str, args: Sequence[Any], ins: list[Tensor]) -> float:
+    """In which kernels wait for one another, or for themselves."""
+    if name == "nonzero":
+        return NONZERO_S
+    if kind == "list":
+        lists = sum(isinstance(arg, (list, tuple)) and bool(arg) and isinstance(arg[0], Tensor) for arg in args)
+        return LIST_LAUNCH_S * (len(args[0]) // LISTED.get(lists, LISTED[4]))
+    if kind == "sorted_sums":
+        into, row = args[0], args[0].numel() // max(_places(args), 1)
+        each = SAME_ROW_S + WIDE_ROW_S * min(row / WIDE_ROW, 1.0)
+        return SORT_S + _same_rows(args) * each if into.numel() else 0.0
+    if kind == "embedding_backward":
+        return SORT_S
+    if kind == "summed_down":
+        return SCAN_STEP_S * float(ins[0].shape[args[1]])
+    return 0.0
 
 
 def _copied(source: Tensor, into: Tensor) -> Pass:
@@ -133,6 +161,9 @@ def _moved(name: str, ins: list[Tensor], outs: list[Tensor]) -> int:
     written = sum(t.numel() * t.element_size() for t in outs)
     if name in FILLS:
         return written
+    if name == "gather":
+        many, index = outs[0].numel(), ins[-1]
+        return written + read_bytes(index) + min(_size(ins[0]), many * SECTOR_BYTES)
     if name in LOOKED_UP:
         return 2 * written
     if name in PICKED:
@@ -156,6 +187,12 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
         return "fill", 0
     if name in GROUP_NORMS:
         return GROUP_NORMS[name], 0
+    if name in ("cumsum", "cumprod") and ins[0].dim():
+        return ("summed_up" if _in_rows(args) else "summed_down"), many
+    if name == "topk":
+        return "topk", ins[0].numel() + ins[0].numel() // max(ins[0].shape[-1], 1) * TOPK_ROW
+    if name == "roll":
+        return "rolled", many * max(len(args[2]) if len(args) > 2 else 1, 1)
     if name in BY_INPUT:
         return BY_INPUT[name], ins[0].numel()
     if name in BY_OUTPUT:
@@ -179,11 +216,11 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
             if name.startswith("index"):
                 return "added_up", source
             return ("scattered_in_rows" if _in_rows(args) else "scattered_sums"), source
+        if name.startswith("scatter") and _in_rows(args):
+            return "placed_in_rows", source
         return ("sorted_sums" if _accumulates(args) else "scattered"), source
-    if name in REDUCTIONS and ins:
-        return "reduced", 0
     if name in ("cat", "stack"):
-        return ("joined", 0) if all(t.is_contiguous() for t in ins) else ("joined_pieces", many)
+        return _joined(args, ins, many)
     if name in COPIES and ins:
         return _copy(ins[-1], out)
     if torch.Tag.pointwise in func.tags:
@@ -191,18 +228,31 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
     return "stream", 0
 
 
+def _joined(args: Sequence[Any], ins: list[Tensor], many: int) -> tuple[str, int]:
+    """Sixteen bytes at a time only where each piece's rows come in sixteens."""
+    if not all(t.is_contiguous() for t in ins):
+        apart = max((t for t in ins if not t.is_contiguous()), key=Tensor.numel)
+        return "joined_pieces", round(many * _found(apart, [apart]) / max(apart.numel(), 1))
+    axis = args[1] if len(args) > 1 and isinstance(args[1], int) else 0
+    even = all(prod(t.shape[axis % t.dim() :]) * t.element_size() % LOADED_BYTES == 0 for t in ins if t.dim())
+    return ("joined", 0) if even else ("joined_unevenly", many)
+
+
 def _in_rows(args: Sequence[Any]) -> bool:
-    """Along the last axis, where what is picked lies close together."""
-    x, axis = args[0], args[1]
-    return bool(axis % max(x.dim(), 1) == x.dim() - 1)
+    """Along the innermost axis, where what is picked lies close together."""
+    x, axis = args[0], args[1] % max(args[0].dim(), 1)
+    return all(size == 1 for size in x.shape[axis + 1 :])
+
+
+def _places(args: Sequence[Any]) -> int:
+    """That an `index_put` can point at."""
+    return prod(size for size, index in zip(args[0].shape, args[1], strict=False) if index is not None)
 
 
 def _same_rows(args: Sequence[Any]) -> int:
     """How many of the rows an `index_put` adds fall on each that there is."""
-    into, indices = args[0], args[1]
-    places: int = prod(size for size, index in zip(into.shape, indices, strict=False) if index is not None)
-    rows: int = max((index.numel() for index in indices if index is not None), default=0)
-    return rows // max(places, 1)
+    rows: int = max((index.numel() for index in args[1] if index is not None), default=0)
+    return rows // max(_places(args), 1)
 
 
 def _accumulates(args: Sequence[Any]) -> bool:
@@ -229,12 +279,13 @@ def _norm(name: str, ins: list[Tensor]) -> list[Named]:
 
 
 def _batch_norm(kind: str, out: Tensor) -> tuple[str, int]:
-    """cuDNN's, or torch's own in bf16, which has one block for a channel unless channels lie next to each other."""
-    if out.dtype is not torch.bfloat16:
-        return "cudnn_" + kind, 0
+    """cuDNN's, or torch's own in bf16: one block for a channel, plane by plane, unless channels lie next to each
+    other."""
+    name = kind if out.dtype is torch.bfloat16 else "cudnn_" + kind
     if out.dim() < 2 or out.stride()[1] == 1:
-        return kind, 0
-    return kind, out.numel() // max(out.shape[1], 1) * ONE_BLOCK[kind]
+        return name, 0
+    channels = max(out.shape[1], 1)
+    return name, max(out.numel() // channels * ONE_BLOCK[name], out.shape[0] * channels * PLANE[kind])
 
 
 def _softmax(name: str, out: Tensor) -> tuple[str, int]:
@@ -245,26 +296,37 @@ def _softmax(name: str, out: Tensor) -> tuple[str, int]:
     return "short_softmax", round(padded * (NARROW_SOFTMAX_TIME if row <= NARROW_SOFTMAX else 1.0))
 
 
-def _down_columns(args: Sequence[Any], x: Tensor, outs: list[Tensor]) -> bool:
-    """Along rows all lies together; down columns it does not."""
-    axes = args[1] if len(args) > 1 else None
-    given = [axes] if isinstance(axes, int) else list(axes) if isinstance(axes, (list, tuple)) else []
-    if outs[0].numel() <= 1 or not given or not x.dim():
-        return False
-    inner = min((axis for axis in range(x.dim()) if x.shape[axis] > 1), key=lambda axis: x.stride()[axis], default=0)
-    return all(axis % x.dim() != inner for axis in given)
-
-
 def _copy(source: Tensor, out: Tensor) -> tuple[str, int]:
     if source.numel() <= 1 or out.numel() <= 1:
         return "stream", 0
     wider = out.element_size() > source.element_size()
     if _same_layout(source, out):
-        return ("strided", out.numel()) if wider else ("stream", 0)
-    inner = source.stride()[-1] if source.dim() else 1
-    outer = out.stride()[-1] if out.dim() else 1
-    turned = (inner > 1 and source.shape[-1] > 1) != (outer > 1 and out.shape[-1] > 1)
-    return ("turned" if turned else "strided"), out.numel()
+        return ("widened", out.numel()) if wider else ("stream", 0)
+    if _turned(source, out):
+        return "turned", out.numel()
+    return ("widened" if wider else "strided"), _found(out, [source])
+
+
+def _turned(source: Tensor, out: Tensor) -> bool:
+    """What lies next to each other in one is far apart in the other."""
+    return _far(source) != _far(out)
+
+
+def _far(tensor: Tensor) -> bool:
+    """Neighbours along the last axis do not come out of the memory together."""
+    return bool(tensor.dim() and tensor.shape[-1] > 1 and tensor.stride()[-1] * tensor.element_size() >= SECTOR_BYTES)
+
+
+def _found(out: Tensor, operands: Sequence[Tensor]) -> int:
+    """Elements, and what it takes to find them: a division for each axis that does not fall together with its
+    neighbour."""
+    together = 0
+    tensors = [t.expand(out.shape) if t.shape != out.shape else t for t in (out, *operands)]
+    sizes = [axis for axis in range(out.dim()) if out.shape[axis] > 1]
+    for outer, inner in pairwise(sizes):
+        together += all(t.stride()[outer] == t.stride()[inner] * t.shape[inner] for t in tensors)
+    axes = len(sizes) - together
+    return round(out.numel() * (1.0 + AXIS_TIME * max(axes - 2, 0)))
 
 
 def _pointwise(name: str, ins: list[Tensor], out: Tensor) -> tuple[str, int]:
@@ -273,13 +335,18 @@ def _pointwise(name: str, ins: list[Tensor], out: Tensor) -> tuple[str, int]:
     if all(_same_layout(t, out) for t in operands):
         if len(floats) > 1:
             return "mixed", out.numel()
+        if name == "where":
+            return "chosen", 0
         return ("curved" if name in CURVED and out.element_size() == 2 else "stream"), 0
+    elements = _found(out, operands)
     if len(floats) > 1:
-        return "mixed", out.numel()
+        return "mixed", elements
+    if any(t.shape == out.shape and _turned(t, out) for t in operands):
+        return "turned", elements
     if len(operands) == 1:
-        return "strided", out.numel()
+        return "strided", elements
     broadcast = all(_same_layout(t, out) or (t.is_contiguous() and t.shape != out.shape) for t in operands)
-    return ("broadcast" if broadcast else "mixed"), out.numel()
+    return ("broadcast" if broadcast else "mixed"), elements
 
 
 def _same_layout(first: Tensor, second: Tensor) -> bool:

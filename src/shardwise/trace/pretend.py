@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from shardwise.runtime.fake import fake_world
 from shardwise.trace.attention import attention_as_on_cuda
 from shardwise.trace.autocast import autocast_as_on_cuda
+from shardwise.trace.on_host import mark_made, mark_moved
 from shardwise.trace.private import (
     convertible_modules,
     fake_tensors,
@@ -69,10 +70,15 @@ class CudaIsCpu(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
+            mark_moved(args[0])
             return args[0]
         if func is torch.device and isinstance(args[0], int):
             return torch.device("cpu")
-        return func(*map(on_cpu, args), **{name: on_cpu(value) for name, value in (kwargs or {}).items()})
+        found = func(*map(on_cpu, args), **{name: on_cpu(value) for name, value in (kwargs or {}).items()})
+        if func is torch.Tensor.to:
+            mark_moved(found)
+        mark_made(func, kwargs, found)
+        return found
 
 
 def on_cpu(value: Any) -> Any:

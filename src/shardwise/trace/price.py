@@ -9,8 +9,10 @@ from shardwise.cost.gpu import Curve, gemm_seconds
 from shardwise.cost.network import Network
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
+from shardwise.trace.attention_rates import attention_kernel_seconds
+from shardwise.trace.convolution_rates import convolution_seconds
 from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Convolution, Product, StepEvent
-from shardwise.trace.rates import GROUPED_TIME, attention_kernel_seconds, convolution_seconds, misaligned, pass_seconds
+from shardwise.trace.rates import GROUPED_TIME, misaligned, pass_seconds
 
 PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
 """what the network model has no law for, by what moves the same bytes"""
@@ -28,7 +30,8 @@ class KernelPrices:
     """share of the step in which matrix units work: the power limit lowers the clock by the mean of the step"""
     seen: dict[tuple[str, int, int, int], float] = field(default_factory=dict)
 
-    def of(self, event: StepEvent) -> float:
+    def of(self, event: StepEvent, cached: float = 0.0) -> float:
+        """`cached`: bytes that are in the GPU's cache."""
         work = event.work
         if isinstance(work, CollectiveCall):
             return self._message(work)
@@ -39,7 +42,7 @@ class KernelPrices:
             return gap + self._attention(work)
         if isinstance(work, Convolution):
             return gap + self._convolution(work)
-        return gap + self.curve.kernel_floor_s + pass_seconds(self.curve, self.cluster.gpu, work)
+        return gap + self.curve.kernel_floor_s + pass_seconds(self.curve, self.cluster.gpu, work, cached)
 
     def _message(self, message: CollectiveCall) -> float:
         size, stride = message.group.size, message.group.stride
@@ -67,9 +70,8 @@ class KernelPrices:
 
     def _attention(self, work: AttentionCall) -> float:
         kernel = self.stack.kernels.attention_kernel
-        seconds = attention_kernel_seconds(self.curve, work, kernel)
-        narrow, peak = self.cluster.gpu.peak("bf16"), self.cluster.gpu.peak(self.dtype(work.dtype))
-        return seconds * max(narrow / peak, 1.0) / self.stack.kernels.attention_efficiency
+        seconds = attention_kernel_seconds(self.curve, self.cluster.gpu, work, kernel)
+        return seconds / self.stack.kernels.attention_efficiency
 
     def dtype(self, name: str) -> str:
         """fp32 products run on tensor cores only where the script allows it."""

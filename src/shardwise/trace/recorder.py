@@ -19,6 +19,7 @@ from shardwise.trace import values
 from shardwise.trace.constants import Constants
 from shardwise.trace.events import Capture, StepEvent, Touched
 from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
+from shardwise.trace.on_host import all_on_host, mark_computed
 from shardwise.trace.operators import runs_nothing, size_of, works_of
 from shardwise.trace.private import (
     VALUE_ERRORS,
@@ -168,7 +169,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._calls += 1
         # an optimizer counts its steps on the host
         counted = self._optimizing and any(held.kind == "optimizer" for held, _ in reads)
-        asked = func._opname in READ_BY_HOST and not counted
+        asked = func._opname in READ_BY_HOST and not counted and not all_on_host(ins)
+        mark_computed(ins, outs)
         if not self.recording or (not message and not asked and runs_nothing(func)):
             return
         scope = self._scopes[-1] if self._scopes else ""
