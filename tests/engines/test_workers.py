@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from shardwise.engines._workers import Workers
+from shardwise.engines._workers import WorkerPool
 
 
 def _made(value: int) -> int:
@@ -33,5 +33,5 @@ def in_time():
 @pytest.mark.usefixtures("in_time")
 @pytest.mark.parametrize(("processes", "tasks"), [(1, 0), (1, 1), (1, 3), (2, 2), (2, 3)])
 def test_it_ends_when_the_last_answers_are_there(processes, tasks):
-    found = dict(Workers(processes, _added, _made, 10).run(range(tasks)))
+    found = dict(WorkerPool(processes, _added, _made, 10).run(range(tasks)))
     assert found == {place: 10 + place for place in range(tasks)}

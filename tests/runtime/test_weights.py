@@ -17,7 +17,7 @@ from shardwise.runtime.train.fork import forked  # noqa: E402
 from shardwise.runtime.train.optimizer import OptimizerSettings  # noqa: E402
 from shardwise.runtime.weights.configuration import configuration  # noqa: E402
 from shardwise.runtime.weights.export import export  # noqa: E402
-from shardwise.runtime.weights.folder import Weights  # noqa: E402
+from shardwise.runtime.weights.folder import WeightsFolder  # noqa: E402
 from shardwise.runtime.weights.load import load_weights, opened  # noqa: E402
 from shardwise.runtime.weights.safetensors import SafeFile, write  # noqa: E402
 from shardwise.runtime.weights.stored import FAMILIES  # noqa: E402
@@ -144,7 +144,7 @@ def test_the_package_reads_what_is_written(tmp_path) -> None:
     theirs = pytest.importorskip("safetensors.torch", reason="the safetensors package is not installed")
     _, out = trained_and_exported(LLAMA, tmp_path)
     found = theirs.load_file(out / "model.safetensors")
-    ours = Weights(out)
+    ours = WeightsFolder(out)
     for name, value in found.items():
         assert torch.equal(ours.block(name, [0] * value.ndim, value.shape), value)
 
@@ -179,7 +179,7 @@ def test_garbled_files_are_refused(content: bytes, tmp_path) -> None:
 def test_an_index_stays_in_its_folder(name: str, tmp_path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(ValueError, match="not in its folder"):
-        Weights(tmp_path)
+        WeightsFolder(tmp_path)
 
 
 def test_other_models_weights_are_refused(tmp_path) -> None:

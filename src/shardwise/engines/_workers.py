@@ -34,7 +34,7 @@ class _Failed:
     what: str
 
 
-class Workers(Generic[Task, Answer]):
+class WorkerPool(Generic[Task, Answer]):
     """`begin` runs once in every process, on what is given, and gives what `work` is called with before the task."""
 
     def __init__(

@@ -26,9 +26,9 @@ def _start(work: Work, shards: Sequence[bytes], setup: Setup) -> Answers:
 
 
 def _pooled(work: Work, shards: Sequence[bytes], places: range, processes: int) -> Answers:
-    from shardwise.engines._workers import Died, Workers  # slow to import, and few sweeps need it
+    from shardwise.engines._workers import Died, WorkerPool  # slow to import, and few sweeps need it
 
-    workers: Workers[bytes, bytes] = Workers(min(processes, len(places)), _work, _same, work)
+    workers: WorkerPool[bytes, bytes] = WorkerPool(min(processes, len(places)), _work, _same, work)
     for place, answer in workers.run(shards[place] for place in places):
         yield places[place], Lost(f"its process {answer.why}") if isinstance(answer, Died) else answer
 

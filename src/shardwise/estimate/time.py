@@ -29,7 +29,7 @@ from shardwise.estimate.once import (
 from shardwise.estimate.once_each import PACED, REPEATED, SHARDED, UPDATED, OnceEach, finer, of_frames, of_policies
 from shardwise.estimate.pipeline import Pipeline, pipeline_of
 from shardwise.estimate.pipeline.micro_batch import (
-    Gathers,
+    GatherTimes,
     MicroBatch,
     Reductions,
     Transfers,
@@ -163,7 +163,7 @@ def _between_replicas(sharded: OnceEach, *, strategy: bool) -> tuple[SyncRates, 
 
 def _micro_batch(
     paced: OnceEach, frames: OnceEach, gathers: ShardGathers | None, transfers: Transfers,
-    synced: tuple[Reductions, Gathers], reduce: Grid, cluster: Cluster,
+    synced: tuple[Reductions, GatherTimes], reduce: Grid, cluster: Cluster,
 ) -> MicroBatch:  # fmt: skip
     """Of one policy of each run; what replicas and stages send is told for all policies."""
     work, machine = paced.work, paced.machine
@@ -193,9 +193,9 @@ def _reductions(work: Work, machine: Machine, rates: SyncRates, paces: StagePace
     return Reductions((dense, expert), each, hidden, overlap.overlap_slowdown, paces)
 
 
-def _gathers(work: Work, machine: Machine, rates: SyncRates) -> Gathers:
+def _gathers(work: Work, machine: Machine, rates: SyncRates) -> GatherTimes:
     under = machine.stack.overlap.hidden_share
-    return Gathers(rates.gather, np.where(work.layout.policies.overlap_param > 0, under, 0.0))
+    return GatherTimes(rates.gather, np.where(work.layout.policies.overlap_param > 0, under, 0.0))
 
 
 def work_alone(times: Times) -> Numbers:

@@ -29,7 +29,7 @@ class FirstSteps(Struct, frozen=True, forbid_unknown_fields=True):
     warm_up_steps: float
 
 
-class Storage(Struct, frozen=True, forbid_unknown_fields=True):
+class StorageRates(Struct, frozen=True, forbid_unknown_fields=True):
     node_bytes_per_s: float
     most_written_per_s: float
     most_read_per_s: float
@@ -57,7 +57,7 @@ class PublishedTimes(Struct, frozen=True, forbid_unknown_fields=True):
     detect: Detection
     schedule: Scheduling
     start: FirstSteps
-    storage: Storage
+    storage: StorageRates
     save: Stalls
     nodes: BadNodes
     energy: EnergyRange

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from shardwise.engines._workers import Died, Workers
+from shardwise.engines._workers import Died, WorkerPool
 from shardwise.plan.keep import Keep
 from shardwise.plan.scanning import FRAMES, Floats, Pricing, Progress, Scanning, looking
 from shardwise.plan.space import Space
@@ -22,7 +22,9 @@ def dealt_out(scan: Scanning, keep: Keep, order: Ints, progress: Progress | None
         for part in parts:
             yield keep.bounds(), part, scan.floors[part], scan.bounded
 
-    workers: Workers[Task, Keep] = Workers(min(scan.processes, len(parts)), _look, _begin, scan.pricing, scan.space)
+    workers: WorkerPool[Task, Keep] = WorkerPool(
+        min(scan.processes, len(parts)), _look, _begin, scan.pricing, scan.space
+    )
     for place, found in workers.run(tasks()):
         part = parts[place]
         if isinstance(found, Died):

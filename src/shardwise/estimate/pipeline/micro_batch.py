@@ -72,7 +72,7 @@ class Reductions:
 
 
 @dataclass(frozen=True)
-class Gathers:
+class GatherTimes:
     """What parameters cost that are gathered once, before their first forward or beside it."""
 
     rates: tuple[Numbers, Numbers]
@@ -80,8 +80,8 @@ class Gathers:
     hidden: Numbers
     """share that may hide"""
 
-    def take(self, rows: Ints | slice) -> "Gathers":
-        return Gathers((self.rates[0][rows], self.rates[1][rows]), self.hidden[rows])
+    def take(self, rows: Ints | slice) -> "GatherTimes":
+        return GatherTimes((self.rates[0][rows], self.rates[1][rows]), self.hidden[rows])
 
 
 def seconds_of_parts(
@@ -128,13 +128,13 @@ class MicroBatch:
     """of each run: one layer of each kind, the embedding, the head"""
     transfers: Transfers
     reductions: Reductions
-    gathers: Gathers
+    gathers: GatherTimes
     copy_s: list[Numbers]
     """a layer's activations to the host and back, by kind; empty where none go there"""
     stage: StageSeconds
 
     def spread(
-        self, runs: Runs, work: Work, transfers: Transfers, reductions: Reductions, gathers: Gathers
+        self, runs: Runs, work: Work, transfers: Transfers, reductions: Reductions, gathers: GatherTimes
     ) -> "MicroBatch":
         """From one policy of each run to all of them."""
         if runs.of is None:
@@ -168,7 +168,7 @@ class MicroBatch:
 
 
 def micro_batch_of(
-    work: Work, units: list[Unit], transfers: Transfers, synced: tuple[Reductions, Gathers], reduce: Grid,
+    work: Work, units: list[Unit], transfers: Transfers, synced: tuple[Reductions, GatherTimes], reduce: Grid,
     copy_s: list[Numbers],
 ) -> MicroBatch:  # fmt: skip
     """`reduce`: seconds of a step's reduction on each evaluated stage, before any overlap."""

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shardwise.runtime.checkpoints.folder import present
-from shardwise.runtime.checkpoints.manifest import Block, DamagedCheckpoint
+from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, SavedBlock
 
 
-def read_block(file: BinaryIO, block: Block) -> bytearray:
+def read_block(file: BinaryIO, block: SavedBlock) -> bytearray:
     """Its bytes, if they have their checksum."""
     content = bytearray(block.bytes)
     file.seek(block.at)
@@ -21,7 +21,7 @@ def read_block(file: BinaryIO, block: Block) -> bytearray:
 def check_bytes(path: Path) -> None:
     """DamagedCheckpoint where one is not as it was written."""
     manifest, _ = present(path)
-    by_file: dict[str, list[Block]] = {}
+    by_file: dict[str, list[SavedBlock]] = {}
     for block in manifest.blocks:
         by_file.setdefault(block.file, []).append(block)
     for name, blocks in by_file.items():

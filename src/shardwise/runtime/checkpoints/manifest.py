@@ -26,7 +26,7 @@ class DamagedCheckpoint(ValueError):
     """Why a checkpoint cannot be believed."""
 
 
-class Block(Struct, frozen=True, kw_only=True):
+class SavedBlock(Struct, frozen=True, kw_only=True):
     """Part of a tensor: one after another the blocks of a file are the whole file."""
 
     tensor: str
@@ -56,7 +56,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     tensors: dict[str, TensorForm]
     files: dict[str, int]
     """bytes of each"""
-    blocks: tuple[Block, ...]
+    blocks: tuple[SavedBlock, ...]
 
     @property
     def bytes(self) -> int:
@@ -121,7 +121,7 @@ def _checked(manifest: Manifest) -> None:
         raise DamagedCheckpoint(f"{NAME} does not list every byte of its files")
 
 
-def _inside(block: Block, form: TensorForm) -> bool:
+def _inside(block: SavedBlock, form: TensorForm) -> bool:
     places = (block.offsets, block.sizes, form.shape)
     if len({len(place) for place in places}) != 1 or min((*block.offsets, *block.sizes), default=0) < 0:
         return False

@@ -26,7 +26,7 @@ from torch.futures import Future
 
 from shardwise.runtime.checkpoints.check import read_block
 from shardwise.runtime.checkpoints.folder import beside, flush, give_final_name, missing
-from shardwise.runtime.checkpoints.manifest import Block, DamagedCheckpoint, Manifest, TensorForm, write_manifest
+from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, SavedBlock, TensorForm, write_manifest
 
 
 class BlockWriter(StorageWriter):
@@ -60,7 +60,7 @@ class BlockWriter(StorageWriter):
                     file.write(content)
                     index = item.index
                     offsets = tuple(index.offset) if index.offset is not None else (0,) * tensor.dim()
-                    block = Block(
+                    block = SavedBlock(
                         tensor=index.fqn, offsets=offsets, sizes=tuple(tensor.shape), file=name, at=at,
                         bytes=len(content), sha256=hashlib.sha256(content).hexdigest(),
                     )  # fmt: skip
@@ -160,7 +160,7 @@ def _bytes(tensor: Tensor) -> memoryview:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def _tensor(content: bytearray, block: Block, manifest: Manifest) -> Tensor:
+def _tensor(content: bytearray, block: SavedBlock, manifest: Manifest) -> Tensor:
     dtype = getattr(torch, manifest.tensors[block.tensor].dtype)
     flat = torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
     return flat.view(block.sizes)
@@ -170,5 +170,5 @@ def _form(known: Any) -> TensorForm:
     return TensorForm(dtype=str(known.properties.dtype).removeprefix("torch."), shape=tuple(known.size))
 
 
-def _index(block: Block) -> MetadataIndex:
+def _index(block: SavedBlock) -> MetadataIndex:
     return MetadataIndex(block.tensor, torch.Size(block.offsets))

@@ -20,7 +20,7 @@ class _Index(Struct):
     weight_map: dict[str, str]
 
 
-class Weights:
+class WeightsFolder:
     """Tensors by name; files are opened when one of theirs is asked for."""
 
     def __init__(self, path: Path) -> None:

@@ -7,18 +7,18 @@ import msgspec
 from shardwise.runtime.train.engine import TrainingEngine
 from shardwise.runtime.train.parts import blocks_of
 from shardwise.runtime.weights.configuration import same_arithmetic
-from shardwise.runtime.weights.folder import Weights
+from shardwise.runtime.weights.folder import WeightsFolder
 from shardwise.runtime.weights.stored import FileTensor, stored_tensors
 from shardwise.spec.model import Model
 
 MOST_CONFIG = 4 * 2**20
 
 
-def opened(model: Model, path: Path) -> tuple[Weights, dict[str, FileTensor]]:
+def opened(model: Model, path: Path) -> tuple[WeightsFolder, dict[str, FileTensor]]:
     """Refused where a tensor is missing or of another shape, or a config.json beside says another arithmetic."""
     if not path.exists():
         raise ValueError(f"init: there is no {str(path)!r}; write a .safetensors file or a folder with them")
-    weights, stored = Weights(path), stored_tensors(model)
+    weights, stored = WeightsFolder(path), stored_tensors(model)
     config = weights.folder / "config.json"
     if config.is_file() and config.stat().st_size <= MOST_CONFIG:
         try:
