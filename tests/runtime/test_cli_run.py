@@ -218,7 +218,7 @@ def test_the_rate_falls_with_the_width() -> None:
     assert usual_rate(model_of("llama-3-8b"), "adamw") == pytest.approx(6e-4 * 768 / 4096)
     assert usual_rate(model_of("mnist-mlp"), "adamw") == 1e-3
     assert usual_warmup("adamw", 0.95, 1000) == 40
-    assert usual_warmup("adamw", 0.95, 50) == 5
+    assert usual_warmup("adamw", 0.95, 50) == 25
     assert usual_warmup("sgd", 0.95, 1000) == 0
 
 

@@ -23,6 +23,18 @@ def bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, of: shown.update(task, completed=done, total=of)
 
 
+@contextmanager
+def spoken() -> Iterator[Callable[[str], None]]:
+    """Told in words what is done now, where nobody can say how much is left."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, markup=False, highlight=False, emoji=False).status("") as shown:
+        yield shown.update
+
+
 def answers(items: Sequence[Item], what: str, ask: Callable[[Item], Found]) -> list[Found]:
     """What is found for each item, with a bar. Ctrl-C leaves those that are done, if any; the caller says so."""
     found: list[Found] = []

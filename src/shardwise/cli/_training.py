@@ -22,7 +22,7 @@ class TrainingFlags:
         float | None, Parameter(help="Learning rate; default: for Adam 0.46 / the model's width, at most 1e-3.")
     ] = None
     warmup: Annotated[
-        int | None, Parameter(help="Steps over which the rate rises; default: for Adam 40, at most a tenth of all.")
+        int | None, Parameter(help="Steps over which the rate rises; default: for Adam 40, at most half of all.")
     ] = None
     decay: Annotated[str, Parameter(help="constant, cosine, linear or wsd.")] = "constant"
     floor: Annotated[float, Parameter(help="What a decay leaves of the rate.")] = 0.1

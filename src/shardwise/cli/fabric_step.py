@@ -12,7 +12,7 @@ from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
-from shardwise.cli._progress import bar, watched_all
+from shardwise.cli._progress import bar, spoken, watched_all
 from shardwise.collectives import collective
 from shardwise.fabric.broken import Fabric, slowed, without
 from shardwise.fabric.calls import AXES
@@ -136,7 +136,8 @@ def step(
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     fabric = wires.broken(_graph(wires, wiring, ask) or tree_of(ask.cluster, wiring))
-    studied = fabric_report(ask.case, ask.policy, wiring=wiring, fabric=fabric, named=wires.named())
+    with spoken() as told:
+        studied = fabric_report(ask.case, ask.policy, wiring=wiring, fabric=fabric, named=wires.named(), told=told)
     found = _Answer(
         studied,
         requirement_of(studied.load, studied.report.step_s),

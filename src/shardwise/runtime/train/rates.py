@@ -20,10 +20,10 @@ def usual_rate(model: Model, optimizer: str) -> float:
 
 
 def usual_warmup(optimizer: str, beta2: float, steps: int) -> int:
-    """Adam: 2 / (1 - beta2) steps (arXiv:1910.04209), but no more than a tenth of a short run."""
+    """Adam: 2 / (1 - beta2) steps (arXiv:1910.04209), but no more than half of a short run."""
     if not optimizer.startswith("adam"):
         return 0
-    return min(round(2 / max(1 - beta2, 1e-6)), steps // 10)
+    return min(round(2 / max(1 - beta2, 1e-6)), steps // 2)
 
 
 def rate_at(settings: TrainingSettings, step: int) -> float:
