@@ -76,7 +76,7 @@ class SizeQuestion:
         step_s = self.limit.seconds * case.job.step_tokens / self.tokens
         found = scan(
             case.on(self.sizes.at(gpus)), top=1, headroom=case.headroom, risk=case.risk, limits=case.limits,
-            only=case.only, losers=False, at_most_s=step_s,
+            only=case.only, losers=False, at_most_s=step_s, host_memory=case.host_bytes,
         )  # fmt: skip
         return bool(found.best)
 

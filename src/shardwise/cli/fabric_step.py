@@ -13,6 +13,7 @@ from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refu
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._progress import bar, spoken, watched_all
+from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.collectives import collective
 from shardwise.fabric.broken import Fabric, slowed, without
 from shardwise.fabric.calls import AXES
@@ -23,6 +24,7 @@ from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
 from shardwise.plan import scan
+from shardwise.plan.that_fit import policies_that_fit
 from shardwise.registry import closest
 from shardwise.report.fabric_page import fabric_page
 from shardwise.report.fabric_report import FabricOption
@@ -147,12 +149,18 @@ def step(
         part_prices(questions.prices).sources if questions.within is not None else (),
     )
     code = 0 if studied.report.fits else DOES_NOT_FIT
+    nearest = policies_that_fit(ask.case, ask.policy) if code else []
     if page is not None:
         page.write(found.page(ask.notes).encode())
     if json:
-        print_json({"legal": True} | found.data() | {"notes": ask.notes})
+        print_json(
+            {"legal": True} | found.data()
+            | {"that_fit": that_fit_data(nearest, studied.report.step_s), "notes": ask.notes}
+        )  # fmt: skip
         return code
     found.show(questions.sheet)
+    if code:
+        print_that_fit(ask.case, ask.policy, nearest, studied.report.step_s)
     show_assumptions(studied.report, ask.notes)
     if html is not None:
         print(f"page: {html} (open in a browser)")
