@@ -38,7 +38,9 @@ class PredictedStep:
 
 
 def as_predicted(found: PolicyRequest, lines: Sequence["StepLine"], device: str) -> PredictedStep:
-    here, gpu = _machine(device), found.cluster.gpu
+    from shardwise.runtime.launch import machine_name
+
+    here, gpu = machine_name(device), found.cluster.gpu
     same = here == gpu.name or catalog_gpu(here) == gpu.name
     seconds = [line.step_s for line in lines]
     measured = median(seconds[WARM_UP:] or seconds) if seconds else None
@@ -48,12 +50,3 @@ def as_predicted(found: PolicyRequest, lines: Sequence["StepLine"], device: str)
         measured_on="the CPU" if here == "cpu" else here,
         slower=measured / predicted - 1 if same and measured is not None else None,
     )  # fmt: skip
-
-
-def _machine(device: str) -> str:
-    """As its driver calls it, or cpu, which is what `calibrate` calls a processor."""
-    if device != "cuda":
-        return device
-    import torch
-
-    return torch.cuda.get_device_name()

@@ -56,13 +56,18 @@ def left_out(found: Sequence[object], items: Sequence[object], what: str) -> lis
     return [f"interrupted: {missing} of {len(items)} {what} were not looked at"] if missing else []
 
 
-def watched_all(items: Iterable[Item], what: str) -> Iterator[Item]:
-    """The same for items nobody has counted yet. Ctrl-C keeps those that are there."""
+def counted(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """With a bar, for items nobody has counted yet."""
     with bar(what) as told:
-        try:
-            for done, item in enumerate(items, 1):
-                if told is not None:
-                    told(done, done + 1)
-                yield item
-        except KeyboardInterrupt:
-            return
+        for done, item in enumerate(items, 1):
+            if told is not None:
+                told(done, done + 1)
+            yield item
+
+
+def watched_all(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """The same. Ctrl-C keeps those that are there."""
+    try:
+        yield from counted(items, what)
+    except KeyboardInterrupt:
+        return
