@@ -1,7 +1,8 @@
 """Asks what new users ask, by command line, in a fresh environment: twenty questions and five stories.
 
-An answer counts when the exit code is right, it came without a traceback, and what it says holds: each has a check
-that knows the answer from elsewhere (a published number, arithmetic, or another verb).
+Then counts the families of transformers, where that is installed, that are read with the right number of parameters. An
+answer counts when the exit code is right, it came without a traceback, and what it says holds: each has a check that
+knows the answer from elsewhere (a published number, arithmetic, or another verb).
 
 python benchmarks/first_minutes.py --json           # installs the package into a new environment first
 python benchmarks/first_minutes.py --here --json    # with the environment that runs this
@@ -19,6 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from _transformers_registry import counted
 
 ROOT = Path(__file__).resolve().parents[1]
 Answer = dict[str, Any]
@@ -204,12 +207,13 @@ def main() -> int:
                 outcomes.append(found)
                 mark = "right" if found.right else "WRONG" if found.answered else "NO ANSWER"
                 print(f"  {mark:10}{found.seconds:6.1f} s  shardwise {question.words}  {found.why}", flush=True)
-    figures = {
+    figures: dict[str, Any] = {
         "asked": len(outcomes),
         "answered": sum(o.answered for o in outcomes),
         "wrong": sum(o.answered and not o.right for o in outcomes),
         "seconds_max": round(max(o.seconds for o in outcomes), 1),
     }
+    figures |= counted()
     if given.json:
         print(json.dumps(figures))
     return 0 if figures["answered"] == figures["asked"] and not figures["wrong"] else 1

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import contextmanager
 from html.parser import HTMLParser
 
 import pytest
@@ -252,3 +253,17 @@ def test_one_gpu_sends_nothing(capsys):
 def test_nothing_that_fits_is_said(capsys):
     assert main(["fabric", "llama-3.1-405b", "--on", "8xh100"]) == 2
     assert "nothing that fits" in capsys.readouterr().err
+
+
+def test_what_is_done_is_said_on_a_terminal(monkeypatch, capsys):
+    said = []
+
+    @contextmanager
+    def listening():
+        yield said.append
+
+    monkeypatch.setattr("shardwise.cli.fabric_step.spoken", listening)
+    shown(capsys, ["fabric", "llama-3-8b", "--on", "dgx-h100:64", "--tp", "8", "--pp", "2"])
+    assert said[0] == "simulating a step on 64 GPUs"
+    assert "pricing the step with ranks packed, tp > dp > pp" in said
+    assert said[-1] == "running all traffic on the links at once"

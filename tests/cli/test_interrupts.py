@@ -70,10 +70,15 @@ def interrupting(function, count):
     ("words", "inner", "kept"),
     [
         (["size", "llama-3-8b", "--tokens", "1T", "--max-gpus", "64"], "shardwise.cli._case.scan", "sizes"),
+        (
+            ["size", "llama-3-8b", "--on", "dgx-h100:128", "--tokens", "1T", "--within", "11 d"],
+            "shardwise.cli._smallest.scan",
+            "sizes",
+        ),
         (["max", "batch", "llama-3-8b", "--on", "8xh100"], "shardwise.cli._case.scan", "tried"),
         (["layouts", "llama-3"], "shardwise.cli.layouts.judge", "layouts"),
     ],
-    ids=["size", "max", "layouts"],
+    ids=["size", "size between", "max", "layouts"],
 )
 def test_what_was_done_is_shown(words, inner, kept, monkeypatch, capsys):
     module, name = inner.rsplit(".", 1)

@@ -1,5 +1,6 @@
 """Whatever the tool prints as a code has an entry in the glossary."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -8,13 +9,19 @@ from msgspec.structs import fields
 
 from shardwise.estimate.memory import KINDS
 from shardwise.estimate.time import PARTS
+from shardwise.report.terminal import CODES as LEGEND
 from shardwise.report.terminal import LETTERS, OFFLOAD_CODES
 from shardwise.schedules import schedules
 from shardwise.simulate.gantt import LETTERS as PIECES
 from shardwise.simulate.timeline import KINDS as SPANS
 from shardwise.spec.policy import ATTENTION, OFFLOAD, RECOMPUTE, Policy
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "glossary.md"
+TABLES = [file for room in ("cli", "report") for file in sorted((ROOT / "src" / "shardwise" / room).glob("*.py"))]
+PLAIN = {"at", "by", "if", "in", "is", "it", "of", "on", "to", "up", "a"}
+SHORTENED = {"diff", "err", "net", "params", "vocab", "psgd"}
+"""with no capital, stroke or full stop that gives them away"""
 CODES = {
     "axis or setting of a policy": [field.name for field in fields(Policy)],
     "schedule": list(schedules()),
@@ -46,6 +53,51 @@ def test_every_code_has_an_entry(kind):
 def test_letters_are_the_ones_printed(heading, letters):
     section = PAGE.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
     assert dict(re.findall(r"`([\w ]+)` \((\w)\)", section)) == letters
+
+
+def heads_of(source: str) -> set[str]:
+    """Every word that a table of this module has in its head."""
+    tree = ast.parse(source)
+    lists = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        place = {"print_table": 1, "add_column": 0}.get(name, len(node.args))
+        if place < len(node.args):
+            heads = node.args[place]
+            for part in ast.walk(lists.get(heads.id, heads) if isinstance(heads, ast.Name) else heads):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    found |= set(re.split(r"[\s()]+", part.value))
+    return found
+
+
+def is_abbreviation(word: str) -> bool:
+    letters = re.sub(r"[^A-Za-z]", "", word)
+    if not letters or word in PLAIN:
+        return False
+    inner_capital = any(letter.isupper() for letter in letters[1:])
+    return inner_capital or "/" in word or word.endswith(".") or len(letters) <= 2 or word in SHORTENED
+
+
+def test_every_abbreviation_in_the_head_of_a_table_has_an_entry():
+    rows = [line.split(" | ")[0] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    known = {word for row in rows for word in re.split(r"[\s,`()|]+", row)}
+    heads = {word for file in TABLES for word in heads_of(file.read_text(encoding="utf-8"))}
+    assert {"MFU", "GiB", "regr.", "us", "kv", "MWh"} <= heads, "heads are no longer found"
+    assert sorted(word for word in heads if is_abbreviation(word) and word not in known) == []
+
+
+def test_every_code_of_a_legend_has_an_entry():
+    known = words_of(PAGE.read_text(encoding="utf-8"))
+    assert [code for code in LEGEND if not any(re.match(rf"{code}\d*$", word) for word in known)] == []
 
 
 def test_an_entry_is_short():

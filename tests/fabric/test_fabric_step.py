@@ -10,6 +10,7 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.fabric import Wiring, tree_of
 from shardwise.fabric.calls import calls_of
 from shardwise.fabric.demand import demand_of
+from shardwise.fabric.duration import duration_of
 from shardwise.fabric.orders import orders_of
 from shardwise.fabric.place import DEALS, seats_of
 from shardwise.fabric.price import Prices
@@ -107,7 +108,7 @@ class TestStep:
         assert {row.stage for row in rows} == set(range(policy.pp))
         assert all((row.wire <= 1.0 + 1e-9).all() for row in rows)
         assert all((row.rate <= links.capacity * (1 + 1e-9)).all() for row in rows)
-        for axis, crossed in load.crossings().items():
+        for axis, crossed in load.crossings.items():
             assert crossed["all"] == pytest.approx(matrix[axis].sum())
             assert crossed["between nodes"] == pytest.approx(matrix[axis].sum() - np.trace(matrix[axis]), abs=1.0)
 
@@ -300,3 +301,34 @@ class TestCalls:
                 (a, b) for a in range(4) for b in (a - 1, a + 1) if 0 <= b < 4
             }
             assert sum(c.times for c in sends) == 2 * 3 * work.layout.micro_batches[0]
+
+
+class TestSolvedOnce:
+    """Equal questions are asked of the solver once, however many stages and placements ask them."""
+
+    POLICY = Policy(tp=8, pp=8, dp=2)
+
+    def counted(self, monkeypatch) -> list[int]:
+        calls: list[int] = []
+
+        def counting(flows, capacity):
+            calls.append(len(flows))
+            return duration_of(flows, capacity)
+
+        monkeypatch.setattr("shardwise.fabric.price.duration_of", counting)
+        return calls
+
+    def test_sends_between_stages_are_solved_for_a_direction(self, monkeypatch):
+        solved = self.counted(monkeypatch)
+        load, _ = step_of("llama-3-8b", "dgx-h100:128", self.POLICY)
+        sends = {(p.call.stage, p.call.target) for p in load.priced if p.call.target >= 0}
+        assert len(sends) == 14
+        others = {p.algorithm + p.call.op + p.call.group + p.call.part for p in load.priced if p.call.target < 0}
+        assert len(solved) <= 2 + len(others)
+
+    def test_placements_share_what_they_have_in_common(self, monkeypatch):
+        load, work = step_of("llama-3-8b", "dgx-h100:128", self.POLICY)
+        alone = self.counted(monkeypatch)
+        step_load(Prices(load.prices.fabric, load.prices.network, load.prices.seats, paces=load.prices.paces),
+                  calls_of(work))  # fmt: skip
+        assert alone == []

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,10 +10,16 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 
+from shardwise.arch import model_of  # noqa: E402
 from shardwise.cli import main  # noqa: E402
+from shardwise.cli._as_predicted import as_predicted  # noqa: E402
+from shardwise.cli._plan_of import RunFlags, on_device, plan_of  # noqa: E402
+from shardwise.runtime.train.lines import StepLine  # noqa: E402
+from shardwise.runtime.train.rates import usual_rate, usual_warmup  # noqa: E402
 
 TINY = {
     "model_type": "llama", "hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -156,13 +163,72 @@ def test_weights_out_and_in(tiny, tmp_path, capsys) -> None:
     assert not [p.name for p in tmp_path.iterdir() if p.name.startswith(".")]
 
 
+def test_the_last_line_has_the_step_predicted_and_measured(tiny, capsys) -> None:
+    assert main(["run", tiny, "--on", "1xh100", *JOB, "--steps", "2", "--progress", "none"]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert "run in fp32" in told.out
+    last = told.out.strip().splitlines()[-1]
+    assert re.fullmatch(r"predicted .+ on 1xh100, measured .+ here on the CPU: another machine", last)
+
+
+def test_a_machine_is_compared_with_its_own_prediction(tiny, monkeypatch) -> None:
+    found = plan_of(tiny, RunFlags(on="1xh100", seq="16", global_batch="4"))
+    line = StepLine(step=1, loss=1.0, grad_norm=1.0, rate=1e-3, step_s=1.0, tokens_per_s=1.0, tflops_per_rank=1.0,
+                    mfu=None, peak_bytes=1)  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3")
+    step = as_predicted(found, [replace(line, step_s=9.0)] * 3 + [line], "cuda")
+    assert step.measured_s == 1.0
+    assert step.slower == pytest.approx(1.0 / step.predicted_s - 1)
+    assert step.text().endswith(f"({step.slower:+.1%})")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
+    assert as_predicted(found, [line], "cuda").slower is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "device", "precision"),
+    [
+        ({}, "cpu", "fp32"),
+        ({}, "cuda", "bf16"),
+        ({"zero": 3}, "cuda", "fsdp-mixed-reduce32"),
+        ({"offload": "optimizer"}, "cuda", "fp32"),
+        ({"precision": "bf16"}, "cpu", "bf16"),
+        ({"precision": "fp32"}, "cuda", "fp32"),
+    ],
+)
+def test_what_is_planned_is_run_on_a_gpu(tiny, flags, device: str, precision: str) -> None:
+    asked = RunFlags(on="2xh100", seq="16", global_batch="4", **flags)
+    found = on_device(plan_of(tiny, asked), asked, device)
+    assert found.job.precision.name == precision
+    assert [note for note in found.notes if "run in" in note] == (
+        [] if precision in ("bf16", asked.precision) else [found.notes[-1]]
+    )
+
+
+def test_a_perceptron_says_how_often_it_is_right(capsys) -> None:
+    words = ["run", "mnist-mlp", "--on", "1xh100", "--global-batch", "64", "--steps", "60", "--progress", "bar"]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "digits drawn here" in told.out.replace("\n          ", " ")
+    assert float(re.search(r"accuracy ([\d.]+)%", told.out)[1]) > 80
+    assert len(told.err.splitlines()) == 11
+
+
+def test_the_rate_falls_with_the_width() -> None:
+    assert usual_rate(model_of("llama-3-8b"), "adamw") == pytest.approx(6e-4 * 768 / 4096)
+    assert usual_rate(model_of("mnist-mlp"), "adamw") == 1e-3
+    assert usual_warmup("adamw", 0.95, 1000) == 40
+    assert usual_warmup("adamw", 0.95, 50) == 25
+    assert usual_warmup("sgd", 0.95, 1000) == 0
+
+
 def test_a_plan_file_is_run(tiny, tmp_path, capsys) -> None:
     assert main(["estimate", tiny, "--on", "1xh100", *JOB, "--json"]) == 0
     plan = tmp_path / "plan.json"
     plan.write_text(capsys.readouterr().out)
     code, found = answer(capsys, "verify", str(plan), "--model", tiny)
     assert code == 0
-    assert found["notes"][0] == "planned for bf16, run in fp32"
+    assert any(note.startswith("planned for bf16, run in fp32") for note in found["notes"])
 
 
 @pytest.mark.parametrize(
@@ -173,6 +239,7 @@ def test_a_plan_file_is_run(tiny, tmp_path, capsys) -> None:
         (("--on", "1xh100", "--steps", "0"), "steps"),
         (("--on", "1xh100", "--data", "nowhere.txt"), "data"),
         (("--on", "1xh100", "--decay", "cubic"), "wsd"),
+        (("--on", "1xh100", "--progress", "loud"), "lines or bar or none"),
         (("--on", "1xh100", "--beta2", "1"), "beta2"),
         (("--on", "1xh100", "--tokenizer", "nowhere.json"), "tokenizer"),
         (("--on", "1xh100", "--eval-data", "x.txt"), "--eval-every"),

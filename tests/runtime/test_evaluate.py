@@ -1,6 +1,7 @@
 """An evaluation gives every layout the loss of one process, changes nothing, and leaves training as it was."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,6 +9,7 @@ torch = pytest.importorskip("torch")
 from training import MODELS, RATE, batch_for, task_of  # noqa: E402
 
 from shardwise.runtime.data.windows import Windows  # noqa: E402
+from shardwise.runtime.parallel.products import loss_and_hits  # noqa: E402
 from shardwise.runtime.train.engine import TrainingEngine  # noqa: E402
 from shardwise.runtime.train.evaluate import evaluate  # noqa: E402
 from shardwise.runtime.train.fork import forked  # noqa: E402
@@ -29,7 +31,7 @@ FOUR = {"pp x zero 3": ("llama", Policy(pp=2, dp=2, zero=3)), "pp x tp": ("gpt",
 
 
 def tried(name: str, policy: Policy) -> list[float]:
-    """Losses of a step, an evaluation twice, and the step after it."""
+    """Losses of a step, an evaluation's loss and accuracy twice, and the loss of the step after it."""
     engine = TrainingEngine(task_of(MODELS[name], policy), torch.device("cpu"), OptimizerSettings())
     source = Windows(torch.randint(0, 128, (600,), generator=torch.manual_seed(3)).numpy(), 16, 0, name="noise")
 
@@ -39,7 +41,7 @@ def tried(name: str, policy: Policy) -> list[float]:
         engine.update(RATE)
         return loss
 
-    return [step(0), evaluate(engine, source, 3), evaluate(engine, source, 3), step(1)]
+    return [step(0), *evaluate(engine, source, 3), *evaluate(engine, source, 3), step(1)]
 
 
 @cache
@@ -60,6 +62,15 @@ def test_training_goes_on_as_if_nothing_had_been_evaluated() -> None:
     for index in (0, 1):
         losses.append(float(engine.accumulate(batch_for(engine, index))))
         engine.update(RATE)
-    before, once, twice, after = alone("llama")
+    before, loss, accuracy, again, accuracy_again, after = alone("llama")
     assert (before, after) == tuple(losses)
-    assert once == twice
+    assert (loss, accuracy) == (again, accuracy_again)
+
+
+def test_accuracy_is_the_share_of_likeliest_targets() -> None:
+    cut = SimpleNamespace(comm=SimpleNamespace(all_reduce=lambda x, *_: x), tp=SimpleNamespace(index=0))
+    logits = torch.tensor([[[0.1, 2.0, 0.3]], [[5.0, 1.0, 0.0]], [[1.0, 0.0, 1.5]]])
+    loss, hits = loss_and_hits(logits, torch.tensor([[1], [2], [2]]), cut).tolist()
+    assert hits == 2
+    wanted = torch.nn.functional.cross_entropy(logits.squeeze(1), torch.tensor([1, 2, 2]), reduction="sum")
+    assert loss == pytest.approx(float(wanted))

@@ -10,6 +10,7 @@ from shardwise.arch import model_of
 from shardwise.calibrate.profile import Profile
 from shardwise.case import Case, case_of
 from shardwise.cli._groups import POLICY
+from shardwise.cli._host import HostMemory, host_bytes_of, host_refusal
 from shardwise.cli._job import (
     Dispatcher,
     GlobalBatch,
@@ -62,6 +63,7 @@ class SharedFlags:
     headroom: Headroom = HEADROOM
     risk: Risk = RISK
     profile: ProfileFile = None
+    host_memory: HostMemory = None
 
 
 @Parameter(name="*")
@@ -84,6 +86,8 @@ class OpenCase:
     limits: Limits | None = None
     sync: SyncChoice | None = None
     """in place of the mean gradient"""
+    host_bytes: float | None = None
+    """of a node's host, for what is offloaded; None: as much as is asked for"""
 
     def on(self, cluster: Cluster) -> Case:
         return case_of(self.model, cluster, self.job, self.stack, self.profile)
@@ -92,7 +96,7 @@ class OpenCase:
         """Whole: the best of what an interrupted scan had seen is no answer to what is asked with this."""
         return _whole(scan(
             self.on(cluster), top=top, headroom=self.headroom, risk=self.risk, limits=self.limits, only=self.only,
-            losers=False, sync=self.sync,
+            losers=False, sync=self.sync, host_memory=self.host_bytes,
         ))  # fmt: skip
 
     def frontier(self, cluster: Cluster) -> tuple[Candidate, ...]:
@@ -100,6 +104,7 @@ class OpenCase:
         layers or none: the rest lies between them."""
         return _whole(scan(
             self.on(cluster), headroom=self.headroom, risk=1.0, only=self.only, losers=False, frontier=True,
+            host_memory=self.host_bytes,
             limits=structs.replace(self.limits or Limits(), some_layers=False, shard_groups=False),
         )).frontier  # fmt: skip
 
@@ -107,6 +112,11 @@ class OpenCase:
         from shardwise.studies.build import report_of  # with all it needs; a ranking has no use for it
 
         return report_of(self.on(cluster), policy)
+
+    def verdict(self, cluster: Cluster, report: Report) -> str:
+        """The report's, or what the host's memory lacks."""
+        over = host_refusal(report.host_bytes * cluster.node_size, self.host_bytes)
+        return over if over and report.fits else report.verdict
 
 
 def _whole(ranked: Ranking) -> Ranking:
@@ -129,4 +139,8 @@ def open_case_of(
             f"headroom: {flags.headroom:g} is out of range; write a share of the memory above 0 and at most 1"
         )
     check_risk(flags.risk)
-    return OpenCase(shape, job, stack, profile_or_none(flags.profile), flags.headroom, flags.risk, only), notes
+    case = OpenCase(
+        shape, job, stack, profile_or_none(flags.profile), flags.headroom, flags.risk, only,
+        host_bytes=host_bytes_of(flags.host_memory),
+    )  # fmt: skip
+    return case, notes

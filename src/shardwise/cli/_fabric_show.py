@@ -47,7 +47,7 @@ def _facts(report: FabricReport) -> list[tuple[str, str]]:
         ("placement", f"{report.placement.axes}, {report.placement.deal}, rings by {report.placement.ring}"),
     ]  # fmt: skip
     if not report.fits:
-        found.insert(1, ("memory", "does not fit: see `shardwise estimate` with the same flags"))
+        found.insert(1, ("memory", "does not fit; what does is below"))
     if report.bottleneck:
         at = report.bottleneck
         found.append(("bottleneck", f"{at.link} ({at.tier}): {at.share:.1%} of the step; {at.why}"))

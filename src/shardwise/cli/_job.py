@@ -99,6 +99,8 @@ DEFAULT_TOKENS = 2**22
 """of a step on a cluster of 64 GPUs or more, where language models are trained with batches of some million tokens"""
 DEFAULT_TOKENS_PER_GPU = 2**16
 """on fewer: some seconds of work for each, in place of minutes"""
+LARGE_TOKENS_PER_GPU, LARGEST_TOKENS = 2**10, 2**24
+"""beyond 4,096 GPUs, up to the step of Llama 3.1 405B: 16M tokens on 16,384 (arXiv:2407.21783, section 3.4)"""
 DEFAULT_EXAMPLES = 1024
 """of a step, where a model reads examples instead of tokens"""
 MOST_ROUNDING = 0.05
@@ -126,8 +128,7 @@ def job_of(
         seq, batch = "1", batch or str(DEFAULT_EXAMPLES)
     length = sequence_of(model, seq, notes)
     if batch is None:
-        most = DEFAULT_TOKENS if gpus is None else min(DEFAULT_TOKENS, DEFAULT_TOKENS_PER_GPU * gpus)
-        sequences = divisible_near(most / length)
+        sequences = divisible_near(_usual_tokens(gpus) / length)
         notes.append(f"--global-batch not given: {sequences:,} sequences = {sequences * length:,} tokens assumed")
     else:
         sequences = batch_sequences(batch, length, notes)
@@ -139,6 +140,14 @@ def job_of(
         tokens=float(count_of(tokens, "tokens")) if tokens is not None else 0.0,
     )  # fmt: skip
     return job, notes
+
+
+def _usual_tokens(gpus: int | None) -> int:
+    """Of a step, where nobody says."""
+    if gpus is None:
+        return DEFAULT_TOKENS
+    large = min(max(DEFAULT_TOKENS, LARGE_TOKENS_PER_GPU * gpus), LARGEST_TOKENS)
+    return min(large, DEFAULT_TOKENS_PER_GPU * gpus)
 
 
 def sequence_of(model: Model, seq: str | None, notes: list[str]) -> int:

@@ -45,6 +45,11 @@ def print_table(
     _console().print(table)
 
 
+def print_line(text: str) -> None:
+    """A sentence by itself, below a blank line."""
+    _console().print(f"\n{text}")
+
+
 def print_gap() -> None:
     _console().print()
 

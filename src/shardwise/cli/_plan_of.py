@@ -11,10 +11,11 @@ from cyclopts import Parameter
 from msgspec.structs import replace
 
 from shardwise.arch import model_of
-from shardwise.calibrate.profile import Profile
 from shardwise.case import case_of
 from shardwise.cli._flags import Flags, PolicyRequest, asked, refused
 from shardwise.cli._groups import CLUSTER
+from shardwise.cli._job import usual_precision
+from shardwise.cli._options import profile_or_none
 from shardwise.cli._synced import SyncName, with_sync
 from shardwise.cli._tuning import refuse_tuning
 from shardwise.fields import Fields, converted, read_file
@@ -48,8 +49,12 @@ class RunFlags(Flags):
         str, Parameter(group=CLUSTER, help="The cluster planned for: 4xh100; a plan file states its own.")
     ] = ""
     precision: Annotated[
-        str, Parameter(help="fp32, bf16, bf16-pure; with --zero 3 fsdp-mixed-reduce32, fsdp-mixed.")
-    ] = "fp32"
+        str | None,
+        Parameter(
+            help="fp32, bf16, bf16-pure; with --zero 3 fsdp-mixed-reduce32, fsdp-mixed. Default: on CUDA the planned "
+            "one, on the CPU fp32."
+        ),
+    ] = None
     model: Annotated[str | None, Parameter(help="The model of a plan file made for a config.json.")] = None
     context_parallel: Annotated[
         str, Parameter(help="Attention over context-parallel ranks: ring, ulysses, gather.")
@@ -68,7 +73,7 @@ NO_FLAGS = RunFlags()
 
 
 def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
-    """With the stack that describes the runtime; bad input is a ValueError."""
+    """With the stack that describes the runtime, in the precision asked for or planned; bad input is a ValueError."""
     if flags.uneven:
         raise ValueError("uneven: run deals every batch out evenly; write a --global-batch that divides")
     document = document_of(name)
@@ -88,6 +93,32 @@ def cannot_run(name: str, flags: RunFlags, found: PolicyRequest, json: bool, ver
     planned = document_of(name) is not None
     model = flags.model or found.model.name if planned else name
     return refused(model, dataclass_replace(flags, on=flags.on or found.cluster.name), found, json, verb)
+
+
+def on_device(found: PolicyRequest, flags: RunFlags, device: str) -> PolicyRequest:
+    """In the precision that is run there: the one asked for, or on CUDA the planned one as far as it can be run."""
+    planned = found.job.precision.name
+    name, why = flags.precision or planned, ""
+    if flags.precision is None and device == "cpu":
+        name, why = "fp32", "the CPU's default; --precision says another"
+    elif flags.precision is None:
+        name, why = _runnable(planned, found.policy)
+    if name == planned:
+        return found
+    notes = [*found.notes, f"planned for {planned}, run in {name}: {why}"]
+    job = replace(found.job, precision=precision_of(name))
+    return PolicyRequest(case_of(found.model, found.cluster, job, found.stack, found.profile), found.policy, notes)
+
+
+def _runnable(planned: str, policy: Policy) -> tuple[str, str]:
+    """The nearest precision that the runtime has for the policy, and why it is another one."""
+    if planned.startswith(("fp32", "fsdp")):
+        return planned, ""
+    if policy.offload != "none":
+        return "fp32", "an offloaded optimizer runs in it alone"
+    if policy.zero == 3 and policy.dp * policy.cp > 1:
+        return "fsdp-mixed-reduce32", "what FSDP has of it"
+    return ("bf16-pure" if planned == "bf16-pure" else "bf16"), "this runtime has no narrower one"
 
 
 def _as_run(found: PolicyRequest, flags: RunFlags) -> PolicyRequest:
@@ -138,17 +169,17 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Poli
     fields, wanted = Fields(stated, f"plan {name!r}"), "what `estimate --json` prints"
     policy = converted(fields.value("policy", wanted), Policy, fields.at("policy"), wanted)
     optimizer = optimizer_of(fields.text("optimizer", default=flags.optimizer))
-    job = Job(
-        seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
-        precision=precision_of(flags.precision), optimizer=optimizer,
-    )  # fmt: skip
     model, cluster = (
         planned_model(flags.model or fields.text("model")),
         cluster_of(named_with(flags.on or fields.text("cluster"), flags.nic)),
     )
-    planned = fields.text("precision", default="")
-    notes = [f"planned for {planned}, run in {job.precision.name}"] if planned not in ("", job.precision.name) else []
-    profile: Profile | None = None
+    planned = fields.text("precision", default="") or usual_precision(model)
+    job = Job(
+        seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
+        precision=precision_of(flags.precision or planned), optimizer=optimizer,
+    )  # fmt: skip
+    notes = [f"planned for {planned}, run in {job.precision.name}"] if planned != job.precision.name else []
+    profile = profile_or_none(flags.profile)
     return PolicyRequest(case_of(model, cluster, job, stack_of(STACK), profile), policy, notes)
 
 

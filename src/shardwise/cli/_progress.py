@@ -23,6 +23,18 @@ def bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, of: shown.update(task, completed=done, total=of)
 
 
+@contextmanager
+def spoken() -> Iterator[Callable[[str], None]]:
+    """Told in words what is done now, where nobody can say how much is left."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, markup=False, highlight=False, emoji=False).status("") as shown:
+        yield shown.update
+
+
 def answers(items: Sequence[Item], what: str, ask: Callable[[Item], Found]) -> list[Found]:
     """What is found for each item, with a bar. Ctrl-C leaves those that are done, if any; the caller says so."""
     found: list[Found] = []
@@ -44,13 +56,18 @@ def left_out(found: Sequence[object], items: Sequence[object], what: str) -> lis
     return [f"interrupted: {missing} of {len(items)} {what} were not looked at"] if missing else []
 
 
-def watched_all(items: Iterable[Item], what: str) -> Iterator[Item]:
-    """The same for items nobody has counted yet. Ctrl-C keeps those that are there."""
+def counted(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """With a bar, for items nobody has counted yet."""
     with bar(what) as told:
-        try:
-            for done, item in enumerate(items, 1):
-                if told is not None:
-                    told(done, done + 1)
-                yield item
-        except KeyboardInterrupt:
-            return
+        for done, item in enumerate(items, 1):
+            if told is not None:
+                told(done, done + 1)
+            yield item
+
+
+def watched_all(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """The same. Ctrl-C keeps those that are there."""
+    try:
+        yield from counted(items, what)
+    except KeyboardInterrupt:
+        return

@@ -45,7 +45,7 @@ class PointAnswer(Struct, frozen=True, tag="point"):
 
     @property
     def runs(self) -> bool:
-        return self.report is not None and self.report.fits
+        return self.report is not None and self.report.fits and self.verdict == self.report.verdict
 
 
 class KneeAnswer(Struct, frozen=True, tag="knee"):
@@ -84,7 +84,7 @@ def solve(shard: PointShard) -> PointAnswer:
     if not verdict.legal:
         return PointAnswer(policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
     report = case.report(cluster, policy)
-    return PointAnswer(policy, report, report.verdict)
+    return PointAnswer(policy, report, case.verdict(cluster, report))
 
 
 def _knee(shard: KneeShard) -> Knee | None:

@@ -17,7 +17,7 @@ from shardwise.cli._budget import Budget
 from shardwise.cli._case import OpenCase
 from shardwise.cli._job import MOST_ROUNDING
 from shardwise.cli._points import SizePoint, point_at
-from shardwise.cli._progress import answers, left_out, watched_all
+from shardwise.cli._progress import answers, counted, left_out
 from shardwise.estimate.tuned_flops import product_flops
 from shardwise.plan import scan
 from shardwise.spec.sizes import Sizes
@@ -78,8 +78,10 @@ class SizeQuestion:
         step_s = self.limit.seconds * case.job.step_tokens / self.tokens
         found = scan(
             case.on(self.sizes.at(gpus)), top=1, headroom=case.headroom, risk=case.risk, limits=case.limits,
-            only=case.only, losers=False, at_most_s=step_s,
+            only=case.only, losers=False, at_most_s=step_s, host_memory=case.host_bytes,
         )  # fmt: skip
+        if not found.finished:
+            raise KeyboardInterrupt
         return bool(found.best)
 
     def _with(self, batch: int, gpus: int) -> SizePoint:
@@ -107,13 +109,17 @@ def sizes_tried(asked: SizeQuestion) -> SizeAnswer:
     goals = [fits] if asked.limit == Budget() else [_in_time] * (asked.limit.seconds is not None)
     if asked.limit.usd is not None and asked.limit.seconds is not None:
         goals.append(lambda point: point.meets)
-    for enough in dict.fromkeys(goals):
-        for gpus, point in watched_all(_between(asked, points, enough), "sizes between"):
-            seen.append(gpus)
-            if point is not None and enough(point):
-                points = sorted([*points, point], key=lambda p: p.cluster.gpus)
-                break
-    return SizeAnswer(points, len(set(seen)) - len(tried), [])
+    missing = []
+    try:
+        for enough in dict.fromkeys(goals):
+            for gpus, point in counted(_between(asked, points, enough), "sizes between"):
+                seen.append(gpus)
+                if point is not None and enough(point):
+                    points = sorted([*points, point], key=lambda p: p.cluster.gpus)
+                    break
+    except KeyboardInterrupt:
+        missing = ["interrupted: a size between two of these may be enough"]
+    return SizeAnswer(points, len(set(seen)) - len(tried), missing)
 
 
 def fits(point: SizePoint) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -11,10 +12,12 @@ from shardwise.cli._case import JobFlags, OpenCase, open_case_of
 from shardwise.cli._choice import SEARCHED, check_policy
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._shards import KneeAnswer, KneeShard, PointAnswer, PointShard, answered
+from shardwise.cli._that_fit import that_fit_data
 from shardwise.engines import Engine, Setup
 from shardwise.estimate.synced import choices_of
 from shardwise.estimate.synced.convergence import DENSE
 from shardwise.plan.constraints import Constraint
+from shardwise.plan.that_fit import Alternative, policies_that_fit
 from shardwise.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.spec.load import cluster_of
@@ -78,6 +81,18 @@ class SweepResult:
     points: list[SweepPoint]
     knee: Knee | None
 
+    @cached_property
+    def full(self) -> SweepPoint | None:
+        """The first point whose policy does not fit."""
+        return next((p for p in self.points if p.report is not None and not p.report.fits), None)
+
+    @cached_property
+    def nearest(self) -> list[Alternative]:
+        """Policies that fit there."""
+        if self.full is None or self.full.policy is None:
+            return []
+        return policies_that_fit(self.full.shard.case.on(self.full.shard.cluster), self.full.policy)
+
     @property
     def relative(self) -> list[float | None]:
         """Throughput per GPU over that of the first point that runs."""
@@ -104,6 +119,8 @@ class SweepResult:
             "over": self.study.axis.name, "sync": self.study.strategy or None,
             "points": [record | {"policy": policy} for record, policy in zip(self.records, policies, strict=True)],
             "knee": None if self.knee is None else msgspec.to_builtins(self.knee),
+            "that_fit": [] if self.full is None or self.full.report is None
+            else that_fit_data(self.nearest, self.full.report.step_s),
         }  # fmt: skip
 
 

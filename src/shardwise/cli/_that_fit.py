@@ -27,10 +27,12 @@ def that_fit_line(policy: Policy, found: Alternative, step_s: float) -> str:
     return f"{words}: step {found.step_s / step_s - 1:+.1%}, {gib(found.peak_bytes)} GiB ({policy_code(found.policy)})"
 
 
-def print_that_fit(case: Case, policy: Policy, found: Sequence[Alternative], step_s: float) -> None:
+def print_that_fit(
+    case: Case, policy: Policy, found: Sequence[Alternative], step_s: float, *, near: str = "nearest"
+) -> None:
     lines = [that_fit_line(policy, each, step_s) for each in found]
     room = gib(case.cluster.gpu.memory_bytes - case.stack.memory.reserve_bytes)
-    print_notes(lines or [NONE_NEAR], title=f"nearest that fit in {room} GiB, and what each costs")
+    print_notes(lines or [NONE_NEAR], title=f"{near} that fit in {room} GiB, and what each costs")
 
 
 def that_fit_data(found: Sequence[Alternative], step_s: float) -> list[dict[str, Any]]:

@@ -18,8 +18,12 @@ Files = tuple[str, ...]
 @dataclass(frozen=True, kw_only=True)
 class TrainingFlags:
     steps: Annotated[int, Parameter(help="Optimizer steps.")] = 10
-    rate: Annotated[float, Parameter(help="Learning rate.")] = 1e-3
-    warmup: Annotated[int, Parameter(help="Steps over which the rate rises.")] = 0
+    rate: Annotated[
+        float | None, Parameter(help="Learning rate; default: for Adam 0.46 / the model's width, at most 1e-3.")
+    ] = None
+    warmup: Annotated[
+        int | None, Parameter(help="Steps over which the rate rises; default: for Adam 40, at most half of all.")
+    ] = None
     decay: Annotated[str, Parameter(help="constant, cosine, linear or wsd.")] = "constant"
     floor: Annotated[float, Parameter(help="What a decay leaves of the rate.")] = 0.1
     decay_steps: Annotated[int, Parameter(help="Last steps over which wsd decays; 0: a tenth of all.")] = 0
@@ -40,7 +44,9 @@ class TrainingFlags:
     ] = ()
     tokenizer: Annotated[str, Parameter(help="byte, a tokenizer.json, or a name `tokenizers` finds.")] = "byte"
     token_cache: Annotated[Path | None, Parameter(help="Folder of tokenized texts; default: ~/.cache.")] = None
-    eval_every: Annotated[int, Parameter(help="Steps between evaluations; 0: none.")] = 0
+    eval_every: Annotated[
+        int | None, Parameter(help="Steps between evaluations; 0: none. Default: none; a perceptron: after the last.")
+    ] = None
     eval_steps: Annotated[int, Parameter(help="Batches of an evaluation.")] = 4
     eval_data: Annotated[
         Files, Parameter(consume_multiple=True, help="Files to evaluate on; default: a twentieth of the data.")
@@ -50,6 +56,9 @@ class TrainingFlags:
         Path | None,
         Parameter(name=("--log", "--log-file"), help="Append one JSON object per step (under torchrun: --log-file)."),
     ] = None
+    progress: Annotated[
+        str, Parameter(help="On stderr: lines (one a step, a bar below on a terminal), bar (no lines) or none.")
+    ] = "lines"
     tensorboard: Annotated[Path | None, Parameter(help="Folder for TensorBoard's event files.")] = None
     init: Annotated[
         Path | None, Parameter(help="Weights to begin with: a safetensors file, or a folder with an index.")
@@ -79,25 +88,32 @@ DEFAULTS = TrainingFlags()
 def settings_of(training: TrainingFlags, found: PolicyRequest, device: str) -> "TrainingSettings":
     """Bad values are a ValueError that names the flag."""
     from shardwise.runtime.train.optimizer import OptimizerSettings
+    from shardwise.runtime.train.rates import usual_rate, usual_warmup
     from shardwise.runtime.train.task import TrainingSettings
 
     t = training
     if not 0 <= t.peak_tflops < 1e9:
         raise ValueError(f"peak-tflops: {t.peak_tflops} is out of range; write TFLOP/s of one device, such as 989")
-    if t.eval_data and not t.eval_every:
+    classifies = found.model.inputs == "features"
+    eval_every = (max(t.steps, 0) if classifies else 0) if t.eval_every is None else t.eval_every
+    if t.eval_data and not eval_every:
         raise ValueError(f"eval-data: {t.eval_data[0]!r} is given but never evaluated; write --eval-every 100")
     peak = t.peak_tflops * 1e12
     if not peak and device == "cuda":
         peak = found.cluster.gpu.peak(found.job.precision.compute)
+    optimizer = found.job.optimizer.name
     return TrainingSettings(
-        steps=t.steps, rate=t.rate, warmup=t.warmup, decay=t.decay, floor=t.floor, decay_steps=t.decay_steps,
+        steps=t.steps, rate=usual_rate(found.model, optimizer) if t.rate is None else t.rate,
+        warmup=usual_warmup(optimizer, t.beta2, t.steps) if t.warmup is None else t.warmup,
+        decay=t.decay, floor=t.floor, decay_steps=t.decay_steps,
         optimizer=OptimizerSettings(
-            name=found.job.optimizer.name, betas=(t.beta1, t.beta2), epsilon=t.epsilon, weight_decay=t.weight_decay,
+            name=optimizer, betas=(t.beta1, t.beta2), epsilon=t.epsilon, weight_decay=t.weight_decay,
             decay_on=t.decay_on, momentum=t.momentum, nesterov=t.nesterov, clip=t.clip,
         ),
         data=t.data, tokenizer=t.tokenizer, token_cache=_text(t.token_cache),
-        eval_every=t.eval_every, eval_steps=t.eval_steps, eval_data=t.eval_data,
-        log=_text(t.log), tensorboard=_text(t.tensorboard), init=_text(t.init), export=_text(t.export),
+        eval_every=eval_every, eval_steps=t.eval_steps, eval_data=t.eval_data,
+        log=_text(t.log), progress=t.progress, tensorboard=_text(t.tensorboard),
+        init=_text(t.init), export=_text(t.export),
         checkpoints=_text(t.checkpoints), every=t.every, async_checkpoints=t.async_checkpoints,
         keep=t.keep, force=t.force, go_on_unsaved=t.go_on_unsaved,
         device=device, timeout_s=t.timeout, peak_flops_per_s=peak,

@@ -15,7 +15,9 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import answers, left_out
 from shardwise.cli._synced import sync_verdict
+from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.synced import choice_of
+from shardwise.plan.that_fit import Alternative, policies_that_fit
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
@@ -40,6 +42,12 @@ class CompareRow:
     policy: Policy | None
     report: Report | None
     verdict: str
+    nearest: tuple[Alternative, ...] = ()
+    """policies that fit, where this one does not"""
+
+    @property
+    def runs(self) -> bool:
+        return self.report is not None and self.report.fits and self.verdict == self.report.verdict
 
 
 def compare(
@@ -80,7 +88,7 @@ def compare(
         print_json(_data(case, rows) | {"notes": notes})
     else:
         _show(case, rows, notes)
-    return 0 if any(row.report is not None and row.report.fits for row in rows) else DOES_NOT_FIT
+    return 0 if any(row.runs for row in rows) else DOES_NOT_FIT
 
 
 def _row(case: OpenCase, cluster: Cluster, text: str) -> CompareRow:
@@ -96,7 +104,8 @@ def _row(case: OpenCase, cluster: Cluster, text: str) -> CompareRow:
             _asked(text, case), cluster, precision, policy, None, f"cannot run, {verdict.rule}: {verdict.why}"
         )
     report = case.report(cluster, policy)
-    return CompareRow(_asked(text, case), cluster, precision, policy, report, report.verdict)
+    nearest = () if report.fits else tuple(policies_that_fit(case.on(cluster), policy))
+    return CompareRow(_asked(text, case), cluster, precision, policy, report, case.verdict(cluster, report), nearest)
 
 
 def _asked(text: str, case: OpenCase) -> str:
@@ -143,6 +152,10 @@ def _show(case: OpenCase, rows: list[CompareRow], notes: list[str]) -> None:
     print_notes(names, title="cases")
     if 1 < len(rows) <= MOST_BESIDE:
         _show_parts(rows)
+    for index, row in enumerate(rows, 1):
+        if row.policy is not None and row.report is not None and not row.report.fits:
+            near = f"nearest to case {index}"
+            print_that_fit(case.on(row.cluster), row.policy, row.nearest, row.report.step_s, near=near)
     shown = [row.policy for row in rows if row.policy is not None]
     print_notes([
         *([legend_of(shown)] if shown else []),
@@ -168,7 +181,7 @@ def _spelled(row: CompareRow) -> str:
             else ""
         )
     )
-    return code + steps + ("" if row.verdict == "fits" else f"; {row.verdict}")
+    return code + steps + ("" if row.runs else f"; {row.verdict}")
 
 
 def _cells(index: int, row: CompareRow, first: Report | None, unit: SizeUnit) -> list[Cell]:
@@ -181,7 +194,7 @@ def _cells(index: int, row: CompareRow, first: Report | None, unit: SizeUnit) ->
         return None if report is first or key not in diff else f"{100 * diff[key]:+.1f}%"
 
     return [str(index), f"{report.step_s:.4g}", percent("step_s"), share_text(report.mfu_causal_half).rstrip("%"),
-            unit.text(report.peak_bytes) + ("" if report.fits else "!"), usd_text(report.money["billion_tokens"]),
+            unit.text(report.peak_bytes) + ("" if row.runs else "!"), usd_text(report.money["billion_tokens"]),
             percent("usd_per_billion_tokens"), inside / 1e9, beyond / 1e9]  # fmt: skip
 
 
@@ -206,8 +219,9 @@ def _data(case: OpenCase, rows: list[CompareRow]) -> dict[str, Any]:
             {
                 "asked": row.asked, "cluster": row.cluster.name, "gpus": row.cluster.gpus, "precision": row.precision,
                 "policy": None if row.policy is None else msgspec.to_builtins(row.policy),
-                "legal": row.report is not None, "fits": row.report is not None and row.report.fits,
+                "legal": row.report is not None, "fits": row.runs,
                 "verdict": row.verdict,
+                "that_fit": [] if row.report is None else that_fit_data(row.nearest, row.report.step_s),
                 **(_numbers(row.report) if row.report is not None else {}),
                 "against_first": None if row.report is None or first is None else _against(row.report, first),
             }

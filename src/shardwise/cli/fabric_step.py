@@ -12,7 +12,8 @@ from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
-from shardwise.cli._progress import bar, watched_all
+from shardwise.cli._progress import bar, spoken, watched_all
+from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.collectives import collective
 from shardwise.fabric.broken import Fabric, slowed, without
 from shardwise.fabric.calls import AXES
@@ -23,6 +24,7 @@ from shardwise.fabric.requirement import Requirement, requirement_of
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.wiring import Wiring
 from shardwise.plan import scan
+from shardwise.plan.that_fit import policies_that_fit
 from shardwise.registry import closest
 from shardwise.report.fabric_page import fabric_page
 from shardwise.report.fabric_report import FabricOption
@@ -136,7 +138,8 @@ def step(
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     fabric = wires.broken(_graph(wires, wiring, ask) or tree_of(ask.cluster, wiring))
-    studied = fabric_report(ask.case, ask.policy, wiring=wiring, fabric=fabric, named=wires.named())
+    with spoken() as told:
+        studied = fabric_report(ask.case, ask.policy, wiring=wiring, fabric=fabric, named=wires.named(), told=told)
     found = _Answer(
         studied,
         requirement_of(studied.load, studied.report.step_s),
@@ -146,12 +149,18 @@ def step(
         part_prices(questions.prices).sources if questions.within is not None else (),
     )
     code = 0 if studied.report.fits else DOES_NOT_FIT
+    nearest = policies_that_fit(ask.case, ask.policy) if code else []
     if page is not None:
         page.write(found.page(ask.notes).encode())
     if json:
-        print_json({"legal": True} | found.data() | {"notes": ask.notes})
+        print_json(
+            {"legal": True} | found.data()
+            | {"that_fit": that_fit_data(nearest, studied.report.step_s), "notes": ask.notes}
+        )  # fmt: skip
         return code
     found.show(questions.sheet)
+    if code:
+        print_that_fit(ask.case, ask.policy, nearest, studied.report.step_s)
     show_assumptions(studied.report, ask.notes)
     if html is not None:
         print(f"page: {html} (open in a browser)")

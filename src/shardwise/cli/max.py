@@ -12,7 +12,9 @@ from shardwise.cli._groups import CLUSTER
 from shardwise.cli._growth import Growth, GrowthAxis, batch_axis, grow, model_axis, sequence_axis
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.plan.constraints import constraints_of
+from shardwise.plan.that_fit import Alternative, policies_that_fit
 from shardwise.registry import closest
 from shardwise.report import Report
 from shardwise.report.terminal import legend_of, policy_code, policy_text
@@ -46,10 +48,12 @@ def max(  # the verb's own name
     axis = _axis(what, case, flags, cluster)
     found = grow(axis, cluster)
     notes = _notes(what, notes, case, axis, found)
+    nearest = _nearest(cluster, found)
     if json:
-        print_json(_data(what, case, cluster, axis, found) | {"notes": notes})
+        print_json(_data(what, case, cluster, axis, found, nearest) | {"notes": notes})
     else:
         _show(what, cluster, axis, found)
+        _show_that_fit(cluster, found, nearest)
         shown = [ranked.recommended.policy for ranked in found.tried.values() if ranked.recommended is not None]
         print_notes([*([legend_of(shown)] if shown else []), *notes])
     return 0 if found.largest is not None else DOES_NOT_FIT
@@ -91,6 +95,21 @@ def _reports(cluster: Cluster, found: Growth) -> tuple[Report | None, Report | N
         winner = None if chosen is None else found.cases[inside].report(cluster, chosen.policy)
     small = None if beyond is None else found.tried[beyond].smallest
     return winner, None if small is None or beyond is None else found.cases[beyond].report(cluster, small.policy)
+
+
+def _nearest(cluster: Cluster, found: Growth) -> list[Alternative]:
+    """To the smallest policy at the next size: those that fit after all, outside --fix or by offload."""
+    small = None if found.next is None else found.tried[found.next].smallest
+    if small is None or found.next is None:
+        return []
+    return policies_that_fit(found.cases[found.next].on(cluster), small.policy)
+
+
+def _show_that_fit(cluster: Cluster, found: Growth, nearest: list[Alternative]) -> None:
+    small = None if found.next is None else found.tried[found.next].smallest
+    if small is not None and found.next is not None:
+        near = f"at {found.next:,}: nearest"
+        print_that_fit(found.cases[found.next].on(cluster), small.policy, nearest, small.step_s, near=near)
 
 
 def _show(what: str, cluster: Cluster, axis: GrowthAxis, found: Growth) -> None:
@@ -139,7 +158,9 @@ def _filled(report: Report) -> str:
     return ", ".join(f"{kind} {memory_text(size)}" for kind, size in kinds[:KINDS_NAMED])
 
 
-def _data(what: str, case: OpenCase, cluster: Cluster, axis: GrowthAxis, found: Growth) -> dict[str, Any]:
+def _data(
+    what: str, case: OpenCase, cluster: Cluster, axis: GrowthAxis, found: Growth, nearest: list[Alternative]
+) -> dict[str, Any]:
     winner, over = _reports(cluster, found)
     grown = None if found.largest is None else found.cases[found.largest]
     return {
@@ -154,6 +175,7 @@ def _data(what: str, case: OpenCase, cluster: Cluster, axis: GrowthAxis, found: 
             "size": found.next, **_memory(over),
             "over_bytes": None if over is None else over.peak_bytes - found.tried[found.next].limit_bytes,
             "why": None if over is None else out_of_memory(over, found.tried[found.next].limit_bytes),
+            "that_fit": [] if over is None else that_fit_data(nearest, over.step_s),
         },
         "finished": found.finished,
         "tried": [{"size": size, "fits": bool(r.best), "legal": r.points} for size, r in sorted(found.tried.items())],

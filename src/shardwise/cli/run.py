@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from shardwise.cli._as_predicted import as_predicted
 from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._options import Json
-from shardwise.cli._output import print_facts, print_json, print_notes
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
+from shardwise.cli._output import print_facts, print_json, print_line, print_notes
+from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, on_device, plan_of
 from shardwise.cli._that_fit import warn_of_memory
 from shardwise.cli._torchrun import rank_here
 from shardwise.cli._training import DEFAULTS, TrainingFlags, settings_of
 from shardwise.report.terminal import policy_text
-from shardwise.units import time_text
+from shardwise.spec.model import Model
 
 if TYPE_CHECKING:
     from shardwise.runtime.train.lines import StepLine
@@ -54,11 +55,13 @@ def run(
     from shardwise.runtime.ranks import RanksFailed
     from shardwise.runtime.train.task import Task, TrainingOrder
 
+    where = device_for(device, policy.gpus)
+    found = on_device(found, flags, where)
     task = Task(
         model=found.model, job=found.job, policy=policy, stack=found.stack, seed=seed, capacity=capacity,
         even_routing=even_routing,
     )  # fmt: skip
-    settings = settings_of(training, found, device_for(device, policy.gpus))
+    settings = settings_of(training, found, where)
     try:
         result = launch(
             TrainingOrder(task=task, settings=settings), max_restarts=max_restarts,
@@ -71,30 +74,48 @@ def run(
     lines = result.lines
     if rank:
         return result.code  # under torchrun every rank comes here; the first one tells
+    step = as_predicted(found, lines, where)
     if json:
         print_json({
             "model": found.model.name, "policy": policy, "ranks": policy.gpus, "device": settings.device,
-            "steps": [line.fields() for line in lines], "exported": None if result.stopped else settings.export or None,
+            "precision": found.job.precision.name, "rate": settings.rate, "warmup_steps": settings.warmup,
+            "step": step, "steps": [line.fields() for line in lines],
+            "exported": None if result.stopped else settings.export or None,
             "stopped": result.stopped or None, "notes": found.notes,
         })  # fmt: skip
         return result.code
-    seconds = sorted(line.step_s for line in lines)
     facts: list[tuple[str, str | int | float | None]] = [
-        ("policy", f"{policy_text(policy)}, schedule {policy.schedule}, {policy.gpus} ranks on {settings.device}"),
+        (
+            "policy",
+            f"{policy_text(policy)}, schedule {policy.schedule}, {_ranks(policy.gpus)} on {settings.device} in "
+            f"{found.job.precision.name}",
+        ),
         ("loss", f"{lines[0].loss:.4f} -> {lines[-1].loss:.4f} over {len(lines)} steps" if lines else "nothing to do"),
-        *_evaluated(lines),
-        ("step", f"median {time_text(seconds[len(seconds) // 2])}" if seconds else "-"),
+        ("rate", f"{settings.rate:.3g}, rising over {settings.warmup} steps" if settings.warmup else settings.rate),
+        *_evaluated(lines, _data_words(settings.eval_data or settings.data, found.model)),
     ]
     if settings.export and not result.stopped:
         facts.append(("weights", settings.export))
     print_facts(f"{found.model.name}: {'stopped' if result.stopped else 'trained'}", facts)
     print_notes(found.notes)
+    print_line(step.text())
     return result.code
 
 
-def _evaluated(lines: Sequence["StepLine"]) -> list[tuple[str, str]]:
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def _evaluated(lines: Sequence["StepLine"], data: str) -> list[tuple[str, str]]:
     found = [line for line in lines if line.eval_loss is not None]
     if not found:
         return []
     last = found[-1]
-    return [("held out", f"loss {last.eval_loss:.4f}, perplexity {last.perplexity:,.3f} after step {last.step}")]
+    quality = f"accuracy {last.accuracy:.1%}" if last.perplexity is None else f"perplexity {last.perplexity:,.3f}"
+    return [("held out", f"{quality}, loss {last.eval_loss:.4f} after step {last.step}, of {data}")]
+
+
+def _data_words(data: Sequence[str], model: Model) -> str:
+    if data:
+        return "scikit-learn's digits" if data[0] == "digits" else data[0] if len(data) == 1 else f"{len(data)} files"
+    return "digits drawn here (no MNIST is shipped)" if model.inputs == "features" else "the built-in text"

@@ -15,8 +15,10 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._points import SizePoint, most_gpus, point_data
 from shardwise.cli._smallest import SizeAnswer, SizeQuestion, sizes_tried
+from shardwise.cli._that_fit import print_that_fit
 from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.plan.constraints import constraints_of
+from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import days_text, dollars_text, legend_of, mwh_text, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import sizes_of
@@ -141,6 +143,11 @@ def _show(asked: SizeQuestion, points: list[SizePoint], notes: list[str]) -> Non
         map(cells, _without_repeats(points)), words=2, breaks=1,
     )  # fmt: skip
     print_notes(_answers(asked.limit, points), title="answer")
+    largest = points[-1]
+    if largest.ranked.smallest is not None and not any(p.report is not None for p in points):
+        case, small = asked.case.on(largest.cluster), largest.ranked.smallest
+        near = f"on {largest.cluster.name}: nearest"
+        print_that_fit(case, small.policy, policies_that_fit(case, small.policy), small.step_s, near=near)
     print_notes([legend_of([p.report.policy for p in points if p.report is not None]), *notes])
 
 

@@ -81,14 +81,18 @@ def _one(stack: Stack, gpu: str, json: bool) -> None:
     ]
     print_facts(stack.name, [fact for fact in facts if fact[1] is not None])
     print_gap()
-    rows = [_row(stack, name) for name, _ in sorted(stack.origins, key=lambda item: (part_of(item[0]), item[0]))]
+    names = sorted((name for name, _ in stack.origins), key=lambda name: (part_of(name), name))
+    stated = [stack.origin(name).reference for name in names if stack.origin(name).kind != "read"]
+    references = list(dict.fromkeys(stated))
+    rows = [_row(stack, name, references) for name in names]
     print_table("settings that are not shardwise's defaults", ["setting", "value", "origin"], rows, words=3, breaks=2)
+    print_notes([f"[{number}] {reference}" for number, reference in enumerate(references, 1)], title="origins")
 
 
-def _row(stack: Stack, name: str) -> list[Cell]:
+def _row(stack: Stack, name: str, references: list[str]) -> list[Cell]:
     origin = stack.origin(name)
     whose = "" if origin.stack in ("", stack.name) else f" (of {origin.stack})"
-    reference = "" if origin.kind == "read" else f": {origin.reference}"
+    reference = "" if origin.kind == "read" else f" [{references.index(origin.reference) + 1}]"
     return [f"{part_of(name)}.{name}", _text(stack.setting(name)), f"{origin.kind}{reference}{whose}"]
 
 

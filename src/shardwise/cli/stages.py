@@ -8,6 +8,8 @@ from shardwise.case import Case
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.cli._that_fit import print_that_fit, that_fit_data
+from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import policy_text
 from shardwise.search.methods import method_of
 from shardwise.search.problems import GpuGroup, Ints, StageProblem, stage_problem
@@ -36,15 +38,19 @@ def stages(
     both = {"even": problem.default, "best": found.point}
     told = {name: _told(case, ask.policy, problem, point) for name, point in both.items() if point is not None}
     limit = problem.options[0].limit_bytes
+    nearest = policies_that_fit(case, ask.policy) if found.point is None else []
     if json:
         print_json({"legal": True, "fits": found.point is not None, "proven": found.proven, "model": ask.model.name,
                     "cluster": ask.cluster.name, "stack": ask.stack.name, "seq_tokens": ask.job.seq,
                     "global_sequences": ask.job.global_batch, "precision": ask.job.precision.name,
                     "optimizer": ask.job.optimizer.name, "policy": ask.policy, "limit_bytes": limit,
                     "even": told["even"], "best": told.get("best"),
+                    "that_fit": that_fit_data(nearest, told["even"]["closed_form_step_s"]),
                     "notes": ask.notes})  # fmt: skip
     else:
         _show(ask, limit, told, found.proven)
+        if found.point is None:
+            print_that_fit(case, ask.policy, nearest, told["even"]["closed_form_step_s"])
     return 0 if found.point is not None else DOES_NOT_FIT
 
 

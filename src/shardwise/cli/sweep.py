@@ -19,6 +19,7 @@ from shardwise.cli._output import Cell, print_gap, print_json, print_notes, prin
 from shardwise.cli._progress import bar
 from shardwise.cli._shards import LOST
 from shardwise.cli._study import SweepPoint, SweepResult, SweepStudy, study_of, swept
+from shardwise.cli._that_fit import print_that_fit
 from shardwise.engines import Engine, Setup, engine_of
 from shardwise.plan.constraints import constraints_of
 from shardwise.report.terminal import legend_of, policy_code
@@ -145,6 +146,11 @@ def _show_study(found: SweepResult) -> None:
     print_table(found.study.title, heads, rows, words=2, breaks=1)
     if found.knee is not None:
         print_notes([found.knee.why], title="knee")
+    full = found.full
+    if full is not None and full.policy is not None and full.report is not None:
+        case = full.shard.case.on(full.shard.cluster)
+        near = f"at {axis.text(full.value)}: nearest"
+        print_that_fit(case, full.policy, found.nearest, full.report.step_s, near=near)
 
 
 def _cells(study: SweepStudy, point: SweepPoint, against: float | None, unit: SizeUnit) -> list[Cell]:

@@ -13,7 +13,7 @@ from shardwise.cli._files import Overwrite
 from shardwise.cli._flags import DOES_NOT_FIT, PolicyRequest
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
-from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, plan_of
+from shardwise.cli._plan_of import NO_FLAGS, PlanName, RunFlags, cannot_run, needs_torch, on_device, plan_of
 from shardwise.cli._verify_device import verify_on_device
 from shardwise.exporters.chrome_trace import write_overlay
 from shardwise.exporters.trace_events import trace_file
@@ -75,6 +75,7 @@ def verify(
     needs_torch()
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device: {device!r} is unknown; write cpu or cuda")
+    found = on_device(found, flags, device)
     if found.policy.sync:
         raise ValueError(
             f"sync: {found.policy.sync}: its messages are held against its cost by the conformance suite "

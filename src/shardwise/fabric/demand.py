@@ -88,7 +88,7 @@ class _Rows:
     def of(self, p: PricedCall, slower: float) -> tuple[int, float, float]:
         """(row, seconds on the wire, seconds that no link sets) of all calls like this in a step."""
         call, prices = p.call, self.prices
-        quote, (_, sent) = prices.quote(call, p.algorithm), prices.part(call, p.algorithm)
+        quote, sent = prices.quote(call, p.algorithm), prices.own_bytes(call, p.algorithm)
         alone = prices.alone(call, p.algorithm).seconds
         outside = p.link >= 0 and prices.fabric.links.level[p.link] > 0
         stretched = call.skew * quote.slower * (slower if outside else 1.0)

@@ -1,6 +1,6 @@
 """Ways to lay ranks on GPUs, priced: the order of the axes, how ranks are dealt out, how rings are ordered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
@@ -9,7 +9,7 @@ from shardwise.cost.network import Network
 from shardwise.fabric.calls import Call
 from shardwise.fabric.links import RoutedFabric
 from shardwise.fabric.place import AXES, seats_of
-from shardwise.fabric.price import Prices, Quotes
+from shardwise.fabric.price import Paces, Prices, Quotes
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.spec.policy import Policy
 
@@ -32,7 +32,7 @@ class Order:
     @property
     def far_bytes(self) -> float:
         """Bytes that leave their leaf group or rail: what decides between orders that are as fast."""
-        return sum(each["between rails"] + each["between leaf groups"] for each in self.load.crossings().values())
+        return sum(each["between rails"] + each["between leaf groups"] for each in self.load.crossings.values())
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -45,14 +45,18 @@ def orders_of(
     network: Network,
     calls: Sequence[Call],
     named: Mapping[str, str] | None = None,
+    told: Callable[[str], None] = lambda _: None,
 ) -> list[Order]:
     """What is planned first: of the orders with ranks packed the one whose collectives take least. Then the others, the
     fastest first: all are priced before overlap, so one that slows what cannot hide may look good and be bad."""
     quotes: Quotes = {}
+    paces: Paces = {}
 
     def priced(axes: tuple[str, ...], deal: str, ring: str) -> Order:
+        split = " > ".join(axis for axis in axes if getattr(policy, axis) > 1)
+        told(f"pricing the step with ranks {deal}, {split or 'dp'}")
         seats = seats_of(policy, fabric, order=axes, deal=deal, ring=ring)
-        return Order(axes, deal, ring, step_load(Prices(fabric, network, seats, quotes, named or {}), calls))
+        return Order(axes, deal, ring, step_load(Prices(fabric, network, seats, quotes, named or {}, paces), calls))
 
     found, refused = [], None
     for axes in axis_orders(policy):

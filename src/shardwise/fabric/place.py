@@ -4,7 +4,7 @@ Groups are cost/placement.py's; `order` says which axes lie on neighbouring rank
 GPUs, and `ring` in which order a group's ranks stand in a ring.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -39,6 +39,7 @@ class Seats:
     """of each GPU: its place by leaf group, node and rail"""
     twin: "Seats | None" = None
     """another job of the same policy that runs beside it"""
+    _groups: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def _where(self) -> dict[str, Ints]:
@@ -59,8 +60,10 @@ class Seats:
 
     def groups(self, name: str) -> Ints:
         """groups x ranks of one group, as GPUs; names as in Placement.sizes; the twin's behind the own."""
-        own = self.gpu[self._ranks(name)]
-        return own if self.twin is None else np.concatenate([own, self.twin.groups(name)])
+        if name not in self._groups:
+            own = self.gpu[self._ranks(name)]
+            self._groups[name] = own if self.twin is None else np.concatenate([own, self.twin.groups(name)])
+        return self._groups[name]
 
     def ringed(self, members: Ints) -> Ints:
         if self.ring == "rank":

@@ -70,6 +70,8 @@ class Quote:
 
 
 Quotes = dict[tuple[object, ...], Quote]
+Paces = dict[tuple[object, ...], tuple[Duration, Floats]]
+"""how long the messages of a call take, and their bytes on every link, by the algorithm and who takes part"""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,11 @@ class Prices:
     """may be shared by prices of the same network"""
     named: Mapping[str, str] = field(default_factory=dict)
     """axis -> algorithm, for its operations that the algorithm serves; the others are the library's choice"""
+    paces: Paces = field(default_factory=dict, repr=False)
+    """may be shared by prices of the same fabric and network: many placements put the same ranks side by side"""
     _patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False)
-    _parts: dict[tuple[object, ...], tuple[Messages, Floats]] = field(default_factory=dict, repr=False)
+    _own: dict[tuple[object, ...], Messages] = field(default_factory=dict, repr=False)
+    _own_bytes: dict[tuple[object, ...], Floats] = field(default_factory=dict, repr=False)
     _alone: dict[tuple[object, ...], Duration] = field(default_factory=dict, repr=False)
     _choices: dict[tuple[object, ...], str] = field(default_factory=dict, repr=False)
     _distances: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
@@ -130,16 +135,28 @@ class Prices:
         ends = (call.stage, call.target) if call.target >= 0 else ()
         return (algorithm, call.op, call.group, call.part, call.size, *ends)
 
-    def part(self, call: Call, algorithm: str) -> tuple[Messages, Floats]:
-        """The messages, and their bytes on every link, of the GPUs of the call's own pipeline stage."""
+    def own_messages(self, call: Call, algorithm: str) -> Messages:
+        """Of the GPUs of the call's own pipeline stage."""
         key = (call.stage, *self._key(call, algorithm))
-        if key not in self._parts:
-            whole = self.pattern(call, algorithm)
-            self._parts[key] = (whole.messages, whole.link_bytes)
-            if call.stage >= 0 and call.target < 0 and self.seats.policy.pp > 1:
-                mine = whole.messages.of_stage(self.seats.stage, call.stage)
-                self._parts[key] = (mine, mine.flows(self.fabric).link_bytes(len(self.fabric.links)))
-        return self._parts[key]
+        if key not in self._own:
+            whole = self.pattern(call, algorithm).messages
+            self._own[key] = whole.of_stage(self.seats.stage, call.stage) if self._one_of_many(call) else whole
+        return self._own[key]
+
+    def own_bytes(self, call: Call, algorithm: str) -> Floats:
+        """What these put on every link."""
+        key = (call.stage, *self._key(call, algorithm))
+        if key not in self._own_bytes:
+            if self._one_of_many(call):
+                flows = self.own_messages(call, algorithm).flows(self.fabric)
+                self._own_bytes[key] = flows.link_bytes(len(self.fabric.links))
+            else:
+                self._own_bytes[key] = self.pattern(call, algorithm).link_bytes
+        return self._own_bytes[key]
+
+    def _one_of_many(self, call: Call) -> bool:
+        """Whether a stage makes the call that other stages make for themselves."""
+        return call.stage >= 0 and call.target < 0 and self.seats.policy.pp > 1
 
     def alone(self, call: Call, algorithm: str) -> Duration:
         """For one byte, with no other pipeline stage sending the same at the same time."""
@@ -149,7 +166,7 @@ class Prices:
         return self._alone[key]
 
     def _stage_alone(self, call: Call, algorithm: str) -> Duration:
-        whole, (_, mine) = self.pattern(call, algorithm), self.part(call, algorithm)
+        whole, mine = self.pattern(call, algorithm), self.own_bytes(call, algorithm)
         capacity = self.fabric.links.capacity * self.reached(algorithm)
         busiest = float(busy_seconds(mine, capacity).max(initial=0.0))
         if call.stage < 0 or self.seats.policy.pp == 1 or busiest >= whole.duration.least * (1.0 - 1e-9):
@@ -162,18 +179,29 @@ class Prices:
 
     def _pattern(self, call: Call, algorithm: str) -> Pattern:
         messages, timed = self.messages(call, algorithm)
-        links = len(self.fabric.links)
-        sent = messages.flows(self.fabric).link_bytes(links)
-        capacity = self.fabric.links.capacity * self.reached(algorithm)
-        lasts, pace = [], np.zeros(links)
-        for each, often in timed.each:
-            flows = each.flows(self.fabric)
-            lasts.append((duration_of(flows, capacity), often))
-            pace += often * flows.link_bytes(links)
-        whole = Duration(sum(d.seconds * n for d, n in lasts), sum(d.least * n for d, n in lasts))
-        slowest = busy_seconds(pace, capacity)
+        whole, pace = self._pace(call, algorithm, timed)
+        # what is sent and what sets the pace are the same but for one pair of stages of all that send at once
+        sent = messages.flows(self.fabric).link_bytes(len(pace)) if call.target >= 0 else pace
+        slowest = busy_seconds(pace, self.fabric.links.capacity * self.reached(algorithm))
         link = int(np.argmax(slowest)) if slowest.any() else -1
         return Pattern(messages, whole, sent, pace, link, _largest(messages))
+
+    def _pace(self, call: Call, algorithm: str, timed: Phases) -> tuple[Duration, Floats]:
+        """How long the phases take, and their bytes on every link. Sends of all stages in one direction run together,
+        so they are solved once and not for every pair of stages."""
+        direction = (call.target - call.stage,) if call.target >= 0 else ()
+        key = (algorithm, call.op, *direction, call.size, self.members(call).tobytes())
+        if key not in self.paces:
+            links = len(self.fabric.links)
+            capacity = self.fabric.links.capacity * self.reached(algorithm)
+            lasts, pace = [], np.zeros(links)
+            for each, often in timed.each:
+                flows = each.flows(self.fabric)
+                lasts.append((duration_of(flows, capacity), often))
+                pace += often * flows.link_bytes(links)
+            whole = Duration(sum(d.seconds * n for d, n in lasts), sum(d.least * n for d, n in lasts))
+            self.paces[key] = whole, pace
+        return self.paces[key]
 
     def messages(self, call: Call, algorithm: str) -> tuple[Messages, Phases]:
         """(all that is sent, what sets its time)."""

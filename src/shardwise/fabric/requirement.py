@@ -5,7 +5,7 @@ under compute: the stated figure is the safe one.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ from shardwise.cost.network import BUS
 from shardwise.cost.placement import level_members
 from shardwise.fabric.benchmark import Benchmark, BusRate
 from shardwise.fabric.links import Floats, busy_seconds
+from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.step import StepLoad
 from shardwise.fabric.telemetry import Watch, watches_of
@@ -80,16 +81,62 @@ class Requirement(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
+class _Crossing:
+    """What messages send from node to node, for one byte of the buffer."""
+
+    bytes: float
+    rails: Floats
+    """of it, by the rail of the card that sends"""
+    senders: int
+    """to one card, at most"""
+    largest: float
+    """message"""
+
+
+@dataclass(frozen=True)
 class _Step:
     load: StepLoad
     seconds: float
+    _crossings: dict[int, _Crossing] = field(default_factory=dict)
+    """by the messages, which many calls share"""
 
     @cached_property
     def outside(self) -> list[PricedCall]:
         """Calls that use the network."""
-        network = self.load.prices.fabric.links.level > 0
-        return [p for p in self.load.priced
-                if self.load.prices.pattern(p.call, p.algorithm).link_bytes[network].any()]  # fmt: skip
+        prices, uses = self.load.prices, dict[int, bool]()
+        network = prices.fabric.links.level > 0
+        found = []
+        for p in self.load.priced:
+            pattern = prices.pattern(p.call, p.algorithm)
+            if id(pattern) not in uses:
+                uses[id(pattern)] = bool(pattern.link_bytes[network].any())
+            if uses[id(pattern)]:
+                found.append(p)
+        return found
+
+    def own_crossing(self, p: PricedCall) -> _Crossing:
+        """Of the GPUs of the call's own pipeline stage."""
+        return self._crossing(self.load.prices.own_messages(p.call, p.algorithm))
+
+    def whole_crossing(self, p: PricedCall) -> _Crossing:
+        """Of all GPUs that make the call at the same time."""
+        return self._crossing(self.load.prices.pattern(p.call, p.algorithm).messages)
+
+    def _crossing(self, messages: Messages) -> _Crossing:
+        if id(messages) not in self._crossings:
+            fabric = self.load.prices.fabric
+            source, target, each = messages.pairs()
+            out = fabric.node[source] != fabric.node[target]
+            source, target, each = source[out], target[out], each[out]
+            count, rails = len(fabric.node), int(fabric.rail.max()) + 1
+            receivers = np.unique(target * count + source) // count
+            self._crossings[id(messages)] = _Crossing(
+                bytes=float(each.sum()),
+                rails=np.bincount(fabric.rail[source], weights=each, minlength=rails).astype(np.float64),
+                senders=int(np.bincount(receivers).max(initial=0)),
+                largest=float(each.max(initial=0.0)),
+            )
+        return self._crossings[id(messages)]
 
     @cached_property
     def waits(self) -> Floats:
@@ -118,13 +165,14 @@ class _Step:
 
 def requirement_of(load: StepLoad, step_s: float) -> Requirement:
     step = _Step(load, step_s)
-    sent = sum(_network_bytes(load, p) for p in step.outside)
+    sent = sum(step.own_crossing(p).bytes * p.call.bytes * p.call.times for p in step.outside)
+    messages, waits = _messages(step), _waits(step)
     packets = sent / PACKET
     return Requirement(
         tiers=_tiers(step),
-        rail_bytes_per_s=_rail(load, step_s),
-        latency_budget_s={_name(g): g * step_s / _messages(step) if _messages(step) else math.inf for g in GROWTHS},
-        jitter_budget_s={_name(g): g * step_s / _waits(step) if _waits(step) else math.inf for g in GROWTHS},
+        rail_bytes_per_s=_rail(step),
+        latency_budget_s={_name(g): g * step_s / messages if messages else math.inf for g in GROWTHS},
+        jitter_budget_s={_name(g): g * step_s / waits if waits else math.inf for g in GROWTHS},
         packets=packets,
         loss_rate_nak=min(0.01 * step_s / (packets * NAK_S), 1.0) if packets else 1.0,
         loss_rate_timeout=min(0.01 * step_s / (packets * TIMEOUT_S), 1.0) if packets else 1.0,
@@ -139,22 +187,12 @@ def _name(growth: float) -> str:
     return f"{growth:.0%}"
 
 
-def _network_bytes(load: StepLoad, p: PricedCall) -> float:
-    fabric = load.prices.fabric
-    source, target, each = load.prices.part(p.call, p.algorithm)[0].pairs()
-    out = fabric.node[source] != fabric.node[target]
-    return float(each[out].sum()) * p.call.bytes * p.call.times
-
-
-def _rail(load: StepLoad, step_s: float) -> float:
+def _rail(step: _Step) -> float:
     """Of the fullest rail, by what its cards send."""
-    fabric, total = load.prices.fabric, np.zeros(int(load.prices.fabric.rail.max()) + 1)
-    for p in load.priced:
-        source, target, each = load.prices.part(p.call, p.algorithm)[0].pairs()
-        out = fabric.node[source] != fabric.node[target]
-        weights = each[out] * p.call.bytes * p.call.times
-        total += np.bincount(fabric.rail[source[out]], weights=weights, minlength=len(total))
-    return float(total.max() / step_s)
+    total = np.zeros(int(step.load.prices.fabric.rail.max()) + 1)
+    for p in step.load.priced:
+        total += step.own_crossing(p).rails * p.call.bytes * p.call.times
+    return float(total.max() / step.seconds)
 
 
 def _tiers(step: _Step) -> tuple[TierNeed, ...]:
@@ -190,9 +228,13 @@ def _thinnest(step: _Step, tier: int, gain_s: float) -> float:
 def _messages(step: _Step) -> float:
     """Dependent messages over the network in a step."""
     total, cluster = 0.0, step.load.prices.network.cluster
+    known: dict[tuple[object, ...], float] = {}
     for p in step.outside:
-        shape = level_members(cluster, p.call.size, p.call.stride)
-        total += p.share * p.call.times * float(collective(p.algorithm).load(p.call.op, shape).steps[1:].sum())
+        key = (p.algorithm, p.call.op, p.call.size, p.call.stride)
+        if key not in known:
+            shape = level_members(cluster, p.call.size, p.call.stride)
+            known[key] = float(collective(p.algorithm).load(p.call.op, shape).steps[1:].sum())
+        total += p.share * p.call.times * known[key]
     return total
 
 
@@ -212,15 +254,11 @@ def _card_rate(load: StepLoad) -> float:
 
 def _buffers(step: _Step) -> tuple[Buffer, ...]:
     """What meets in front of one card in the round trip before its senders are told to slow down."""
-    fabric = step.load.prices.fabric
     found: dict[str, Buffer] = {}
     rate = _card_rate(step.load)
     for p in step.outside:
-        source, target, each = step.load.prices.pattern(p.call, p.algorithm).messages.pairs()
-        out = fabric.node[source] != fabric.node[target]
-        pairs = np.unique(np.column_stack([target[out], source[out]]), axis=0)
-        senders = int(np.bincount(pairs[:, 0]).max()) if len(pairs) else 0
-        message = float(each[out].max(initial=0.0)) * p.call.bytes
+        crossing = step.whole_crossing(p)
+        senders, message = crossing.senders, crossing.largest * p.call.bytes
         queue = min(senders * message, max(senders - 1, 1) * rate * ROUND_TRIP_S)
         before = found.get(p.call.op)
         if before is None or queue > before.bytes:

@@ -103,7 +103,8 @@ class Flows:
             return self
         weight = np.zeros((len(self), 0)) if self.weight is None else self.weight
         key = np.column_stack([np.sort(self.links, axis=1) if self.weight is None else self.links, self.bytes, weight])
-        order = np.lexsort(key.T)
+        telling = key[:, (key != key[0]).any(axis=0)]
+        order = np.lexsort(telling.T) if telling.shape[1] else np.arange(len(key))
         new = np.append(True, (np.diff(key[order], axis=0) != 0).any(axis=1))
         first = order[new]
         ones = np.ones(len(self)) if self.count is None else self.count

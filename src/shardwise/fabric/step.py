@@ -17,8 +17,26 @@ from shardwise.fabric.tree import Tree
 class StepLoad:
     prices: Prices
     priced: tuple[PricedCall, ...]
-    bytes: Mapping[str, Floats]
-    """axis -> bytes over each link in one step"""
+
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """Kinds of parallelism that send anything."""
+        sending = {p.call.axis for p in self.priced}
+        return tuple(axis for axis in AXES if axis in sending)
+
+    @cached_property
+    def bytes(self) -> Mapping[str, Floats]:
+        """axis -> bytes over each link in one step"""
+        sent = {axis: np.zeros(len(self.prices.fabric.links)) for axis in self.axes}
+        shares: dict[tuple[str, int], tuple[Floats, float]] = {}
+        for p in self.priced:
+            on_links = self.prices.own_bytes(p.call, p.algorithm)
+            key = (p.call.axis, id(on_links))
+            before = shares.get(key, (on_links, 0.0))[1]
+            shares[key] = (on_links, before + p.call.times * p.call.bytes)
+        for (axis, _), (on_links, scale) in shares.items():
+            sent[axis] += scale * on_links
+        return sent
 
     @cached_property
     def total(self) -> Floats:
@@ -31,12 +49,12 @@ class StepLoad:
 
     def communication_s(self) -> dict[str, float]:
         """axis -> seconds of its collectives, one after another and before any overlap."""
-        return {axis: sum(p.step_s for p in self.priced if p.call.axis == axis) for axis in self.bytes}
+        return {axis: sum(p.step_s for p in self.priced if p.call.axis == axis) for axis in self.axes}
 
     def closed_form_s(self) -> dict[str, float]:
         return {
             axis: sum(p.closed_form_s * p.call.times * p.share for p in self.priced if p.call.axis == axis)
-            for axis in self.bytes
+            for axis in self.axes
         }
 
     def kinds_on(self, link: int) -> dict[str, float]:
@@ -55,7 +73,7 @@ class StepLoad:
         found: dict[int, tuple[Messages, float]] = {}
         for p in self.priced:
             if p.call.axis == axis:
-                messages = self.prices.part(p.call, p.algorithm)[0]
+                messages = self.prices.own_messages(p.call, p.algorithm)
                 before = found.get(id(messages), (messages, 0.0))[1]
                 found[id(messages)] = (messages, before + p.call.times * p.call.bytes)
         return list(found.values())
@@ -80,7 +98,7 @@ class StepLoad:
         """axis -> bytes from each block of GPUs to each, in one step; `blocks`: of each GPU."""
         size = int(blocks.max()) + 1
         found = {}
-        for axis in self.bytes:
+        for axis in self.axes:
             table = np.zeros(size * size)
             for messages, scale in self.sent(axis):
                 source, target, each = messages.pairs()
@@ -89,11 +107,12 @@ class StepLoad:
             found[axis] = table.reshape(size, size)
         return found
 
+    @cached_property
     def crossings(self) -> dict[str, dict[str, float]]:
         """Bytes of a step that leave their node, rail and leaf group, by axis."""
         fabric = self.prices.fabric
         found = {}
-        for axis in self.bytes:
+        for axis in self.axes:
             sums = dict.fromkeys(("all", "between nodes", "between rails", "between leaf groups"), 0.0)
             for messages, scale in self.sent(axis):
                 source, target, each = messages.pairs()
@@ -108,15 +127,4 @@ class StepLoad:
 
 
 def step_load(prices: Prices, calls: Sequence[Call]) -> StepLoad:
-    priced = tuple(prices.priced(call) for call in calls)
-    links = len(prices.fabric.links)
-    sent = {axis: np.zeros(links) for axis in AXES if any(c.axis == axis for c in calls)}
-    shares: dict[tuple[str, int], tuple[Floats, float]] = {}
-    for p in priced:
-        on_links = prices.part(p.call, p.algorithm)[1]
-        key = (p.call.axis, id(on_links))
-        before = shares.get(key, (on_links, 0.0))[1]
-        shares[key] = (on_links, before + p.call.times * p.call.bytes)
-    for (axis, _), (on_links, scale) in shares.items():
-        sent[axis] += scale * on_links
-    return StepLoad(prices, priced, sent)
+    return StepLoad(prices, tuple(prices.priced(call) for call in calls))

@@ -41,7 +41,7 @@ def watches_of(ops: set[str], axes: set[str], load: StepLoad) -> tuple[Watch, ..
             Watch(what="bytes of equal uplinks, compared", where="leaf and spine port counters",
                   why="rings are few long flows: a hash that puts two on one uplink halves both (ECMP polarisation)")
         )  # fmt: skip
-    rails = sum(each["between rails"] for each in load.crossings().values())
+    rails = sum(each["between rails"] for each in load.crossings.values())
     if rails > 0:
         found.append(Watch(what="bytes between rails", where="leaf uplinks", why="this placement sends across rails, "
                            "which takes a spine hop that rail-aligned traffic does not"))  # fmt: skip

@@ -28,6 +28,11 @@ def device_for(asked: str, ranks: int) -> str:
     return "cuda" if found >= ranks and asked != "cpu" else "cpu"
 
 
+def machine_name(device: str) -> str:
+    """As its driver calls it, or cpu, which is what `calibrate` calls a processor."""
+    return torch.cuda.get_device_name() if device == "cuda" else device
+
+
 def refuse(order: TrainingOrder) -> None:
     """Before the first step: what would end the run later."""
     settings, model = order.settings, order.task.model

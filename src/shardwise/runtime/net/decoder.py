@@ -20,7 +20,14 @@ from shardwise.runtime.net.marks import kept_as
 from shardwise.runtime.net.part import ModulePart
 from shardwise.runtime.net.perceptron import Features, HiddenLayer
 from shardwise.runtime.net.variants import broadcast_rows, gathered_heads
-from shardwise.runtime.parallel.products import Later, VocabularyLookup, VocabularyLoss, entering, leaving
+from shardwise.runtime.parallel.products import (
+    Later,
+    VocabularyLookup,
+    VocabularyLoss,
+    entering,
+    leaving,
+    loss_and_hits,
+)
 from shardwise.spec.model import Attention, Experts, FeedForward
 
 
@@ -154,7 +161,8 @@ class Head(ModulePart):
         return self.lender[0].weight("token") if self.lender else self.weight("token")
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
-        """The sum of the tokens' losses over the tokens of the whole batch."""
+        """The sum of the tokens' losses over the tokens of the whole batch; without gradients also the share of them
+        whose target was the likeliest."""
         context = self.context
         if context.model.inputs == "features":
             x = F.relu(x)
@@ -162,6 +170,8 @@ class Head(ModulePart):
             x = norm(x, *self.pair("final_norm"), context.model)
         weight = self._table() if context.model.tied else self.weight("head")
         (logits,) = entering(x, self.cut, (weight, self.w("head.bias")))
+        if not torch.is_grad_enabled():
+            return loss_and_hits(logits, targets, context.cut) / context.world.loss_tokens
         with kept_as("logits"):
             loss: Tensor = VocabularyLoss.apply(logits, targets, context.cut)
         return loss / context.world.loss_tokens

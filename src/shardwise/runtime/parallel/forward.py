@@ -12,13 +12,13 @@ from shardwise.runtime.parallel.pipeline import Batch, StagePipeline
 
 
 def forward_only(pipeline: StagePipeline, batch: Batch, micro_batches: int) -> Tensor:
-    """The sum of the losses seen here."""
+    """The sums of losses and hits seen here."""
     world = pipeline.world
     comm, here = world.comm, world.stage
     # a model that is held twice, from both ends, is passed once
     chunks = ((chunk, stage) for (rank, chunk), stage in pipeline.stage_of.items() if rank == here)
     mine = sorted((stage, chunk) for chunk, stage in chunks if pipeline.line(chunk) == 0)
-    loss, sent = torch.zeros((), device=pipeline.like.device), list[CollectiveHandle]()
+    sums, sent = torch.zeros(2, device=pipeline.like.device), list[CollectiveHandle]()
     kept: dict[int, Tensor] = {}
     with torch.no_grad(), comm.during("forward"):
         for index in range(micro_batches):
@@ -28,7 +28,7 @@ def forward_only(pipeline: StagePipeline, batch: Batch, micro_batches: int) -> T
                     x = kept.pop(stage) if stage in kept else _taken(pipeline, stage)
                 y = pipeline.chunks[chunk](x, targets)
                 if stage == pipeline.last:
-                    loss += y
+                    sums += y
                 elif pipeline.rank_of[stage + 1, 0] == here:
                     kept[stage + 1] = y
                 else:
@@ -37,7 +37,7 @@ def forward_only(pipeline: StagePipeline, batch: Batch, micro_batches: int) -> T
     for pending in sent:
         pending.wait()
     _let_go(pipeline)
-    return loss
+    return sums
 
 
 def _taken(pipeline: StagePipeline, stage: int) -> Tensor:

@@ -8,7 +8,7 @@ Weight gradients can be put off: a schedule that splits the backward runs them l
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -197,22 +197,51 @@ def _into_gradient(logits: Tensor, lse: Tensor, local: Tensor, inside: Tensor, g
     logits.copy_((torch.exp(logits.float() - lse.unsqueeze(-1)) - target.float()) * grad)
 
 
+class TargetScores(NamedTuple):
+    """What the ranks know of each token's target once they have joined what each has of the vocabulary."""
+
+    most: Tensor
+    """the largest logit"""
+    found: Tensor
+    """the target's, less that: 0 where it is the largest"""
+    total: Tensor
+    """logarithm of the sum of exponentials, less the largest logit"""
+    local: Tensor
+    inside: Tensor
+    """the target's place in this rank's part, and whether it is there"""
+
+    @property
+    def loss(self) -> Tensor:
+        return (self.total - self.found).sum()
+
+
+def _scores(logits: Tensor, targets: Tensor, cut: Cut) -> TargetScores:
+    comm, tp = cut.comm, cut.tp
+    most = comm.all_reduce(_largest(logits), tp, torch.distributed.ReduceOp.MAX)
+    local = targets - tp.index * logits.shape[-1]
+    inside = (local >= 0) & (local < logits.shape[-1])
+    local = local.clamp(0, logits.shape[-1] - 1)
+    own = logits.gather(-1, local.unsqueeze(-1)).squeeze(-1).float() - most
+    found = comm.all_reduce(own * inside, tp)
+    total = comm.all_reduce(_exponentials(logits, most), tp).log()
+    return TargetScores(most, found, total, local, inside)
+
+
+def loss_and_hits(logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
+    """For an evaluation: the loss, and how many targets have the largest logit."""
+    scores = _scores(logits, targets, cut)
+    return torch.stack([scores.loss, (scores.found >= 0).sum().float()])
+
+
 class VocabularyLoss(AutogradOp):
     """Cross entropy, summed over tokens, of logits cut by vocabulary: ranks join their maxima, target logits and sums
     of exponentials. The backward turns the logits into their gradient in place."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: Cut) -> Tensor:
-        comm, tp = cut.comm, cut.tp
-        most = comm.all_reduce(_largest(logits), tp, torch.distributed.ReduceOp.MAX)
-        local = targets - tp.index * logits.shape[-1]
-        inside = (local >= 0) & (local < logits.shape[-1])
-        local = local.clamp(0, logits.shape[-1] - 1)
-        own = logits.gather(-1, local.unsqueeze(-1)).squeeze(-1).float() - most
-        found = comm.all_reduce(own * inside, tp)
-        total = comm.all_reduce(_exponentials(logits, most), tp).log()
-        ctx.save_for_backward(logits, most + total, local, inside)
-        return (total - found).sum()
+        scores = _scores(logits, targets, cut)
+        ctx.save_for_backward(logits, scores.most + scores.total, scores.local, scores.inside)
+        return scores.loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:

@@ -20,8 +20,9 @@ class StepLine(Struct, frozen=True, kw_only=True):
     """of the device's, or of the machine's memory"""
     ranks: int = 1
     eval_loss: float | None = None
+    accuracy: float | None = None
     perplexity: float | None = None
-    """both where an evaluation followed the step"""
+    """all three where an evaluation followed the step; a classifier has no perplexity"""
 
     def text(self) -> str:
         """As torchtitan prints it: tokens a second are those of one rank."""
@@ -36,17 +37,19 @@ class StepLine(Struct, frozen=True, kw_only=True):
         """Empty where nothing was evaluated."""
         if self.eval_loss is None:
             return ""
-        return f"eval: {self.step:2}  loss: {self.eval_loss:7.4f}  perplexity: {self.perplexity:,.3f}"
+        quality = f"accuracy: {self.accuracy:.2%}" if self.perplexity is None else f"perplexity: {self.perplexity:,.3f}"
+        return f"eval: {self.step:2}  loss: {self.eval_loss:7.4f}  {quality}"
 
     def fields(self) -> dict[str, float | int | None]:
         """Of the JSON object; what was not evaluated is left away."""
         found = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {k: v for k, v in found.items() if v is not None or k not in ("eval_loss", "perplexity")}
+        return {k: v for k, v in found.items() if v is not None or k not in ("eval_loss", "accuracy", "perplexity")}
 
     def scalars(self) -> dict[str, float]:
         """By TensorBoard's tags, grouped before the stroke."""
         found = {
             "loss/train": self.loss, "loss/eval": self.eval_loss, "loss/eval_perplexity": self.perplexity,
+            "loss/eval_accuracy": self.accuracy,
             "optimizer/grad_norm": self.grad_norm, "optimizer/rate": self.rate, "speed/step(s)": self.step_s,
             "speed/tokens_per_s": self.tokens_per_s, "speed/tflops_per_rank": self.tflops_per_rank,
             "speed/mfu": self.mfu, "memory/peak(GiB)": self.peak_bytes / 2**30,

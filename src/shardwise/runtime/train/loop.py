@@ -125,8 +125,11 @@ class Trainer:
     def _evaluated(self, line: StepLine) -> StepLine:
         if self.held_out is None or not self._due(self.settings.eval_every):
             return line
-        loss = evaluate(self.engine, self.held_out, self.settings.eval_steps)
-        return replace(line, eval_loss=loss, perplexity=math.exp(min(loss, 700.0)))
+        found = evaluate(self.engine, self.held_out, self.settings.eval_steps)
+        line = replace(line, eval_loss=found.loss, accuracy=found.accuracy)
+        if self.order.task.model.inputs == "features":
+            return line
+        return replace(line, perplexity=math.exp(min(found.loss, 700.0)))
 
     def _line(self, loss: float, norm: float, rate: float, seconds: float) -> StepLine:
         ranks, peak = self.engine.world.size, self.settings.peak_flops_per_s

@@ -3,6 +3,27 @@
 import math
 
 from shardwise.runtime.train.task import TrainingSettings
+from shardwise.spec.model import Model
+
+GPT3_RATE, GPT3_WIDTH = 6e-4, 768
+"""of GPT-3 Small (arXiv:2005.14165, table 2.1), whose larger sisters' rates fall nearly as one over their width, as
+Adam's should (arXiv:2203.03466)"""
+LARGEST_RATE = 1e-3
+"""Adam's own default (arXiv:1412.6980)"""
+
+
+def usual_rate(model: Model, optimizer: str) -> float:
+    """For who states none."""
+    if not optimizer.startswith("adam"):
+        return LARGEST_RATE
+    return min(GPT3_RATE * GPT3_WIDTH / model.hidden, LARGEST_RATE)
+
+
+def usual_warmup(optimizer: str, beta2: float, steps: int) -> int:
+    """Adam: 2 / (1 - beta2) steps (arXiv:1910.04209), but no more than half of a short run."""
+    if not optimizer.startswith("adam"):
+        return 0
+    return min(round(2 / max(1 - beta2, 1e-6)), steps // 2)
 
 
 def rate_at(settings: TrainingSettings, step: int) -> float:

@@ -19,6 +19,7 @@ from shardwise.work.layout import layout_of
 from shardwise.work.stages import stages_of
 
 DECAYS = ("constant", "cosine", "linear", "wsd")
+PROGRESS = ("lines", "bar", "none")
 PRECISIONS = ("fp32", "bf16", "bf16-pure", "fsdp-mixed", "fsdp-mixed-reduce32")
 
 
@@ -115,6 +116,8 @@ class TrainingSettings(Struct, frozen=True, kw_only=True):
     """what is evaluated on; empty: a part of the data that is not trained on"""
     log: str = ""
     """JSONL, one object per step"""
+    progress: str = "lines"
+    """what is told on stderr while it trains: a line a step, a bar, or nothing"""
     tensorboard: str = ""
     """folder of TensorBoard's event files; empty: none are written"""
     init: str = ""
@@ -141,6 +144,7 @@ class TrainingSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         one_of("decay", self.decay, DECAYS)
+        one_of("progress", self.progress, PROGRESS)
         require((
             ("steps", self.steps, self.steps >= 1, "a whole number of 1 or more"),
             ("rate", self.rate, 0 < self.rate < inf, "a number above 0 such as 1e-3"),

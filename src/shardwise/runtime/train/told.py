@@ -21,7 +21,7 @@ class StepSink(Protocol):
 def teller(settings: TrainingSettings, done: int) -> Iterator[StepSink]:
     """For the rank that leads; `done`: steps that were made before."""
     events = EventFile(Path(settings.tensorboard)) if settings.tensorboard else None
-    with _stderr(settings.steps, done) as shown:
+    with _stderr(settings, done) as shown:
 
         def tell(line: StepLine) -> None:
             if settings.log:
@@ -36,22 +36,28 @@ def teller(settings: TrainingSettings, done: int) -> Iterator[StepSink]:
 
 
 @contextmanager
-def _stderr(steps: int, done: int) -> Iterator[StepSink]:
+def _stderr(settings: TrainingSettings, done: int) -> Iterator[StepSink]:
+    if settings.progress == "none":
+        yield lambda _: None
+        return
     if not sys.stderr.isatty():
-        yield _printed
+        yield _printed if settings.progress == "lines" else _every_tenth(settings.steps)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (
+        TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
+        TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("training", total=steps, completed=done)
+        task = bar.add_task("", total=settings.steps, completed=done)
 
         def show(line: StepLine) -> None:
-            for text in _texts(line):
+            for text in _texts(line) if settings.progress == "lines" else ():
                 console.print(text, soft_wrap=True)
-            bar.update(task, completed=line.step)
+            bar.update(task, completed=line.step, description=f"loss {line.loss:.4f}")
 
         yield show
 
@@ -59,6 +65,17 @@ def _stderr(steps: int, done: int) -> Iterator[StepSink]:
 def _printed(line: StepLine) -> None:
     for text in _texts(line):
         print(text, file=sys.stderr, flush=True)
+
+
+def _every_tenth(steps: int) -> StepSink:
+    """Where there is no terminal to draw a bar on."""
+    apart = max(steps // 10, 1)
+
+    def show(line: StepLine) -> None:
+        if line.step % apart == 0 or line.step == steps:
+            _printed(line)
+
+    return show
 
 
 def _texts(line: StepLine) -> list[str]:

@@ -1,6 +1,6 @@
 """A policy, a cluster and a fabric -> FabricReport."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,19 +42,22 @@ class FabricStudy:
 
 def fabric_report(
     case: Case, policy: Policy, *, wiring: Wiring | None = None, fabric: RoutedFabric | None = None,
-    named: Mapping[str, str] | None = None,
+    named: Mapping[str, str] | None = None, told: Callable[[str], None] = lambda _: None,
 ) -> FabricStudy:  # fmt: skip
-    """The policy must be legal. `fabric`: in place of the cluster's own tree; `named`: axis -> collective algorithm."""
+    """The policy must be legal. `fabric`: in place of the cluster's own tree; `named`: axis -> collective algorithm.
+    `told`: in words, what is done next."""
     wiring = wiring or Wiring()
     cluster = wired(case.cluster, wiring)
     graph = fabric or tree_of(cluster, wiring)
     case = case.on(cluster)
+    told(f"simulating a step on {policy.gpus:,} GPUs")
     found = simulate(case, policy)
     network = _adding(case.network, named or {})
     calls = calls_of(found.closed.work)
     _serves(calls, named or {})
-    orders = orders_of(policy, graph, network, calls, named)
+    orders = orders_of(policy, graph, network, calls, named, told)
     load = orders[0].load
+    told("running all traffic on the links at once")
     loop = looped(case, policy, found, load)
     joint = loop.joint
     first, count = _kinds_of_links(load)
@@ -83,7 +86,7 @@ def fabric_report(
         tiers=_tiers(load, series, loop.step_s),
         blocks=_blocks(graph)[1],
         matrix_bytes={axis: table.tolist() for axis, table in load.matrix(_blocks(graph)[0]).items()},
-        crossing_bytes=load.crossings(),
+        crossing_bytes=load.crossings,
         bottleneck=_bottleneck(load, loop.step_s),
         bin_s=joint.step_s / SHOWN,
         burst=burst_of(load, series, joint.step_s),
@@ -118,7 +121,7 @@ def _slowed(joint: JointStep) -> dict[str, dict[str, float]]:
 
 
 def _order(order: Order, planned: float) -> OrderLoad:
-    crossings = order.load.crossings().values()
+    crossings = order.load.crossings.values()
     return OrderLoad(
         axes=" > ".join(axis for axis in order.axes if getattr(order.load.prices.seats.policy, axis) > 1) or "dp",
         deal=order.deal,

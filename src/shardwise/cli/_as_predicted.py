@@ -1,0 +1,52 @@
+"""The last line of `run`: the step as it was predicted and as it was measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from shardwise.cli._flags import PolicyRequest
+from shardwise.spec.reported import catalog_gpu
+from shardwise.studies.build import report_of
+from shardwise.units import time_text
+
+if TYPE_CHECKING:
+    from shardwise.runtime.train.lines import StepLine
+
+WARM_UP = 3
+"""first steps that compile kernels and fill caches: left out where there are more"""
+
+
+@dataclass(frozen=True)
+class PredictedStep:
+    predicted_s: float
+    predicted_for: str
+    measured_s: float | None
+    """median; None where no step was made"""
+    measured_on: str
+    slower: float | None
+    """measured over predicted, less one; None where the prediction is of another machine"""
+
+    def text(self) -> str:
+        predicted = f"predicted {time_text(self.predicted_s)}"
+        if self.measured_s is None:
+            return f"{predicted} on {self.predicted_for}, nothing measured"
+        measured = f"measured {time_text(self.measured_s)}"
+        if self.slower is None:
+            return f"{predicted} on {self.predicted_for}, {measured} here on {self.measured_on}: another machine"
+        return f"{predicted}, {measured} ({self.slower:+.1%})"
+
+
+def as_predicted(found: PolicyRequest, lines: Sequence["StepLine"], device: str) -> PredictedStep:
+    from shardwise.runtime.launch import machine_name
+
+    here, gpu = machine_name(device), found.cluster.gpu
+    same = here == gpu.name or catalog_gpu(here) == gpu.name
+    seconds = [line.step_s for line in lines]
+    measured = median(seconds[WARM_UP:] or seconds) if seconds else None
+    predicted = report_of(found.case, found.policy).step_s
+    return PredictedStep(
+        predicted_s=predicted, predicted_for=found.cluster.name, measured_s=measured,
+        measured_on="the CPU" if here == "cpu" else here,
+        slower=measured / predicted - 1 if same and measured is not None else None,
+    )  # fmt: skip
