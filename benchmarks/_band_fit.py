@@ -1,8 +1,9 @@
-"""Bands of a step time from residuals: a base, and an addition for each missing support, by quantile regression.
+"""Bands of a step time from residuals: a base, and a part for each missing support, by quantile regression.
 
-The base is the spread of runs that miss nothing, every run weighing the same. An addition says how much further off a
-source may be, so sources weigh the same there, none is negative, and the tail is that of so few sources: of n, the next
-one lies beyond the largest with a chance of 1 / (n + 1), so the quantile is taken (n + 1) / n further out.
+The base is the spread of runs that miss nothing, every run weighing the same. A part says how much further off a source
+may be, so sources weigh the same there, and the tail is that of so few sources: of n, the next one lies beyond the
+largest with a chance of 1 / (n + 1), so the quantile is taken (n + 1) / n further out. Squares of parts add up to the
+square of the end, so it is squares that are regressed.
 """
 
 from collections import Counter, defaultdict
@@ -15,7 +16,7 @@ from scipy.sparse import csr_matrix, eye_array, hstack  # type: ignore[import-un
 
 from _accuracy_data import Floats
 from _band_rows import Residual
-from shardwise.estimate.band import HELD, MISSING
+from shardwise.estimate.band import HELD, MISSING, end_of
 
 MOST = 60
 """residuals that stand for all those of one source with the same support: more change no digit"""
@@ -23,12 +24,12 @@ MOST = 60
 
 class Bands(NamedTuple):
     low: dict[str, float]
-    """base and additions, in the logarithm of measured over predicted time"""
+    """base and parts, in the logarithm of measured over predicted time"""
     high: dict[str, float]
 
     def of(self, missing: Iterable[str]) -> tuple[float, float]:
-        keys = ("base", *missing)
-        return sum(self.low[key] for key in keys), sum(self.high[key] for key in keys)
+        missing = tuple(missing)
+        return end_of(self.low, missing), end_of(self.high, missing)
 
 
 class Coverage(NamedTuple):
@@ -54,8 +55,8 @@ def bands_from(rows: Iterable[Residual]) -> Bands:
     beyond = max(1 - (1 - tail) * (sources + 1) / sources, 0.0)
     sides = []
     for start, quantile in zip(base, (beyond, 1 - beyond), strict=True):
-        added = _additions(rest, float(start), quantile)
-        sides.append({"base": float(start)} | {what: float(a) for what, a in zip(MISSING, added, strict=True)})
+        parts = _parts(rest, float(start), quantile)
+        sides.append({"base": float(start)} | {what: float(part) for what, part in zip(MISSING, parts, strict=True)})
     return Bands(*sides)
 
 
@@ -100,17 +101,20 @@ def _thinned(rows: list[Residual]) -> list[tuple[Residual, float]]:
     return found
 
 
-def _additions(rows: list[tuple[Residual, float]], start: float, quantile: float) -> Floats:
-    """For each of MISSING: the sum that misses `quantile` best; away from the middle or nothing."""
+def _parts(rows: list[tuple[Residual, float]], start: float, quantile: float) -> Floats:
+    """For each of MISSING: the part with which the ends come nearest to `quantile`; away from the middle or nothing."""
     upper = quantile > 0.5
+    surplus = np.array([row.surplus for row, _ in rows])
+    beyond = np.sign(surplus) * surplus**2 - np.sign(start) * start**2
     missing = csr_matrix([[float(what in row.missing) for what in MISSING] for row, _ in rows])
     weights = np.array([weight for _, weight in rows])
     apart = eye_array(len(rows))
     found = linprog(
         np.concatenate([np.zeros(len(MISSING)), weights * quantile, weights * (1 - quantile)]),
-        A_eq=hstack([missing, apart, -apart]), b_eq=np.array([row.surplus - start for row, _ in rows]),
+        A_eq=hstack([missing, apart, -apart]), b_eq=beyond,
         bounds=[(0, None) if upper else (None, 0)] * len(MISSING) + [(0, None)] * (2 * len(rows)), method="highs",
     )  # fmt: skip
     if found.x is None:
-        raise ValueError(f"bands: the additions have no answer ({found.message})")
-    return np.asarray(found.x[: len(MISSING)])
+        raise ValueError(f"bands: the parts have no answer ({found.message})")
+    squares = np.asarray(found.x[: len(MISSING)])
+    return np.asarray(np.sign(squares) * np.sqrt(np.abs(squares)))

@@ -1,9 +1,10 @@
 """Measured over predicted steps for the bands: every run by constants that had not seen its source, then again with one
 support after the other taken away, as it would be predicted had nobody measured that.
 
-What is taken away: runs under the program's name (its fitted constants go back to those of the stack it is like), the
-program (taken as the one unknown software is taken as), the GPU's kernel rates (those every unmeasured GPU takes), runs
-of that size (constants fitted on small ones), expert models (what was fitted or set on them goes back to the default).
+What is taken away: runs under the program's name (its fitted constants go back to those of the stack it is like; a
+program like no other is then as good as unknown, and counts as such), the program (taken as the one unknown software is
+taken as), the GPU's kernel rates (those every unmeasured GPU takes), runs of that size (constants fitted on small
+ones), expert models (what was fitted or set on them goes back to the default).
 """
 
 from collections.abc import Callable, Iterable
@@ -132,6 +133,9 @@ def _missing(case: MeasuredCase, taken_away: str) -> frozenset[str]:
     found = lacking(
         software, curve_of(case.cluster.gpu), fitted_table(), gpus=case.cluster.gpus, experts=_has_experts(case)
     )
+    fitted = _fitted_stack(case.stack.name)
+    if taken_away == "alike" and fitted is not None and not fitted.like:
+        return frozenset(found) | {"alike", "unknown"}
     return frozenset(found) | ({taken_away} if taken_away else set())
 
 

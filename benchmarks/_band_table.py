@@ -36,7 +36,7 @@ def write_bands() -> None:
     lines = [
         "# Written by benchmarks/accuracy.py from measured runs and docs/accuracy/left_out.json; not edited by hand.",
         "# Logarithm of measured over predicted step time: a tenth of runs lies below the low end, a tenth above the",
-        "# high one. The base holds where nothing is missing; each support that is missing adds to it.",
+        "# high one. The base holds where nothing is missing; with the parts of what is, the root of the squares does.",
     ]
     for side, numbers in (("low", bands.low), ("high", bands.high)):
         lines += ["", f"[{side}]", *(f"{key} = {value:.3f}" for key, value in numbers.items())]
@@ -112,13 +112,14 @@ def band_section() -> tuple[str, list[Table]]:
         f"{HELD:.0%} of measured steps, and what supports it. Its base, {np.expm1(bands.low['base']):+.0%} to "
         f"{np.expm1(bands.high['base']):+.0%}, is the spread of measured over predicted time of runs whose program was "
         "fitted, by constants that had not seen their source where others remain. Each support that a case lacks adds "
-        f"to the low and the high end: {parts}. An addition was found by taking that support away from every source "
-        "that has it and predicting it again: fitted constants put back to those of the stack it is like, software "
-        "taken as unknown, kernel rates of another GPU, constants of small runs for large ones, expert settings at "
-        "their defaults. They come from quantile regression in which sources weigh the same and no addition is "
-        "negative; with n sources the tail is taken (n + 1) / n further out. The prediction itself is not moved: the "
-        "band is longer upwards because programs are more often slower than predicted. Its numbers come from the first "
-        f"two tables; its form was chosen among a few with `{MORE}` in view ([by source](accuracy/bands.csv)).\n\n"
+        f"to the low and the high end, as the root of the squares, since these errors have causes of their own: "
+        f"{parts}. A part was found by taking that support away from every source that has it and predicting it again: "
+        "fitted constants put back to those of the stack it is like (a program like no other then counts as unknown), "
+        "software taken as unknown, kernel rates of another GPU, constants of small runs for large ones, expert "
+        "settings at their defaults. They come from quantile regression of squares in which sources weigh the same; "
+        "with n sources the tail is taken (n + 1) / n further out. The prediction itself is not moved: the band is "
+        "longer upwards because programs are more often slower than predicted. Its numbers come from the first two "
+        f"tables; its form was chosen among a few with `{MORE}` in view ([by source](accuracy/bands.csv)).\n\n"
         f"{markdown(head, lines)}"
     )
     columns = ("rows", "runs", "sources", "inside", "inside_mean_over_sources", "upper_over_lower_end", "mean_error")

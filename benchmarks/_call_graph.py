@@ -44,9 +44,9 @@ def calls_of(trees: dict[str, ast.Module]) -> Graph:
     def meant(dotted: str) -> str:
         """Past re-exports, to where it is defined."""
         module, _, name = dotted.rpartition(".")
-        if dotted in defined or name not in bound.get(module, {}):
-            return dotted
-        return meant(bound[module][name])
+        further = bound.get(module, {}).get(name, dotted)
+        # a package that imports a module of its own binds the name to itself
+        return dotted if dotted in defined or further == dotted else meant(further)
 
     def named(module: str, node: ast.AST) -> str | None:
         if isinstance(node, ast.Name):

@@ -8,7 +8,8 @@ from _call_graph import calls_of, modules_of, way
 from house import duplicate_class_names
 
 FILES = {
-    "room/__init__.py": "from pack.room.inner import run as start\n",
+    "room/__init__.py": "from pack.room import inner\nfrom pack.room.inner import run as start\n"
+    "def own(): return inner\n",
     "room/inner.py": "class Case: ...\nclass _Case: ...\ndef run(): ...\n",
     "show.py": "from pack import room\nfrom pack.room import start as go\n"
     "class Case: ...\nclass _Case: ...\ndef page(): return part()\ndef part(): return go()\n"
@@ -28,6 +29,7 @@ def test_a_call_is_followed_to_where_it_is_defined(tmp_path):
     assert way(graph, {"pack.show.page"}, end) == ["pack.show.page", "pack.show.part", "pack.room.inner.run"]
     assert way(graph, {"pack.show.other"}, end) == ["pack.show.other", "pack.room.inner.run"]
     assert way(graph, {"pack.show.alone"}, end) == []
+    assert way(graph, {"pack.room.own"}, end) == [], "a module that its package imports is no call"
 
 
 def test_public_classes_of_one_name_are_counted(tmp_path):

@@ -10,20 +10,27 @@ import difflib
 import importlib
 import os
 import pkgutil
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
+T = TypeVar("T")
 SEARCH_PATH = "SHARDWISE_PLUGINS"
+LISTED, NEAREST = 40, 8  # names in an error message: all of so many, else the nearest
 
 
 def closest(name: str, known: list[str]) -> str:
-    """The end of an error message: the nearest known name, or the whole list."""
-    near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.5)
+    """The end of an error message: the nearest known name, the whole list where it is short, else what comes near."""
+    by_lower = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     if near:
-        return f"did you mean {next(k for k in known if k.lower() == near[0])!r}?"
-    return "known: " + ", ".join(sorted(known))
+        return f"did you mean {by_lower[near[0]]!r}?"
+    if len(known) <= LISTED:
+        return "known: " + ", ".join(sorted(known))
+    nearest = difflib.get_close_matches(name.lower(), by_lower, n=NEAREST, cutoff=0.0)
+    return f"{len(known)} are known, the nearest: " + ", ".join(sorted(by_lower[word] for word in nearest))
 
 
 @cache
@@ -66,3 +73,30 @@ def plugins(package: str, export: str) -> dict[str, object]:
             raise TypeError(f"{module.__name__} is in the plug-in folder {package} but does not define {export}")
         found[name] = getattr(module, export)
     return found
+
+
+def plugins_of(package: str, export: str, kind: type[T]) -> dict[str, T]:
+    """The same where each is an object of a kind."""
+    found: dict[str, T] = {}
+    for name, plugin in plugins(package, export).items():
+        if not isinstance(plugin, kind):
+            raise TypeError(f"{package}.{name}: {export} is a {type(plugin).__name__}, not a {kind.__name__}")
+        found[name] = plugin
+    return found
+
+
+def plugin_classes(package: str, export: str, kind: type[T]) -> dict[str, type[T]]:
+    """The same where each is a class below a kind."""
+    found: dict[str, type[T]] = {}
+    for name, plugin in plugins(package, export).items():
+        if not (isinstance(plugin, type) and issubclass(plugin, kind)):
+            raise TypeError(f"{package}.{name}: {export} is {plugin!r}, not a kind of {kind.__name__}")
+        found[name] = plugin
+    return found
+
+
+def named(what: str, name: str, known: Mapping[str, T]) -> T:
+    """The one of that name; another is a ValueError that says what is near."""
+    if name not in known:
+        raise ValueError(f"{what}: {name!r} is unknown; {closest(name, list(known))}")
+    return known[name]

@@ -5,7 +5,7 @@ import pytest
 from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.cost.curve import curve_of
-from shardwise.estimate.band import MISSING, band_for, band_of
+from shardwise.estimate.band import MISSING, band_for, band_of, end_of
 from shardwise.software import match_of, named, stack_for, stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of, gpu_of
@@ -66,6 +66,14 @@ def test_a_stack_without_any_fitted_runs_lacks_those_of_its_name_only():
     found = band("Megatron-LM 2022", gpu="a100-80", gpus=4096)
     assert found.missing == ("alike",)
     assert found.evidence == "no run of Megatron-LM 2022 was fitted"
+
+
+def test_parts_of_an_end_go_together_as_the_root_of_their_squares():
+    parts = {"base": -0.3, "alike": -0.4, "chip": -1.2, "scale": 0.0}
+    assert end_of(parts, ()) == -0.3
+    assert end_of(parts, ("scale",)) == -0.3
+    assert end_of(parts, ("alike",)) == pytest.approx(-0.5)
+    assert end_of(parts, ("alike", "chip")) == pytest.approx(-1.3)
 
 
 def test_the_ends_lie_around_the_step():

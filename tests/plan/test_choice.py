@@ -68,15 +68,19 @@ def test_extremes_are_scans_of_their_own():
     assert found.recommended.step_s <= found.best[0].step_s * (1 + ALIKE) * (1 + FAR_COUNTS)
 
 
-def test_ties_go_to_the_simpler_then_to_the_roomier():
+def test_ties_go_to_the_simpler_then_to_the_faster_then_to_the_roomier():
     here, plain = case(on="dgx-h100:8"), Policy(dp=4, tp=2)
     interleaved = Policy(dp=4, pp=2, vpp=2, schedule="interleaved")
     pool = [candidate(interleaved, 1.0), candidate(plain, 1.0 + ALIKE / 2)]
     assert mechanisms(interleaved) > mechanisms(plain)
     assert recommended_of(here, pool).policy == plain
     assert recommended_of(here, [pool[0], candidate(plain, 1.0 + 10 * ALIKE)]).policy == interleaved
+    repeating = replace(plain, recompute="selective")
+    assert recommended_of(here, [candidate(repeating, 1.0), candidate(plain, 1.0 + ALIKE / 2)]).policy == plain
     room = [candidate(plain, 1.0, 50.0), candidate(replace(plain, micro_batch=2), 1.0, 30.0)]
     assert recommended_of(here, room).peak_bytes == 30.0 * 2**30
+    room[1] = candidate(replace(plain, micro_batch=2), 1.0 + ALIKE / 2, 30.0)
+    assert recommended_of(here, room).policy == plain
     assert recommended_of(here, []) is None
 
 
@@ -85,6 +89,8 @@ def test_of_equally_fast_ones_what_is_near_the_memorys_edge_goes_last():
     edge, far_from_it = Weighed(simple, 2 * EDGE, 0.0), Weighed(roomy, EDGE / 2, 0.0)
     assert best_of([edge, far_from_it]) is far_from_it
     assert best_of([Weighed(simple, EDGE / 2, 0.0), far_from_it]).found is simple
+    as_simple = Weighed(candidate(Policy(dp=8, micro_batch=2), 1.0 + ALIKE / 2, 65.0), 2 * EDGE, 0.0)
+    assert best_of([edge, as_simple]) is as_simple, "near the edge room counts, not half a percent"
     assert best_of([edge, Weighed(candidate(roomy.policy, 1.0 + 3 * ALIKE), 0.0, 0.0)]) is edge
 
 

@@ -121,3 +121,17 @@ def test_a_program_without_zero_2_across_stages_ran_zero_1() -> None:
     assert {policy.zero for policy in staged.candidates} == {1}
     assert any("zero=1" in line for line in staged.assumed)
     assert {policy.zero for policy in flat.candidates} == {2}
+
+
+@pytest.mark.parametrize(
+    ("cell", "stage", "group"),
+    [("fsdp", 3, 0), ("FSDP2", 3, 0), ("fsdp-grad(2)", 2, 0), ("fsdp2(3)", 3, 0), ("1", 1, 0), ("hsdp", 3, 8)],
+)
+def test_how_a_run_was_sharded(cell: str, stage: int, group: int) -> None:
+    row = _row(
+        source="s", model="Llama2-7B", gpu="A100-80GB-SXM", gpus="128", seq="4096", global_batch="256", tp="1", pp="1",
+        dp="128", micro_batch="2", recompute="none", zero_stage_or_fsdp=cell, software="PyTorch FSDP",
+    )  # fmt: skip
+    case = measured_case(row)
+    assert {(policy.zero, policy.shard_group) for policy in case.candidates} == {(stage, group)}
+    assert not any("zero" in line for line in case.assumed)

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from shardwise.arch._fields import ConfigFields
-from shardwise.registry import plugins
+from shardwise.registry import plugins_of
 from shardwise.spec.model import Attention, Experts, Layer, Model
 
 
@@ -23,12 +23,7 @@ class Family(Struct, frozen=True, kw_only=True):
 @cache
 def families() -> dict[str, Family]:
     """Every family by its name; one file in family/ is one family."""
-    found: dict[str, Family] = {}
-    for file, family in plugins("shardwise.arch.family", "FAMILY").items():
-        if not isinstance(family, Family):
-            raise TypeError(f"family/{file}.py: FAMILY is {type(family).__name__}; it must be a Family")
-        found[family.name] = family
-    return found
+    return {family.name: family for family in plugins_of("shardwise.arch.family", "FAMILY", Family).values()}
 
 
 def attention(fields: ConfigFields, **more: Any) -> Attention:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cyclopts import App, CoercionError, CycloptsError, Parameter
-from cyclopts.exceptions import UnknownCommandError
+from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
+from shardwise.cli._other_words import called_here
 from shardwise.cli._verbs import VERBS, import_path
 from shardwise.registry import closest
 
@@ -37,13 +38,18 @@ def _version() -> str:
         return "unknown (run from a source tree that is not installed)"
 
 
+def _shown_default(value: object) -> str | None:
+    """A switch is off unless it is written, and nothing is nothing: neither needs saying."""
+    return None if value is None or value is False or value == () or value == "" else str(value)
+
+
 def _build() -> App:
     built = App(
         name="shardwise",
         help="Which way to split a training run over GPUs is best, how long, how much memory, what traffic.",
         version=_version,
         help_format="plaintext",  # a quarter of the time of --help would be importing a reader of Markdown
-        default_parameter=Parameter(negative=()),
+        default_parameter=Parameter(negative=(), show_default=_shown_default),
         result_action="return_value",
         help_epilogue=epilogue(FIRST),
     )
@@ -125,6 +131,8 @@ def _one_line(problem: CycloptsError) -> str:
     problem.verbose = False
     if isinstance(problem, CoercionError) and problem.target_type in NUMBERS:
         return f"{str(problem).rstrip('.')}; write {NUMBERS[problem.target_type]}"
+    if isinstance(problem, UnknownOptionError) and (name := called_here(problem)):
+        return f"{problem.token.keyword or problem.token.value} is no option here; write {name}"
     return str(problem)
 
 

@@ -59,8 +59,8 @@ def show_choice(title: str, case: Case, ranked: Ranking) -> None:
     facts.append(("take", f"{policy_code(take.policy)}: {best.text}; {_why(ranked, best)}"))
     for name, other, when in (("fastest", ranked.fastest, " if all is right"), ("safest", ranked.safest, "")):
         if other is not None:
-            same = "the same" if other.policy == take.policy else _beside(case, other, take)
-            facts.append((name, same + when))
+            same = "the same" if other.policy == take.policy else _beside(advice_of(case, other), best, when)
+            facts.append((name, same))
     far = "; farther off than most predictions were tried" if best.nearest.distance >= FAR else ""
     facts.append(("nearest", f"measured run: {best.nearest}{far}"))
     host = host_bytes(case, take)
@@ -78,9 +78,10 @@ def host_bytes(case: Case, found: Candidate) -> float:
     return float(np.max(estimate(case, Policies.of([found.policy]), sync=sync).memory.host_bytes))
 
 
-def _beside(case: Case, other: Candidate, take: Candidate) -> str:
-    apart = other.step_s / take.step_s - 1.0
-    return f"{policy_code(other.policy)}: {advice_of(case, other).text}, step {apart:+.1%}"
+def _beside(other: Advice, take: Advice, when: str) -> str:
+    apart = other.found.step_s / take.found.step_s - 1.0
+    alone = ", nothing near it was ever measured" if other.nearest.distance >= FAR > take.nearest.distance else ""
+    return f"{policy_code(other.found.policy)}: {other.text}, step {apart:+.1%}{when}{alone}"
 
 
 def _why(ranked: Ranking, take: Advice) -> str:

@@ -8,21 +8,18 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from shardwise.engines._contract import Engine, Lost, Setup, Work
-from shardwise.registry import closest, plugins
+from shardwise.registry import named, plugins_of
 
 __all__ = ["Engine", "Lost", "Setup", "engine_of", "engines", "run"]
 
 
 @cache
 def engines() -> dict[str, Engine]:
-    found = [e for e in plugins("shardwise.engines", "ENGINE").values() if isinstance(e, Engine)]
-    return {engine.name: engine for engine in found}
+    return {engine.name: engine for engine in plugins_of("shardwise.engines", "ENGINE", Engine).values()}
 
 
 def engine_of(name: str) -> Engine:
-    if name not in engines():
-        raise ValueError(f"engine: {name!r} is unknown; {closest(name, list(engines()))}")
-    return engines()[name]
+    return named("engine", name, engines())
 
 
 def run(

@@ -1,13 +1,15 @@
 """The 80 % band of a step time: how far measured steps lie from predictions that had not seen where they come from.
 
-The band is the spread of runs of programs whose constants were fitted, widened by one addition for each thing that
-nothing measured supports. Spread and additions (catalog/bands.toml, in the logarithm of measured over predicted time)
-are written by benchmarks/accuracy.py, which leaves out whole sources; docs/accuracy.md says how.
+The band is the spread of runs of programs whose constants were fitted, widened by one part for each thing that nothing
+measured supports. Such errors have causes of their own, so the parts go together as the root of their squares. They are
+in catalog/bands.toml, in the logarithm of measured over predicted time, written by benchmarks/accuracy.py, which leaves
+out whole sources; docs/accuracy.md says how.
 """
 
 import tomllib
+from collections.abc import Iterable
 from functools import cache
-from math import expm1
+from math import copysign, expm1, hypot
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,12 +78,17 @@ def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool) -> Erro
     """The same for a run whose model nobody stated."""
     fitted = _fitted()
     lacks = lacking(software, curve, fitted, gpus=gpus, experts=experts)
-    low, high = (_table()[side]["base"] + sum(_table()[side][what] for what in lacks) for side in ("low", "high"))
+    low, high = (end_of(_table()[side], lacks) for side in ("low", "high"))
     whose, runs = fitted_runs(software, fitted)
     had = "the program" if not {"alike", "unknown"} & set(lacks) else whose
     said = [words for what, words in lacks.items() if what != "alike" or "unknown" not in lacks]
     words = [*said, *([f"constants of {had} fitted on {runs.runs:,} runs"] if runs.runs else [])]
     return ErrorBand(expm1(low), expm1(high), tuple(lacks), "; ".join(words))
+
+
+def end_of(parts: dict[str, float], missing: Iterable[str]) -> float:
+    """The low or high end of a band: its base and the parts of what is missing."""
+    return copysign(hypot(parts["base"], *(parts[what] for what in missing)), parts["base"])
 
 
 def lacking(software: Match, curve: Curve, fitted: Fitted, *, gpus: int, experts: bool) -> dict[str, str]:

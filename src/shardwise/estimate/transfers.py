@@ -41,12 +41,15 @@ def busiest_seconds(work: Work, machine: Machine, wire: Hops, parts: Parts, hidd
     """What the busiest card needs for all that its stage sends in a step. Outputs and gradients go over one card where
     both neighbours are on other nodes, and one after the other where all forwards come first; the stage's other
     messages (`parts` and `hidden`: of the slowest stage) have the card for themselves. Before the first of them there
-    is something to compute, and behind the last; one more transfer brings work there or back. `longest`: a micro-batch
-    on the slowest stage."""
-    layout = work.layout
-    both = (wire.outside == 1.0) & ((layout.pp > 2.0) | (layout.vpp > 1.0))
-    once = np.where(piles_up(work), 2.0 * wire.slowest, wire.slowest + both * wire.nearest)
-    total = layout.micro_batches * layout.vpp * once + wire.slowest + longest / layout.vpp
+    is something to compute, and behind the last; one more transfer brings work there or back, except over the only
+    boundary of two stages, which has carried all outputs and all gradients by then. `longest`: a micro-batch on the
+    slowest stage."""
+    layout, piled = work.layout, piles_up(work)
+    further = (layout.pp > 2.0) | (layout.vpp > 1.0)
+    both = (wire.outside == 1.0) & further
+    once = np.where(piled, 2.0 * wire.slowest, wire.slowest + both * wire.nearest)
+    there = np.where(piled & ~further, 0.0, wire.slowest)
+    total = layout.micro_batches * layout.vpp * once + there + longest / layout.vpp
     return np.where(wire.outside > 0.0, total + leaving_seconds(machine, parts, hidden), 0.0)
 
 

@@ -61,12 +61,13 @@ def recommended_of(case: Case, pool: Sequence[Candidate]) -> Candidate | None:
 
 
 def best_of(pool: Sequence[Weighed]) -> Weighed | None:
-    """Of those that are as fast as far as can be told: what is not near the memory's edge, then the simplest, then what
-    leaves most memory free."""
+    """Of those that are as fast as far as can be told: what is not near the memory's edge, then the simplest. Away from
+    the edge more room is worth nothing, so the fastest is next; near it what leaves most memory free."""
     least = min((each.counted_s for each in pool), default=0.0)
     alike = [each for each in pool if each.counted_s <= least * (1.0 + ALIKE)]
     return min(alike, default=None, key=lambda each: (
-        each.chance > EDGE, mechanisms(each.found.policy), each.found.peak_bytes
+        each.chance > EDGE, mechanisms(each.found.policy), each.counted_s if each.chance <= EDGE else 0.0,
+        each.found.peak_bytes,
     ))  # fmt: skip
 
 
@@ -77,12 +78,13 @@ def check_risk(risk: float) -> None:
 
 
 def mechanisms(policy: Policy) -> int:
-    """What has to be set up and can go wrong beyond plain data, tensor and pipeline parallelism."""
+    """What has to be set up and can go wrong, or is done twice, beyond plain data, tensor and pipeline parallelism."""
     return (
         2 * (policy.offload != "none")
         + (policy.vpp > 1)
         + (policy.schedule not in PLAIN_SCHEDULES)
         + (policy.cp > 1)
+        + (policy.recompute != "none")
         + (policy.recompute == "full" and policy.recompute_layers >= 0)
         + (policy.shard_group > 0)
         + (policy.order != ORDERS[0])

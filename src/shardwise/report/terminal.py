@@ -189,8 +189,12 @@ def _head(report: Report) -> Table:
         ("MFU", f"{share_text(report.mfu_causal_half)}{_square(report)}; HFU {share_text(report.hfu)}"),
         ("memory", f"{peak} of {gib(report.capacity_bytes)} GiB on stage {report.fullest_stage}, "
                    f"{gib(report.reserve_bytes)} in reserve, {gib(report.free_bytes)} GiB free"),
-        ("pipeline", f"{report.micro_batches:,} micro-batches, bubble {report.bubble_share:.1%} of the step"),
     ]  # fmt: skip
+    batches = "1 micro-batch" if report.micro_batches == 1 else f"{report.micro_batches:,} micro-batches"
+    if policy.pp > 1:
+        rows.append(("pipeline", f"{batches}, bubble {report.bubble_share:.1%} of the step"))
+    else:
+        rows.append(("batch", f"{batches} a step for each GPU"))
     if report.host_bytes:
         rows.append(("host", f"{gib(report.host_bytes)} GiB of the host's memory for each GPU, for what is offloaded"))
     if report.sync is not None:

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from shardwise.registry import plugins
+from shardwise.registry import plugins_of
 from shardwise.schedules._contract import Schedule
 from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import Ints
@@ -17,8 +17,7 @@ def used(codes: Ints) -> list[tuple[int, Schedule]]:
 
 @cache
 def schedules() -> dict[str, Schedule]:
-    found = plugins("shardwise.schedules", "SCHEDULE").values()
-    return {s.name: s for s in found if isinstance(s, Schedule)}
+    return {each.name: each for each in plugins_of("shardwise.schedules", "SCHEDULE", Schedule).values()}
 
 
 def held_pieces(name: str, pp: int, vpp: int) -> Ints:

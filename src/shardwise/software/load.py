@@ -13,6 +13,7 @@ from shardwise.spec.model import Model
 
 HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "provenance"))
 """what a file states at its top, about the stack itself"""
+MOST = 1e15
 INHERITED = ("caution",)
 """what of it a stack takes over from the one it is like"""
 
@@ -43,8 +44,15 @@ def _own(name: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str
                 found, origins[setting] = stated(
                     value, where=where, stack=name, source=data.get("source", ""), fitted_on=data.get("fitted_on", "")
                 )
+            _check_number(found, where)
             parts.setdefault(part, {})[setting] = found
     return head, parts, origins
+
+
+def _check_number(value: Any, where: str) -> None:
+    """No time, size, share or count of a program is negative, and none is beyond what a step can take."""
+    if isinstance(value, int | float) and not 0 <= value <= MOST:
+        raise ValueError(f"{where} is {value!r}; write a number from 0 to {MOST:g}")
 
 
 def _taken(value: dict[str, Any], setting: str, where: str) -> tuple[Any, Origin]:

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from shardwise.compressors import compressor
-from shardwise.registry import closest, plugins
+from shardwise.registry import named, plugin_classes
 from shardwise.sync._cost import Cost, FlatNetwork, seconds_of, trace_of
 from shardwise.sync._events import SyncEvent
 from shardwise.sync._layout import ParameterLayout
@@ -58,17 +58,9 @@ def __getattr__(name: str) -> Any:
 @cache
 def strategies() -> dict[str, type[Strategy]]:
     """Every known strategy by name."""
-    found: dict[str, type[Strategy]] = {}
-    for name, plugin in plugins("shardwise.sync", "STRATEGY").items():
-        if not (isinstance(plugin, type) and issubclass(plugin, Strategy)):
-            raise TypeError(f"sync/{name}.py: STRATEGY is {plugin!r}, not a kind of Strategy")
-        found[name] = plugin
-    return found
+    return plugin_classes("shardwise.sync", "STRATEGY", Strategy)
 
 
 def strategy(name: str, **settings: Any) -> Strategy:
     """A strategy by name: strategy('local_sgd', every=16)."""
-    known = strategies()
-    if name not in known:
-        raise ValueError(f"strategy: {name!r} is unknown; {closest(name, list(known))}")
-    return known[name].of(settings)
+    return named("strategy", name, strategies()).of(settings)

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from shardwise.registry import closest, plugins
+from shardwise.registry import named, plugin_classes
 from shardwise.topologies._contract import GossipTopology, MixingRound
 
 __all__ = ["GossipTopology", "MixingRound", "topologies", "topology"]
@@ -11,12 +11,7 @@ __all__ = ["GossipTopology", "MixingRound", "topologies", "topology"]
 @cache
 def topologies() -> dict[str, type[GossipTopology]]:
     """Every known graph by name."""
-    found: dict[str, type[GossipTopology]] = {}
-    for name, plugin in plugins("shardwise.topologies", "TOPOLOGY").items():
-        if not (isinstance(plugin, type) and issubclass(plugin, GossipTopology)):
-            raise TypeError(f"topologies/{name}.py: TOPOLOGY is {plugin!r}, not a kind of GossipTopology")
-        found[name] = plugin
-    return found
+    return plugin_classes("shardwise.topologies", "TOPOLOGY", GossipTopology)  # type: ignore[type-abstract]
 
 
 def topology(name: str) -> GossipTopology:
@@ -25,6 +20,4 @@ def topology(name: str) -> GossipTopology:
     base, _, size = name.rpartition("_")
     if base == "base" and size.isdigit() and 2 <= int(size) <= 9:
         return known["base"](degree_limit=int(size) - 1)  # type: ignore[call-arg]
-    if name not in known:
-        raise ValueError(f"topology: {name!r} is unknown; {closest(name, list(known))}")
-    return known[name]()
+    return named("topology", name, known)()

@@ -276,12 +276,14 @@ def _recompute(reader: _Reader) -> str:
 
 
 def _zero(reader: _Reader, layout: dict[str, int]) -> tuple[int, int]:
-    """ZeRO stage and shard group of a cell such as '1', 'fsdp-full(3)', 'hsdp'."""
+    """ZeRO stage and shard group of a cell such as '1', 'fsdp-full(3)', 'fsdp' (which shards all), 'hsdp'."""
     cell = reader.row.word("zero_stage_or_fsdp").lower()
     if "hsdp" in cell:
         return 3, min(layout["dp"], 8)
     digits = re.findall(r"[0-3]", cell.replace("fsdp2", "fsdp"))
     if digits:
         return int(digits[-1]), 0
+    if "fsdp" in cell:
+        return 3, 0
     reader.assumed.append("zero=0")
     return 0, 0

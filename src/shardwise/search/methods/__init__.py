@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 
-from shardwise.registry import closest, plugins
+from shardwise.registry import named, plugins_of
 from shardwise.search.methods._compare import Comparison, compare
 from shardwise.search.methods._contract import BUDGET, Method, Solution, points_text
 from shardwise.search.problems._contract import Problem
@@ -15,14 +15,12 @@ __all__ = ["BUDGET", "Comparison", "Method", "Solution", "compare", "method_for"
 @cache
 def methods() -> dict[str, Method]:
     """Every method by its name, exact ones first."""
-    found = [m for m in plugins("shardwise.search.methods", "METHOD").values() if isinstance(m, Method)]
-    return {m.name: m for m in sorted(found, key=lambda m: (not m.exact, m.name))}
+    found = plugins_of("shardwise.search.methods", "METHOD", Method)
+    return {m.name: m for m in sorted(found.values(), key=lambda m: (not m.exact, m.name))}
 
 
 def method_of(name: str) -> Method:
-    if name not in methods():
-        raise ValueError(f"method: {name!r} is unknown; {closest(name, list(methods()))}")
-    return methods()[name]
+    return named("method", name, methods())
 
 
 def unusable(problem: Problem, budget: int = BUDGET) -> dict[str, str]:

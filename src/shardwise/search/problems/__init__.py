@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from shardwise.registry import closest, plugins
+from shardwise.registry import named, plugins_of
 from shardwise.search.problems._contract import (
     NOTHING_FITS,
     ChoicePath,
@@ -29,11 +29,9 @@ __all__ = ["NOTHING_FITS", "ChoicePath", "ExpertProblem", "Floats", "GpuGroup", 
 @cache
 def problem_kinds() -> dict[str, ProblemKind]:
     """Every kind of problem by its name."""
-    found = plugins("shardwise.search.problems", "PROBLEM").values()
-    return {kind.name: kind for kind in found if isinstance(kind, ProblemKind)}
+    found = plugins_of("shardwise.search.problems", "PROBLEM", ProblemKind)
+    return {kind.name: kind for kind in found.values()}
 
 
 def problem_kind(name: str) -> ProblemKind:
-    if name not in problem_kinds():
-        raise ValueError(f"problem: {name!r} is unknown; {closest(name, list(problem_kinds()))}")
-    return problem_kinds()[name]
+    return named("problem", name, problem_kinds())

@@ -1,0 +1,192 @@
+"""`shardwise operate`: a run as it really goes, with failures, saves and restarts."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from shardwise.arch.tensors import active_parameters
+from shardwise.cli._budget import checked_rent
+from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_of
+from shardwise.cli._groups import CLUSTER
+from shardwise.cli._left import best_left
+from shardwise.cli._operate_page import Answer, data_of, show_operation
+from shardwise.cli._options import Json
+from shardwise.cli._output import print_json
+from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
+from shardwise.operate.assumed import DETECTION, KINDS, Conditions, nodes_of
+from shardwise.operate.failures import DEFAULT, rates_of
+from shardwise.operate.run import Operation
+from shardwise.operate.sampled import Sampling
+from shardwise.plan import Candidate
+from shardwise.plan.constraints import constraints_of
+from shardwise.spec.load import cluster_of
+from shardwise.spec.policy import Policy
+from shardwise.spec.sizes import sizes_of
+from shardwise.units import rate_of, seconds_of
+
+FAILURES = Group("Failures")
+MOST_RUNS = 100_000
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class FailureFlags:
+    failures: Annotated[str, Parameter(group=FAILURES, help=(
+        "How often: llama-3, rsc-1, rsc-2, opt-175b as published, '419/16384x54d' as you counted, '3.1 h' between "
+        "two, or off."
+    ))] = DEFAULT  # fmt: skip
+    detect: Annotated[str, Parameter(group=FAILURES, help=(
+        "Until a failure is noticed: timeout (10 min), inspected (by component), or a time such as '30 s'."
+    ))] = DETECTION[0]  # fmt: skip
+    restart: Annotated[str | None, Parameter(group=FAILURES, help=(
+        "From new machines to the first useful step, such as '5 min'; default: groups, load and first steps."
+    ))] = None  # fmt: skip
+    standby: Annotated[bool, Parameter(group=FAILURES, help="Warm machines wait; else the job is queued again.")] = (
+        False
+    )
+    spares: Annotated[int | None, Parameter(group=FAILURES, help=(
+        "Nodes kept ready, drawn run by run; default: there is always one."
+    ))] = None  # fmt: skip
+    repair: Annotated[str | None, Parameter(group=FAILURES, help="Until a failed node is back; default: '3 d'.")] = None
+    shape: Annotated[float, Parameter(group=FAILURES, help=(
+        "Of a Weibull distribution of the times between failures: 1 has no memory, below 1 they come in clusters."
+    ))] = 1.0  # fmt: skip
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SaveFlags:
+    save: Annotated[str, Parameter(group=FAILURES, help=f"How it saves: {', '.join(KINDS)}.")] = "async"
+    interval: Annotated[str | None, Parameter(group=FAILURES, help=(
+        "Work between two saves, such as '30 min'; default: the best."
+    ))] = None  # fmt: skip
+    storage: Annotated[str | None, Parameter(group=FAILURES, help=(
+        "What the job can write, such as '100 GB/s'; default: 1.2 GB/s a node, at most 95."
+    ))] = None  # fmt: skip
+    read: Annotated[str | None, Parameter(group=FAILURES, help=(
+        "What the job can read, such as '40 GB/s'; default: 1.2 GB/s a node, at most 38."
+    ))] = None  # fmt: skip
+
+
+def operate(
+    model: ModelName,
+    /,
+    *,
+    on: Annotated[str, Parameter(group=CLUSTER, help="dgx-h100:1024, 8xh100, 4x8xh100 or a YAML file.")],
+    tokens: Annotated[str | None, Parameter(help="Tokens to train on, such as 1T; default: 20 per parameter.")] = None,
+    step: Annotated[
+        str | None, Parameter(help="Time of a step you measured; default: the recommended policy's.")
+    ] = None,
+    rent: Annotated[
+        float | None, Parameter(group=CLUSTER, help="USD per GPU hour, instead of published rents.")
+    ] = None,
+    failing: FailureFlags = FailureFlags(),  # noqa: B008  frozen
+    saving: SaveFlags = SaveFlags(),  # noqa: B008  frozen
+    fix: Fixed = None,
+    flags: JobFlags = JobFlags(),  # noqa: B008  frozen
+    runs: Annotated[int, Parameter(help="Runs drawn at random for the spread.")] = 1000,
+    seed: Annotated[int, Parameter(help="Of the draws.")] = 0,
+    json: Json = False,
+) -> int:
+    """A run with failures: days with their spread, useful share, restarts, dollars, and what would help."""
+    cluster = cluster_of(on)
+    sampling = _sampling(failing, runs, seed, nodes_of(cluster))
+    conditions = _conditions(failing, saving)
+    rates = rates_of(failing.failures, cluster.gpus)
+    if saving.save not in KINDS:
+        raise ValueError(f"save: {saving.save!r} is unknown; write {', '.join(KINDS)}")
+    case, notes = open_case_of(model, flags, gpus=cluster.gpus, tokens=tokens, only=constraints_of(fix or ()))
+    trained = case.job.tokens or TOKENS_PER_PARAMETER * active_parameters(case.model)
+    if not case.job.tokens:
+        notes.insert(0, f"--tokens not given: 20 per parameter = {trained:,.4g} assumed")
+    found = case.ranked(cluster).recommended
+    if found is None and step is None:
+        raise ValueError(
+            f"on: no policy for {case.model.name} fits {on}; 'shardwise plan' says why, --step takes a measured step"
+        )
+    policy = Policy() if found is None else found.policy
+    step_s = _time("step", step) if step is not None else found.to_loss_s if found is not None else 0.0
+    work_s = trained / case.job.step_tokens * step_s
+    run = Operation(
+        model=case.model, job=case.job, cluster=cluster, step_s=step_s, work_s=work_s, rates=rates, kind=saving.save,
+        conditions=conditions, interval_s=None if saving.interval is None else _time("interval", saving.interval),
+        replicas=1 if policy.zero == 3 else policy.dp,
+    )  # fmt: skip
+    if run.interval_s is not None and run.interval_s < run.saves.lands_s:
+        raise ValueError(
+            f"interval: {saving.interval!r} is shorter than the {run.saves.lands_s:,.4g} s a save takes to land; write "
+            "a longer one, or a faster --storage"
+        )
+    answer = Answer(
+        run=run, tokens=trained, policy=policy if found is not None else None, measured_step=step is not None,
+        sampling=sampling, rent=checked_rent(rent),
+        left=None if found is None else _left(case, on, run, found),
+    )  # fmt: skip
+    if json:
+        print_json(data_of(answer) | {"notes": notes})
+    else:
+        show_operation(answer, notes)
+    return 0
+
+
+def _left(case: OpenCase, on: str, run: Operation, found: Candidate) -> float | None:
+    """Of the speed on all nodes, what the best policy keeps without those that are away; None where none is left."""
+    cluster, sizes = run.cluster, sizes_of(on)
+    fewer_nodes = nodes_of(cluster) - max(round(run.nodes_away), 1)
+    if fewer_nodes < 1:
+        return None
+    fewer = sizes.at(fewer_nodes * cluster.node_size)
+    best = case.ranked(fewer).recommended
+    if best is None:
+        left = best_left(case, sizes, fewer)
+        best = None if left is None else left.case.ranked(left.cluster).recommended
+        fewer = fewer if left is None else left.cluster
+    if best is None:
+        return None
+    return best.tokens_per_s_per_gpu * fewer.gpus / (found.tokens_per_s_per_gpu * cluster.gpus)
+
+
+def _conditions(failing: FailureFlags, saving: SaveFlags) -> Conditions:
+    named = failing.detect in DETECTION
+    if not named and not failing.detect[:1].isdigit():
+        raise ValueError(
+            f"detect: {failing.detect!r} is unknown; write {', '.join(DETECTION)} or a time such as '30 s'"
+        )
+    return Conditions(
+        detect=failing.detect if named else DETECTION[0],
+        detect_s=None if named else _time("detect", failing.detect, least=0.0),
+        standby=failing.standby,
+        repair_s=None if failing.repair is None else _time("repair", failing.repair, least=0.0),
+        write_bytes_per_s=None if saving.storage is None else _rate("storage", saving.storage),
+        read_bytes_per_s=None if saving.read is None else _rate("read", saving.read),
+        restart_s=None if failing.restart is None else _time("restart", failing.restart, least=0.0),
+    )
+
+
+def _sampling(failing: FailureFlags, runs: int, seed: int, nodes: int) -> Sampling:
+    if not 1 <= runs <= MOST_RUNS:
+        raise ValueError(f"runs: {runs} is out of range; write a whole number from 1 to {MOST_RUNS:,}")
+    if seed < 0:
+        raise ValueError(f"seed: {seed} is negative; write a whole number of 0 or more")
+    if not 0.2 <= failing.shape <= 5:
+        raise ValueError(f"shape: {failing.shape:g} is out of range; write a number from 0.2 to 5")
+    if failing.spares is not None and not 0 <= failing.spares <= max(nodes, 1000):
+        raise ValueError(
+            f"spares: {failing.spares} is out of range; write a whole number from 0 to {max(nodes, 1000):,}"
+        )
+    return Sampling(runs=runs, seed=seed, shape=failing.shape, spares=failing.spares)
+
+
+def _time(what: str, text: str, least: float = 1e-6) -> float:
+    seconds = seconds_of(text, what)
+    if not least <= seconds < 1e12:
+        raise ValueError(f"{what}: {text!r} is out of range; write a time such as '30 s'")
+    return seconds
+
+
+def _rate(what: str, text: str) -> float:
+    rate = rate_of(text, what)
+    if rate <= 0:
+        raise ValueError(f"{what}: {text!r} is out of range; write a rate above 0, such as '40 GB/s'")
+    return rate
