@@ -41,7 +41,13 @@ from shardwise.estimate.stage_groups import StagePaces, all_alike, stage_paces
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
-from shardwise.estimate.transfers import busiest_seconds, sent_at_once, transfer_hops, transfer_seconds
+from shardwise.estimate.transfers import (
+    busiest_seconds,
+    gradients_meet_outputs,
+    sent_at_once,
+    transfer_hops,
+    transfer_seconds,
+)
 from shardwise.estimate.update import update_seconds
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import SHARES, Ints
@@ -180,7 +186,7 @@ def _transfers(work: Work, frames: OnceEach, wire: Hops) -> Transfers:
     exposed = np.where(beside, 1.0 - work.stack.overlap.hidden_share, 1.0)
     # a sender waits for messages that leave at the same moment together
     seconds, at_once = transfer_seconds(frames.work, frames.machine, wire), sent_at_once(frames.work, wire)
-    return Transfers(rows(seconds), exposed / rows(at_once))
+    return Transfers(rows(seconds), exposed / rows(at_once), rows(gradients_meet_outputs(frames.work, wire, at_once)))
 
 
 def _reductions(work: Work, machine: Machine, rates: SyncRates, paces: StagePaces) -> Reductions:

@@ -25,6 +25,15 @@ class Transfers:
     seconds: Numbers
     exposed: Numbers
     """share of it that its sender waits for"""
+    meets: NDArray[np.bool_]
+    """outputs and gradients leave by the same card, each when what makes it is done"""
+
+    def crowded(self, chunk: Numbers) -> "Transfers":
+        """An output that has not left when the next gradient goes shares the card with it until both have. `chunk`: a
+        forward and its backward; the forward, after which a gradient waits, is a third of them."""
+        share = np.divide(chunk / 3.0, self.seconds, out=np.ones_like(self.seconds), where=self.seconds > 0.0)
+        longer = np.where(self.meets, 1.0 + np.maximum(1.0 - share, 0.0), 1.0)
+        return Transfers(self.seconds * longer, self.exposed, self.meets)
 
     def take(self, rows: Ints | slice) -> "Transfers":
         return Transfers(self.seconds[rows], self.exposed[rows])
@@ -187,6 +196,7 @@ def micro_batch_of(
         whole = total[rows] - forward
         window = np.where(splits_backward(work)[rows, None], weight, whole)
         reduced[rows] = reductions.take(rows).beside(needed, window)
+    transfers = transfers.crowded(total.max(axis=1) / work.layout.vpp)
     stage = StageSeconds(total, copies, reduced, _sends(work, transfers))
     return MicroBatch(work, alone(len(total)), units, transfers, reductions, gathers, copy_s, stage)
 
