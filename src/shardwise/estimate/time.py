@@ -112,7 +112,7 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     paced = of_policies(work, machine) if in_each else finer(frames, work, machine, PACED)
     gathers = ShardGathers(sharded) if in_each else None
     few = _micro_batch(paced, frames, gathers, transfers, synced, reduce, cluster)
-    given, column = few.spread(paced.runs, work, transfers, *synced), largest(few.stage.load)[1]
+    given, column = few.spread(paced.runs, work, *synced), largest(few.stage.load)[1]
     pipeline = pipeline_of(given, few, column)
     parts, hidden = _steady(few, column, paced.runs)
     stage, rows, micro = given.stage, np.arange(len(reduce)), layout.micro_batches

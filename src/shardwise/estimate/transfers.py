@@ -3,7 +3,6 @@
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise.cost.hops import Hops, hops_of
 from shardwise.estimate.exposure import Parts
@@ -74,10 +73,10 @@ def sent_at_once(work: Work, wire: Hops) -> Numbers:
     return found
 
 
-def gradients_meet_outputs(work: Work, wire: Hops, at_once: Numbers) -> NDArray[np.bool_]:
-    """Both leave by one card, and neither all before the other nor at the same moment."""
+def gradients_meet_outputs(work: Work, wire: Hops, at_once: Numbers) -> Numbers:
+    """1 where both leave by one card, and neither all before the other nor at the same moment."""
     further = (work.layout.pp > 2.0) | (work.layout.vpp > 1.0)
-    return np.asarray((wire.outside == 1.0) & further & ~piles_up(work) & (at_once == 1.0))
+    return np.where((wire.outside == 1.0) & further & ~piles_up(work) & (at_once == 1.0), 1.0, 0.0)
 
 
 @cache

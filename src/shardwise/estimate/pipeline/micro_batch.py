@@ -25,18 +25,22 @@ class Transfers:
     seconds: Numbers
     exposed: Numbers
     """share of it that its sender waits for"""
-    meets: NDArray[np.bool_]
-    """outputs and gradients leave by the same card, each when what makes it is done"""
+    meets: Numbers
+    """1 where outputs and gradients leave by the same card, each when what makes it is done; else 0"""
 
     def crowded(self, chunk: Numbers) -> "Transfers":
         """An output that has not left when the next gradient goes shares the card with it until both have. `chunk`: a
         forward and its backward; the forward, after which a gradient waits, is a third of them."""
         share = np.divide(chunk / 3.0, self.seconds, out=np.ones_like(self.seconds), where=self.seconds > 0.0)
-        longer = np.where(self.meets, 1.0 + np.maximum(1.0 - share, 0.0), 1.0)
+        longer = 1.0 + self.meets * np.maximum(1.0 - share, 0.0)
         return Transfers(self.seconds * longer, self.exposed, self.meets)
 
     def take(self, rows: Ints | slice) -> "Transfers":
-        return Transfers(self.seconds[rows], self.exposed[rows])
+        return Transfers(self.seconds[rows], self.exposed[rows], self.meets[rows])
+
+    def spread(self, runs: Runs) -> "Transfers":
+        """From one per run of policies to one per policy."""
+        return Transfers(runs.rows(self.seconds), runs.rows(self.exposed), runs.rows(self.meets))
 
     @property
     def stopped(self) -> Numbers:
@@ -142,14 +146,12 @@ class MicroBatch:
     """a layer's activations to the host and back, by kind; empty where none go there"""
     stage: StageSeconds
 
-    def spread(
-        self, runs: Runs, work: Work, transfers: Transfers, reductions: Reductions, gathers: GatherTimes
-    ) -> "MicroBatch":
+    def spread(self, runs: Runs, work: Work, reductions: Reductions, gathers: GatherTimes) -> "MicroBatch":
         """From one policy of each run to all of them."""
         if runs.of is None:
             return self
         copies = [runs.rows(seconds) for seconds in self.copy_s]
-        stage = self.stage.spread(runs)
+        stage, transfers = self.stage.spread(runs), self.transfers.spread(runs)
         return MicroBatch(work, runs, self.units, transfers, reductions, gathers, copies, stage)
 
     def of_units(self, name: str, rows: Ints | slice) -> list[Numbers]:
