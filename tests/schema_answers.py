@@ -36,10 +36,10 @@ ASKED = {
         "operate gpt2 --on 2x8xh100 --tokens 100B --runs 20 --failures off --json",
         "operate gpt2 --on 2x8xh100 --tokens 100B --runs 20 --spares 1 --save memory --json",
     ]},
-    "why": {
-        "a log": ["why megatron-run.log --json", "why huggingface-run.log --json", "why steps.csv --json"],
-        "traces": ["why rank0.json --json"],
-    },
+    "why": {"": [
+        "why megatron-run.log --json", "why huggingface-run.log --json", "why torchtitan-run.log --json",
+        f"why steps.csv --model {FSDP} --json", "why rank0.json --json", f"why rank0.json --model {FSDP} --json",
+    ]},
     "max": {
         "sequence, batch": [
             "max sequence gpt2 --on 4xv100 --fix tp=4 --json",
@@ -159,7 +159,7 @@ def step(model, optimizer, batch):
 OTHERS = (
     "plan mixtral-8x7b --on 16xh200 --json", "plan gpt-3-175b --on 8xh100 --json",
     "size llama-3-8b --on 8xh200 --tokens 10B --json",
-    "operate bert-large --on 2x8xh100 --tokens 1T --runs 20 --failures rsc-1 --json", "why torchtitan-run.log --json",
+    "operate bert-large --on 2x8xh100 --tokens 1T --runs 20 --failures rsc-1 --json", "why olmo-run.log --json",
     "max batch bert-large --on 4xv100 --fix dp=4 --json",
     "compare bert-large --on 8xa100-80 --policy ddp --policy fsdp --json",
     "sweep gpt2 --on 8xa100-80 --over micro=1:2 --policy fsdp --json",

@@ -24,7 +24,7 @@ LISTED, NEAREST = 40, 8  # names in an error message: all of so many, else the n
 def closest(name: str, known: list[str]) -> str:
     """The end of an error message: the nearest known name, the whole list where it is short, else what comes near."""
     by_lower = {word.lower(): word for word in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     if near:
         return f"did you mean {by_lower[near[0]]!r}?"
     if len(known) <= LISTED:
