@@ -70,10 +70,10 @@ def show_operation(answer: Answer, notes: list[str]) -> None:
     failures, planned = found.failures_per_s * answer.seconds, run.rates.planned * answer.seconds
     saves, restart = run.saves, run.restart
     facts: list[tuple[str, Cell]] = [
-        ("run", f"{days_text(answer.seconds)} days, 80% of runs within {low / 86400:,.4g} .. {high / 86400:,.4g}; "
-                f"{days_text(run.work_s)} if nothing ever failed"),
+        ("run", f"{answer.seconds / 86400:,.4g} days, 80% of runs within {low / 86400:,.4g} .. {high / 86400:,.4g}; "
+                f"{run.work_s / 86400:,.4g} if nothing ever failed"),
         ("useful", f"{share_text(run.work_s / answer.seconds)} of the time (ETTR)"),
-        ("stops", f"{failures:,.0f} failures, one every {time_text(run.between_s)} of running, and {planned:,.0f} "
+        ("stops", f"failures: {failures:,.3g}, one every {time_text(run.between_s)} of running, and {planned:,.0f} "
                   "planned restarts" if failures else "none: nothing fails"),
         ("step", f"{time_text(run.step_s)}" + (", as given" if answer.measured_step else
          f", {policy_code(answer.policy)}" if answer.policy is not None else "")),
