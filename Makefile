@@ -69,6 +69,7 @@ bench: $(VENV)/.tests
 PARSERS := .parsers
 parsers: $(VENV)/.tests
 	$(PIP) install --target $(PARSERS) hydra-core tyro hjson py-cpuinfo psutil pydantic tqdm ninja msgpack einops setuptools wheel
+	$(PIP) install --target $(PARSERS) dacite transformers datasets
 	$(PIP) install --no-deps --target $(PARSERS) accelerate==1.15.0 huggingface_hub packaging safetensors
 	DS_BUILD_OPS=0 PYTHONPATH=$(PARSERS) $(PIP) install --no-deps --no-build-isolation --target $(PARSERS) deepspeed==0.19.8
 	$(PIP) install --no-deps --target $(PARSERS) torchdata torchao grain spmd_types absl-py etils array_record cloudpickle \

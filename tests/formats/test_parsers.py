@@ -1,7 +1,7 @@
 """What is written is read by the programs' own parsers, and they read what was meant.
 
 `make parsers` installs those that can be installed; source trees lie in the folder that SHARDWISE_SOURCES names:
-Megatron-LM (d98e8a64dd), verl (1dda039b9), torchtitan-0.2.2, torchtitan-0.3.0 (unpacked wheels).
+Megatron-LM (d98e8a64dd), verl (1dda039b9), nanotron (2411b022a7), torchtitan-0.2.2, torchtitan-0.3.0 (unpacked wheels).
 """
 
 import json
@@ -184,3 +184,38 @@ def test_verl(policy, tmp_path):
     assert (kept or "none") == policy.recompute
     assert found["data"]["train_batch_size"] == launch.case.job.global_batch
     assert found["trainer"]["nnodes"] * found["trainer"]["n_gpus_per_node"] == policy.gpus
+
+
+NANOTRON = [
+    Policy(dp=4, tp=2, pp=2), Policy(dp=8, tp=2, recompute="full", zero=0, sp=False),
+    Policy(dp=2, tp=4, cp=2, micro_batch=2), Policy(dp=2, pp=8, schedule="gpipe"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", NANOTRON, ids=range(len(NANOTRON)))
+def test_nanotron(policy, tmp_path):
+    tree = source("nanotron")
+    package("dacite")
+    package("transformers")
+    launch, _ = written("nanotron", policy, tmp_path)
+    found, job = parsed("nanotron", tree, tmp_path / "nanotron.yaml"), launch.case.job
+    ran = launch.policy
+    assert [found[axis] for axis in ("dp", "pp", "tp", "cp")] == [ran.dp, ran.pp, ran.tp, ran.cp]
+    assert found["engine"].startswith("AllForwardAllBackward" if ran.schedule == "gpipe" else "OneForwardOneBackward")
+    assert (found["tp_mode"] == "REDUCE_SCATTER") == ran.sp
+    assert found["overlap_tp"] == (ran.overlap_tp and ran.sp)
+    assert found["recompute"] == (ran.recompute == "full")
+    assert found["zero"] == ran.zero
+    assert found["micro"] * found["accumulation"] * found["dp"] == job.global_batch
+    assert (found["seq"], found["layers"]) == (job.seq, launch.case.model.layers)
+
+
+def test_nanotron_refuses_a_misspelt_key(tmp_path):
+    tree = source("nanotron")
+    package("dacite")
+    package("transformers")
+    written("nanotron", Policy(dp=4, tp=2, pp=2), tmp_path)
+    file = tmp_path / "nanotron.yaml"
+    file.write_text(file.read_text().replace("pp_engine", "pp_enginee"))
+    with pytest.raises(AssertionError, match="pp_enginee"):
+        parsed("nanotron", tree, file)
