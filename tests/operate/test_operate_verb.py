@@ -29,6 +29,14 @@ def test_checkpoint_holds_twelve_bytes_a_parameter(capsys):
     assert _answer(capsys)["checkpoint_bytes"] == 8_030_261_248 * 12
 
 
+def test_a_checkpoint_of_adapters_holds_the_adapters_and_a_restart_reads_the_rest_too(capsys):
+    whole, adapters = _answer(capsys), _answer(capsys, "--tune", "lora,rank=16,targets=all")
+    assert adapters["checkpoint_bytes"] == 41_943_040 * 12
+    assert adapters["load_s"] / whole["load_s"] == pytest.approx(
+        (41_943_040 * 12 + 8_030_261_248 * 2) / (8_030_261_248 * 12)
+    )
+
+
 def test_a_measured_step_is_taken(capsys):
     found = _answer(capsys, "--step", "10 s", "--failures", "off", "--global-batch", "256", "--seq", "8192")
     assert found["ideal_s"] == pytest.approx(100e9 / (256 * 8192) * 10)

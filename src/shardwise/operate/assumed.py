@@ -5,6 +5,7 @@ from math import ceil, log2
 
 import numpy as np
 
+from shardwise.arch.tuned import trained_parameters, tuned
 from shardwise.estimate.state import state_of
 from shardwise.operate.failures import COMPONENTS, FailureRates
 from shardwise.operate.goodput import Restart, Saves, TwoLevels
@@ -34,11 +35,18 @@ class Conditions:
 
 
 def checkpoint_bytes(model: Model, job: Job) -> float:
-    """What a run needs to go on: weights in the widest precision kept, and the optimizer's moments. The narrow copy
-    that the products read is made from the wide one, and gradients do not outlive a step."""
-    each = state_of(model, job).bytes_per_parameter
-    kept = max(each["weights"], each["copy"]) + each["moments"]
-    return state_of(model, job).parameters * kept
+    """What a run needs to go on: weights in the widest precision kept, and the optimizer's moments, of what is trained.
+    The narrow copy that the products read is made from the wide one, and gradients do not outlive a step."""
+    state = state_of(model, job)
+    each = state.bytes_per_parameter
+    trained = state.parameters if job.tuning is None else trained_parameters(tuned(model, job.tuning))
+    return trained * (max(each["weights"], each["copy"]) + each["moments"])
+
+
+def loaded_bytes(model: Model, job: Job) -> float:
+    """A checkpoint, and the weights beside it that are not trained: a checkpoint does not hold them."""
+    beside = 0.0 if job.tuning is None else state_of(model, job).parameters * job.precision.param_bytes
+    return checkpoint_bytes(model, job) + beside
 
 
 def nodes_of(cluster: Cluster) -> int:
@@ -60,11 +68,11 @@ def read_rate(cluster: Cluster, conditions: Conditions) -> float:
 
 
 def restart_of(
-    rates: FailureRates, cluster: Cluster, saved_bytes: float, step_s: float, conditions: Conditions
+    rates: FailureRates, cluster: Cluster, read_bytes: float, step_s: float, conditions: Conditions
 ) -> Restart:
     first = published_times().start
     start = first.groups_s + first.warm_up_steps * step_s
-    load = saved_bytes / read_rate(cluster, conditions)
+    load = read_bytes / read_rate(cluster, conditions)
     if conditions.restart_s is not None:
         start, load = max(conditions.restart_s - load, 0.0), min(load, conditions.restart_s)
     return Restart(detect_s=_detect_s(rates, conditions), schedule_s=schedule_s(cluster.gpus, warm=conditions.standby),
@@ -99,11 +107,9 @@ def saves_of(kind: str, cluster: Cluster, saved_bytes: float, conditions: Condit
     return Saves(kind=kind, stall_s=stalls.memory_s, lands_s=0.0, bytes=saved_bytes)
 
 
-def levels_of(
-    rates: FailureRates, cluster: Cluster, saved_bytes: float, step_s: float, conditions: Conditions
-) -> TwoLevels:
-    """A copy in memory is at hand at once; storage is written without a stall beyond the copy to the host."""
-    whole = restart_of(rates, cluster, saved_bytes, step_s, conditions)
+def levels_of(whole: Restart, cluster: Cluster, saved_bytes: float, conditions: Conditions) -> TwoLevels:
+    """A copy in memory is at hand at once; storage is written without a stall beyond the copy to the host. `whole`: a
+    restart from storage."""
     return TwoLevels(
         memory=saves_of("memory", cluster, saved_bytes, conditions),
         storage=saves_of("async", cluster, saved_bytes, conditions),

@@ -10,9 +10,12 @@ from shardwise.operate.assumed import (
     Conditions,
     checkpoint_bytes,
     levels_of,
+    loaded_bytes,
     nodes_of,
+    read_rate,
     restart_of,
     saves_of,
+    write_rate,
 )
 from shardwise.operate.elastic import replica_share, shrunk_share
 from shardwise.operate.failures import FailureRates
@@ -61,13 +64,17 @@ class Operation:
 
     @property
     def restart(self) -> Restart:
-        restart = restart_of(self.rates, self.cluster, self.saved_bytes, self.step_s, self.conditions)
-        return structs.replace(restart, load_s=0.0) if self.kind == "memory" else restart
+        return structs.replace(self.from_storage, load_s=0.0) if self.kind == "memory" else self.from_storage
+
+    @property
+    def from_storage(self) -> Restart:
+        read = loaded_bytes(self.model, self.job)
+        return restart_of(self.rates, self.cluster, read, self.step_s, self.conditions)
 
     def goodput(self) -> Goodput:
         if self.kind != "memory" or not self.rates.per_gpu:
             return goodput_of(self.saves, self.restart, self.between_s, self.interval_s, self.rates.planned)
-        levels = levels_of(self.rates, self.cluster, self.saved_bytes, self.step_s, self.conditions)
+        levels = levels_of(self.from_storage, self.cluster, self.saved_bytes, self.conditions)
         return two_levels(levels, self.between_s, self.rates.planned)[0]
 
     @property
@@ -144,15 +151,14 @@ def worth(run: Operation, sampling: Sampling) -> list[Worth]:
     """What one more of each would save, largest first."""
     now = run.seconds
     faster = run.conditions
-    write = run.saved_bytes / saves_of("sync", run.cluster, run.saved_bytes, run.conditions).stall_s
     changes: list[tuple[str, Callable[[], Operation]]] = [
         ("one hour more between failures", lambda: replace(run, rates=_rarer(run, run.between_s + HOUR_S))),
         ("failures noticed a minute earlier",
          lambda: replace(run, conditions=replace(faster, detect_s=max(run.restart.detect_s - 60.0, 0.0)))),
         ("a warm standby instead of the queue", lambda: replace(run, conditions=replace(faster, standby=True))),
         ("storage twice as fast", lambda: replace(run, conditions=replace(
-            faster, write_bytes_per_s=2.0 * write, read_bytes_per_s=2.0 * run.saved_bytes / run.restart.load_s
-            if run.restart.load_s else faster.read_bytes_per_s))),
+            faster, write_bytes_per_s=2.0 * write_rate(run.cluster, faster),
+            read_bytes_per_s=2.0 * read_rate(run.cluster, faster)))),
     ]  # fmt: skip
     found = [Worth(what, now - changed().seconds) for what, changed in changes]
     found.append(Worth("one percent less of the time stalled", now * 0.01))
