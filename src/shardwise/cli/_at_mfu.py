@@ -11,7 +11,7 @@ from shardwise.estimate.state import state_of
 from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, dollars_text, mwh_text, usd_text
 from shardwise.spec.cluster import Cluster
-from shardwise.studies.money import money_of, price_line
+from shardwise.studies.money import failures_line, price_line, run_money
 
 NOT_MET = 1
 Size = tuple[Cluster, Money]
@@ -37,6 +37,7 @@ def answer_at_mfu(asked: SizeQuestion, mfu: float, notes: list[str], *, json: bo
         f"{rate:,.0f} tokens/s per GPU at every size",
         f"left out: sizes below the {state.gpus_for(gpu):,} GPUs that hold the training state, {state}; whether "
         "activations fit is not asked",
+        *([failures_line(case.on(found[-1][0]), found[-1][1])] if found else []),
         price_line(sizes.at(asked.counts[0])),
     ]
     if json:
@@ -51,7 +52,8 @@ def answer_at_mfu(asked: SizeQuestion, mfu: float, notes: list[str], *, json: bo
 
 def _at(asked: SizeQuestion, gpus: int, rate: float) -> Size:
     cluster = asked.sizes.at(gpus)
-    return cluster, money_of(cluster, asked.tokens, rate * gpus, asked.rent)
+    case = asked.case.on(cluster)
+    return cluster, run_money(case, case.job.step_tokens / (rate * gpus), asked.tokens, asked.rent)
 
 
 def _cells(size: Size) -> list[Cell]:

@@ -25,6 +25,7 @@ from shardwise.cli._job import (
     job_of,
     modules_of,
     software_of,
+    with_failures,
 )
 from shardwise.cli._options import Nic, ProfileFile, profile_or_none
 from shardwise.cli._output import print_facts, print_json, print_notes
@@ -34,7 +35,7 @@ from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.software import Stack
 from shardwise.spec.cards import named_with
 from shardwise.spec.cluster import Cluster
-from shardwise.spec.job import Job
+from shardwise.spec.job import USUAL_FAILURES, Job
 from shardwise.spec.load import cluster_of
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
@@ -154,7 +155,7 @@ class PolicyRequest:
         return self.case.profile
 
 
-def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
+def asked(model: str, flags: Flags, tokens: str | None = None, failures: str = USUAL_FAILURES) -> PolicyRequest:
     shape, cluster = model_of(model), cluster_of(flags.place)
     stack = software_of(flags.stack, flags.imbalance, shape, flags.dispatcher)
     profile = profile_or_none(flags.profile)
@@ -163,6 +164,7 @@ def asked(model: str, flags: Flags, tokens: str | None = None) -> PolicyRequest:
         gpus=cluster.gpus,
     )  # fmt: skip
     job = with_tuning(replace(job, uneven=flags.uneven), shape, flags.tune, flags.freeze)
+    job = with_failures(job, failures, cluster.gpus)
     for name in ("tp", "pp", "cp"):
         if getattr(flags, name) < 1:
             raise ValueError(f"{name}: {getattr(flags, name)} is out of range; write a whole number of 1 or more")

@@ -15,7 +15,7 @@ from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import Sizes
-from shardwise.studies.money import money_of
+from shardwise.studies.money import BILLION, money_of, run_money
 from shardwise.units import gib
 
 LEAST_SAVED = 0.25
@@ -30,7 +30,11 @@ class Corner:
     found: Candidate
 
     def money(self, tokens: float) -> Money:
+        """Without failures."""
         return money_of(self.cluster, tokens, self.found.tokens_per_s_per_gpu * self.cluster.gpus)
+
+    def run_money(self, case: OpenCase) -> Money:
+        return run_money(case.on(self.cluster), self.found.step_s, case.job.tokens)
 
     @property
     def row(self) -> tuple[float, float, float, float]:
@@ -73,8 +77,8 @@ def frontier_data(case: OpenCase, corners: list[Corner]) -> list[dict[str, Any]]
             "policy": msgspec.to_builtins(corner.found.policy), "step_s": corner.found.step_s,
             "peak_bytes": corner.found.peak_bytes,
             "tokens_per_s_per_gpu": corner.found.tokens_per_s_per_gpu,
-            "billion_tokens": msgspec.to_builtins(corner.money(1e9)),
-            "run": msgspec.to_builtins(corner.money(case.job.tokens)) if case.job.tokens else None,
+            "billion_tokens": msgspec.to_builtins(corner.money(BILLION)),
+            "run": msgspec.to_builtins(corner.run_money(case)) if case.job.tokens else None,
         }
         for corner in corners
     ]  # fmt: skip
@@ -85,7 +89,7 @@ def show_frontier(case: OpenCase, corners: list[Corner]) -> None:
     heads = ["GPUs", "policy", "step s", "GiB", *(["days", "USD"] if tokens else ["USD/Gtok"])]
 
     def cells(corner: Corner) -> list[Cell]:
-        money = corner.money(tokens or 1e9)
+        money = corner.run_money(case) if tokens else corner.money(BILLION)
         row: list[Cell] = [f"{corner.cluster.gpus:,}", policy_code(corner.found.policy), f"{corner.found.step_s:.4g}",
                            gib(corner.found.peak_bytes)]  # fmt: skip
         return [*row, *([days_text(money.seconds)] if tokens else []), usd_text(money)]

@@ -4,6 +4,7 @@ import re
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from shardwise.cli._groups import JOB, POLICY
 from shardwise.cli._tuning import tuning_words
@@ -11,8 +12,10 @@ from shardwise.software import Stack, known_stack, stack_for
 from shardwise.software.dispatcher import with_dispatcher
 from shardwise.spec.job import (
     MOST_ASSUMED,
+    NO_FAILURES,
     OPTIMIZERS,
     PRECISIONS,
+    USUAL_FAILURES,
     Job,
     optimizer_of,
     precision_of,
@@ -52,6 +55,14 @@ UsualStack = Annotated[
 ]
 Tokens = Annotated[
     str | None, Parameter(group=JOB, help="Tokens to train on in all, such as 15T: adds days and dollars.")
+]
+Failures = Annotated[
+    str,
+    Parameter(
+        group=JOB,
+        help="How often the whole run is stopped: llama-3, rsc-1, rsc-2, opt-175b as published, '419/16384x54d' as you "
+        "counted, '3.1 h' between two, or off.",
+    ),
 ]
 
 GradDtype = Annotated[
@@ -148,6 +159,15 @@ def _usual_tokens(gpus: int | None) -> int:
         return DEFAULT_TOKENS
     large = min(max(DEFAULT_TOKENS, LARGE_TOKENS_PER_GPU * gpus), LARGEST_TOKENS)
     return min(large, DEFAULT_TOKENS_PER_GPU * gpus)
+
+
+def with_failures(job: Job, failures: str, gpus: int) -> Job:
+    """The job with the rate at which it is stopped, which has to be one that can be read."""
+    if failures not in (USUAL_FAILURES, NO_FAILURES):
+        from shardwise.operate.failures import rates_of  # most answers are of no whole run
+
+        rates_of(failures, gpus)
+    return replace(job, failures=failures)
 
 
 def sequence_of(model: Model, seq: str | None, notes: list[str]) -> int:

@@ -18,9 +18,10 @@ from shardwise.estimate.releases import release_lines
 from shardwise.plan import Candidate, Ranking
 from shardwise.plan.constraints import words_of
 from shardwise.plan.synced import Best
+from shardwise.report.report import Money
 from shardwise.report.terminal import days_text, legend_of, policy_code, policy_text, usd_text
 from shardwise.spec.cluster import Cluster
-from shardwise.studies.money import money_of, price_line
+from shardwise.studies.money import BILLION, failures_line, money_of, price_line, run_money
 from shardwise.studies.nearly_full import nearly_full
 from shardwise.studies.parts import StepParts, parts_of
 from shardwise.studies.tuning import tuning_facts
@@ -72,6 +73,13 @@ class PlanResult:
         peak = self.cluster.gpu.peak(self.case.job.precision.compute)
         return self.conventions[convention].utilization(found.tokens_per_s_per_gpu, peak)
 
+    def money(self, found: Candidate, tokens: float) -> Money:
+        """To go as far as so many tokens of the mean gradient do, without failures."""
+        return money_of(self.cluster, tokens, self.case.job.step_tokens / found.to_loss_s)
+
+    def run_money(self, found: Candidate) -> Money:
+        return run_money(self.whole, found.to_loss_s, self.case.job.tokens)
+
     def free_bytes(self, found: Candidate) -> float:
         return free_bytes(found.peak_bytes, self.cluster.gpu, self.case.stack)
 
@@ -92,7 +100,7 @@ def show_plan(planned: PlanResult) -> None:
 
     def cells(found: Candidate) -> list[Cell]:
         rate = found.tokens_per_s_per_gpu
-        money = money_of(cluster, (job.tokens or 1e9) * found.to_loss_s / found.step_s, rate * cluster.gpus)
+        money = planned.run_money(found) if job.tokens else planned.money(found, BILLION)
         memory: list[Cell] = [unit.text(found.peak_bytes), gib(planned.free_bytes(found))]
         share = share_text(planned.mfu(found)).rstrip("%")
         own: list[Cell] = [extra_text(found), f"{found.to_loss_s:.4g}"] if both else [share]
@@ -134,6 +142,11 @@ def notes_of(planned: PlanResult) -> list[str]:
         f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
         *([str(facts)] if (facts := tuning_facts(planned.whole)) is not None else []),
         *planned.whole.notes,
+        *(
+            [failures_line(planned.whole, planned.run_money(found))]
+            if planned.case.job.tokens and (found := ranked.recommended) is not None
+            else []
+        ),
         price_line(cluster),
         *([f"fabric: {cluster.assumed}"] if cluster.assumed else []),
     ]
@@ -194,16 +207,15 @@ def _choice(planned: PlanResult) -> dict[str, Any]:
 
 
 def _entry(planned: PlanResult, found: Candidate) -> dict[str, Any]:
-    cluster, job, rate = planned.cluster, planned.case.job, found.tokens_per_s_per_gpu
-    stretch = found.to_loss_s / found.step_s
-    run = money_of(cluster, job.tokens * stretch, rate * cluster.gpus) if job.tokens else None
+    run = planned.run_money(found) if planned.case.job.tokens else None
     return {
-        "policy": msgspec.to_builtins(found.policy), "step_s": found.step_s, "tokens_per_s_per_gpu": rate,
+        "policy": msgspec.to_builtins(found.policy), "step_s": found.step_s,
+        "tokens_per_s_per_gpu": found.tokens_per_s_per_gpu,
         "mfu_causal_half": planned.mfu(found), "mfu_full_square": planned.mfu(found, "full_square"),
         "peak_bytes": found.peak_bytes, "free_bytes": planned.free_bytes(found),
         **advice_of(planned.whole, found).data, "evidence": _evidence(planned),
         "run": msgspec.to_builtins(run),
-        "billion_tokens": msgspec.to_builtins(money_of(cluster, 1e9 * stretch, rate * cluster.gpus)),
+        "billion_tokens": msgspec.to_builtins(planned.money(found, BILLION)),
         **(candidate_data(found) if planned.strategies else {}),
     }  # fmt: skip
 

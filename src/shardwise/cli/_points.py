@@ -12,7 +12,7 @@ from shardwise.report import Report
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.sizes import Sizes
-from shardwise.studies.money import money_of
+from shardwise.studies.money import run_money
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def point_at(case: OpenCase, sizes: Sizes, gpus: int, tokens: float, limit: Budg
     if ranked.recommended is None:
         return SizePoint(cluster, sizes.name_at(gpus), ranked, None, None, [])
     report = case.report(cluster, ranked.recommended.policy)
-    run = money_of(cluster, tokens, report.tokens_per_s_per_gpu * cluster.gpus, checked_rent(rent))
+    run = run_money(case.on(cluster), report.step_s, tokens, checked_rent(rent))
     return SizePoint(cluster, sizes.name_at(gpus), ranked, report, run, limit.misses(cluster, run))
 
 

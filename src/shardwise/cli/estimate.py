@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, refused
 from shardwise.cli._host import HostMemory, host_bytes_of, host_refusal
-from shardwise.cli._job import Tokens
+from shardwise.cli._job import Failures, Tokens
 from shardwise.cli._lengths import LengthsName, Packing, asked_lengths, lengths_data, print_lengths
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json, print_notes
@@ -16,6 +16,7 @@ from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.deciding import deciding_numbers, uneven_groups
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import show
+from shardwise.spec.job import USUAL_FAILURES
 from shardwise.studies.build import report_of
 
 
@@ -26,13 +27,14 @@ def estimate(
     *,
     sync: SyncName = None,
     tokens: Tokens = None,
+    failures: Failures = USUAL_FAILURES,
     host_memory: HostMemory = None,
     lengths: LengthsName = None,
     packing: Packing = None,
     json: Json = False,
 ) -> int:
     """One policy: memory by kind and stage, step time by part, MFU, traffic, cost, verdict."""
-    ask = asked(model, flags, tokens)
+    ask = asked(model, flags, tokens, failures)
     ask = replace(ask, policy=with_sync(ask.policy, sync))
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT

@@ -9,17 +9,19 @@ from shardwise.arch.tensors import active_parameters
 from shardwise.cli._budget import checked_rent
 from shardwise.cli._case import Fixed, JobFlags, ModelName, OpenCase, open_case_of
 from shardwise.cli._groups import CLUSTER
+from shardwise.cli._job import Failures
 from shardwise.cli._left import best_left
 from shardwise.cli._operate_page import Answer, data_of, show_operation
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.estimate.chinchilla import TOKENS_PER_PARAMETER
 from shardwise.operate.assumed import DETECTION, KINDS, Conditions, nodes_of
-from shardwise.operate.failures import DEFAULT, rates_of
+from shardwise.operate.failures import rates_of
 from shardwise.operate.run import Operation
 from shardwise.operate.sampled import Sampling
 from shardwise.plan import Candidate
 from shardwise.plan.constraints import constraints_of
+from shardwise.spec.job import USUAL_FAILURES
 from shardwise.spec.load import cluster_of
 from shardwise.spec.policy import Policy
 from shardwise.spec.sizes import sizes_of
@@ -32,10 +34,7 @@ MOST_RUNS = 100_000
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class FailureFlags:
-    failures: Annotated[str, Parameter(group=FAILURES, help=(
-        "How often: llama-3, rsc-1, rsc-2, opt-175b as published, '419/16384x54d' as you counted, '3.1 h' between "
-        "two, or off."
-    ))] = DEFAULT  # fmt: skip
+    failures: Annotated[Failures, Parameter(group=FAILURES)] = USUAL_FAILURES
     detect: Annotated[str, Parameter(group=FAILURES, help=(
         "Until a failure is noticed: timeout (10 min), inspected (by component), or a time such as '30 s'."
     ))] = DETECTION[0]  # fmt: skip
@@ -109,8 +108,9 @@ def operate(
     step_s = _time("step", step) if step is not None else found.to_loss_s if found is not None else 0.0
     work_s = trained / case.job.step_tokens * step_s
     run = Operation(
-        model=case.model, job=case.job, cluster=cluster, step_s=step_s, work_s=work_s, rates=rates, kind=saving.save,
-        conditions=conditions, interval_s=None if saving.interval is None else _time("interval", saving.interval),
+        model=case.on(cluster).model, job=case.job, cluster=cluster, step_s=step_s, work_s=work_s, rates=rates,
+        kind=saving.save, conditions=conditions,
+        interval_s=None if saving.interval is None else _time("interval", saving.interval),
         replicas=1 if policy.zero == 3 else policy.dp,
     )  # fmt: skip
     if run.interval_s is not None and run.interval_s < run.saves.lands_s:

@@ -16,6 +16,7 @@ from shardwise.cli._groups import CLUSTER, OUTPUT, POLICY, QUESTION
 from shardwise.cli._host import HostMemory, host_bytes_of
 from shardwise.cli._job import (
     Dispatcher,
+    Failures,
     GlobalBatch,
     GradDtype,
     Imbalance,
@@ -30,6 +31,7 @@ from shardwise.cli._job import (
     job_of,
     modules_of,
     software_of,
+    with_failures,
 )
 from shardwise.cli._left import best_left
 from shardwise.cli._options import Json, Nic, ProfileFile, profile_or_none
@@ -48,6 +50,7 @@ from shardwise.plan.constraints import constraints_of, words_of
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.synced import scan_over
 from shardwise.spec.cards import named_with
+from shardwise.spec.job import USUAL_FAILURES
 from shardwise.spec.load import cluster_of
 from shardwise.spec.sizes import sizes_of
 
@@ -104,6 +107,7 @@ def plan(
     seq: Seq = None,
     global_batch: GlobalBatch = None,
     tokens: Tokens = None,
+    failures: Failures = USUAL_FAILURES,
     precision: UsualPrecision = None,
     grad_dtype: GradDtype = None,
     optimizer: OptimizerName = "adamw",
@@ -125,7 +129,7 @@ def plan(
     software = software_of(stack, imbalance, shape, dispatcher)
     measured = profile_or_none(profile)
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens, grad_dtype, gpus=cluster.gpus)
-    job = with_tuning(job, shape, tune, freeze)
+    job = with_failures(with_tuning(job, shape, tune, freeze), failures, cluster.gpus)
     if not 1 <= top <= MOST_SHOWN:
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     for _, text in questions_of(questions.why_not or (), shape):

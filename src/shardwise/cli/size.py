@@ -1,5 +1,6 @@
 """`shardwise size`: how many GPUs and how long for a number of tokens; --chinchilla: what a budget should train."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -10,7 +11,7 @@ from shardwise.cli._budget import Budget, checked_rent, usd_of
 from shardwise.cli._case import Fixed, JobFlags, OpenCase, open_case_of
 from shardwise.cli._chinchilla import chinchilla_answer
 from shardwise.cli._groups import CLUSTER
-from shardwise.cli._job import DEFAULT_PRECISION
+from shardwise.cli._job import DEFAULT_PRECISION, Failures, with_failures
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_json, print_notes, print_table
 from shardwise.cli._points import SizePoint, most_gpus, point_data
@@ -21,8 +22,9 @@ from shardwise.plan.constraints import constraints_of
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import days_text, dollars_text, legend_of, mwh_text, policy_code, usd_text
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import USUAL_FAILURES
 from shardwise.spec.sizes import sizes_of
-from shardwise.studies.money import power_line, price_line
+from shardwise.studies.money import failures_line, power_line, price_line
 from shardwise.units import gib, seconds_of, share_text
 
 NOT_MET = 1
@@ -40,6 +42,7 @@ def size(
     ] = DEFAULT_ON,
     tokens: Annotated[str | None, Parameter(help="Tokens to train on, such as 1T; default: 20 per parameter.")] = None,
     within: Annotated[str | None, Parameter(help="Deadline, such as '30 d'.")] = None,
+    failures: Failures = USUAL_FAILURES,
     budget: Annotated[str | None, Parameter(help="Dollars at most, such as '500k USD'.")] = None,
     rent: Annotated[
         float | None, Parameter(group=CLUSTER, help="USD per GPU hour, instead of published rents.")
@@ -74,6 +77,7 @@ def size(
     case, notes = open_case_of(
         model, flags, gpus=most_gpus(sizes, max_gpus), tokens=tokens, only=constraints_of(fix or ())
     )
+    case = replace(case, job=with_failures(case.job, failures, _any_size(failures)))
     trained = case.job.tokens or TOKENS_PER_PARAMETER * active_parameters(case.model)
     if not case.job.tokens:
         notes.insert(0, f"--tokens not given: 20 per parameter = {trained:,.4g} assumed")
@@ -90,6 +94,16 @@ def size(
     else:
         _show(asked, found.points, notes)
     return 0 if any(p.meets for p in found.points) else NOT_MET
+
+
+def _any_size(failures: str) -> int:
+    """Rates are of one GPU, so that they hold at every size; a time between failures is of one size only."""
+    if failures[:1].isdigit() and "/" not in failures:
+        raise ValueError(
+            f"failures: {failures!r} is of one size of cluster; write what was counted, such as '12/512x30d' for 12 "
+            "failures of 512 GPUs in 30 days"
+        )
+    return 1
 
 
 def _deadline(text: str) -> float:
@@ -122,7 +136,9 @@ def _notes(asked: SizeQuestion, found: SizeAnswer, rent: float | None) -> list[s
             f"{found.between} sizes between powers of two tried, in whole nodes, the batch up to 5% off so that it "
             "divides"
         )
-    lines.append("days and dollars: no failures, checkpoints or restarts")
+    last = next((p for p in reversed(found.points) if p.run is not None), None)
+    if last is not None and last.run is not None:
+        lines.append(failures_line(asked.case.on(last.cluster), last.run))
     if rent is not None:
         return [*lines, f"rent {rent:g} USD per GPU hour as given; {power_line(cluster)}"]
     held = "a budget is held against the highest of these rents; " if asked.limit.usd is not None else ""

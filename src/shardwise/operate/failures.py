@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from shardwise import catalog
 from shardwise.fields import Fields
+from shardwise.spec.job import NO_FAILURES, USUAL_FAILURES
 from shardwise.units import seconds_of
 
 COMPONENTS = ("gpu", "hbm", "host", "nic", "network", "software", "silent")
@@ -13,8 +14,6 @@ NEEDS_NO_NODE = ("software",)
 """after these the same machines start again"""
 DAY_S = 86_400.0
 NODE_GPUS = 8
-DEFAULT = "llama-3"
-OFF = "off"
 _FORM = (
     "write llama-3, rsc-1, rsc-2, opt-175b, off, '419/16384x54d' for events on GPUs in days, or '3.1 h' between two "
     "failures"
@@ -81,8 +80,8 @@ def published() -> list[FailureRates]:
 def rates_of(text: str, gpus: int) -> FailureRates:
     """A published name, a count of one's own, or a mean time between failures of this job."""
     word = text.strip()
-    if word == OFF:
-        return FailureRates(name=OFF, source="as asked: nothing fails", by_component={})
+    if word == NO_FAILURES:
+        return FailureRates(name=NO_FAILURES, source="as asked: nothing fails", by_component={})
     if "/" in word:
         return _counted(word)
     if word[:1].isdigit():
@@ -112,5 +111,5 @@ def _counted(word: str) -> FailureRates:
 
 def _as_published(per_gpu: float) -> dict[str, float]:
     """A rate without causes, dealt out as the causes of the run whose causes are known best."""
-    known = published_rates(DEFAULT)
+    known = published_rates(USUAL_FAILURES)
     return {component: per_gpu * known.share(component) for component in known.by_component}

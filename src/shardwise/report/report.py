@@ -28,6 +28,8 @@ class Money(Struct, frozen=True, kw_only=True):
     usd: tuple[float, float] | None
     electricity_usd: float
     """of the GPUs at board power, with what the site adds for hosts, network and cooling"""
+    useful_share: float = 1.0
+    """of the seconds, what goes into steps that are kept; the rest goes into failures, saves and restarts"""
 
 
 class TuningFacts(Struct, frozen=True, kw_only=True):

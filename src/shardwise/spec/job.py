@@ -10,6 +10,9 @@ from shardwise.spec.tuning import Tuning
 MOST_ASSUMED = 8192
 """tokens of a sequence where nobody states it: models with longer positions are trained at this length or below for
 nearly all of their tokens, and stretched at the end"""
+USUAL_FAILURES = "llama-3"
+"""the published rate whose causes are known best"""
+NO_FAILURES = "off"
 
 
 class Precision(Struct, frozen=True, kw_only=True):
@@ -145,6 +148,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """where the batch does not divide, some replicas take one micro-batch more than others, who wait for them"""
     tuning: Tuning | None = None
     """what of the model is trained; None: all of it"""
+    failures: str = USUAL_FAILURES
+    """how often the whole run is stopped: a published rate, a count of one's own, or off"""
 
     def __post_init__(self) -> None:
         for field, most in (("seq", 10**8), ("global_batch", 10**9)):

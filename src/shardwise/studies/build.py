@@ -16,7 +16,7 @@ from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
-from shardwise.studies.money import money_table, price_line
+from shardwise.studies.money import failures_line, money_table, price_line
 from shardwise.studies.nearly_full import nearly_full
 from shardwise.studies.parts import parts_at
 from shardwise.studies.traffic import traffic_of
@@ -35,7 +35,7 @@ def report_of(case: Case, policy: Policy) -> Report:
     stages = _stages(found)
     fullest = int(found.memory.fullest[0])
     peak = float(found.memory.peak[0])
-    band = band_of(case)
+    band, money = band_of(case), money_table(case, step_s)
     return Report(
         tier="closed form",
         model=model.name,
@@ -72,10 +72,11 @@ def report_of(case: Case, policy: Policy) -> Report:
         micro_batches=int(found.work.layout.micro_batches[0]),
         bubble_share=float(found.times.bubble_share[0]),
         traffic_bytes=traffic_of(case, found.work, choice),
-        money=money_table(cluster, job, step_s),
+        money=money,
         assumptions=(
             *nearly_full(peak, cluster.gpu.memory_bytes),
             *_assumptions(case, policy),
+            *([failures_line(case, money["run"])] if "run" in money else ()),
             *release_lines(case, policy),
             *_left_unfused(case, found, one),
         ),
@@ -151,7 +152,6 @@ def _assumptions(case: Case, policy: Policy) -> list[str]:
         f" = {_accumulated(job, per_rank)}",
         f"MFU counts the model's FLOPs, of attention the causal half, over the {job.precision.compute} peak; HFU "
         "counts what is executed, recompute too",
-        "days and dollars: no failures, checkpoints or restarts",
         price_line(cluster),
         *(what_it_changes(case.profile, stack) if case.profile is not None else ()),
     ]

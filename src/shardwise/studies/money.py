@@ -1,10 +1,14 @@
 """Energy, electricity and rent of an amount of training."""
 
+from msgspec.structs import replace
+
+from shardwise.case import Case
 from shardwise.report.report import Money
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.hardware import electricity
-from shardwise.spec.job import Job
+from shardwise.spec.job import NO_FAILURES
 from shardwise.spec.load import Price, price_of
+from shardwise.units import share_text
 
 BILLION = 1e9
 
@@ -39,12 +43,31 @@ def money_of(cluster: Cluster, tokens: float, tokens_per_s: float, rent: float |
     )  # fmt: skip
 
 
-def money_table(cluster: Cluster, job: Job, step_s: float) -> dict[str, Money]:
-    rate = job.step_tokens / step_s
+def run_money(case: Case, step_s: float, tokens: float, rent: float | None = None) -> Money:
+    """A whole run's, with failures, saves and restarts; `step_s` is what one more step towards its end takes."""
+    from shardwise.operate.useful import useful_share  # most answers are of no whole run
+
+    share = useful_share(case.model, case.job, case.cluster, step_s)
+    found = money_of(case.cluster, tokens, share * case.job.step_tokens / step_s, rent)
+    return replace(found, useful_share=share)
+
+
+def money_table(case: Case, step_s: float) -> dict[str, Money]:
+    cluster, job = case.cluster, case.job
     amounts = {"step": float(job.step_tokens), "billion_tokens": BILLION}
-    if job.tokens:
-        amounts["run"] = job.tokens
-    return {name: money_of(cluster, tokens, rate) for name, tokens in amounts.items()}
+    table = {name: money_of(cluster, tokens, job.step_tokens / step_s) for name, tokens in amounts.items()}
+    return table | {"run": run_money(case, step_s, job.tokens)} if job.tokens else table
+
+
+def failures_line(case: Case, run: Money) -> str:
+    failures = case.job.failures
+    if failures == NO_FAILURES:
+        return "days and dollars: no failures, saves or restarts, as asked"
+    return (
+        f"days and dollars: failures as {failures}, saves and restarts, which on {case.cluster.gpus:,} GPUs leave "
+        f"{share_text(run.useful_share)} of the time for steps that are kept (shardwise operate says more; --failures "
+        "off leaves them out)"
+    )
 
 
 def power_line(cluster: Cluster) -> str:
