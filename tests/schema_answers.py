@@ -124,6 +124,7 @@ ASKED = {
     "gpus": {"all": ["gpus --json"], "one": [f"gpus {name} --json" for name in catalog.names("gpus")]},
     "clusters": {"all": ["clusters --json"], "one": ["clusters dgx-h100:1024 --json", "clusters 8xa100-80 --json"]},
     "stacks": {"all": ["stacks --json"], "one": [f"stacks {name} --json" for name in catalog.names("stacks")]},
+    "answers": {"": ["answers --json", "answers cuda-cores --json", "answers spine-bandwidth --json"]},
     "roofline": {"": [
         *(f"roofline {name} --json" for name in ("h100", "a100-80", "v100", "b200", "rtx4090", "mi300x")),
         "roofline dgx-h100:1024 --tp 8 --pp 8 --ffn 16k --json",

@@ -15,7 +15,7 @@ from typing import Any
 from shardwise.fields import read_file, short
 from shardwise.registry import closest, folders, only_once
 
-KINDS = ("gpus", "fabrics", "prices", "models", "stacks", "layouts", "failures")
+KINDS = ("gpus", "fabrics", "prices", "models", "stacks", "layouts", "failures", "answers")
 MOST_BYTES = 2**22
 _ROOT = Path(__file__).parent
 

@@ -36,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "gpus": ("gpus", "gpus b200"),
     "clusters": ("clusters", "clusters dgx-h100:1024 --yaml"),
     "stacks": ("stacks", "stacks megatron-core"),
+    "answers": ("answers all-gather-in-a-node", "answers cuda-cores --language ko"),
     "roofline": ("roofline h100", "roofline dgx-h100:1024 --tp 8 --pp 8 --ffn 16k"),
     "mfu": ("mfu llama-65b --tps 380 --on a100-80",
             "mfu gpt-3-175b --tokens 300B --gpus 1024 --time '35 d' --on a100-80"),

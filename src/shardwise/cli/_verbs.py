@@ -36,6 +36,7 @@ VERBS: dict[str, str] = {
     "roofline": "How much work hides memory and network: critical intensity and batch.",
     "mfu": "Utilization of a run by each convention in use, side by side.",
     "batch": "What equals what: global batch, micro-batch, accumulation, data parallel.",
+    "answers": "Worked problems and review questions of four texts, answered live, errata told.",
     "mcp": "A server for agents and editors (Model Context Protocol): verbs as tools.",
     "schema": "The JSON Schema of what a verb writes with --json.",
     "completion": "A script with which bash, zsh or fish completes verbs and options.",
