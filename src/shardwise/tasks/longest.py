@@ -175,7 +175,8 @@ def _followed(several: Sequence[_Blocks]) -> list[Ends]:
 
 def _parts(several: Sequence[_Blocks]) -> Iterator[list[tuple[int, int]]]:
     """Blocks that are followed at once, as places among `several` and among the blocks of one of these."""
-    part, tasks = [], 0
+    part: list[tuple[int, int]] = []
+    tasks = 0
     for which, blocks in enumerate(several):
         for at, levels in enumerate(blocks.levels):
             each = len(levels.level) * blocks.table.shape[-1]
@@ -263,7 +264,8 @@ class _SideBySide:
 
 def _starts(sizes: Sequence[int] | Ints) -> Ints:
     """Where each begins, one behind the other."""
-    return np.cumsum(sizes) - sizes
+    each = np.asarray(sizes, dtype=np.int64)
+    return np.asarray(np.cumsum(each) - each)
 
 
 def _follow(times: Floats, bounds: list[int], waits: Ints, lengths: Ints, table: Floats) -> None:

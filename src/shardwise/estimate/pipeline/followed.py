@@ -103,10 +103,14 @@ class _Units:
         return cls(forward, total, weight, copied, reduced, gathered)
 
     def take(self, places: Ints) -> "_Units":
-        copied = None if self.copied is None else self.copied[:, places]
-        others = (self.forward, self.total, self.weight), (self.reduced, self.gathered)
-        first, last = ((units[:, places] for units in each) for each in others)
-        return _Units(*first, copied, *last)
+        return _Units(
+            forward=self.forward[:, places],
+            total=self.total[:, places],
+            weight=self.weight[:, places],
+            copied=None if self.copied is None else self.copied[:, places],
+            reduced=self.reduced[:, places],
+            gathered=self.gathered[:, places],
+        )
 
 
 @dataclass(frozen=True)
