@@ -5,6 +5,8 @@
   it was not
 - duplicate_class_names: public classes of src that share their name with another
 - report_runs_model: whether a function of report/ leads to the estimate, the simulation, the scan or the flow solver
+- signatures_of_five: functions that take five or more of model, cluster, job, stack, policy and network apart, where
+  one `Case` would hold them together
 - stack_fields_max: most fields of one struct of those that describe training programs
 - constants_set_on_rows: numbers of all stacks that were fitted or set on measured rows
 - groups: groups of rows (source, model, GPU, GPUs) behind them; null where the tables are not beside the repository
@@ -34,6 +36,10 @@ MODEL = ("estimate", "simulate", "joint_step", "scan", "step_load", "max_min")
 """functions that run the model, by name: each must be defined somewhere below report"""
 ABOVE = ("shardwise.report.", "shardwise.cli.", "shardwise.sync.")
 """rooms whose functions of these names are others: verbs, and the simulation of workers"""
+
+
+APART = ({"Model"}, {"Cluster"}, {"Job"}, {"Stack"}, {"Policy", "Policies"}, {"Network"})
+"""types of what a case is made of, and the policy beside it"""
 
 
 def files_per_plugin() -> dict[str, int | None]:
@@ -76,6 +82,21 @@ def report_runs_model(trees: dict[str, ast.Module]) -> list[str]:
     return way(graph, inside, ends)
 
 
+def signatures_of_five(trees: dict[str, ast.Module]) -> list[str]:
+    found = []
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                words = {
+                    word.id for argument in given if argument.annotation
+                    for word in ast.walk(argument.annotation) if isinstance(word, ast.Name)
+                }  # fmt: skip
+                if sum(bool(words & kinds) for kinds in APART) >= 5:
+                    found.append(f"{module}.{node.name}")
+    return found
+
+
 def stack_fields_max() -> int:
     room = SOURCE / "software"
     files = sorted(room.rglob("*.py")) if room.is_dir() else [SOURCE / "spec" / "stack.py"]
@@ -101,17 +122,19 @@ def numbers_on_rows() -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     trees = modules_of(SOURCE)
-    twice, chain = duplicate_class_names(trees), report_runs_model(trees)
+    twice, chain, long = duplicate_class_names(trees), report_runs_model(trees), signatures_of_five(trees)
     found: dict[str, Any] = {
         "stack_fields_max": stack_fields_max(),
         **numbers_on_rows(),
         "duplicate_class_names": len(twice),
         "report_runs_model": bool(chain),
+        "signatures_of_five": len(long),
         "files_per_plugin": files_per_plugin(),
     }
     for key, value in found.items():
         print(f"{key:24} {value}")
     print(f"{'classes of one name':24} {', '.join(twice) or 'none'}")
+    print(f"{'long signatures':24} {', '.join(long) or 'none'}")
     print(f"{'report to the model':24} {' > '.join(chain) or 'no way'}")
     if "--json" in arguments:
         print(json.dumps(found))

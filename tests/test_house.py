@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from _call_graph import calls_of, modules_of, way
-from house import duplicate_class_names
+from house import SOURCE, duplicate_class_names, signatures_of_five
 
 FILES = {
     "room/__init__.py": "from pack.room import inner\nfrom pack.room.inner import run as start\n"
@@ -34,3 +34,13 @@ def test_a_call_is_followed_to_where_it_is_defined(tmp_path):
 
 def test_public_classes_of_one_name_are_counted(tmp_path):
     assert duplicate_class_names(package(tmp_path)) == {"Case": 2}
+
+
+def test_what_a_case_holds_is_not_handed_on_apart(tmp_path):
+    given = "model: Model, cluster: Cluster, job: Job | None, stack: Stack"
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text(
+        f"def four({given}): ...\nclass Of:\n    def five(self, {given}, *, policies: list[Policies]): ...\n"
+    )
+    assert signatures_of_five(modules_of(tmp_path / "pack")) == ["pack.five"]
+    assert signatures_of_five(modules_of(SOURCE)) == []

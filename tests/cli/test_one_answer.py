@@ -104,6 +104,20 @@ def test_a_fuller_expert_rank_needs_more_memory_in_every_verb(capsys: pytest.Cap
         assert four - twice == pytest.approx(2 * (twice - even), rel=1e-6), f"{verb}: the experts' tensors grow alone"
 
 
+def test_a_pipeline_that_leaves_its_node_at_one_boundary_shows_in_every_verb(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Stages 0 and 1 share a node and so do 2 and 3. Of three boundaries one leaves it, from the node's last four GPUs
+    to the other's first: over NVLink to the card of their rail, then over the network."""
+    job = ["llama-3-8b", "--on", "2x8xa100-80", "--seq", "8192", "--global-batch", "32"]
+    alone = told(["estimate", *job, "--tp", "2", "--pp", "4", "--cp", "2"], capsys)["traffic_bytes"]["pp"]
+    sent = told(["compare", *job, "--policy", "tp=2,pp=4,cp=2,micro=1"], capsys)["cases"][0]["traffic_bytes"]["pp"]
+    inside, beyond = sent.values()
+    assert sent == alone
+    assert inside == pytest.approx(3 * beyond)
+    assert beyond > 0
+
+
 def test_one_expert_rank_is_as_full_as_the_mean(capsys: pytest.CaptureFixture[str]) -> None:
     job = ["mixtral-8x7b", "--on", "dgx-h100:64", "--seq", "4096", "--global-batch", "512", "--tp", "8", "--zero", "3"]
     even, skewed = (told(["estimate", *job, "--imbalance", imbalance], capsys) for imbalance in ("1", "3"))

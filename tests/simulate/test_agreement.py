@@ -18,8 +18,9 @@ from shardwise.spec.cluster import Cluster, Level
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_from, cluster_of
 from shardwise.spec.policy import Policies, Policy
+from shardwise.tasks import longest
 from shardwise.tasks.engine import run
-from shardwise.tasks.longest import ROUNDS, Lengths, pipeline_ends
+from shardwise.tasks.longest import ROUNDS, Ends, Lengths, Pipelines, pipeline_ends
 from shardwise.tasks.program import program_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -116,10 +117,14 @@ def test_slow_messages_of_all_forwards_and_then_of_all_backwards(layers: int, ov
     assert gap_of(found).share == pytest.approx(0.0, abs=0.03)
 
 
+def _ends_of(name: str, pp: int, vpp: int, micro: list[int], lengths: Lengths) -> Ends:
+    return pipeline_ends([Pipelines(name, pp, vpp, np.array(micro), lengths)])[0]
+
+
 def test_no_rank_is_done_before_it_has_done_its_work() -> None:
     """With few micro-batches it waits for messages, in time that more of them would fill."""
-    lengths = Lengths(np.full((4, 6, 1), 0.04), np.array([0.04]), np.array([0.24]))
-    ends = pipeline_ends("looped_bfs", 2, 3, 32, lengths)
+    lengths = Lengths(np.full((4, 6, 1), 0.04), np.arange(6), np.array([0.04]), np.array([0.24]))
+    ends = _ends_of("looped_bfs", 2, 3, [32], lengths)
     assert (ends.last >= ends.first + ends.busy - 1e-12).all()
 
 
@@ -164,7 +169,8 @@ def test_following_an_order_is_running_it(name: str) -> None:
         forward, back, weight = generator.uniform(0.8, 1.2, (3, program.stages, 1))
         stopped, under_way = 0.02, 0.05
         table = np.stack([forward, back + weight, back, weight])
-        ends = pipeline_ends(name, pp, vpp, micro, Lengths(table, np.array([stopped]), np.array([under_way])))
+        each = np.arange(program.stages)
+        ends = _ends_of(name, pp, vpp, [micro], Lengths(table, each, np.array([stopped]), np.array([under_way])))
         sends = np.zeros(len(program.rank), dtype=bool)
         sends[program.needs[program.crosses]] = True
         duration = table[program.kind, program.stage, 0] + stopped * sends
@@ -180,15 +186,34 @@ def test_following_an_order_is_running_it(name: str) -> None:
 @pytest.mark.parametrize("name", ["interleaved", "looped_bfs", "interleaved_zero_bubble"])
 def test_pipelines_of_all_lengths_at_once(name: str) -> None:
     """What repeats its rounds beside what does not."""
-    micro, generator = np.array([8, 4, 40, 12, 80, 4]), np.random.default_rng(2)
+    micro, generator = [8, 4, 40, 12, 80, 4], np.random.default_rng(2)
     table, stopped, under_way = generator.uniform(0.8, 1.2, (4, 8, 6)), np.linspace(0.01, 0.02, 6), np.full(6, 0.05)
-    together = pipeline_ends(name, 4, 2, micro, Lengths(table, stopped, under_way))
+    together = _ends_of(name, 4, 2, micro, Lengths(table, np.arange(8), stopped, under_way))
     for column in range(len(micro)):
-        one = Lengths(table[..., [column]], stopped[[column]], under_way[[column]])
-        alone = pipeline_ends(name, 4, 2, int(micro[column]), one)
+        one = Lengths(table[..., [column]], np.arange(8), stopped[[column]], under_way[[column]])
+        alone = _ends_of(name, 4, 2, [micro[column]], one)
         for field in ("first", "last", "busy", "begin", "ready", "still_busy"):
             found = getattr(together, field)[..., [column]]
             np.testing.assert_allclose(found, getattr(alone, field), rtol=1e-12, atol=1e-12)
+
+
+def test_schedules_side_by_side_do_not_touch_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedules, stages and micro-batches of all kinds in one go, or in as many as there are blocks of policies."""
+    generator, asked = np.random.default_rng(3), []
+    for name in sorted(schedules()):
+        for pp, vpp, micro in ((4, 1, 4), (4, 2, 24), (2, 2, 8), (8, 1, 16)):
+            if not schedules()[name].legal(pp, vpp, micro):
+                pieces = program_of(name, pp, vpp, micro).stages
+                # two pieces of each kind: the table has them once
+                table = generator.uniform(0.8, 1.2, (4, -(-pieces // 2), 3))
+                lengths = Lengths(table, np.arange(pieces) // 2, *generator.uniform(0.01, 0.1, (2, 3)))
+                asked.append(Pipelines(name, pp, vpp, np.full(3, micro), lengths))
+    together = pipeline_ends(asked)
+    monkeypatch.setattr(longest, "TOGETHER", 1)
+    for found in (pipeline_ends(asked), [pipeline_ends([each])[0] for each in asked]):
+        for one, all_ in zip(found, together, strict=True):
+            for field in ("first", "last", "busy", "begin", "ready", "still_busy"):
+                np.testing.assert_allclose(getattr(one, field), getattr(all_, field), rtol=1e-12, atol=1e-12)
 
 
 def test_policies_that_share_an_order_do_not_touch_each_other() -> None:

@@ -21,6 +21,9 @@ from shardwise.spec.distinct import ranked
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+DistinctGroups = tuple[Ints, Ints, Ints]
+"""sizes and strides of the groups that occur, and the group of each element"""
+
 MOST_KNOWN = 4096
 _HOPELESS = 1.0
 """seconds per byte of an algorithm that cannot run; its latency is infinite besides"""
@@ -133,7 +136,13 @@ class Network:
     ) -> Law:  # fmt: skip
         """The time as a function of bytes; build it once where several calls run over the same axis. Where groups lie
         differently, that of the slowest; `within`: of those on some GPUs only (`level_members`)."""
-        ranks, apart, group = distinct(size, stride)
+        return self.law_of(op, distinct(size, stride), algorithm=algorithm, within=within)
+
+    def law_of(
+        self, op: str, found: DistinctGroups, *, algorithm: str | None = None, within: tuple[int, int] | None = None
+    ) -> Law:
+        """The same for groups that are already found."""
+        ranks, apart, group = found
         groups = list(zip(ranks.tolist(), apart.tolist(), strict=True))
         lines = self._known_lines((op, algorithm, within), groups)
         column = np.array([lines.column[each] for each in groups], dtype=np.int64)
@@ -372,7 +381,7 @@ def _copying(load: Load, rate: float) -> Floats | float:
     return load.own / rate if rate else 0.0
 
 
-def distinct(size: ArrayLike, stride: ArrayLike) -> tuple[Ints, Ints, Ints]:
+def distinct(size: ArrayLike, stride: ArrayLike) -> DistinctGroups:
     """The pairs of a size and a stride that occur, and the pair of each element.
 
     A million policies have a few hundred distinct groups. Table look-ups find them in linear time, without a sort.

@@ -15,7 +15,7 @@ from shardwise.cost.gpu import (
     rounding_seconds,
     sparse_attention_seconds,
 )
-from shardwise.cost.network import Law, Network
+from shardwise.cost.network import DistinctGroups, Law, Network, distinct
 from shardwise.estimate.dispatch import between_nodes, expert_operations, once_share, unfused_share
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
@@ -96,9 +96,11 @@ class Machine:
     precision: Precision
     sizes: Mapping[str, Ints]
     strides: Mapping[str, Ints]
-    laws: dict[tuple[str, str], Law] = field(default_factory=dict)
-    """collectives priced so far, by operation and axis: the law of an axis is the same for every message"""
-    part_laws: dict[tuple[str, int, int], tuple[Law, Numbers, Ints]] = field(default_factory=dict)
+    groups: dict[tuple[int, int], tuple[DistinctGroups, Numbers | Ints, Ints]] = field(default_factory=dict)
+    """those that collectives ran over so far, by the identities of the arrays that tell sizes and strides: these are
+    kept with them, so that their identities stay theirs"""
+    laws: dict[tuple[str, int, int], Law] = field(default_factory=dict)
+    """by operation and group: the same for every message"""
 
     def of_runs(self, runs: Runs) -> "Machine":
         """The same for the first policy of each run."""
@@ -106,14 +108,11 @@ class Machine:
             return self
         sizes, strides = ({axis: column[runs.first] for axis, column in table.items()}
                           for table in (self.sizes, self.strides))  # fmt: skip
-        return replace(self, sizes=sizes, strides=strides, laws={}, part_laws={})
+        return replace(self, sizes=sizes, strides=strides, groups={}, laws={})
 
     def collective(self, op: str, axis: str, bytes_: Value) -> Numbers:
         """Seconds of one collective over a whole axis."""
-        key = (op, axis)
-        if key not in self.laws:
-            self.laws[key] = self.network.law(op, self.sizes[axis], self.strides[axis])
-        return self.laws[key].seconds(bytes_)
+        return self.over(op, bytes_, self.sizes[axis], self.strides[axis])
 
     def fullest_share(self) -> Value:
         """Of the expert ranks, where the machine has some."""
@@ -128,13 +127,14 @@ class Machine:
     def leaves_node(self, axis: str) -> NDArray[np.bool_]:
         return between_nodes(self.network.cluster, self.sizes[axis], self.strides[axis])
 
-    def over(self, op: str, bytes_: Value, size: Numbers, stride: Ints) -> Numbers:
+    def over(self, op: str, bytes_: Value, size: Numbers | Ints, stride: Ints) -> Numbers:
         """Seconds of one collective over a part of an axis."""
-        key = (op, id(size), id(stride))
-        if key not in self.part_laws:
-            # the arrays are kept with the law, so that their identities stay theirs
-            self.part_laws[key] = (self.network.law(op, size, stride), size, stride)
-        return self.part_laws[key][0].seconds(bytes_)
+        where = id(size), id(stride)
+        if where not in self.groups:
+            self.groups[where] = distinct(size, stride), size, stride
+        if (op, *where) not in self.laws:
+            self.laws[op, *where] = self.network.law_of(op, self.groups[where][0])
+        return self.laws[op, *where].seconds(bytes_)
 
 
 def layer_seconds(work: LayerWork, layout: Layout, machine: Machine, base_ops: float) -> LayerSeconds:

@@ -4,14 +4,12 @@ The messages are work/messages.py's, piece by piece, which real runs are held ag
 part and the lane of the timeline they run on.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
 
 from shardwise.cost.placement import Placement
 from shardwise.schedules import held_pieces, schedules
-from shardwise.spec.policy import Policy
+from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work
 from shardwise.work.experts import fullest_share
 from shardwise.work.messages import Piece, StepMessage, messages
@@ -68,7 +66,7 @@ def calls_of(work: Work) -> list[Call]:
     held = held_pieces(policy.schedule, policy.pp, policy.vpp)
     cut = cut_into(work, held)
     repeated = repeated_share(work, policy)
-    placed = Placement().sizes(work.layout.policies), Placement().strides(work.layout.policies)
+    placed = _placed(work.layout.policies)
     known: dict[tuple[object, ...], list[StepMessage]] = {}
     found = []
     for chunk in _chunks(policy, held):
@@ -87,18 +85,20 @@ def calls_of(work: Work) -> list[Call]:
     return [call for call in found if call.times > 0 and call.size > 1 and call.bytes > 0]
 
 
-def _one(value: object) -> float:
-    return float(np.asarray(value, dtype=np.float64).reshape(-1)[0])
+def _placed(policies: Policies) -> dict[str, tuple[int, int]]:
+    """(size, stride) of every group of the one policy."""
+    sizes, strides = Placement().sizes(policies), Placement().strides(policies)
+    return {group: (int(size[0]), int(strides[group][0])) for group, size in sizes.items()}
 
 
 def _chunks(policy: Policy, held: Ints) -> Iterator[_Chunk]:
-    twice = schedules()[policy.schedule].both_ends
-    for rank, row in enumerate(held.tolist()):
-        for chunk, piece in enumerate(row):
-            # where the model is there twice, a micro-batch stays with the copy it entered
-            home = {
-                p: r for r, other in enumerate(held.tolist()) for c, p in enumerate(other) if c == chunk or not twice
-            }
+    ranks = held.tolist()
+    homes = [{row[chunk]: rank for rank, row in enumerate(ranks)} for chunk in range(held.shape[1])]
+    # where the model is there twice, a micro-batch stays with the copy it entered
+    if not schedules()[policy.schedule].both_ends:
+        homes = [{piece: rank for home in homes for piece, rank in home.items()}] * len(homes)
+    for rank, row in enumerate(ranks):
+        for piece, home in zip(row, homes, strict=True):
             yield _Chunk(rank, piece, home.get(piece - 1, rank), home.get(piece + 1, rank))
 
 
@@ -111,16 +111,13 @@ def repeated_share(work: Work, policy: Policy) -> float:
     return min(policy.recompute_layers / max(work.model.layers / policy.pp, 1.0), 1.0)
 
 
-def _call(
-    work: Work, policy: Policy, placed: tuple[Mapping[str, Ints], Mapping[str, Ints]], chunk: _Chunk, sent: StepMessage
-) -> Call:
-    sizes, strides = placed
+def _call(work: Work, policy: Policy, placed: dict[str, tuple[int, int]], chunk: _Chunk, sent: StepMessage) -> Call:
     group = sent.group or sent.axis
     if group in STAGE_PAIRS:
         first, last = paired_stages(group, chunk.stage, policy.pp)
-        size, stride = 2, int(_one(strides["pp"])) * abs(last - first)
+        size, stride = 2, placed["pp"][1] * abs(last - first)
     else:
-        size, stride = int(_one(sizes[group])), int(_one(strides[group]))
+        size, stride = placed[group]
     if sent.part == "replicas":
         stride *= size // sent.size
     target = -1

@@ -7,6 +7,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ class Policies:
     @classmethod
     def of(cls, policies: Iterable[Policy]) -> "Policies":
         rows = list(policies)
-        return cls(**{f.name: np.array([encoded(p, f.name) for p in rows], dtype=np.int64) for f in fields(cls)})
+        return cls(**{f.name: np.array(_column(rows, f.name), dtype=np.int64) for f in fields(cls)})
 
     @classmethod
     def columns(cls, size: int, **given: Ints) -> "Policies":
@@ -189,12 +190,16 @@ def expert_tp(policies: Policies) -> Ints:
 
 
 def encoded(policy: Policy, field: str) -> int:
-    value: Any = getattr(policy, field)
+    return int(_column([policy], field)[0])
+
+
+def _column(policies: list[Policy], field: str) -> list[int]:
+    values = list(map(attrgetter(field), policies))
     if field == "recompute_modules":
-        return module_bits(*value)
+        return [module_bits(*value) for value in values]
     if field == "offload_share":
-        return round(SHARES * float(value))
-    return choices()[field].index(value) if field in choices() else int(value)
+        return [round(SHARES * value) for value in values]
+    return list(map(choices()[field].index, values)) if field in choices() else values
 
 
 def module_bits(*names: str) -> int:

@@ -92,5 +92,8 @@ def _one_of(row: MeasuredRow, name: str, known: tuple[str, ...]) -> str:
 
 def _stated(row: MeasuredRow, name: str) -> str:
     """The cell, or `name=value` in the notes."""
-    found = re.search(rf"(?:^|[;,\s]){name}=([\w+]+)", row.word("notes"))
-    return row.word(name).lower() or (found[1].lower() if found else "")
+    stated, notes = row.word(name).lower(), row.word("notes")
+    if stated or name not in notes:
+        return stated
+    found = re.search(rf"(?:^|[;,\s]){name}=([\w+]+)", notes)
+    return found[1].lower() if found else ""

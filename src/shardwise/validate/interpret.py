@@ -218,31 +218,34 @@ def _candidates(
     if layout["pp"] > 1 and zero > most:
         reader.assumed.append(f"zero={most} (with stages {stack.name} has no more)")
         zero, group = most, 0
-    sp, modules, loss = row.word("sp"), named_modules(row), named_loss(row)
+    sp, modules = row.word("sp"), named_modules(row)
+    common = Policy(
+        dp=layout["dp"],
+        tp=tp,
+        pp=layout["pp"],
+        cp=layout["cp"],
+        ep=ep,
+        sp=sp == "1" if sp else tp > 1,
+        zero=zero,
+        shard_group=group,
+        loss=named_loss(row),
+        attention="plain" if plain else "flash",
+        overlap_grad=stack.overlap.overlap_grad and (zero == 0 or stack.overlap.overlap_sharded_grad),
+        overlap_param=stack.overlap.overlap_param,
+        overlap_tp=stack.overlap.overlap_tp,
+        overlap_pp=stack.overlap.overlap_pp,
+    )
     for micro_batch, vpp, again, etp, gone in product(micros, vpps, recomputes, etps, away):
-        yield Policy(
-            dp=layout["dp"],
-            tp=tp,
-            pp=layout["pp"],
-            cp=layout["cp"],
+        yield msgspec.structs.replace(
+            common,
             vpp=vpp,
-            ep=ep,
             etp=etp,
-            sp=sp == "1" if sp else tp > 1,
-            zero=zero,
-            shard_group=group,
             micro_batch=micro_batch,
             recompute=again,
             recompute_modules=modules if again == "selective" else (),
             offload=gone.what,
             offload_share=gone.share,
-            loss=loss,
             schedule=usual_schedule(vpp),
-            attention="plain" if plain else "flash",
-            overlap_grad=stack.overlap.overlap_grad and (zero == 0 or stack.overlap.overlap_sharded_grad),
-            overlap_param=stack.overlap.overlap_param,
-            overlap_tp=stack.overlap.overlap_tp,
-            overlap_pp=stack.overlap.overlap_pp,
         )
 
 

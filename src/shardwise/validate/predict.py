@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Prediction:
     stacks_s: dict[str, float] | None = None
     """steps of every stack that passes as the program, where the row names no release of it and they disagree"""
 
-    @property
+    @cached_property
     def error(self) -> float | None:
         """predicted over measured step time, less 1 (a step predicted too slow is positive)"""
         truth = self.measured.tokens_per_s_per_gpu
@@ -126,7 +127,7 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[Predictio
         return [_illegal(case) for case in cases]
     whole = case_of(first.model, first.cluster, first.job, first.stack, profile)
     result = estimate(whole, every.take(np.flatnonzero(allowed)), every_stage=True)
-    peak, step = result.memory.peak, result.times.step_s
+    peak, step, band = result.memory.peak, result.times.step_s, band_of(replace(whole, stack=first.stack))
     flops = next(c.flops_per_token for c in conventions(first.model, first.job.seq) if c.key == "full_square")
     predictions = []
     for case, start, count in spans:
@@ -155,7 +156,7 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[Predictio
                 policy=policies[best],
                 stack=case.stack.name,
                 host_share=float(result.times.parts["host"][best] / step[best]),
-                band=band_of(replace(whole, stack=case.stack)),
+                band=band,
             )
         )
     return predictions

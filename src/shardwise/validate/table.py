@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from functools import cached_property
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ MOST_BYTES = 256 * 2**20
 NEEDED = ("source", "model", "gpu", "gpus", "seq")
 
 
-class MeasuredRow(Struct, frozen=True, kw_only=True):
+class MeasuredRow(Struct, frozen=True, kw_only=True, dict=True):
     """One row; an empty cell is None."""
 
     row: int
@@ -42,7 +43,7 @@ class MeasuredRow(Struct, frozen=True, kw_only=True):
             raise ValueError(f"row {self.row}: {column} is {self.word(column)[:40]!r}; write a whole number")
         return int(value)
 
-    @property
+    @cached_property
     def tokens_per_s_per_gpu(self) -> float | None:
         stated = self.number("tokens_per_s_per_gpu")
         if stated:

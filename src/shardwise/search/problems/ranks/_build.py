@@ -111,7 +111,7 @@ def _calls(work: Work, machine: Machine) -> Iterator[StepCollective]:
             bytes_, count = (float(np.asarray(v).reshape(-1)[0]) for v in (received_bytes(item, machine), item.count))
             size, stride = int(sizes[item.axis][0]), int(strides[item.axis][0])
             yield StepCollective(f"{item.axis} {item.op}", item.op, size, stride, bytes_, count * layers * micro)
-    yield StepCollective(PIPELINE, "send", int(layout.pp[0]), int(strides["pp"][0]),
+    yield StepCollective(PIPELINE, work.handover.op, int(layout.pp[0]), int(strides["pp"][0]),
                          float(np.asarray(work.handover.bytes)[0]), 2.0 * micro * float(layout.vpp[0]))  # fmt: skip
     for message in work.parameter_messages:
         if message.axis == "dp":
