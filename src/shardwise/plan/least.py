@@ -23,7 +23,7 @@ def least_bytes(space: Space, peaks: Callable[[Policies], Floats], *, any_host: 
     """Of each frame over its settings; inf where it has none. ZeRO over all ranks is the smallest of its stage, some
     layers that recompute lie between none and all, and overlap needs nothing. `any_host`: the host holds whatever is
     offloaded, so that nothing is smaller than what offloads most."""
-    offload = _most_offloaded(space.settings.offload) if any_host else space.settings.offload
+    offload = most_offloaded(space.settings.offload) if any_host else space.settings.offload
     columns = np.stack([getattr(space.frames, name) for name in HELD_BY], axis=1)
     _, first, of = np.unique(columns, axis=0, return_index=True, return_inverse=True)
     parts = [first[begin : begin + TOGETHER] for begin in range(0, len(first), TOGETHER)]
@@ -47,7 +47,7 @@ def _least(space: Space, index: Ints, peaks: Callable[[Policies], Floats], offlo
     return least
 
 
-def _most_offloaded(allowed: tuple[int, ...]) -> tuple[int, ...]:
+def most_offloaded(allowed: tuple[int, ...]) -> tuple[int, ...]:
     """The one value that offloads all that any other does; every value where there is none."""
     most = max(allowed)
     return (most,) if most == BOTH or set(allowed) <= {NOTHING, most} else allowed

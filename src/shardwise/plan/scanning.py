@@ -122,8 +122,8 @@ class Scanning:
         if len(rest):
             rest = rest[np.argsort(self.floors[rest], kind="stable")]
         if not memory_first:
-            look(rest[:FIRST_BLOCK], self.floors[rest[:FIRST_BLOCK]])
-            rest = rest[FIRST_BLOCK:]
+            first, rest = rest[: min(FIRST_BLOCK, FRAMES)], rest[min(FIRST_BLOCK, FRAMES) :]
+            look(first, self.floors[first])
             told(len(rest))
             if not keep.kinds_too:
                 rest = rest[self.floors[rest] <= keep.slowest_kept]
@@ -134,7 +134,7 @@ class Scanning:
 
             dealt_out(self, keep, rest, told)
             return
-        for left, part in parts_of(rest):
+        for left, part in parts_of(rest, FRAMES):
             look(part, self.floors[part])
             told(left)
 
@@ -166,7 +166,7 @@ class Scanning:
 
 def looking(pricing: Pricing, space: Space, keep: Keep, *, bounded: bool) -> Look:
     if bounded:
-        return BoundedScan(space, pricing.price, keep, any_host=pricing.host_bytes is None).look
+        return BoundedScan(space, pricing.price, pricing.peaks, keep, any_host=pricing.host_bytes is None).look
 
     def at_every(frames: Ints, _: Floats) -> None:
         for batch in every(space, frames):
@@ -175,7 +175,7 @@ def looking(pricing: Pricing, space: Space, keep: Keep, *, bounded: bool) -> Loo
     return at_every
 
 
-def parts_of(order: Ints, size: int = FRAMES) -> Iterator[tuple[int, Ints]]:
+def parts_of(order: Ints, size: int) -> Iterator[tuple[int, Ints]]:
     """(how many are left after it, each part)."""
     for begin in range(0, len(order), size):
         part = order[begin : begin + size]
