@@ -2,10 +2,13 @@
 
 import gzip
 import json
+import os
 import re
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from fuzz.samples import sealed
 from fuzz.values import json_value, number, text
 
 DEEP = 50_000
@@ -16,6 +19,31 @@ def damaged(sample: bytes, random: Random) -> bytes:
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         sample = random.choice(WAYS)(sample, random)
     return sample
+
+
+def damage_folder(folder: Path, files: dict[str, bytes], random: Random) -> str:
+    """One file of a folder made wrong, or something else in its place; says which. A manifest mostly keeps a checksum
+    that is right, since a stranger can write one too."""
+    name = random.choice(list(files))
+    path = folder / name
+    how = random.random()
+    if how < 0.7:
+        inside = json.loads(files[name])["manifest"] if name.endswith("manifest.json") and how < 0.5 else None
+        changed = damaged(files[name] if inside is None else json.dumps(inside).encode(), random)
+        path.write_bytes(changed if inside is None else sealed(changed))
+        return f"{name} {changed[:200]!r}"
+    path.unlink()
+    made = random.choice(("nothing", "pipe", "folder", "loop", "device", "hole"))
+    if made == "pipe":
+        os.mkfifo(path)
+    elif made == "folder":
+        path.mkdir()
+    elif made in ("loop", "device"):
+        path.symlink_to(path.name if made == "loop" else "/dev/zero")
+    elif made == "hole":
+        with path.open("wb") as file:
+            file.truncate(2**40)
+    return f"{name} {made}"
 
 
 def _json(sample: bytes, random: Random) -> bytes:

@@ -53,7 +53,7 @@ class _Worker:
         )
         self.now: int | None = None
         self.what = ""
-        self.heard, self.spent = time.monotonic(), 0.0
+        self.heard, self.spent, self.queued = time.monotonic(), 0.0, 0.0
         self.rest = b""
 
     @property
@@ -62,17 +62,26 @@ class _Worker:
         return (int(user) + int(system)) / TICKS
 
     @property
+    def queued_s(self) -> float:
+        """How long it was ready to run while others did."""
+        try:
+            return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):  # a kernel that does not count it
+            return 0.0
+
+    @property
     def hangs(self) -> bool:
-        if self.now is None or time.monotonic() - self.heard < HANG_S:
+        silent = time.monotonic() - self.heard
+        if self.now is None or silent < HANG_S:
             return False
-        spent = self.cpu_s - self.spent
-        return spent > HANG_S or spent < IDLE_S
+        spent, queued = self.cpu_s - self.spent, self.queued_s - self.queued
+        return spent > HANG_S or (spent < IDLE_S and silent - queued >= HANG_S)
 
     def lines(self) -> list[dict[str, Any]]:
         assert self.process.stdout is not None
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         *whole, self.rest = (self.rest + data).split(b"\n")
-        self.heard, self.spent = time.monotonic(), self.cpu_s
+        self.heard, self.spent, self.queued = time.monotonic(), self.cpu_s, self.queued_s
         return [json.loads(line) for line in whole]
 
     def end(self) -> str:

@@ -84,6 +84,8 @@ FOUND: dict[str, tuple[dict[str, bytes], list[str], str]] = {
     "table that is a hole": ({}, ["validate", "--data", "hole.json"], "data: 'hole.json' is larger than"),
     "table that is a folder": ({}, ["validate", "--data", "folder"], "data: there is no file 'folder'"),
     "table that never ends": ({}, ["validate", "--data", "/dev/zero"], "data: there is no file '/dev/zero'"),
+    "table whose lines end as on old machines": (
+        {"runs.csv": b"source,model,gpus\rx,gpt2-xl,8\r"}, ["validate", "--data", "runs.csv"], "is not a well"),
     "routing that is a hole": (
         {}, ["search", "mixtral-8x7b", "--on", "dgx-h100:16", "--ep", "8", "--problem", "experts", "--routing",
              "hole.json"], "routing: 'hole.json' is larger than"),

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from fuzz.damage import damaged
+from fuzz.damage import damage_folder, damaged
 from fuzz.readers import Reader, argument, catalog_line, kinds, read, readers, shown, with_plugins
-from fuzz.samples import THEIRS, make_special, replaced, samples
+from fuzz.samples import THEIRS, folders, make_special, replaced, samples, write_folder
 from fuzz.verbs import Command, Option, commands, file_line, file_options, line
 from shardwise.cli import main
 
@@ -42,7 +42,7 @@ class Place:
         self.cwd = Path.cwd()
         self.root = Path(tempfile.mkdtemp(prefix="shardwise-fuzz-"))
         self.folder, self.temporary = self.root / "here", self.root / "tmp"
-        self.samples = samples()
+        self.samples, self.folders = samples(), folders()
         self.renew()
 
     def renew(self) -> None:
@@ -51,10 +51,17 @@ class Place:
             path.mkdir()
         for name, content in self.samples.items():
             (self.folder / name).write_bytes(content)
+        for name, files in self.folders.items():
+            write_folder(self.folder / name, files)
         make_special(self.folder)
         self.before = set(os.listdir(self.folder))
         os.chdir(self.folder)
         tempfile.tempdir = str(self.temporary)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all that is right."""
+        return (*self.samples, *self.folders)
 
     def close(self) -> None:
         os.chdir(self.cwd)
@@ -77,7 +84,7 @@ def described(seed: str, number: int, names: tuple[str, ...]) -> tuple[Random, C
 
 def run_one(seed: str, number: int, place: Place, tell: Callable[[str], None] = str) -> tuple[str, Outcome]:
     """(what it was, what came of it). `tell`: what it is, before it is run."""
-    random, chosen = described(seed, number, tuple(place.samples))
+    random, chosen = described(seed, number, place.names)
     try:
         if isinstance(chosen, Reader):
             given = argument(chosen, random, place.samples, place.folder)
@@ -92,7 +99,7 @@ def run_one(seed: str, number: int, place: Place, tell: Callable[[str], None] = 
             return what, _judged_line(words, place, lambda: with_plugins(place.folder / "mine", words))
         files = _Files(place, random)
         words = line(chosen, random, files) if isinstance(chosen, Command) else file_line(*chosen, random, files)
-        detail = "".join(f" with {name} {shown((place.folder / name).read_bytes())}" for name in files.made)
+        detail = "".join(f" with {name} {what}" for name, what in files.made.items())
         what = f"shardwise {shown(words)}{detail}"
         tell(what)
         return what, _judged_line(words, place, lambda: main(words))
@@ -102,13 +109,20 @@ def run_one(seed: str, number: int, place: Place, tell: Callable[[str], None] = 
 
 class _Files:
     def __init__(self, place: Place, random: Random) -> None:
-        self.names, self.made = list(place.samples), list[str]()
+        self.names, self.made = list(place.names), dict[str, str]()
         self._place, self._random = place, random
 
     def odd(self, name: str) -> str:
-        self.made.append(f"odd-{name}")
-        (self._place.folder / self.made[-1]).write_bytes(damaged(self._place.samples[name], self._random))
-        return self.made[-1]
+        place, made = self._place, f"odd-{name}"
+        if name in place.folders:
+            shutil.rmtree(place.folder / made, ignore_errors=True)
+            write_folder(place.folder / made, place.folders[name])
+            self.made[made] = damage_folder(place.folder / made, place.folders[name], self._random)
+        else:
+            content = damaged(place.samples[name], self._random)
+            (place.folder / made).write_bytes(content)
+            self.made[made] = shown(content)
+        return made
 
 
 def _tidy(place: Place) -> None:

@@ -24,6 +24,8 @@ from fuzz.samples import SPECIAL
 from fuzz.values import json_value, number, text
 from shardwise import catalog
 from shardwise.cli import main
+from shardwise.cli._agent_tools import asked_of
+from shardwise.cli._agent_tools import tools as agent_tools
 from shardwise.registry import SEARCH_PATH
 
 NAMED = re.compile(r"^(parse|read|from)(_|$)|_(of|from)$|_from_")
@@ -61,7 +63,15 @@ def readers() -> tuple[Reader, ...]:
             reader = _reader(full, function)
             if reader is not None:
                 found[full] = reader
-    return tuple(found.values())
+    return (*found.values(), Reader("shardwise.cli._agent_tools.asked_of", _asked_by_an_agent, str, 0))
+
+
+def _asked_by_an_agent(words: str) -> None:
+    """What a client of `mcp` may send: every argument is one of its words, of any type JSON has."""
+    random = Random(words)
+    tool = random.choice(agent_tools())
+    value = random.choice((words, json_value(random), [words, number(random)]))
+    asked_of(tool, [words, text(random)][: random.randint(0, 2)], text(random), {words[:20]: value}, Path.cwd())  # type: ignore[dict-item]
 
 
 def _modules() -> list[ModuleType]:

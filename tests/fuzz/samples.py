@@ -1,6 +1,7 @@
 """One right file of every kind that can be read, and paths that are no files at all."""
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -112,6 +113,36 @@ def samples() -> dict[str, bytes]:
         path = next(folder.glob(f"{name}.*"))
         found[f"{kind}{path.suffix}"] = path.read_bytes()
     return found
+
+
+def folders() -> dict[str, dict[str, bytes]]:
+    """The same of folders: a checkpoint, by the names of its files."""
+    content = bytes(range(64))
+    block = {"tensor": "w", "offsets": [0], "sizes": [16], "file": "rank-00000.bin", "at": 0, "bytes": 64,
+             "sha256": hashlib.sha256(content).hexdigest()}  # fmt: skip
+    manifest = {
+        "form": "shardwise checkpoint 1", "step": 1, "saved": "2026-01-02T03:04:05+00:00", "ranks": 1,
+        "of": {"model": {"layers": 2}, "seed": 0}, "tensors": {"w": {"dtype": "float32", "shape": [16]}},
+        "files": {"rank-00000.bin": 64}, "blocks": [block],
+    }  # fmt: skip
+    lock = b'{"pid": 1, "host": "elsewhere", "since": "2026-01-02T03:04:05+00:00", "run": ""}'
+    step = "step-00000001"
+    return {"saved": {
+        f"{step}/manifest.json": sealed(json.dumps(manifest).encode()), f"{step}/rank-00000.bin": content,
+        ".lock": lock,
+    }}  # fmt: skip
+
+
+def sealed(manifest: bytes) -> bytes:
+    """As a manifest is written: with its own checksum, which says nothing of who wrote it."""
+    checksum = hashlib.sha256(manifest).hexdigest().encode()
+    return b'{"sha256":"' + checksum + b'","manifest":' + manifest + b"}"
+
+
+def write_folder(path: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
 
 
 SPECIAL = {

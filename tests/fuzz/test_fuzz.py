@@ -59,8 +59,24 @@ def test_whatever_is_there_is_fuzzed():
 def test_every_option_that_names_a_file_has_a_sample():
     place = Place()
     try:
-        found = {option.name for _, option in file_options(tuple(place.samples))}
-        assert {"PLAN", "MODEL", "ON", "DATA", "FROM", "PROFILE", "PAIRS", "HOSTS", "GRAPH", "PRICES", "FILES"} <= found
+        found = {option.name for _, option in file_options(place.names)}
+        assert {
+            "FOLDER",
+            "CHECKPOINTS",
+            "RUN",
+            "TOPOLOGY",
+            "PLAN",
+            "MODEL",
+            "ON",
+            "DATA",
+            "FROM",
+            "PROFILE",
+            "PAIRS",
+            "HOSTS",
+            "GRAPH",
+            "PRICES",
+            "FILES",
+        } <= found
     finally:
         place.close()
 

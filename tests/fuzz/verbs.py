@@ -32,7 +32,7 @@ USUAL = {
     "FREE": ("n[00-07]", "all", "hosts.txt"),
     "RUN": ("megatron-run.log", "torchtitan-run.log", "huggingface-run.log", "olmo-run.log", "steps.csv", "rank0.json",
             "dump_0", "report.sqlite", "trace.json", "folder"),
-    "CONFIG": ("train.sh",),
+    "CONFIG": ("train.sh",), "FOLDER": ("saved",), "CHECKPOINTS": ("saved",),
     "FILES": tuple(launch_files()), "TO": ("megatron", "torchtitan"),
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),
     "TUNE": ("lora", "qlora,rank=8", "dora,targets=mlp", "lora,targets=q_proj,v_proj"),

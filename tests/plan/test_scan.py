@@ -8,8 +8,10 @@ from shardwise.case import case_of
 from shardwise.estimate.closed_form import estimate
 from shardwise.plan import Limits, bounded, scan, scanning, space, table_of
 from shardwise.plan.constraints import constraints_of
+from shardwise.plan.every import every
 from shardwise.plan.exhaustive import losers_of
 from shardwise.plan.keep import Keep, PricedPolicies
+from shardwise.plan.least import least_bytes
 from shardwise.software import stack_of
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
@@ -147,6 +149,50 @@ def test_nothing_fits_names_the_smallest():
     assert ranked.losers == ()
     assert ranked.smallest.peak_bytes > ranked.limit_bytes
     assert ranked.fitting == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "stack", "only"),
+    [
+        ("llama-3.1-405b", "8xh100", "megatron-core", ["schedule!=looped_bfs"]),
+        ("llama-3.1-405b", "8xh100", "deepspeed", []),
+        ("mixtral-8x22b", "4xh100", "torch-eager", ["micro=1"]),
+        ("llama-3-70b", "4xa100-40", "megatron-core", ["recompute_layers=3", "recompute=full"]),
+        ("llama-3-70b", "4xa100-40", "torchtitan", ["shard_group=2"]),
+    ],
+)
+def test_no_policy_needs_less_than_its_frame(model, cluster, stack, only):
+    """What memory alone says of a frame holds for every setting of it, and one of them needs no more."""
+    case = case_of(model_of(model), cluster_of(cluster), Job(seq=4096, global_batch=16), stack_of(stack))
+    found = space(case, Limits(micro_batch=2, vpp=2), constraints_of(only))
+    pricing = scanning.Pricing(case)
+    least = least_bytes(found, pricing.peaks, any_host=True)
+    reached = 0
+    for frame in range(0, len(found.frames), max(len(found.frames) // 40, 1)):
+        held = np.concatenate([[np.inf], *(pricing.peaks(batch) for batch in every(found, np.array([frame])))])
+        assert held.min() >= least[frame] * (1 - 1e-12)
+        reached += bool(held.min() == pytest.approx(least[frame]))
+    assert reached or "recompute_layers=3" in only
+
+
+def test_memory_tells_that_nothing_fits_before_anything_is_priced():
+    """Hardly a frame is priced, however many there are, and the smallest is the one a scan of all finds."""
+    case = case_of(model_of("mixtral-8x22b"), cluster_of("8xh100"), Job(seq=8192, global_batch=64), STACK)
+    limits = Limits(micro_batch=4)
+    quick, slow = scan(case, limits=limits), scan(case, limits=limits, bounded=False, losers=False)
+    assert quick.best == slow.best == ()
+    assert quick.smallest == slow.smallest
+    assert quick.points == slow.points
+    assert quick.evaluated < quick.points / 100
+
+
+def test_few_that_fit_are_found_where_the_fastest_do_not(monkeypatch):
+    """The most promising frames are too large: memory alone says which of the others are looked at."""
+    monkeypatch.setattr(scanning, "FIRST_BLOCK", 8)
+    tight = {"headroom": 0.5, "losers": False}
+    case = case_of(MODEL, CLUSTER, JOB, STACK)
+    quick, slow = scan(case, **tight), scan(case, bounded=False, limits=Limits(), **tight)
+    assert [found.policy for found in quick.best] == [found.policy for found in slow.best] != []
 
 
 def test_less_headroom_never_helps():

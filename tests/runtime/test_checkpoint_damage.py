@@ -1,5 +1,7 @@
 """What was not written so is not read so: every bit counts, the one before is taken, nothing is deleted or executed."""
 
+import hashlib
+import os
 import random
 import shutil
 import sys
@@ -152,6 +154,58 @@ def test_a_manifest_of_someone_else_leads_nowhere(folder) -> None:
         write_manifest(path, msgspec.structs.replace(manifest, **change))
         with pytest.raises(DamagedCheckpoint, match=NAME):
             read_manifest(path)
+
+
+def hostile(path: Path, kind: str) -> None:
+    """A checkpoint of a stranger, with a manifest that has its checksum."""
+    manifest, size = path / NAME, 2**42
+    if kind in ("pipe", "device"):
+        manifest.unlink()
+        os.mkfifo(manifest) if kind == "pipe" else manifest.symlink_to("/dev/zero")
+        return
+    nested = b"[" * 50_000 + b"]" * 50_000 if kind == "nested" else b"{}"
+    part = {"empty pipe": 0, "sparse": size}.get(kind)
+    block = {"tensor": "t", "offsets": [0], "sizes": [part], "file": "p", "at": 0, "bytes": part, "sha256": "0"}
+    inside = msgspec.json.encode({
+        "form": "shardwise checkpoint 1", "step": 2, "saved": "", "ranks": 1, "of": {"a": msgspec.Raw(nested)},
+        "tensors": {"t": {"dtype": "uint8", "shape": [part]}} if part is not None else {},
+        "files": {"p": part} if part is not None else {}, "blocks": [block] if part is not None else [],
+    })  # fmt: skip
+    sealed = {"sha256": hashlib.sha256(inside).hexdigest(), "manifest": msgspec.Raw(inside)}
+    manifest.write_bytes(msgspec.json.encode(sealed))
+    if kind == "empty pipe":
+        os.mkfifo(path / "p")
+    elif kind == "sparse":
+        with (path / "p").open("wb") as file:
+            file.truncate(size)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("pipe", "no ordinary file"), ("device", "no ordinary file"), ("nested", "not a manifest"),
+     ("empty pipe", "p is no ordinary file")],
+)  # fmt: skip
+def test_what_never_ends_is_not_read(kind: str, told: str, folder) -> None:
+    hostile(folder / "step-00000002", kind)
+    with pytest.raises(DamagedCheckpoint, match=told):
+        check_bytes(folder / "step-00000002")
+    assert newest(folder).name == "step-00000001"
+
+
+def test_bytes_are_compared_a_piece_at_a_time(folder, monkeypatch) -> None:
+    """Of a file that says it is larger than any memory: nothing of its size is asked for."""
+    hostile(folder / "step-00000002", "sparse")
+    read = []
+
+    def told(size: int) -> None:
+        read.append(size)
+        if len(read) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardwise.runtime.checkpoints.check.PIECE", 1 << 12)
+    with pytest.raises(KeyboardInterrupt):
+        check_bytes(folder / "step-00000002", told)
+    assert read == [1 << 12] * 3
 
 
 def test_a_name_that_is_taken_is_set_aside(folder) -> None:

@@ -96,3 +96,12 @@ def test_a_file_system_without_locks(alive: bool, tmp_path, monkeypatch) -> None
         lock(tmp_path, patience_s=0.0)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+def test_what_is_no_file_is_no_lock(kind: str, tmp_path) -> None:
+    path = tmp_path / ".lock"
+    {"pipe": lambda: os.mkfifo(path), "folder": path.mkdir, "link": lambda: path.symlink_to("/dev/zero")}[kind]()
+    assert owner_of(tmp_path) is None
+    with pytest.raises(ValueError, match="no ordinary file; delete it"):
+        lock(tmp_path)

@@ -138,6 +138,10 @@ def test_a_cache_that_is_not_whole_is_written_again(tmp_path) -> None:
     header.write_text("{}")
     assert len(cache.cached([file], letters, tmp_path)[0]) == 6
     assert letters.texts == 3
+    right = binary.read_bytes()
+    binary.write_bytes(bytes(len(right)))
+    assert cache.cached([file], letters, tmp_path)[0].tobytes() == right, "other tokens of the same length"
+    assert letters.texts == 4
     assert not list(tmp_path.glob(".*")), "nothing half written is left"
 
 

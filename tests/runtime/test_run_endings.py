@@ -177,7 +177,8 @@ def test_under_torchrun(tmp_path) -> None:
     words = ["shardwise", "run", str(TINY), "--on", "2xh100", "--dp", "2", *JOB]
     words += ["--checkpoints", str(tmp_path / "kept")]
     assert ending(started(*words, "--steps", "2"))[0] == 0
-    assert ending(started(*launcher, *words, "--log-file", str(tmp_path / "log"), "--steps", "4"))[0] == 0
+    apart = [words[0], "--", *words[1:]]
+    assert ending(started(*launcher, *apart, "--log", str(tmp_path / "log"), "--steps", "4"))[0] == 0
     assert [json.loads(line)["step"] for line in (tmp_path / "log").read_text().splitlines()] == [3, 4]
     code, told = ending(started(*launcher, *words, "--steps", "6", "--seed", "1"))
     assert code == 1
@@ -207,3 +208,14 @@ def test_torchrun_takes_every_option_of_run() -> None:
     for option in sorted(options - {"--log", "--nproc"}):
         words = get_args_parser().parse_args(["-m", "shardwise", "run", "plan.json", option])
         assert words.training_script_args[-1] == option
+    apart = get_args_parser().parse_args(["-m", "shardwise", "--", "run", "plan.json", "--log", "steps.jsonl"])
+    assert apart.training_script == "shardwise"
+    # newer versions of Python leave the two dashes where they are
+    assert [word for word in apart.training_script_args if word != "--"] == ["run", "plan.json", "--log", "steps.jsonl"]
+
+
+def test_two_dashes_before_the_verb_say_nothing(capsys) -> None:
+    assert main(["--", "stacks", "--json"]) == 0
+    behind = capsys.readouterr().out
+    assert main(["stacks", "--json"]) == 0
+    assert capsys.readouterr().out == behind

@@ -66,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     alone = arguments is None
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["--"]:  # as some versions of Python hand on `torchrun -m shardwise -- run ...`
+        del words[0]
     _check_streams()
     interrupts = Interrupts(last=alone)
     try:

@@ -52,8 +52,7 @@ def grow(axis: GrowthAxis, cluster: Cluster) -> Growth:
             if size not in found.tried:
                 found.cases[size] = axis.at(size)
                 found.tried[size] = found.cases[size].ranked(cluster)
-                if told is not None:
-                    told(len(found.tried), len(found.tried) + 1)
+                told(len(found.tried), 0)
             return bool(found.tried[size].best)
 
         try:

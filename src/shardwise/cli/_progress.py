@@ -1,33 +1,57 @@
-"""Progress on stderr, where someone watches it."""
+"""Progress on stderr: a bar where someone watches it, a line now and then where it goes to a file."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 
+QUIET_S = 10.0
+"""between two lines in a log"""
+
+
+class LogLines:
+    """For a stderr that is a file or a pipe: a line now and then, so that whoever reads it sees that work goes on."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = monotonic()
+
+    def say(self, words: str) -> None:
+        now = monotonic()
+        if now - self._last < QUIET_S:
+            return
+        self._last = now
+        with suppress(OSError):  # a log that is full is no reason to stop
+            print(f"{words}, after {now - self._begun:.0f} s", file=sys.stderr, flush=True)
+
+    def count(self, what: str, done: int, of: int) -> None:
+        self.say(f"{what}: {done:,} of {of:,}" if of else f"{what}: {done:,} so far")
+
+
 @contextmanager
-def bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Told (done, of all); None where stderr is no terminal."""
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Told (done, of all; 0 where nobody knows how many): a bar on a terminal, lines elsewhere."""
     if not sys.stderr.isatty():
-        yield None
+        lines = LogLines()
+        yield lambda done, of: lines.count(what, done, of)
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what)
-        yield lambda done, of: shown.update(task, completed=done, total=of)
+        task = shown.add_task(what, total=None)
+        yield lambda done, of: shown.update(task, completed=done, total=of or None)
 
 
 @contextmanager
 def spoken() -> Iterator[Callable[[str], None]]:
     """Told in words what is done now, where nobody can say how much is left."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield LogLines().say
         return
     from rich.console import Console
 
@@ -41,8 +65,7 @@ def answers(items: Sequence[Item], what: str, ask: Callable[[Item], Found]) -> l
     with bar(what) as told:
         try:
             for item in items:
-                if told is not None:
-                    told(len(found), len(items))
+                told(len(found), len(items))
                 found.append(ask(item))
         except KeyboardInterrupt:
             if not found:
@@ -60,8 +83,7 @@ def counted(items: Iterable[Item], what: str) -> Iterator[Item]:
     """With a bar, for items nobody has counted yet."""
     with bar(what) as told:
         for done, item in enumerate(items, 1):
-            if told is not None:
-                told(done, done + 1)
+            told(done, 0)
             yield item
 
 

@@ -54,7 +54,9 @@ class TrainingFlags:
     # torchrun takes --log for a short form of two options of its own, wherever it stands
     log: Annotated[
         Path | None,
-        Parameter(name=("--log", "--log-file"), help="Append one JSON object per step (under torchrun: --log-file)."),
+        Parameter(
+            name=("--log", "--log-file"), help="Append one JSON object per step (under torchrun -m shardwise -- run)."
+        ),
     ] = None
     progress: Annotated[
         str, Parameter(help="On stderr: lines (one a step, a bar below on a terminal), bar (no lines) or none.")

@@ -18,6 +18,7 @@ from shardwise.cli._job import DEFAULT_STACK, GlobalBatch, OptimizerName, Precis
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes, print_table
 from shardwise.cli._profile_rows import HEADS, rows_of
+from shardwise.cli._progress import LogLines
 from shardwise.cli._torchrun import rank_here
 from shardwise.importers.adjust import LoggedRun, correction_of
 from shardwise.importers.training_log import RunFacts
@@ -117,9 +118,10 @@ def _measure(out: OutputFile, device: str | None, quick: bool, cluster: Cluster 
 
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar on stderr where someone watches it."""
+    """A progress bar on stderr where someone watches it, lines elsewhere."""
     if not sys.stderr.isatty():
-        yield lambda _done, _of, _words: None
+        lines = LogLines()
+        yield lambda done, of, words: lines.count(words, done, of)
         return
     from rich.console import Console
     from rich.progress import Progress

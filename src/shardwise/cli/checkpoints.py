@@ -1,6 +1,6 @@
 """`shardwise checkpoints`: what is in a folder of checkpoints, whether it is whole, and which of it may go."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_table
+from shardwise.cli._progress import bar
 from shardwise.runtime.checkpoints.check import check_bytes
 from shardwise.runtime.checkpoints.folder import delete, found_in, present
 from shardwise.runtime.checkpoints.lock import lock, owner_of
@@ -31,7 +32,14 @@ def checkpoints(
         raise ValueError(f"folder: {str(folder)!r} is no folder; write the one given to run --checkpoints")
     if keep < 0:
         raise ValueError(f"keep: {keep} is out of range; write a whole number of 1 or more, or 0 to delete none")
-    rows = [_looked_at(path, verify) for path in found_in(folder)]
+    with bar("MiB compared") as told:
+        read = [0]
+
+        def compared(size: int) -> None:
+            read[0] += size
+            told(read[0] >> 20, 0)
+
+        rows = [_looked_at(path, compared if verify else None) for path in found_in(folder)]
     deleted = _pruned(folder, [row.name for row in rows if row.damage is None][keep:]) if keep else []
     rows = [row for row in rows if row.name not in deleted]
     owner = owner_of(folder)
@@ -59,14 +67,15 @@ class CheckpointRow(Struct, kw_only=True):
     damage: str | None = None
 
 
-def _looked_at(path: Path, verify: bool) -> CheckpointRow:
+def _looked_at(path: Path, compared: Callable[[int], None] | None) -> CheckpointRow:
+    """`compared`: told of bytes that were read and held against their checksum; None: they are not."""
     found = CheckpointRow(name=path.name)
     try:
         manifest, _ = present(path)
         found.step, found.saved, found.ranks = manifest.step, manifest.saved, manifest.ranks
         found.bytes, found.of = manifest.bytes, manifest.of
-        if verify:
-            check_bytes(path)
+        if compared is not None:
+            check_bytes(path, compared)
     except DamagedCheckpoint as why:
         found.damage = str(why)
     return found

@@ -13,6 +13,7 @@ from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import Flags, PolicyRequest
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.cli._progress import LogLines
 from shardwise.cli._search_spaces import SpaceFlags, space_of
 from shardwise.report.search_figure import SearchCourse, search_chart
 from shardwise.search.methods import (
@@ -85,10 +86,11 @@ def _chart(found: Comparison, title: str) -> Chart:
 
 
 @contextmanager
-def _bar(budget: int, count: int) -> Iterator[Callable[[int, float], None] | None]:
-    """A progress bar on stderr where someone watches it."""
+def _bar(budget: int, count: int) -> Iterator[Callable[[int, float], None]]:
+    """A progress bar on stderr where someone watches it, lines elsewhere."""
     if not sys.stderr.isatty():
-        yield None
+        lines = LogLines()
+        yield lambda done, _best: lines.count("points", done, budget)
         return
     from rich.console import Console
     from rich.progress import Progress

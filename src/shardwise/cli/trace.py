@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from shardwise.cli._files import Overwrite
 from shardwise.cli._options import Json, ProfileFile, profile_or_none
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.cli._progress import LogLines
 from shardwise.exporters.trace_events import trace_file
 from shardwise.software import known_stack
 from shardwise.spec.cluster import Cluster
@@ -92,9 +93,10 @@ def _document(found: Any) -> dict[str, Any]:
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """A line on stderr where someone watches it."""
+    """A line on stderr: one that changes where someone watches it."""
     if not sys.stderr.isatty():
-        yield None
+        lines = LogLines()
+        yield lambda what, count: lines.say(f"{what}: {count:,} operators")
         return
     from rich.console import Console
     from rich.status import Status

@@ -16,17 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.plan.keep import Flags, Keep, PricedPolicies
+from shardwise.plan.least import most_offloaded
 from shardwise.plan.space import FULL, NONE, Space
 from shardwise.spec.policy import OFFLOAD, Ints, Policies
 
 Floats = NDArray[np.float64]
 Price = Callable[[Policies], PricedPolicies]
+Peaks = Callable[[Policies], Floats]
 BLOCK = 2048
 """frames looked at together: with their settings some thousand policies"""
 FIRST_BLOCK = 1024
 """fewer at first: what they bring bounds the others. Fewer still cost more calls than they save rows: with 128 the
 README's plan makes 57 calls for 77,000 rows, with 1,024 it makes 26 for 75,000, in two thirds of the time"""
-NOTHING_OFF, ALL_OFF = OFFLOAD.index("none"), OFFLOAD.index("both")
+NOTHING_OFF = OFFLOAD.index("none")
 
 
 def plain(frames: Policies) -> Policies:
@@ -36,9 +38,10 @@ def plain(frames: Policies) -> Policies:
 
 
 class BoundedScan:
-    def __init__(self, space: Space, price: Price, keep: Keep, *, any_host: bool = True) -> None:
-        """`any_host`: the host holds whatever is offloaded, so that what offloads all is the smallest."""
-        self.any_host = any_host
+    def __init__(self, space: Space, price: Price, peaks: Peaks, keep: Keep, *, any_host: bool = True) -> None:
+        """`peaks`: bytes without seconds. `any_host`: the host holds whatever is offloaded, so that what offloads all
+        is the smallest."""
+        self.any_host, self.peaks = any_host, peaks
         self.space, self.settings, self.price, self.keep = space, space.settings, price, keep
         self._size = FIRST_BLOCK
 
@@ -103,15 +106,22 @@ class BoundedScan:
         return alive
 
     def _alive(self, lines: Policies, yes: Flags) -> Flags:
-        """Lines of which something can fit; the smallest settings answer for the others."""
-        offload = self.settings.offload
-        if yes.all() or not self.any_host or (ALL_OFF not in offload and len(offload) > 1):
+        """Lines of which something can fit; the smallest settings answer for the others. They are priced too as long
+        as one of them may be what is told of: the smallest of all, or of a kind."""
+        recomputes, most = self.settings.recompute, most_offloaded(self.settings.offload)
+        of_kinds = self.keep.kinds_too and len(self.settings.offload) > 1
+        if yes.all() or not self.any_host or len(most) > 1 or of_kinds:
             return np.ones(len(lines), dtype=np.bool_)
+        told = not self.keep.fitting or self.keep.kinds_too
+        ends = tuple(dict.fromkeys((recomputes[-1], recomputes[0])))
         alive = yes.copy()
-        for recompute in dict.fromkeys((self.settings.recompute[-1], self.settings.recompute[0])):
+        # with one layer to a stage all of it stands while it is made again: a part of it may fit where all does not
+        for recompute in (*ends, *recomputes[1:-1]):
             ask = np.flatnonzero(~alive)
             if len(ask):
-                alive[ask] = self._seen(_with(lines.take(ask), recompute, offload[-1])).peaks <= self.keep.limit
+                settled = _with(lines.take(ask), recompute, most[0])
+                peaks = self._seen(settled).peaks if told and recompute in ends else self.peaks(settled)
+                alive[ask] = peaks <= self.keep.limit
         return alive
 
     def _some_layers(self, lines: Policies, index: Ints, steps: Floats, peaks: Floats) -> None:

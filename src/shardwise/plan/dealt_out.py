@@ -1,10 +1,10 @@
 """A scan dealt out to several processes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from shardwise.engines._workers import Died, WorkerPool
 from shardwise.plan.keep import Keep
-from shardwise.plan.scanning import FRAMES, Floats, Pricing, Progress, Scanning, looking
+from shardwise.plan.scanning import FRAMES, Floats, Pricing, Scanning, looking
 from shardwise.plan.space import Space
 from shardwise.spec.policy import Ints
 
@@ -13,10 +13,10 @@ FIRST = 64
 Task = tuple[Keep, Ints, Floats, bool]
 
 
-def dealt_out(scan: Scanning, keep: Keep, order: Ints, progress: Progress | None) -> None:
+def dealt_out(scan: Scanning, keep: Keep, order: Ints, told: Callable[[int], None]) -> None:
     """Each task begins with what is known when it is handed out, so that bounds found by one serve all. What a process
-    that died was looking at is looked at here."""
-    parts, done = list(_growing(order)), 0
+    that died was looking at is looked at here. `told`: how many frames are left."""
+    parts, left = list(_growing(order)), len(order)
 
     def tasks() -> Iterator[Task]:
         for part in parts:
@@ -31,9 +31,8 @@ def dealt_out(scan: Scanning, keep: Keep, order: Ints, progress: Progress | None
             looking(scan.pricing, scan.space, keep, bounded=scan.bounded)(part, scan.floors[part])
         else:
             keep.merge(found)
-        done += len(part)
-        if progress is not None:
-            progress(done, len(order))
+        left -= len(part)
+        told(left)
 
 
 def _growing(order: Ints) -> Iterator[Ints]:

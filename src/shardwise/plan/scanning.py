@@ -7,14 +7,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.arch.tensors import parameters
 from shardwise.case import Case
-from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.closed_form import estimate, memory_alone
+from shardwise.estimate.memory import Memory
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice, allowed_with
 from shardwise.estimate.time import work_alone
-from shardwise.plan.bounded import BoundedScan, plain
+from shardwise.plan.bounded import FIRST_BLOCK, BoundedScan, plain
 from shardwise.plan.every import BATCH, every
-from shardwise.plan.keep import Keep, PricedPolicies
+from shardwise.plan.keep import NEAR, Keep, PricedPolicies
+from shardwise.plan.least import least_bytes
 from shardwise.plan.space import Space
 from shardwise.spec.policy import Ints, Policies
 
@@ -24,6 +27,9 @@ Look = Callable[[Ints, Floats], None]
 """at frames of these numbers, which take at least so long"""
 FRAMES = 2048
 """handed to a process at a time"""
+NEARLY = 0.8
+SMALLEST = 64
+"""frames looked at together where only the smallest is looked for"""
 PER_FRAME = 40
 """estimates a bounded scan makes for each frame, about"""
 FEW = 4_000_000
@@ -43,25 +49,32 @@ class Pricing:
     def price(self, policies: Policies) -> PricedPolicies:
         if not len(policies):
             return PricedPolicies.none()
-        parts = [
-            estimate(self.case, policies.take(slice(i, i + BATCH)), sync=self.sync)
-            for i in range(0, len(policies), BATCH)
-        ]
-        steps, peaks = (np.concatenate([p.times.step_s for p in parts]), np.concatenate([p.memory.peak for p in parts]))
+        parts = [estimate(self.case, part, sync=self.sync) for part in _batches(policies)]
+        steps = np.concatenate([p.times.step_s for p in parts])
+        steps[~self._allowed(policies)] = np.inf
+        return PricedPolicies(policies, steps, self._peaks(policies, [p.memory for p in parts]))
+
+    def peaks(self, policies: Policies) -> Floats:
+        """The same bytes without the seconds."""
+        parts = [memory_alone(self.case, part, self.sync) for part in _batches(policies)]
+        return self._peaks(policies, parts) if parts else np.empty(0)
+
+    def _peaks(self, policies: Policies, parts: list[Memory]) -> Floats:
+        """What the host cannot hold, or the strategy cannot run with, never fits."""
+        peaks = np.concatenate([p.peak for p in parts])
         if self.host_bytes is not None:
-            # what the host cannot hold never fits
-            peaks[np.concatenate([p.memory.host_bytes for p in parts]) > self.host_bytes] = np.inf
-        if self.sync is not None:
-            # what the strategy cannot run with never fits
-            wrong = ~allowed_with(self.sync, self.case.model, self.case.job, policies)
-            steps[wrong], peaks[wrong] = np.inf, np.inf
-        return PricedPolicies(policies, steps, peaks)
+            peaks[np.concatenate([p.host_bytes for p in parts]) > self.host_bytes] = np.inf
+        peaks[~self._allowed(policies)] = np.inf
+        return peaks
+
+    def _allowed(self, policies: Policies) -> NDArray[np.bool_]:
+        if self.sync is None:
+            return np.ones(len(policies), dtype=np.bool_)
+        return allowed_with(self.sync, self.case.model, self.case.job, policies)
 
     def floors(self, frames: Policies) -> Floats:
         """What each frame takes at least, whatever its settings."""
-        rows = plain(frames)
-        parts = [rows.take(slice(i, i + BATCH)) for i in range(0, len(rows), BATCH)]
-        floors = [work_alone(estimate(self.case, part).times) for part in parts]
+        floors = [work_alone(estimate(self.case, part).times) for part in _batches(plain(frames))]
         if self.sync is not None and not self.sync.strategy.waits():
             # what GPUs lose that wait for each other is no part of it
             floors = [floor / (1.0 + float(waiting_share(self.case.cluster.gpus, self.case.stack))) for floor in floors]
@@ -80,34 +93,80 @@ class Scanning:
         """What each frame takes at least."""
         return self.pricing.floors(self.space.frames) if self.bounded else np.zeros(len(self.space.frames))
 
+    @cached_property
+    def least(self) -> Floats:
+        """Bytes each frame needs at least."""
+        return least_bytes(self.space, self.pricing.peaks, any_host=self.pricing.host_bytes is None)
+
     def run(self, keep: Keep, progress: Progress | None) -> bool:
         """Whether it came to the end; Ctrl-C leaves in `keep` what was seen."""
         try:
-            # the most promising first, so that the bounds tell early
-            floors = self.floors
-            order = np.argsort(floors, kind="stable")
-            if self.processes > 1 and self._estimates > FEW:
-                from shardwise.plan.dealt_out import dealt_out  # processes and sockets take long to import
-
-                dealt_out(self, keep, order, progress)
-            else:
-                look = looking(self.pricing, self.space, keep, bounded=self.bounded)
-                for done, part in parts_of(order):
-                    look(part, floors[part])
-                    if progress is not None:
-                        progress(done, len(order))
+            self._look_through(keep, progress)
         except KeyboardInterrupt:
             return False
         return True
 
-    @property
-    def _estimates(self) -> int:
-        return PER_FRAME * len(self.space.frames) if self.bounded else self.space.points
+    def _look_through(self, keep: Keep, progress: Progress | None) -> None:
+        """The most promising frames first, so that the bounds tell early. Where nothing of them fits, memory alone
+        tells which of the others can."""
+        look = looking(self.pricing, self.space, keep, bounded=self.bounded)
+        rest, count = np.arange(len(self.space.frames)), len(self.space.frames)
+
+        def told(left: int) -> None:
+            if progress is not None:
+                progress(count - left, count)
+
+        memory_first = not self.bounded or "least" in vars(self) or self._nearly_full(keep)
+        if memory_first:
+            rest = self._that_may_fit(keep, rest, look)
+        if len(rest):
+            rest = rest[np.argsort(self.floors[rest], kind="stable")]
+        if not memory_first:
+            first, rest = rest[: min(FIRST_BLOCK, FRAMES)], rest[min(FIRST_BLOCK, FRAMES) :]
+            look(first, self.floors[first])
+            told(len(rest))
+            if not keep.kinds_too:
+                rest = rest[self.floors[rest] <= keep.slowest_kept]
+            if len(rest) and not keep.fitting:
+                rest = self._that_may_fit(keep, rest, look)
+        if self.processes > 1 and self._estimates(len(rest)) > FEW:
+            from shardwise.plan.dealt_out import dealt_out  # processes and sockets take long to import
+
+            dealt_out(self, keep, rest, told)
+            return
+        for left, part in parts_of(rest, FRAMES):
+            look(part, self.floors[part])
+            told(left)
+
+    def _nearly_full(self, keep: Keep) -> bool:
+        """Whether weights and gradients alone, a part on each GPU, come near the limit: then hardly anything fits.
+        A guess; it says what is looked at first, and nothing of what is found."""
+        model, job, cluster = self.pricing.case.model, self.pricing.case.job, self.pricing.case.cluster
+        held = parameters(model) * (job.precision.param_bytes + job.precision.grad_bytes) / cluster.gpus
+        return held > NEARLY * keep.limit
+
+    def _that_may_fit(self, keep: Keep, frames: Ints, look: Look) -> Ints:
+        """Those of the frames that are still to be looked at; where none fits the smallest are looked at here."""
+        least = self.least[frames]
+        inside = least <= max((keep.limit, *keep.other_limits))
+        if (least <= keep.limit).any():
+            # of a kind that does not fit the smallest is told
+            return frames if keep.kinds_too else frames[inside]
+        by_size = frames[np.argsort(least, kind="stable")]
+        for _, part in parts_of(by_size[np.isfinite(self.least[by_size])], SMALLEST):
+            if len(keep.smallest) and self.least[part[0]] > keep.smallest.peaks[0] * NEAR:
+                break
+            look(part, np.zeros(len(part)))
+        return frames[inside]
+
+    def _estimates(self, frames: int) -> float:
+        """About as many are made for so many frames."""
+        return PER_FRAME * frames if self.bounded else self.space.points * frames / max(len(self.space.frames), 1)
 
 
 def looking(pricing: Pricing, space: Space, keep: Keep, *, bounded: bool) -> Look:
     if bounded:
-        return BoundedScan(space, pricing.price, keep, any_host=pricing.host_bytes is None).look
+        return BoundedScan(space, pricing.price, pricing.peaks, keep, any_host=pricing.host_bytes is None).look
 
     def at_every(frames: Ints, _: Floats) -> None:
         for batch in every(space, frames):
@@ -116,7 +175,13 @@ def looking(pricing: Pricing, space: Space, keep: Keep, *, bounded: bool) -> Loo
     return at_every
 
 
-def parts_of(order: Ints) -> Iterator[tuple[int, Ints]]:
-    for begin in range(0, len(order), FRAMES):
-        part = order[begin : begin + FRAMES]
-        yield begin + len(part), part
+def parts_of(order: Ints, size: int) -> Iterator[tuple[int, Ints]]:
+    """(how many are left after it, each part)."""
+    for begin in range(0, len(order), size):
+        part = order[begin : begin + size]
+        yield len(order) - begin - len(part), part
+
+
+def _batches(policies: Policies) -> Iterator[Policies]:
+    for begin in range(0, len(policies), BATCH):
+        yield policies.take(slice(begin, begin + BATCH))

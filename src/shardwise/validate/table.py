@@ -75,6 +75,9 @@ def read_table(path: Path, needed: tuple[str, ...] = NEEDED) -> list[MeasuredRow
 
 
 def header(path: Path) -> tuple[str, ...]:
-    """The column names of the first line, for telling formats apart."""
+    """The column names of the first line, for telling formats apart; none where it is no line of a CSV file."""
     raw = read_file(path, "data", MOST_BYTES, "the path of a CSV file")
-    return tuple(next(csv.reader([raw[:65536].decode("utf-8-sig", errors="replace").partition("\n")[0]]), []))
+    try:
+        return tuple(next(csv.reader([raw[:65536].decode("utf-8-sig", errors="replace").partition("\n")[0]]), []))
+    except csv.Error:
+        return ()

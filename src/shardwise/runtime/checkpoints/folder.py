@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, read_manifest
+from shardwise.runtime.checkpoints.manifest import DamagedCheckpoint, Manifest, ordinary_size, read_manifest
 
 _STEP = re.compile(r"step-(\d{8,})")
 _GOING = ".deleted-"
@@ -49,7 +49,7 @@ def present(path: Path) -> tuple[Manifest, str]:
 def missing(path: Path, files: dict[str, int]) -> None:
     for name, size in files.items():
         try:
-            there = (path / name).stat().st_size
+            there = ordinary_size(path / name)
         except FileNotFoundError:
             raise DamagedCheckpoint(f"{name} is missing") from None
         except OSError as error:

@@ -69,7 +69,7 @@ def lock(folder: Path, run: str = "", patience_s: float = PATIENCE_S) -> FolderL
 def owner_of(folder: Path) -> LockOwner | None:
     """Whoever is written in the lock, dead or alive."""
     try:
-        handle = os.open(folder / NAME, os.O_RDONLY)
+        handle = os.open(folder / NAME, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -92,7 +92,11 @@ def _opened(path: Path) -> tuple[int, bool]:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), True
     except FileExistsError:
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644), False
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise ValueError(
+                f"checkpoints: {str(path)!r} is no ordinary file; delete it, or write another folder"
+            ) from None
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644), False
 
 
 def _taken(handle: int) -> bool | None:
@@ -130,7 +134,7 @@ def _lives(owner: LockOwner) -> bool:
 def _read(handle: int) -> LockOwner | None:
     try:
         return msgspec.json.decode(os.pread(handle, 4096, 0), type=LockOwner)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OSError):
         return None
 
 

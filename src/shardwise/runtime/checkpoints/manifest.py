@@ -5,6 +5,7 @@ list is not read. It carries a checksum of itself.
 """
 
 import hashlib
+import stat
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from shardwise.whole_file import moved_to
 
 NAME = "manifest.json"
 FORM = "shardwise checkpoint 1"
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 28
 """a manifest has a hundred bytes for each block of a tensor; a longer file is none"""
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
               "uint8": 1, "bool": 1}  # fmt: skip
@@ -78,7 +79,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
     """With its checksum, by which ranks know that they see the same."""
     path = folder / NAME
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if ordinary_size(path) > MOST_BYTES:
             raise DamagedCheckpoint(f"{NAME} is larger than {MOST_BYTES:,} bytes")
         content = path.read_bytes()
     except NotADirectoryError:
@@ -94,10 +95,18 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
         if hashlib.sha256(inside).hexdigest() != sealed.sha256 or msgspec.json.encode(sealed) != content:
             raise DamagedCheckpoint(f"{NAME} does not have its checksum")
         manifest = msgspec.json.decode(inside, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise DamagedCheckpoint(f"{NAME} is not a manifest") from None
     _checked(manifest)
     return manifest, sealed.sha256
+
+
+def ordinary_size(path: Path) -> int:
+    """Bytes of a file; DamagedCheckpoint where it is a pipe or a device, which may never end."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise DamagedCheckpoint(f"{path.name} is no ordinary file")
+    return about.st_size
 
 
 def _checked(manifest: Manifest) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shardwise.runtime.data.tokenizer import Tokenizer
 from shardwise.whole_file import moved_to
 
-FORM = "shardwise tokens 1"
+FORM = "shardwise tokens 2"
 PIECE = 1 << 20
 """characters tokenized at once, up to the end of a line"""
 
@@ -26,6 +26,8 @@ class Header(Struct, frozen=True, kw_only=True):
     tokens: int
     largest: int
     """the highest token there is"""
+    sha256: str
+    """of the tokens: a folder may be shared, and a disk may be wrong"""
     files: tuple[str, ...]
 
 
@@ -44,7 +46,7 @@ def cached(files: Sequence[Path], tokenizer: Tokenizer, folder: Path) -> tuple[N
         stem = folder / f"tokens-{key_of(files, tokenizer)}"
         header = _header(stem)
         if header is None:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             header = _written(files, tokenizer, stem)
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"data: {error}; write UTF-8 text files, and --token-cache with a folder of yours") from None
@@ -52,29 +54,35 @@ def cached(files: Sequence[Path], tokenizer: Tokenizer, folder: Path) -> tuple[N
 
 
 def _header(stem: Path) -> Header | None:
-    """None where there is none, or its tokens are not all there."""
+    """None where there is none, or its tokens are not those that were written."""
     try:
         found = msgspec.json.decode(stem.with_suffix(".json").read_bytes(), type=Header)
-        size = stem.with_suffix(".bin").stat().st_size
+        tokens = stem.with_suffix(".bin")
+        size = tokens.stat().st_size
+        known = found.form == FORM and found.dtype in ("uint16", "uint32")
+        if not known or size != found.tokens * np.dtype(found.dtype).itemsize:
+            return None
+        with tokens.open("rb") as file:
+            same = hashlib.file_digest(file, "sha256").hexdigest() == found.sha256
     except (OSError, msgspec.DecodeError):
         return None
-    known = found.form == FORM and found.dtype in ("uint16", "uint32")
-    return found if known and size == found.tokens * np.dtype(found.dtype).itemsize else None
+    return found if same else None
 
 
 def _written(files: Sequence[Path], tokenizer: Tokenizer, stem: Path) -> Header:
-    tokens, largest, size = 0, 0, sum(file.stat().st_size for file in files)
+    known, tokens, largest, size = hashlib.sha256(), 0, 0, sum(file.stat().st_size for file in files)
     with moved_to(stem.with_suffix(".bin")) as out:
         for number, file in enumerate(files):
             if sys.stderr.isatty():
                 print(f"tokenizing {number + 1} of {len(files)} files, {size:,} bytes in all", file=sys.stderr)
             for ids in _encoded(file, tokenizer):
                 out.write(ids.tobytes())
+                known.update(ids.tobytes())
                 tokens += len(ids)
                 largest = max(largest, int(ids.max(initial=0)))
     header = Header(
         form=FORM, dtype=np.dtype(tokenizer.dtype).name, tokens=tokens, largest=largest,
-        files=tuple(str(file) for file in files),
+        sha256=known.hexdigest(), files=tuple(str(file) for file in files),
     )  # fmt: skip
     with moved_to(stem.with_suffix(".json")) as out:
         out.write(msgspec.json.encode(header))
