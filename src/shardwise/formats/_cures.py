@@ -18,7 +18,8 @@ from shardwise.spec.rules import legal
 LEAST_GAIN = 0.005
 """below, two predictions cannot be told apart"""
 ADVICE = {
-    "compute": "larger micro-batches or less recompute; compare clocks and power with `nvidia-smi -q -d PERFORMANCE`",
+    "compute": "larger micro-batches or less recompute; give the clocks too (a log of `nvidia-smi` or DCGM)",
+    "clocks": "look at power limit, cooling and clocks set by hand (`nvidia-smi -q -d PERFORMANCE,POWER,CLOCK`)",
     "tp_comm": "sequence parallelism, overlap of tensor-parallel collectives, or fewer GPUs in a tensor-parallel group",
     "cp_comm": "fewer context-parallel ranks, or those of one node",
     "ep_comm": "expert-parallel groups inside a node, or overlap of the exchange; look at how even the routing is",

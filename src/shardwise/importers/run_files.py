@@ -5,9 +5,11 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardwise.diagnose.clocks import ClockLog
 from shardwise.diagnose.device_trace import RankTrace
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.recorder import RecorderDump
+from shardwise.importers import clock_log
 from shardwise.importers._file import check_file, read_bytes
 from shardwise.importers.event_file import is_event_file, parse_events
 from shardwise.importers.flight_recorder import read_dump
@@ -32,6 +34,8 @@ class RunFiles:
     dumps: tuple[RecorderDump, ...]
     left_out: tuple[str, ...]
     """files of a folder that are nothing of the kind"""
+    clocks: tuple[ClockLog, ...] = ()
+    """of monitors beside the run"""
 
 
 def read_run(paths: list[Path]) -> RunFiles:
@@ -39,6 +43,7 @@ def read_run(paths: list[Path]) -> RunFiles:
     traces: list[RankTrace] = []
     dumps: list[RecorderDump] = []
     left_out: list[str] = []
+    clocks: list[ClockLog] = []
     for path, named in _files(paths):
         try:
             found = read_run_file(path)
@@ -51,15 +56,17 @@ def read_run(paths: list[Path]) -> RunFiles:
             logs.append(found)
         elif isinstance(found, RecorderDump):
             dumps.append(found)
+        elif isinstance(found, ClockLog):
+            clocks.append(found)
         else:
             traces += found
-    if not logs and not traces and not dumps:
+    if not logs and not traces and not dumps and not clocks:
         raise ValueError(f"run: nothing in {', '.join(map(str, paths))[:200]} could be read; write {WANTED}")
     traces.sort(key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
-    return RunFiles(tuple(logs), tuple(traces), tuple(dumps), tuple(left_out))
+    return RunFiles(tuple(logs), tuple(traces), tuple(dumps), tuple(left_out), tuple(clocks))
 
 
-def read_run_file(path: Path) -> RunLog | RecorderDump | list[RankTrace]:
+def read_run_file(path: Path) -> RunLog | RecorderDump | ClockLog | list[RankTrace]:
     head = _head(path)
     if head.startswith(MAGIC):
         return read_nsys(path)
@@ -75,6 +82,9 @@ def read_run_file(path: Path) -> RunLog | RecorderDump | list[RankTrace]:
     if start == b"{" and b'"entries"' in head and b'"pg_' in head:
         return read_dump(path)
     text = read_bytes(path, "run").decode("utf-8", errors="replace")
+    clocks = clock_log.parse(text)
+    if clocks is not None:
+        return clocks.named(path.name)
     return _named(parse_log(text) or parse_table(text), path)
 
 
