@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.diagnose.device_trace import ProductTime, RankTrace, SpanName
+from shardwise.importers.asked_for import MARKS, AskedFor
 from shardwise.importers.device_events import (
     SpanCollector,
     host_kind,
@@ -63,6 +64,8 @@ class _Reading:
         self.told: dict[int, EventArgs] = {}
         self.correlation = array("q")
         self.calls, self.called_for, self.called_at = array("q"), array("q"), array("d")
+        self.called_by = array("q")
+        self.asked, self.unnamed = AskedFor(), array("q")
         self.external = array("q")
         self.shapes: dict[int, tuple[str, bytes, bytes]] = {}
         self.seen: dict[tuple[str, bytes, bytes], tuple[str, bytes, bytes]] = {}
@@ -101,6 +104,8 @@ class _Reading:
             self.device.add(start, end, what)
         else:
             told = args if args.op is not None else self.told.get(_whole(args.external), NO_ARGS)
+            if told.op is None:
+                self.unnamed.append(len(self.device.start))
             self.device.told[len(self.device.start)] = _whole(told.sequence), float(max(_whole(told.message), 0))
             self.device.add(start, end, self.device.index_of(_collective(name, told)))
         self.correlation.append(_whole(args.correlation))
@@ -119,6 +124,7 @@ class _Reading:
             self.calls.append(_whole(args.correlation))
             self.called_for.append(_whole(args.external))
             self.called_at.append(start)
+            self.called_by.append(self.asked.thread(event.pid, event.tid))
             return
         self._host(name, start, end)
 
@@ -135,6 +141,9 @@ class _Reading:
         elif category == "user_annotation":
             if is_step(name):
                 self.device.steps.append((start, end))
+                return
+            if name.startswith(MARKS):
+                self.asked.mark(self.asked.thread(event.pid, event.tid), name, start, end)
                 return
             backend, _, op = name.partition(":")
             if backend in ("gloo", "mpi", "ucc") and op:
@@ -195,8 +204,19 @@ class _Reading:
         place = np.minimum(np.searchsorted(calls, wanted), len(calls) - 1)
         known = (calls[place] == wanted) & (wanted >= 0)
         self.device.launched = array("d", np.where(known, np.array(self.called_at)[order][place], np.nan).tobytes())
+        self._name_collectives(np.where(known, np.array(self.called_by)[order][place], -1))
         own = np.array(self.external)
         self.external = array("q", np.where(known & (own < 0), np.array(self.called_for)[order][place], own).tobytes())
+
+    def _name_collectives(self, thread: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
+        """By what the host asked for, where neither the kernel nor a note of its operator tells."""
+        rows = np.array(self.unnamed, dtype=np.int64)
+        names = list(self.device.names)
+        found = self.asked.at(thread[rows], np.array(self.device.launched)[rows])
+        for row, op in zip(rows.tolist(), found, strict=True):
+            if op:
+                name = replace(names[self.device.what[row]], op=op)
+                self.device.what[row] = self.device.index_of(name)
 
     def _products(self) -> tuple[ProductTime, ...]:
         # an operator may take several kernels: a product, and what clears or adds up its parts
