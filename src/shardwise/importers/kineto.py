@@ -42,19 +42,19 @@ def read_trace(path: Path) -> list[RankTrace]:
     if not reading.device.start and not reading.lanes:
         # nothing ran on a device: what the host computed is all there is
         stream, reading = _read(path, with_operators=True)
-    return reading.traces(path.name, stream)
+    return reading.traces(path.name, stream.about, stream.cut_off)
 
 
-def _read(path: Path, *, with_operators: bool) -> "tuple[EventStream, _Reading]":
-    stream, reading = EventStream(path), _Reading(with_operators)
+def _read(path: Path, *, with_operators: bool) -> "tuple[EventStream, TraceReading]":
+    stream, reading = EventStream(path), TraceReading(with_operators)
     for events in stream:
         reading.take(events)
-        reading.device.check_size()
-        reading.operators.check_size()
     return stream, reading
 
 
-class _Reading:
+class TraceReading:
+    """Events in any order, and then the ranks they make."""
+
     def __init__(self, with_operators: bool) -> None:
         self.with_operators = with_operators
         self.device, self.operators = SpanCollector(), SpanCollector()
@@ -92,6 +92,8 @@ class _Reading:
                 self._named(event, category, name, start, end)
             elif category in LANES:
                 self._lane(event, category, name, start, end)
+        self.device.check_size()
+        self.operators.check_size()
 
     def _kernel(self, event: TraceEvent, name: str, start: float, end: float) -> None:
         args = event.args or NO_ARGS
@@ -173,15 +175,15 @@ class _Reading:
         axis, op = (lane if kind == "comm" else ""), ("send" if lane == "pp" else "")
         spans.add(start, end, spans.index_of(SpanName(kind=kind, name=name.partition(" ")[0], axis=axis, op=op)))
 
-    def traces(self, name: str, stream: EventStream) -> list[RankTrace]:
-        about = stream.about
+    def traces(self, name: str, about: dict[str, Any], cut_off: bool = False) -> list[RankTrace]:
+        """`about`: what the file says beside its events."""
         distributed = about.get("distributedInfo")
         rank = world = None
         if isinstance(distributed, dict):
             rank, world = _known(distributed.get("rank")), _known(distributed.get("world_size"))
         if self.lanes and not self.device.start:
             return [each.trace(name, rank=place, world=len(self.lanes), device="", simulated=True,
-                               cut_off=stream.cut_off)
+                               cut_off=cut_off)
                     for place, each in sorted(self.lanes.items())]  # fmt: skip
         on_cpu = not self.device.start
         if on_cpu:
@@ -192,7 +194,7 @@ class _Reading:
         if not chosen.start:
             raise ValueError(f"run: {name} has neither kernels nor operators; profile with ProfilerActivity.CUDA")
         device = "CPU" if on_cpu else _device(about)
-        found = chosen.trace(name, rank=rank, world=world, device=device, on_cpu=on_cpu, cut_off=stream.cut_off)
+        found = chosen.trace(name, rank=rank, world=world, device=device, on_cpu=on_cpu, cut_off=cut_off)
         return [found if on_cpu else with_(found, products=self._products())]
 
     def _launched(self) -> None:

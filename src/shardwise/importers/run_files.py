@@ -16,6 +16,7 @@ from shardwise.importers.flight_recorder import read_dump
 from shardwise.importers.kineto import read_trace
 from shardwise.importers.logs import log_forms, parse_log
 from shardwise.importers.nsys import MAGIC, read_nsys
+from shardwise.importers.perfetto import is_perfetto, read_perfetto
 from shardwise.importers.step_table import parse_table
 
 PEEK = 2**20
@@ -72,6 +73,8 @@ def read_run_file(path: Path) -> RunLog | RecorderDump | ClockLog | list[RankTra
         return read_nsys(path)
     if head.startswith(PICKLE):
         return read_dump(path)
+    if is_perfetto(head):
+        return read_perfetto(path)
     if is_event_file(head):
         return _named(parse_events(read_bytes(path, "run")), path)
     start = head.lstrip()[:1]
