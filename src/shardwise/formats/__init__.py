@@ -8,6 +8,7 @@ from pathlib import Path
 from shardwise.formats._contract import (
     Format,
     Found,
+    HostCards,
     Known,
     Lack,
     Launch,
@@ -27,6 +28,7 @@ from shardwise.registry import closest, plugins
 __all__ = [
     "Format",
     "Found",
+    "HostCards",
     "Known",
     "Lack",
     "Launch",
