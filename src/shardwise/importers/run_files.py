@@ -23,7 +23,8 @@ PEEK = 2**20
 MOST_FILES = 10_000
 PICKLE = b"\x80"
 WANTED = (
-    "a training log, a table of steps, a trace of torch.profiler, an sqlite export of nsys or a flight recorder's dump"
+    "a training log, a table of steps, a trace of torch.profiler, an sqlite export of nsys, a flight recorder's dump "
+    "or a log of clocks"
 )
 
 
