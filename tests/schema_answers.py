@@ -39,6 +39,7 @@ ASKED = {
     "why": {"": [
         "why megatron-run.log --json", "why huggingface-run.log --json", "why torchtitan-run.log --json",
         f"why steps.csv --model {FSDP} --json", "why rank0.json --json", f"why rank0.json --model {FSDP} --json",
+        f"why rank0.json clocks.csv --model {FSDP} --json", "why job.sqlite --json",
     ]},
     "max": {
         "sequence, batch": [
@@ -161,6 +162,7 @@ OTHERS = (
     "plan mixtral-8x7b --on 16xh200 --json", "plan gpt-3-175b --on 8xh100 --json",
     "size llama-3-8b --on 8xh200 --tokens 10B --json",
     "operate bert-large --on 2x8xh100 --tokens 1T --runs 20 --failures rsc-1 --json", "why olmo-run.log --json",
+    "why clocks.csv job.sqlite --json",
     "max batch bert-large --on 4xv100 --fix dp=4 --json",
     "compare bert-large --on 8xa100-80 --policy ddp --policy fsdp --json",
     "sweep gpt2 --on 8xa100-80 --over micro=1:2 --policy fsdp --json",

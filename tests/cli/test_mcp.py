@@ -37,7 +37,7 @@ def own_source(monkeypatch):
 
 def test_tools_are_verbs_that_are_there():
     assert {tool.verb for tool in tools()} == {tool.verb for tool in TOOLS} & set(VERBS)
-    assert {"plan", "estimate", "check", "size", "export", "place"} <= {tool.verb for tool in tools()}
+    assert {"plan", "estimate", "check", "why", "size", "export", "place"} == {tool.verb for tool in tools()}
 
 
 def test_options_that_write_are_refused():
@@ -131,6 +131,8 @@ def test_the_real_client_gets_answers(tmp_path):
 
     (tmp_path / "train.sh").write_text("deepspeed --num_gpus 8 train.py --deepspeed ds.json\n")
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}')
+    (tmp_path / "steps.csv").write_text("step,step_time\n" + "".join(f"{n},2.0\n" for n in range(30)))
+    (tmp_path / "topology.conf").write_text("SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\n")
     words = ["-m", "shardwise", "mcp", "--root", str(tmp_path)]
     started = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
     fsdp = {"model": "llama-3-8b", "on": "8xh100", "options": {"zero": 3}}
@@ -143,6 +145,9 @@ def test_the_real_client_gets_answers(tmp_path):
                 "size": {"model": "gpt2", "on": "4xv100", "options": {"mfu": 0.4}},
                 "check": {"files": ["ds.json"], "on": "8xh100", "options": {"model": "llama-3-8b"}},
                 "export": {**fsdp, "options": {"zero": 3, "to": "torchtitan", "out": "launch"}},
+                "why": {"files": ["steps.csv"], "on": "8xh100", "options": {"model": "llama-3-8b", "zero": 3}},
+                "place": {"model": "llama-3-8b", "on": "dgx-h100:16",
+                          "options": {"tp": 8, "topology": "topology.conf", "budget": 50}},
             }  # fmt: skip
             answers = {name: await client.call_tool(name, words) for name, words in good.items()}
             bad = [
@@ -157,5 +162,7 @@ def test_the_real_client_gets_answers(tmp_path):
         assert answer.structured_content["exit_code"] in (0, 1)
         assert answer.structured_content["command"].startswith(f"shardwise {name} ")
     assert answers["estimate"].structured_content["answer"]["error_range"]
+    assert set(answers) == {tool.verb for tool in tools()}
+    assert answers["why"].structured_content["answer"]["logs"][0]["step_s"] == 2.0
     assert (tmp_path / "launch" / "train.sh").is_file()
     assert all(answer.is_error and "\n" not in answer.content[0].text for answer in bad)

@@ -137,6 +137,30 @@ def test_relative_times_are_never_called_seconds(tmp_path, capsys):
     assert " ms" not in shown(capsys, ["why", str(path)])
 
 
+CLOCKS = "timestamp, index, name, clocks.sm [MHz], utilization.gpu [%], clocks_event_reasons.active\n" + "".join(
+    f"2026/09/11 04:19:4{n}.0, {gpu}, NVIDIA H100 80GB HBM3, {mhz} MHz, 99 %, {why}\n"
+    for n in range(9) for gpu, mhz, why in ((0, 1755, "0x0"), (1, 1755, "0x0"), (2, 1356, "0x40"))
+)  # fmt: skip
+
+
+def test_clocks_beside_a_log_are_a_part_of_their_own(tmp_path, capsys):
+    expected = predicted(capsys)
+    log, clocks = tmp_path / "train.log", tmp_path / "clocks.csv"
+    log.write_text("step,step_time\n" + "".join(f"{n},{1.5 * each}\n" for n, each in enumerate(steady(expected))))
+    clocks.write_text(CLOCKS)
+    found = answered(capsys, [log, clocks, *JOB], code=1)
+    told, causes = found["clocks"], {each["cause"]: each for each in found["logs"][0]["causes"]}
+    assert (told["slow_gpu"], told["boost_hz"], round(told["counted_hz"] / 1e6)) == ("GPU 2", 1.98e9, 1695)
+    # products at 1,695 MHz take a quarter longer at 1,356: at most that of all predicted kernels
+    assert 0 < causes["clocks"]["lost_s"] <= 0.25 * expected
+    assert causes["clocks"]["lost_s"] + causes["level"]["lost_s"] == pytest.approx(0.5 * expected, rel=0.02)
+    assert causes["clocks"]["where"] == "GPU 2"
+    assert "thermal" in causes["clocks"]["evidence"]
+    text = shown(capsys, ["why", str(log), str(clocks), *JOB], 1)
+    assert "GPU 2 is 23% below the others" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_the_summary_of_a_run_alone(tmp_path, capsys):
     path = tmp_path / "out.txt"
     path.write_text(

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from shardwise import Job, Policy, case_of, cluster_of, model_of, stack_of
+from shardwise.cli import main
 from shardwise.formats import Launch
 from shardwise.formats._hints import kubernetes, ray, segment_lines, together
 from shardwise.formats._scripts import network_environment
@@ -61,3 +62,22 @@ def test_segments_are_comments():
 @pytest.mark.parametrize(("on", "set_"), [("8xh100", True), ("8xa100-80", False)])
 def test_switches_that_add_are_switched_on(on, set_):
     assert ("NCCL_NVLS_ENABLE" in network_environment(cluster_of(on))) == set_
+
+
+def test_the_names_of_a_site_are_exported_and_stand_in_the_rank_map(tmp_path, capsys):
+    words = ["export", "llama-3-8b", "--on", "dgx-h100:16", "--tp", "2", "--global-batch", "64", "--to", "megatron"]
+    cards = "mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"
+    assert main([*words, "--out", str(tmp_path / "bare")]) == 0
+    assert main([*words, "--interface", "bond0", "--hca", cards, "--out", str(tmp_path / "named")]) == 0
+    bare, named = ((tmp_path / name / "train.sh").read_text() for name in ("bare", "named"))
+    assert "# yours: NCCL_SOCKET_IFNAME" in bare
+    assert "NCCL_IB_HCA=" not in bare
+    assert f"export NCCL_IB_HCA='={cards}'" in named or f"export NCCL_IB_HCA=={cards}" in named
+    assert "export NCCL_SOCKET_IFNAME=bond0" in named
+    assert "# yours" not in named
+    rows = (tmp_path / "named" / "ranks.csv").read_text().splitlines()
+    assert [row.split(",")[3] for row in rows[1:9]] == cards.split(",")
+    capsys.readouterr()
+    for bad in (["--hca", "mlx5_0,,mlx5_1"], ["--hca", "a b"], ["--interface", "eth0;reboot"]):
+        assert main([*words, *bad]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

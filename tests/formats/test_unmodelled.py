@@ -109,7 +109,7 @@ def test_an_order_without_a_price_says_what_it_changes(tmp_path):
         tmp_path,
         MEGATRON + "--pipeline-model-parallel-size 4 --context-parallel-size 2 --use-tp-pp-dp-mapping",
     )
-    (note,) = [note for note in found.notes if "mapping" in note]
+    (note,) = [note for note in found.not_modelled if "mapping" in note]
     assert "neighbouring stages are 2 ranks apart and not 16, replicas 8 and not 2" in note
 
 

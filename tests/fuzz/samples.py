@@ -6,7 +6,6 @@ import io
 import json
 import os
 import pickle
-import sqlite3
 import stat
 import sys
 import tempfile
@@ -37,6 +36,12 @@ SCRIPT = (
 THEIRS = b"the user's own\n"
 
 
+CLOCKS = """timestamp, index, name, clocks.current.sm [MHz], utilization.gpu [%], clocks_event_reasons.active
+2026/09/11 04:19:42.990, 0, NVIDIA H100 80GB HBM3, 1755 MHz, 98 %, 0x0000000000000004
+2026/09/11 04:19:42.994, 1, NVIDIA H100 80GB HBM3, 1305 MHz, 97 %, 0x0000000000000040
+"""
+
+
 def _printed(*words: str) -> bytes:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
@@ -51,13 +56,10 @@ def _npz() -> bytes:
 
 
 def _sqlite() -> bytes:
-    file = sqlite3.connect(":memory:")
-    file.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-    columns = "start INTEGER, end INTEGER, deviceId INTEGER, correlationId INTEGER, demangledName, shortName"
-    file.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns})")
-    file.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 2000, 0, 1, 1, 1)")
-    file.commit()
-    return file.serialize()
+    import nsys_files
+
+    with tempfile.TemporaryDirectory() as folder:
+        return nsys_files.export(Path(folder) / "job.sqlite").read_bytes()
 
 
 def launch_files() -> dict[str, bytes]:
@@ -99,7 +101,8 @@ def samples() -> dict[str, bytes]:
     found |= {
         "steps.csv": (ROOT / "docs/steps.csv").read_bytes(), "rank0.json": json.dumps({"traceEvents": step}).encode(),
         "dump_0": pickle.dumps({"pg_config": {}, "pg_status": {}, "entries": [{"collective_seq_id": 1}]}, protocol=2),
-        "report.sqlite": _sqlite(), "train.sh": b"torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n",
+        "job.sqlite": _sqlite(), "clocks.csv": CLOCKS.encode(), "run.pftrace": b"\x0a\x04\x08\x01\x10\x02" * 20,
+        "train.sh": b"torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n",
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"

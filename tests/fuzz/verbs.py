@@ -31,7 +31,7 @@ USUAL = {
     "TOPOLOGY": tuple(f"site-{name}" for name in ("topology.conf", "topology.yaml", "ib.txt", "ufm.json", "nodes.csv")),
     "FREE": ("n[00-07]", "all", "hosts.txt"),
     "RUN": ("megatron-run.log", "torchtitan-run.log", "huggingface-run.log", "olmo-run.log", "steps.csv", "rank0.json",
-            "dump_0", "report.sqlite", "trace.json", "folder"),
+            "dump_0", "job.sqlite", "clocks.csv", "run.pftrace", "trace.json", "folder"),
     "CONFIG": ("train.sh",), "FOLDER": ("saved",), "CHECKPOINTS": ("saved",),
     "FILES": tuple(launch_files()), "TO": ("megatron", "torchtitan"),
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),

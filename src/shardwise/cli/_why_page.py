@@ -7,6 +7,7 @@ from typing import Any
 from shardwise.cli._output import Cell, print_facts, print_gap, print_notes, print_table
 from shardwise.cli._why_case import RunAsMeant
 from shardwise.diagnose.causes import Cause
+from shardwise.diagnose.clocks import ClockFinding
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.measured_step import MeasuredStep
 from shardwise.diagnose.pace import Pace
@@ -32,6 +33,8 @@ class TraceAnswer:
     found: WhySlow
     products: tuple[ProductBesideCurve, ...] = ()
     """of one rank, where shapes were recorded and the GPU is known"""
+    simulated: bool = False
+    """a step of shardwise's own: its GPUs have no clocks to measure"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class WhyAnswer:
     stuck: tuple[Stuck, ...]
     dumps: int
     left_out: tuple[str, ...]
+    clocks: ClockFinding | None = None
 
     @property
     def too_slow(self) -> bool:
@@ -84,6 +88,8 @@ class WhyAnswer:
             found.append(
                 "what this job should take: write --config FILE --on CLUSTER, or --model, --on and the policy's flags"
             )
+        if self.clocks is None and (self.trace or self.logs) and not (self.trace and self.trace.simulated):
+            found.append("clocks: give a log of `nvidia-smi --query-gpu=...,clocks.sm --format=csv -l 1`, DCGM or W&B")
         if self.rent_usd is None and (self.trace or self.logs):
             found.append("dollars: the GPUs are not known; write --on")
         return found
@@ -108,9 +114,25 @@ def show(answer: WhyAnswer) -> None:
                  + (f": not {', '.join(each.missing)}" if each.missing else "") + f"; {each.why}"
                  for each in answer.stuck] or ["no group stands still"]  # fmt: skip
         print_notes(lines, title=f"flight recorders of {answer.dumps} ranks")
+    if answer.clocks is not None:
+        print_gap()
+        print_facts("clocks of GPUs at work", _clock_facts(answer.clocks))
     print_notes(answer.left_out, title="not read")
     print_notes(answer.cannot_say(), title="what cannot be said from this")
     print_notes(answer.ran.notes if answer.ran else [])
+
+
+def _clock_facts(clocks: ClockFinding) -> list[tuple[str, Cell]]:
+    slowest = clocks.slowest
+    facts: list[tuple[str, Cell]] = [
+        ("GPUs", f"{len(clocks.gpus)}, the middle one at {clocks.middle_hz / 1e6:,.0f} MHz")
+    ]
+    facts.append(("slowest", f"{slowest.gpu}: {clocks.told(slowest.hz)}"))
+    if clocks.odd is not None:
+        facts.append(
+            ("apart", f"{slowest.gpu} is {1 - slowest.hz / clocks.others_hz:.0%} below the others, which wait")
+        )
+    return facts
 
 
 def _product_line(each: ProductBesideCurve) -> str:
@@ -209,10 +231,20 @@ def data_of(answer: WhyAnswer) -> dict[str, Any]:
         "trace": None if trace is None else _found_data(answer, trace.found) | _ranks_data(trace.measured)
         | {"products": [_product_data(each) for each in trace.products]},
         "logs": [_log_data(answer, each) for each in answer.logs],
+        "clocks": None if answer.clocks is None else _clock_data(answer.clocks),
         "stuck": [{"group": each.group, "collective": each.number, "op": each.op, "missing": each.missing,
                    "why": each.why} for each in answer.stuck],
         "slower_than_band": answer.too_slow, "not_read": answer.left_out, "cannot_say": answer.cannot_say(),
         "notes": ran.notes if ran else (),
+    }  # fmt: skip
+
+
+def _clock_data(clocks: ClockFinding) -> dict[str, Any]:
+    return {
+        "boost_hz": clocks.boost_hz, "counted_hz": clocks.counted_hz, "middle_hz": clocks.middle_hz,
+        "slow_gpu": clocks.odd.gpu if clocks.odd else None,
+        "gpus": [{"gpu": each.gpu, "device": each.device or None, "hz": each.hz, "samples": each.samples,
+                  "reason": each.reason or None} for each in clocks.gpus],
     }  # fmt: skip
 
 

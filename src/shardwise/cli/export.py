@@ -1,5 +1,6 @@
 """`shardwise export`: a policy as what other programs are launched with."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,18 @@ from shardwise.cli._output import print_facts, print_json, print_notes
 from shardwise.cli._plan_of import PlanName, chosen_of, document_of, planned_model
 from shardwise.cli._tuning import refuse_tuning
 from shardwise.fields import Fields, converted
-from shardwise.formats import Format, Lack, Launch, Written, expressed, format_of, settled, version_of, word_of
+from shardwise.formats import (
+    Format,
+    HostCards,
+    Lack,
+    Launch,
+    Written,
+    expressed,
+    format_of,
+    settled,
+    version_of,
+    word_of,
+)
 from shardwise.formats._hints import kubernetes, ray, segment_lines
 from shardwise.formats._improve import step_change
 from shardwise.formats._ranks import group_file, rank_table
@@ -30,6 +42,7 @@ from shardwise.studies.build import report_of
 from shardwise.whole_file import OutputFile
 
 PRECISION = "bf16"
+DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,30}")
 
 
 @Parameter(name="*")
@@ -55,6 +68,8 @@ def export(
     to: Annotated[str, Parameter(help="megatron, torchtitan, deepspeed, accelerate, nanotron, bridge, ...")],
     version: Annotated[str, Parameter(help="Of a target with several forms: torchtitan 0.2.2, 0.3.0, main.")] = "",
     layers: Annotated[str, Parameter(help="Layers of each chunk of the pipeline, in order: 19,21,21,19.")] = "",
+    interface: Annotated[str, Parameter(help="Of a host, for the first contact between ranks: eth0.")] = "",
+    hca: Annotated[str, Parameter(help="Cards of a host, in the order of its GPUs: mlx5_0,mlx5_3,mlx5_4.")] = "",
     out: Annotated[Path | None, Parameter(help="Folder to write into; not given: the files are printed.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -64,14 +79,15 @@ def export(
     document = document_of(plan)
     refuse_tuning("export", "writes no adapters", flags.tune, flags.freeze, document and document.get("tuning"))
     ask, split = stated_policy(plan, flags, target.stack)
-    chunks = _layers(layers) or split
+    chunks, cards = _layers(layers) or split, _cards(interface, hca)
     called = flags.model or plan if document is None else ask.model.name
     shown = replace(flags, on=flags.on or ask.cluster.name)
     if refused(called, shown, ask, json):
         return DOES_NOT_FIT
     asked_for = Launch(
-        ask.case, settled(ask.policy, ask.case), chunks, version_of(target, version), Path(called).stem or called
-    )
+        ask.case, settled(ask.policy, ask.case), chunks, version_of(target, version), Path(called).stem or called,
+        cards=cards,
+    )  # fmt: skip
     launch, gaps = expressed(target, asked_for)
     without = [Without(gap, step_change(asked_for, gap)) for gap in gaps]
     report = report_of(launch.case, launch.policy)
@@ -121,6 +137,15 @@ def _layers(text: str) -> tuple[int, ...]:
     if not all(word.strip().isdigit() for word in words):
         raise ValueError(f"layers: {text!r}; write whole numbers joined by commas, such as 19,21,21,19")
     return tuple(map(int, words))
+
+
+def _cards(interface: str, hca: str) -> HostCards:
+    names = tuple(word.strip() for word in hca.split(",")) if hca else ()
+    for field, word in (("interface", interface), *(("hca", name) for name in names)):
+        if (word or field == "hca") and not DEVICE.fullmatch(word):
+            wanted = "eth0 or bond0" if field == "interface" else "mlx5_0,mlx5_1, as `ibv_devices` lists them"
+            raise ValueError(f"{field}: {word[:40]!r} is no name of a device; write {wanted}")
+    return HostCards(interface, names)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from shardwise.cli._output import print_json
 from shardwise.cli._why_case import RunAsMeant, WhyFlags, ran_of
 from shardwise.cli._why_page import LogAnswer, TraceAnswer, WhyAnswer, data_of, show
 from shardwise.cost.curve import curve_of
+from shardwise.diagnose.clocks import ClockFinding, GpuClock
 from shardwise.diagnose.device_trace import RankTrace
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.measured_step import measured_step
@@ -45,10 +46,11 @@ def why(
         raise ValueError(f"steps: {steps} is out of range; write a whole number from 1 to {MOST_STEPS:,}")
     files = read_run(run)
     ran = ran_of(flags, _logged_batch(files.logs))
+    clocks = clocks_of(files, ran)
     answer = WhyAnswer(
-        ran=ran, rent_usd=_rent(ran, files.traces),
-        trace=_trace_answer(files, ran, steps) if files.traces else None,
-        logs=tuple(_log_answer(log, ran) for log in files.logs),
+        ran=ran, rent_usd=_rent(ran, files.traces), clocks=clocks,
+        trace=_trace_answer(files, ran, steps, clocks) if files.traces else None,
+        logs=tuple(_log_answer(log, ran, clocks) for log in files.logs),
         stuck=tuple(stuck_in(files.dumps)), dumps=len(files.dumps), left_out=files.left_out,
     )  # fmt: skip
     if json:
@@ -62,10 +64,28 @@ def _logged_batch(logs: tuple[RunLog, ...]) -> int | None:
     return next((step.global_batch for log in logs for step in log.steps if step.global_batch), None)
 
 
-def _trace_answer(files: RunFiles, ran: RunAsMeant | None, steps: int | None) -> TraceAnswer:
+def clocks_of(files: RunFiles, ran: RunAsMeant | None) -> ClockFinding | None:
+    """Of monitors beside the run and of traces that sampled them, beside those of the catalog; the prediction counts on
+    what the power limit leaves in long runs."""
+    sampled: list[GpuClock] = [gpu for log in files.clocks for gpu in log.gpus]
+    sampled += [trace.clock for trace in files.traces if trace.clock is not None]
+    if not sampled:
+        return None
+    if ran is not None:
+        case = ran.launch.case
+        boost = case.cluster.gpu.boost_clock_hz
+        return ClockFinding(tuple(sampled), boost, boost * case.curve.gemm_law(case.job.precision.compute).sustained)
+    names = [gpu.device for gpu in sampled] + [trace.device for trace in files.traces]
+    known = next((found for name in names if name and (found := catalog_gpu(name)) is not None), None)
+    return ClockFinding(tuple(sampled), None if known is None else gpu_of(known).boost_clock_hz, None)
+
+
+def _trace_answer(files: RunFiles, ran: RunAsMeant | None, steps: int | None, clocks: ClockFinding | None
+                  ) -> TraceAnswer:  # fmt: skip
     measured = measured_step(files.traces, None if ran is None else ran.launch.policy, steps)
     expected = None if ran is None else ran.expected
-    return TraceAnswer(measured, why_step(measured, expected), tuple(_products(files.traces[0], ran)))
+    found = why_step(measured, expected, clocks)
+    return TraceAnswer(measured, found, tuple(_products(files.traces[0], ran)), files.traces[0].simulated)
 
 
 def _products(trace: RankTrace, ran: RunAsMeant | None) -> list[ProductBesideCurve]:
@@ -77,7 +97,7 @@ def _products(trace: RankTrace, ran: RunAsMeant | None) -> list[ProductBesideCur
     return [] if curve is None else beside_curve(trace.products, curve)
 
 
-def _log_answer(log: RunLog, ran: RunAsMeant | None) -> LogAnswer:
+def _log_answer(log: RunLog, ran: RunAsMeant | None, clocks: ClockFinding | None) -> LogAnswer:
     if not log.steps:
         if log.mean is None:
             raise ValueError(f"run: {log.name} has no step; write a log of steps that ran")
@@ -88,7 +108,7 @@ def _log_answer(log: RunLog, ran: RunAsMeant | None) -> LogAnswer:
     gpus = None if ran is None else ran.launch.policy.gpus
     series = series_of(log, job.step_tokens if job else None, gpus, job.global_batch if job else None)
     pace = pace_of(series, log)
-    return LogAnswer(log, pace, why_log(pace, ran.expected if ran is not None and pace.exact else None))
+    return LogAnswer(log, pace, why_log(pace, ran.expected if ran is not None and pace.exact else None, clocks))
 
 
 def _rent(ran: RunAsMeant | None, traces: tuple[RankTrace, ...]) -> tuple[float, float] | None:

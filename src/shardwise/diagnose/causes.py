@@ -4,6 +4,7 @@ from msgspec import Struct
 
 CAUSES: dict[str, str] = {
     "compute": "kernels",
+    "clocks": "low clocks",
     "tp_comm": "tensor-parallel collectives",
     "cp_comm": "context-parallel exchange",
     "ep_comm": "expert exchange",

@@ -6,6 +6,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from shardwise.diagnose.clocks import GpuClock
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 SPAN_KINDS = ("compute", "comm", "copy")
@@ -75,6 +77,8 @@ class RankTrace:
     """of HOST_KINDS"""
     products: tuple[ProductTime, ...] = ()
     """where the profiler recorded shapes"""
+    clock: GpuClock | None = None
+    """where the profiler sampled it"""
     on_cpu: bool = False
     """the spans are operators on the host: nothing ran on a device"""
     simulated: bool = False

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from shardwise.diagnose.causes import Cause
 from shardwise.diagnose.device_trace import RankTrace
-from shardwise.diagnose.occupancy import Occupancy, occupancy_of
+from shardwise.diagnose.occupancy import ARITHMETIC, Occupancy, occupancy_of
 from shardwise.diagnose.rank_waits import RankWaits, waits_of
 from shardwise.spec.policy import Policy
 
@@ -35,6 +35,13 @@ class MeasuredStep:
     slow_rank: str
     """empty where none is, or none can be told"""
     notes: tuple[str, ...]
+
+    @property
+    def arithmetic(self) -> float:
+        """Share of the kernels' time that products and attention take: those that follow the clock."""
+        total = sum(sum(rank.families.values()) for rank in self.ranks)
+        bound = sum(rank.families.get(family, 0.0) for rank in self.ranks for family in ARITHMETIC)
+        return bound / total if total > 0 else 0.0
 
 
 def measured_step(traces: Sequence[RankTrace], policy: Policy | None, steps: int | None = None) -> MeasuredStep:

@@ -20,6 +20,8 @@ FAMILIES = (
     ("norms and softmax", re.compile(r"norm|softmax", re.IGNORECASE)),
 )
 """of kernels, by their names"""
+ARITHMETIC = ("attention", "products")
+"""of these families: bound by what the GPU computes, not by its memory"""
 SHORT_S = 1e-6
 """between two kernels a GPU needs so long of itself"""
 

@@ -63,6 +63,7 @@ class RankWaits:
 def waits_of(traces: Sequence[RankTrace]) -> RankWaits:
     calls = _calls(traces)
     offsets = _clocks(list(calls.values()), len(traces))
+    calls = {key: call for key, call in calls.items() if _at_once(call, offsets)}
     begin: list[list[float]] = [[] for _ in traces]
     until: list[list[float]] = [[] for _ in traces]
     caused, last, joined_in = [0.0] * len(traces), [0] * len(traces), [0] * len(traces)
@@ -82,6 +83,14 @@ def waits_of(traces: Sequence[RankTrace]) -> RankWaits:
     waits = tuple(union(np.array(b), np.array(e)) if b else NOTHING for b, e in zip(begin, until, strict=True))
     shares = tuple(count / all_ if all_ else 0.0 for count, all_ in zip(last, joined_in, strict=True))
     return RankWaits(waits, tuple(caused), shares, len(calls), tuple(_slow_groups(traces, calls, offsets)))
+
+
+def _at_once(call: Call, offsets: list[float]) -> bool:
+    """Nobody leaves a collective before all have come: what does not overlap was paired by mistake, as where a profiler
+    began later or left some out."""
+    begun = max(start - offsets[place] for place, (start, _) in call.items())
+    ended = min(end - offsets[place] for place, (_, end) in call.items())
+    return begun <= ended + CLOCK_S
 
 
 def waited(times: Times) -> float:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.diagnose.causes import CAUSES, Cause, ranked
+from shardwise.diagnose.clocks import ClockFinding, clocks_apart, level_apart
 from shardwise.diagnose.measured_step import MeasuredStep
 from shardwise.diagnose.pace import Pace
 
@@ -81,18 +82,22 @@ def expected_parts(time_s: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def why_step(measured: MeasuredStep, expected: Expected | None) -> WhySlow:
+def why_step(measured: MeasuredStep, expected: Expected | None, clocks: ClockFinding | None = None) -> WhySlow:
     """Of a trace: every part beside what was predicted of it."""
+    seconds_by_part = measured.causes
+    if clocks is not None:
+        kernels_s = None if expected is None else expected.parts.get("compute", 0.0)
+        seconds_by_part = clocks_apart(measured.causes, clocks, measured.arithmetic, kernels_s)
     if expected is None:
-        return _judged(measured.step_s, measured.causes, None)
-    seen = {cause.code for cause in measured.causes}
-    causes = [replace(cause, predicted_s=expected.parts.get(cause.code, 0.0)) for cause in measured.causes]
+        return _judged(measured.step_s, seconds_by_part, None)
+    seen = {cause.code for cause in seconds_by_part}
+    causes = [replace(cause, predicted_s=expected.parts.get(cause.code, 0.0)) for cause in seconds_by_part]
     causes += [Cause(code=code, seconds=0.0, predicted_s=seconds, evidence="not seen in the trace")
                for code, seconds in expected.parts.items() if code not in seen and seconds > 0]  # fmt: skip
     return _judged(measured.step_s, causes, expected)
 
 
-def why_log(pace: Pace, expected: Expected | None) -> WhySlow:
+def why_log(pace: Pace, expected: Expected | None, clocks: ClockFinding | None = None) -> WhySlow:
     """Of a log: the level beside the prediction, and what the run loses over time above it."""
     told = "" if expected is None else (
         "inside the band of the prediction" if expected.low_s <= pace.level_s <= expected.high_s
@@ -102,7 +107,10 @@ def why_log(pace: Pace, expected: Expected | None) -> WhySlow:
                   evidence=told)  # fmt: skip
     rest = [replace(cause, predicted_s=0.0) if expected is not None else cause for cause in pace.causes]
     again = sum(cause.seconds for cause in rest if cause.code == "restart")
-    found = _judged(pace.mean_s + again, [level, *rest] if expected is not None else rest, expected)
+    whole = [level]
+    if clocks is not None and expected is not None:
+        whole = level_apart(level, clocks, expected.parts.get("compute", 0.0))
+    found = _judged(pace.mean_s + again, [*whole, *rest] if expected is not None else rest, expected)
     return dataclass_replace(found, in_seconds=pace.exact)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from shardwise.formats._contract import (
     Format,
     Found,
+    HostCards,
     Known,
     Lack,
     Launch,
@@ -27,6 +28,7 @@ from shardwise.registry import closest, plugins
 __all__ = [
     "Format",
     "Found",
+    "HostCards",
     "Known",
     "Lack",
     "Launch",
@@ -82,5 +84,6 @@ def read_documents(documents: Sequence[Document], known: Known, target: str = ""
             matter = not_modelled(values)
             named = {text.split(": ")[0] for text in matter}
             left = tuple(text for text in (*settings.left(), *found.unmodelled) if text not in named)
-            return each, replace(found, notes=(*found.notes, *notes), unmodelled=left, not_modelled=matter)
+            beyond = (*found.not_modelled, *matter)
+            return each, replace(found, notes=(*found.notes, *notes), unmodelled=left, not_modelled=beyond)
     raise ValueError(f"file: {names} is of no known target; write --target with one of {', '.join(formats())}")

@@ -18,6 +18,19 @@ from shardwise.spec.policy import ORDERS, Policy
 
 
 @dataclass(frozen=True)
+class HostCards:
+    """What the site calls the network of a host; nothing of it follows from a cluster's description."""
+
+    interface: str = ""
+    """of the first contact between ranks"""
+    names: tuple[str, ...] = ()
+    """of the cards that carry NCCL's traffic, in the order of the GPUs they stand beside"""
+
+
+NO_CARDS = HostCards()
+
+
+@dataclass(frozen=True)
 class Launch:
     """One policy of one case, as it is to be started."""
 
@@ -31,6 +44,7 @@ class Launch:
     """the model, as its user names it"""
     comments: tuple[str, ...] = ()
     """lines that stand at the head of what is written"""
+    cards: HostCards = NO_CARDS
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from shardwise.spec.rules import legal
 LEAST_GAIN = 0.005
 """below, two predictions cannot be told apart"""
 ADVICE = {
-    "compute": "larger micro-batches or less recompute; compare clocks and power with `nvidia-smi -q -d PERFORMANCE`",
+    "compute": "larger micro-batches or less recompute; give the clocks too (a log of `nvidia-smi` or DCGM)",
+    "clocks": "look at power limit, cooling and clocks set by hand (`nvidia-smi -q -d PERFORMANCE,POWER,CLOCK`)",
     "tp_comm": "sequence parallelism, overlap of tensor-parallel collectives, or fewer GPUs in a tensor-parallel group",
     "cp_comm": "fewer context-parallel ranks, or those of one node",
     "ep_comm": "expert-parallel groups inside a node, or overlap of the exchange; look at how even the routing is",
@@ -47,7 +48,7 @@ OWN: dict[str, dict[str, tuple[str, ...]]] = {
     "megatron": {"data": ("--num-workers 8",), "checkpoint": ("--async-save", "--ckpt-format torch_dist"),
                  "host": ("--manual-gc", "--manual-gc-interval 100"),
                  "spikes": ("--manual-gc", "--manual-gc-interval 100")},
-    "primus": {"data": ("num_workers: 8",), "checkpoint": ("async_save: true",),
+    "primus": {"data": ("num_workers: 16",), "checkpoint": ("async_save: true", "ckpt_format: torch_dist"),
                "host": ("manual_gc: true", "manual_gc_interval: 100"),
                "spikes": ("manual_gc: true", "manual_gc_interval: 100")},
     "bridge": {"data": ("dataset.num_workers=8",), "checkpoint": ("checkpoint.async_save=true",),
@@ -56,12 +57,19 @@ OWN: dict[str, dict[str, tuple[str, ...]]] = {
     "torchtitan": {"checkpoint": ('checkpoint.async_mode = "async_with_pinned_mem"',),
                    "host": ("compile.enable = true",)},
     "nanotron": {"data": ("data_stages[].data.num_loading_workers: 8",)},
-    "maxtext": {"data": ("grain_worker_count: 8",), "checkpoint": ("async_checkpointing: true",)},
+    "maxtext": {"data": ("dataset_type: grain", "grain_worker_count: 8"),
+                "checkpoint": ("async_checkpointing: true",
+                               "enable_multi_tier_checkpointing: true (with local_checkpoint_directory)")},
     "verl": {"data": ("data.dataloader_num_workers=8",)},
     "deepspeed": {"data": ("dataloader_num_workers=8 (of the Trainer)",)},
     "accelerate": {"data": ("dataloader_num_workers=8 (of the Trainer)",)},
 }  # fmt: skip
-"""settings of a program that no policy holds"""
+"""settings of a program that no policy holds, beyond its defaults. Read in Megatron-LM d98e8a64d
+megatron/training/config/training_config.py, Megatron-Bridge 067f987df src/megatron/bridge/training/config.py
+(which takes over those classes) and data/base.py, Primus fd1eeabb
+primus/configs/modules/megatron/trainer_base.yaml (8 workers, and `ckpt_format: torch`, with which nothing is
+saved in the background, in most of its examples), MaxText e591f30cb src/maxtext/configs/base.yml (workers are of
+grain's loader, and saving in the background is its default)"""
 _BETWEEN = re.compile(r",\s+|\s+(?=--)|[{}]|\n")
 
 

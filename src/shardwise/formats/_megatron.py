@@ -212,7 +212,7 @@ def read(settings: FileSettings, known: Known, defaults: dict[str, Any] | None =
     own = {"sequence_parallel": False, "use_distributed_optimizer": False, "overlap_grad_reduce": False,
            "overlap_param_gather": False, "tp_comm_overlap": False, "overlap_p2p_comm": True}  # fmt: skip
     own |= {"moe_token_dispatcher_type": ""} | (defaults or {})
-    notes = list[str]()
+    notes, beyond = list[str](), list[str]()
     tp, pp = settings.whole("tensor_model_parallel_size"), settings.whole("pipeline_model_parallel_size")
     cp, ep = settings.whole("context_parallel_size"), settings.whole("expert_model_parallel_size")
     replica = tp * pp * cp
@@ -243,24 +243,24 @@ def read(settings: FileSettings, known: Known, defaults: dict[str, Any] | None =
         "loss": "fused" if settings.flag("cross_entropy_loss_fusion") else "plain",
         "offload": "optimizer" if offload else "none",
         "offload_share": max(round(settings.number("optimizer_offload_fraction", 1.0), 3), 0.001) if offload else 1.0,
-        "order": _read_order(Policy(dp=dp, tp=tp, pp=pp, cp=cp), inside, notes), **recompute,
+        "order": _read_order(Policy(dp=dp, tp=tp, pp=pp, cp=cp), inside, beyond), **recompute,
     }  # fmt: skip
     seq = settings.whole_or_none("seq_length")
     return Found(
         policy=Policy(**fields), gpus=gpus, seq=seq, global_batch=settings.whole_or_none("global_batch_size"),
-        precision=_read_precision(settings), layers=layers, notes=tuple(notes),
-        optimizer=_read_optimizer(settings), software=_software(settings, own, cp, ep, notes),
+        precision=_read_precision(settings), layers=layers, optimizer=_read_optimizer(settings),
+        software=_software(settings, own, cp, ep, beyond), notes=tuple(notes), not_modelled=tuple(beyond),
     )  # fmt: skip
 
 
-def _software(settings: FileSettings, own: dict[str, Any], cp: int, ep: int, notes: list[str]) -> dict[str, Any]:
+def _software(settings: FileSettings, own: dict[str, Any], cp: int, ep: int, beyond: list[str]) -> dict[str, Any]:
     """How tokens travel to experts and keys to queries, where that is done at all."""
     found: dict[str, Any] = {}
     kinds = {word: kind for kind, word in CONTEXT.items()}
     stated = settings.words("cp_comm_type")
     if cp > 1 and stated:
         if len(set(stated)) > 1 or stated[0] not in kinds:
-            notes.append(f"cp_comm_type {' '.join(stated[:4])} is not modelled; keys and values sent round are taken")
+            beyond.append(f"cp_comm_type {' '.join(stated[:4])}: priced as keys and values sent round")
         found["context_parallel"] = kinds.get(stated[0], "ring") if len(set(stated)) == 1 else "ring"
     deep = settings.flag("moe_enable_deepep") or settings.flag("use_turbo_deepep")
     settings.text("moe_flex_dispatcher_backend")
@@ -314,14 +314,14 @@ def _read_recompute(settings: FileSettings, vpp: int, notes: list[str]) -> dict[
     return {"recompute": "none"}
 
 
-def _read_order(policy: Policy, inside: bool, notes: list[str]) -> str:
+def _read_order(policy: Policy, inside: bool, beyond: list[str]) -> str:
     wanted = split_axes(policy, STAGES_INSIDE if inside else STAGES_LAST)
     match = next((order for order in ORDERS if split_axes(policy, order) == wanted), None)
     if match is None:
         near, far = policy.tp * policy.cp, policy.tp * policy.cp * policy.dp
-        notes.append(
-            f"use_tp_pp_dp_mapping: ranks laid {STAGES_INSIDE} are not modelled, {ORDERS[0]} is taken: neighbouring "
-            f"stages are {near} ranks apart and not {far}, replicas {near * policy.pp} and not {near}"
+        beyond.append(
+            f"use_tp_pp_dp_mapping: ranks laid {STAGES_INSIDE} are priced as {ORDERS[0]}: neighbouring stages are "
+            f"{near} ranks apart and not {far}, replicas {near * policy.pp} and not {near}"
         )
     return match or ORDERS[0]
 

@@ -43,13 +43,15 @@ def rank_table(launch: Launch) -> str:
     for rank in range(launch.policy.gpus):
         node, gpu = divmod(rank, each)
         places = [value for axis in groups for value in where[axis][rank]]
-        table.writerow([rank, node, gpu, _card(cluster, gpu), *places])
+        table.writerow([rank, node, gpu, _card(cluster, gpu, launch.cards.names), *places])
     return text.getvalue()
 
 
-def _card(cluster: Cluster, gpu: int) -> int | str:
+def _card(cluster: Cluster, gpu: int, names: tuple[str, ...]) -> int | str:
     """The card of a node that a GPU sends through; nothing where the job stays inside one domain."""
-    return gpu % cluster.rails if len(cluster.levels) > 1 else ""
+    if len(cluster.levels) == 1:
+        return ""
+    return names[gpu % len(names)] if names else gpu % cluster.rails
 
 
 def group_file(launch: Launch) -> str:

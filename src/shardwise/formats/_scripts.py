@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from shardwise.formats._contract import Launch, Written
+from shardwise.formats._contract import NO_CARDS, HostCards, Launch, Written
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.usual import usual_fabric
 
@@ -11,7 +11,8 @@ WIDEST = 110
 MASTER_PORT = 29500
 """torchrun's own default"""
 
-YOUR_CARDS = "# yours: NCCL_SOCKET_IFNAME (the interface of the first contact), NCCL_IB_HCA (cards of {cards} rails)"
+YOURS = {"NCCL_SOCKET_IFNAME": "the interface of the first contact", "NCCL_IB_HCA": "cards of {rails} rails"}
+"""what only the site knows"""
 
 
 def host_gpus(cluster: Cluster) -> int:
@@ -27,9 +28,14 @@ def nodes_of(cluster: Cluster) -> int:
     return cluster.gpus // each
 
 
-def network_environment(cluster: Cluster) -> dict[str, str]:
-    """What the fabric's description says about NCCL; absent where NCCL's default is right."""
+def network_environment(cluster: Cluster, cards: HostCards = NO_CARDS) -> dict[str, str]:
+    """What the fabric's description and the site's names say about NCCL; absent where NCCL's default is right."""
     found: dict[str, str] = {}
+    if cards.interface:
+        found["NCCL_SOCKET_IFNAME"] = cards.interface
+    if cards.names:
+        # the sign asks for these names, not for all that begin so: mlx5_1 is not mlx5_10
+        found["NCCL_IB_HCA"] = "=" + ",".join(cards.names)
     if len(cluster.levels) > 1 and cluster.rails > 1:
         # equal cards of all nodes share a leaf, so rings stay on their rail; between rails go NVLink or the spine
         found |= {"NCCL_CROSS_NIC": "0", "NCCL_PXN_DISABLE": "0" if cluster.forwards else "1"}
@@ -63,7 +69,7 @@ def script(
         f"MASTER_PORT=${{MASTER_PORT:-{MASTER_PORT}}}",
         "",
         *[f"export {name}={shlex.quote(value)}" for name, value in environment.items()],
-        *([YOUR_CARDS.format(cards=cluster.rails)] if len(cluster.levels) > 1 else []),
+        *_yours(cluster, environment),
         *([""] if environment else []),
     ]
     for name, words in arrays.items():
@@ -75,6 +81,14 @@ def script(
     used = " ".join(f'"${{{name}[@]}}"' for name in arrays)
     lines += ["", f'{start} \\\n    {program} {used} "$@"'.replace("  ", "  ")]
     return "\n".join(lines) + "\n"
+
+
+def _yours(cluster: Cluster, environment: Mapping[str, str]) -> list[str]:
+    """A comment on what was not stated and a job of several nodes may need."""
+    open_ones = [
+        f"{name} ({told.format(rails=cluster.rails)})" for name, told in YOURS.items() if name not in environment
+    ]
+    return [f"# yours: {', '.join(open_ones)}"] if len(cluster.levels) > 1 and open_ones else []
 
 
 def configured(

@@ -70,7 +70,7 @@ def _write(launch: Launch) -> Written:
         'accelerate launch --config_file accelerate.yaml --machine_rank "$NODE_RANK" \\\n'
         '    --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT"'
     )
-    environment = network_environment(launch.case.cluster)
+    environment = network_environment(launch.case.cluster, launch.cards)
     text, program = yaml_text(data, notes), '"${SCRIPT:-train.py}"'
     return configured(launch, "accelerate.yaml", text, program, words, environment, notes, launcher)
 

@@ -67,7 +67,7 @@ def _write(launch: Launch) -> Written:
         "distributed": distributed,
     }  # fmt: skip
     notes = ("overrides for the recipe of your model: name it, its data and optimizer",)
-    environment, words = network_environment(launch.case.cluster), ["-c", "automodel.yaml"]
+    environment, words = network_environment(launch.case.cluster, launch.cards), ["-c", "automodel.yaml"]
     return configured(launch, words[1], yaml_text(data, notes), '"${RECIPE:?}"', words, environment, notes)
 
 

@@ -63,7 +63,7 @@ def settings_of(launch: Launch) -> dict[str, Any]:
 
 def _write(launch: Launch) -> Written:
     notes = ("SCRIPT is your training code; learning rate and clipping stand in for yours",)
-    environment = network_environment(launch.case.cluster)
+    environment = network_environment(launch.case.cluster, launch.cards)
     words = ["--deepspeed", "--deepspeed_config", "deepspeed.json"]
     text = json_text(settings_of(launch))
     return configured(launch, words[-1], text, '"${SCRIPT:?}"', words, environment, notes)

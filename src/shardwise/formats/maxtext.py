@@ -76,7 +76,7 @@ def _write(launch: Launch) -> Written:
         "steps": 50, "dataset_type": "synthetic", "run_name": launch.case.model.name,
     }  # fmt: skip
     notes = (f"model_name: MaxText's own name for {data['model_name']}; data and steps stand in for yours",)
-    environment = network_environment(launch.case.cluster)
+    environment = network_environment(launch.case.cluster, launch.cards)
     launcher, file = "python3 -m maxtext.trainers.pre_train.train", "maxtext.yaml"
     return configured(launch, file, yaml_text(data, notes), file, [], environment, notes, launcher)
 

@@ -21,7 +21,7 @@ def environment(launch: Launch) -> dict[str, str]:
     if policy.zero < 2 and (policy.tp > 1 or policy.cp > 1) and not is_blackwell(launch.case.cluster.gpu):
         # one queue of kernels, so that a collective starts before the product it runs beside; FSDP needs the opposite
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
-    return found | network_environment(launch.case.cluster)
+    return found | network_environment(launch.case.cluster, launch.cards)
 
 
 def is_blackwell(gpu: Gpu) -> bool:

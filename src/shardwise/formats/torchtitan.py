@@ -104,7 +104,7 @@ def _write(launch: Launch) -> Written:
     found = _sections(launch)
     dtype = DTYPES.get(launch.case.job.precision.compute, "bfloat16")
     found["training"]["mixed_precision_param"] = dtype
-    environment = network_environment(launch.case.cluster)
+    environment = network_environment(launch.case.cluster, launch.cards)
     name = launch.called or launch.case.model.name
     notes = (f"the model is named by you: replace what stands for {name}",)
     if launch.version == TOML:

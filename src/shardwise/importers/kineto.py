@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardwise.diagnose.device_trace import ProductTime, RankTrace, SpanName
+from shardwise.importers.asked_for import MARKS, AskedFor
 from shardwise.importers.device_events import (
     SpanCollector,
     host_kind,
@@ -41,19 +42,19 @@ def read_trace(path: Path) -> list[RankTrace]:
     if not reading.device.start and not reading.lanes:
         # nothing ran on a device: what the host computed is all there is
         stream, reading = _read(path, with_operators=True)
-    return reading.traces(path.name, stream)
+    return reading.traces(path.name, stream.about, stream.cut_off)
 
 
-def _read(path: Path, *, with_operators: bool) -> "tuple[EventStream, _Reading]":
-    stream, reading = EventStream(path), _Reading(with_operators)
+def _read(path: Path, *, with_operators: bool) -> "tuple[EventStream, TraceReading]":
+    stream, reading = EventStream(path), TraceReading(with_operators)
     for events in stream:
         reading.take(events)
-        reading.device.check_size()
-        reading.operators.check_size()
     return stream, reading
 
 
-class _Reading:
+class TraceReading:
+    """Events in any order, and then the ranks they make."""
+
     def __init__(self, with_operators: bool) -> None:
         self.with_operators = with_operators
         self.device, self.operators = SpanCollector(), SpanCollector()
@@ -63,6 +64,8 @@ class _Reading:
         self.told: dict[int, EventArgs] = {}
         self.correlation = array("q")
         self.calls, self.called_for, self.called_at = array("q"), array("q"), array("d")
+        self.called_by = array("q")
+        self.asked, self.unnamed = AskedFor(), array("q")
         self.external = array("q")
         self.shapes: dict[int, tuple[str, bytes, bytes]] = {}
         self.seen: dict[tuple[str, bytes, bytes], tuple[str, bytes, bytes]] = {}
@@ -89,6 +92,8 @@ class _Reading:
                 self._named(event, category, name, start, end)
             elif category in LANES:
                 self._lane(event, category, name, start, end)
+        self.device.check_size()
+        self.operators.check_size()
 
     def _kernel(self, event: TraceEvent, name: str, start: float, end: float) -> None:
         args = event.args or NO_ARGS
@@ -101,6 +106,8 @@ class _Reading:
             self.device.add(start, end, what)
         else:
             told = args if args.op is not None else self.told.get(_whole(args.external), NO_ARGS)
+            if told.op is None:
+                self.unnamed.append(len(self.device.start))
             self.device.told[len(self.device.start)] = _whole(told.sequence), float(max(_whole(told.message), 0))
             self.device.add(start, end, self.device.index_of(_collective(name, told)))
         self.correlation.append(_whole(args.correlation))
@@ -119,6 +126,7 @@ class _Reading:
             self.calls.append(_whole(args.correlation))
             self.called_for.append(_whole(args.external))
             self.called_at.append(start)
+            self.called_by.append(self.asked.thread(event.pid, event.tid))
             return
         self._host(name, start, end)
 
@@ -135,6 +143,9 @@ class _Reading:
         elif category == "user_annotation":
             if is_step(name):
                 self.device.steps.append((start, end))
+                return
+            if name.startswith(MARKS):
+                self.asked.mark(self.asked.thread(event.pid, event.tid), name, start, end)
                 return
             backend, _, op = name.partition(":")
             if backend in ("gloo", "mpi", "ucc") and op:
@@ -164,15 +175,15 @@ class _Reading:
         axis, op = (lane if kind == "comm" else ""), ("send" if lane == "pp" else "")
         spans.add(start, end, spans.index_of(SpanName(kind=kind, name=name.partition(" ")[0], axis=axis, op=op)))
 
-    def traces(self, name: str, stream: EventStream) -> list[RankTrace]:
-        about = stream.about
+    def traces(self, name: str, about: dict[str, Any], cut_off: bool = False) -> list[RankTrace]:
+        """`about`: what the file says beside its events."""
         distributed = about.get("distributedInfo")
         rank = world = None
         if isinstance(distributed, dict):
             rank, world = _known(distributed.get("rank")), _known(distributed.get("world_size"))
         if self.lanes and not self.device.start:
             return [each.trace(name, rank=place, world=len(self.lanes), device="", simulated=True,
-                               cut_off=stream.cut_off)
+                               cut_off=cut_off)
                     for place, each in sorted(self.lanes.items())]  # fmt: skip
         on_cpu = not self.device.start
         if on_cpu:
@@ -183,7 +194,7 @@ class _Reading:
         if not chosen.start:
             raise ValueError(f"run: {name} has neither kernels nor operators; profile with ProfilerActivity.CUDA")
         device = "CPU" if on_cpu else _device(about)
-        found = chosen.trace(name, rank=rank, world=world, device=device, on_cpu=on_cpu, cut_off=stream.cut_off)
+        found = chosen.trace(name, rank=rank, world=world, device=device, on_cpu=on_cpu, cut_off=cut_off)
         return [found if on_cpu else with_(found, products=self._products())]
 
     def _launched(self) -> None:
@@ -195,8 +206,19 @@ class _Reading:
         place = np.minimum(np.searchsorted(calls, wanted), len(calls) - 1)
         known = (calls[place] == wanted) & (wanted >= 0)
         self.device.launched = array("d", np.where(known, np.array(self.called_at)[order][place], np.nan).tobytes())
+        self._name_collectives(np.where(known, np.array(self.called_by)[order][place], -1))
         own = np.array(self.external)
         self.external = array("q", np.where(known & (own < 0), np.array(self.called_for)[order][place], own).tobytes())
+
+    def _name_collectives(self, thread: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
+        """By what the host asked for, where neither the kernel nor a note of its operator tells."""
+        rows = np.array(self.unnamed, dtype=np.int64)
+        names = list(self.device.names)
+        found = self.asked.at(thread[rows], np.array(self.device.launched)[rows])
+        for row, op in zip(rows.tolist(), found, strict=True):
+            if op:
+                name = replace(names[self.device.what[row]], op=op)
+                self.device.what[row] = self.device.index_of(name)
 
     def _products(self) -> tuple[ProductTime, ...]:
         # an operator may take several kernels: a product, and what clears or adds up its parts

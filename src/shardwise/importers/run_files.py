@@ -5,22 +5,26 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardwise.diagnose.clocks import ClockLog
 from shardwise.diagnose.device_trace import RankTrace
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.recorder import RecorderDump
+from shardwise.importers import clock_log
 from shardwise.importers._file import check_file, read_bytes
 from shardwise.importers.event_file import is_event_file, parse_events
 from shardwise.importers.flight_recorder import read_dump
 from shardwise.importers.kineto import read_trace
 from shardwise.importers.logs import log_forms, parse_log
 from shardwise.importers.nsys import MAGIC, read_nsys
+from shardwise.importers.perfetto import is_perfetto, read_perfetto
 from shardwise.importers.step_table import parse_table
 
 PEEK = 2**20
 MOST_FILES = 10_000
 PICKLE = b"\x80"
 WANTED = (
-    "a training log, a table of steps, a trace of torch.profiler, an sqlite export of nsys or a flight recorder's dump"
+    "a training log, a table of steps, a trace of torch.profiler, an sqlite export of nsys, a flight recorder's dump "
+    "or a log of clocks"
 )
 
 
@@ -32,6 +36,8 @@ class RunFiles:
     dumps: tuple[RecorderDump, ...]
     left_out: tuple[str, ...]
     """files of a folder that are nothing of the kind"""
+    clocks: tuple[ClockLog, ...] = ()
+    """of monitors beside the run"""
 
 
 def read_run(paths: list[Path]) -> RunFiles:
@@ -39,6 +45,7 @@ def read_run(paths: list[Path]) -> RunFiles:
     traces: list[RankTrace] = []
     dumps: list[RecorderDump] = []
     left_out: list[str] = []
+    clocks: list[ClockLog] = []
     for path, named in _files(paths):
         try:
             found = read_run_file(path)
@@ -51,20 +58,24 @@ def read_run(paths: list[Path]) -> RunFiles:
             logs.append(found)
         elif isinstance(found, RecorderDump):
             dumps.append(found)
+        elif isinstance(found, ClockLog):
+            clocks.append(found)
         else:
             traces += found
-    if not logs and not traces and not dumps:
+    if not logs and not traces and not dumps and not clocks:
         raise ValueError(f"run: nothing in {', '.join(map(str, paths))[:200]} could be read; write {WANTED}")
     traces.sort(key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
-    return RunFiles(tuple(logs), tuple(traces), tuple(dumps), tuple(left_out))
+    return RunFiles(tuple(logs), tuple(traces), tuple(dumps), tuple(left_out), tuple(clocks))
 
 
-def read_run_file(path: Path) -> RunLog | RecorderDump | list[RankTrace]:
+def read_run_file(path: Path) -> RunLog | RecorderDump | ClockLog | list[RankTrace]:
     head = _head(path)
     if head.startswith(MAGIC):
         return read_nsys(path)
     if head.startswith(PICKLE):
         return read_dump(path)
+    if is_perfetto(head):
+        return read_perfetto(path)
     if is_event_file(head):
         return _named(parse_events(read_bytes(path, "run")), path)
     start = head.lstrip()[:1]
@@ -75,6 +86,9 @@ def read_run_file(path: Path) -> RunLog | RecorderDump | list[RankTrace]:
     if start == b"{" and b'"entries"' in head and b'"pg_' in head:
         return read_dump(path)
     text = read_bytes(path, "run").decode("utf-8", errors="replace")
+    clocks = clock_log.parse(text)
+    if clocks is not None:
+        return clocks.named(path.name)
     return _named(parse_log(text) or parse_table(text), path)
 
 

@@ -43,8 +43,12 @@ MOST_COLUMNS = 10_000
 
 def parse_table(text: str) -> RunLog | None:
     """None for a text that is no table of steps."""
-    rows = _json_rows(text) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text)
-    return log_of_rows(rows)
+    return log_of_rows(table_rows(text))
+
+
+def table_rows(text: str) -> list[dict[str, Any]]:
+    """Of CSV or JSON."""
+    return _json_rows(text) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text)
 
 
 def log_of_rows(rows: Iterable[Mapping[str, Any]], program: str = "a table") -> RunLog | None:
@@ -55,7 +59,7 @@ def log_of_rows(rows: Iterable[Mapping[str, Any]], program: str = "a table") -> 
         for name, value in list(row.items())[:MOST_COLUMNS]:
             if name not in known:
                 known[name] = _meaning(name)
-            meaning, told = known[name], _number(value)
+            meaning, told = known[name], number_in(value)
             if meaning is not None and told is not None and meaning[0] not in found:
                 found[meaning[0]] = told * meaning[1]
         step = _step(found, place)
@@ -89,7 +93,7 @@ def _meaning(name: str) -> tuple[str, float] | None:
     return next(((what, scale) for what, form, scale in COLUMNS if re.fullmatch(form, word)), None)
 
 
-def _number(value: Any) -> float | None:
+def number_in(value: Any) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
