@@ -1,0 +1,213 @@
+"""Measured with --measure: the plan's collectives, pairs of nodes, storage, products, and the tools that are installed."""
+
+import re
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from shardwise.diagnose.expect import expect
+from shardwise.diagnose.pairs import SLOW, Pair, diagnose
+from shardwise.fields import short
+from shardwise.importers import nccl_tests
+from shardwise.preflight.finding import Finding, Item, Subject, failed, few, passed, unknown, warned
+from shardwise.preflight.limits import limit
+from shardwise.preflight.node import TIMED_OUT, Node
+from shardwise.preflight.planned import PlannedJob
+from shardwise.preflight.readers.cards import cards_of, compute_cards
+from shardwise.preflight.readers.smi import gpus_of, number_of
+from shardwise.preflight.tools import DIAGNOSTIC, TOOL_S, WRITE, all_reduce_test, write_test
+from shardwise.units import time_text
+
+_WRITE = re.compile(r"^\s*(\d{1,12})\s+(\d{1,12})\s+([\d.]{1,14})\s+([\d.]{1,14})\s+[\d.]{1,14}\s*$", re.MULTILINE)
+_RESULT = re.compile(r'"status"\s*:\s*"(\w{1,12})"', re.IGNORECASE)
+
+
+def rows_of_measured(nodes: Sequence[Node], name: str) -> list[Mapping[str, Any]]:
+    """What some node measured of all, as rows; damaged ones are left out."""
+    for node in nodes:
+        found = node.measured.get(name)
+        if isinstance(found, list) and found:
+            return [each for each in found if isinstance(each, dict)]
+    return []
+
+
+def collectives(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
+    rows = [row for row in rows_of_measured(nodes, "collectives") if _is_point(row)]
+    if not rows:
+        return unknown("no ranks to measure with", "start it with torchrun, one rank a GPU")
+    told = [f"{row.get('axis', 'all')} {row['op']} of {row['bytes'] / 2**20:.3g} MiB in {time_text(row['seconds'])}"
+            for row in rows]  # fmt: skip
+    if any(row.get("device") != "cuda" for row in rows) or plan is None:
+        why = "of processors, not of GPUs" if plan is not None else "no cluster is named to hold it against"
+        return unknown(f"{few(told, 2)}; {why}", "" if plan is not None else "write --on, or name a plan")
+    points: list[dict[str, str | int | float]] = [
+        {name: row[name] for name in ("op", "bytes", "ranks", "nodes", "seconds")} for row in rows if row["op"] != "send"
+    ]
+    try:
+        found = expect(points, plan.cluster)
+    except ValueError as problem:
+        return unknown(short(str(problem)))
+    low = [verdict for verdict in found.verdicts if verdict.word == "low"]
+    if low:
+        worst = min(low, key=lambda verdict: verdict.ratio)
+        guess = found.explanation or (found.suspects[0].level if found.suspects else worst.level)
+        return failed(f"{worst.op} of {worst.bytes / 2**20:.3g} MiB at {worst.ratio:.0%} of {worst.expected / 1e9:.3g} "
+                      f"GB/s; {len(low)} of {len(found.verdicts)} low", f"suspicious: {guess}; see slow-link")  # fmt: skip
+    least = min((verdict.ratio for verdict in found.verdicts), default=1.0)
+    return passed(f"{len(found.verdicts)} of the plan's collectives, the slowest at {least:.0%} of what is expected")
+
+
+def _is_point(row: Mapping[str, Any]) -> bool:
+    numbers = (row.get(name) for name in ("bytes", "ranks", "nodes", "seconds"))
+    return isinstance(row.get("op"), str) and all(
+        isinstance(each, int | float) and not isinstance(each, bool) and 0 < each < 1e15 for each in numbers
+    )
+
+
+def slow_link(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
+    hosts = [node.host for node in nodes]
+    pairs = [Pair(str(row["a"]), str(row["b"]), float(row["bytes_per_s"])) for row in rows_of_measured(nodes, "pairs")
+             if isinstance(row.get("bytes_per_s"), int | float) and row["bytes_per_s"] > 0
+             and row.get("a") in hosts and row.get("b") in hosts]  # fmt: skip
+    if not pairs:
+        return unknown("no pair of nodes was measured", "start it with torchrun on all hosts")
+    if len(pairs) < 2:
+        return passed(f"{pairs[0].a}-{pairs[0].b}: {pairs[0].bytes_per_s / 1e9:.3g} GB/s; one pair blames nobody")
+    if plan is None or len(plan.cluster.levels) < 2:
+        return _slowest(pairs)
+    found = diagnose(pairs, hosts, plan.cluster)
+    if found.links:
+        worst = found.links[0]
+        return failed(f"{worst.name}: {worst.part:.0%} of {found.reference / 1e9:.3g} GB/s, {worst.pairs} slow pairs",
+                      "look at its cards, cables and the ports they hang on")  # fmt: skip
+    if found.unexplained:
+        pair = found.unexplained[0]
+        return warned(f"{pair.a}-{pair.b} is slow although its links are not", "look at the route (hashing)")
+    return passed(f"{len(pairs)} pairs within {1 - SLOW:.0%} of {found.reference / 1e9:.3g} GB/s")
+
+
+def _slowest(pairs: Sequence[Pair]) -> Finding:
+    """Without a fabric to follow: the host whose pairs are all slow."""
+    usual = median(pair.bytes_per_s for pair in pairs)
+    slow = [pair for pair in pairs if pair.bytes_per_s < SLOW * usual]
+    if not slow:
+        return passed(f"{len(pairs)} pairs within {1 - SLOW:.0%} of {usual / 1e9:.3g} GB/s")
+    ends = [end for pair in slow for end in (pair.a, pair.b)]
+    most = max(ends, key=ends.count)
+    return warned(f"{most}: {len(slow)} slow pairs, {min(pair.bytes_per_s for pair in slow) / usual:.0%} of the usual",
+                  "look at its cards; write --on to follow the fabric")  # fmt: skip
+
+
+def storage(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    found = node.measured.get("storage")
+    if not isinstance(found, dict):
+        return unknown("no folder was named", "write --storage with the folder of the checkpoints")
+    if isinstance(found.get("error"), str):
+        return failed(found["error"], "make room, or name a folder that can be written")
+    rates = [found.get(f"{way}_bytes_per_s") for way in ("write", "read")]
+    if not all(isinstance(rate, int | float) and rate > 0 for rate in rates):
+        return unknown("its rates are not told")
+    written, read = (float(rate or 0) / 1e9 for rate in rates)
+    return passed(f"writes {written:.3g}, reads {read:.3g} GB/s" + (" (from cache)" if found.get("cached") else ""))
+
+
+def products(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    found = [(f"{node.host} {row.get('device', '?')}", row) for node in nodes
+             for row in _dicts(node.measured.get("products"))]  # fmt: skip
+    if not found:
+        return unknown("torch is not here to multiply with", "run it with the job's Python")
+    wrong = [name for name, row in found if row.get("equal") is False]
+    if wrong:
+        return failed(f"the same product twice gave two results: {few(wrong)}", "drain it: silent corruption")
+    by_kind: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for name, row in found:
+        by_kind.setdefault((str(row.get("name")), str(row.get("torch"))), {}).setdefault(str(row.get("digest")), []).append(name)
+    for digests in by_kind.values():
+        if len(digests) > 1:
+            few_have = min(digests.values(), key=len)
+            return failed(f"{few(few_have)} multiplies otherwise than {sum(map(len, digests.values())) - len(few_have)} "
+                          "others of its kind", "drain it: silent corruption")  # fmt: skip
+    rates = {name: float(row["flops_per_s"]) for name, row in found if isinstance(row.get("flops_per_s"), int | float)}
+    usual = median(rates.values()) if rates else 0.0
+    slow = [name for name, rate in rates.items() if rate < (1 - limit("measured.gemm_below_median")) * usual]
+    told = f"{len(found)} devices, bitwise equal, {usual / 1e12:.3g} TFLOP/s"
+    if slow and len(rates) > 2:
+        return warned(f"slower than the others: {few(slow)}", "look at clocks, temperature and power of it")
+    return passed(f"{told} (no proof of health)")
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def benchmark(node: Node, plan: PlannedJob | None) -> Finding:
+    rows = gpus_of(node)
+    if isinstance(rows, Finding):
+        return rows
+    if len(rows) < 2:
+        return unknown("one GPU: nothing to reduce over")
+    printed = node.run(all_reduce_test(len(rows)), seconds=TOOL_S)
+    if printed is None:
+        return unknown("all_reduce_perf is not installed", "build nccl-tests")
+    try:
+        run = nccl_tests.parse(printed.text.encode())
+    except ValueError:
+        return unknown("all_reduce_perf printed no table that could be read")
+    point = max(run.points, key=lambda row: float(row["bytes"]))
+    if plan is None:
+        return passed(f"{float(point['bytes']) / 2**20:,.0f} MiB in {time_text(float(point['seconds']))}")
+    try:
+        verdict = max(expect(run.points, plan.cluster).verdicts, key=lambda each: each.bytes)
+    except ValueError as problem:
+        return unknown(short(str(problem)))
+    told = f"{verdict.bytes / 2**20:,.0f} MiB at {verdict.measured / 1e9:.3g} GB/s, expected {verdict.expected / 1e9:.3g}"
+    return failed(told, f"{verdict.level}: look at nvlink and topology above") if verdict.word == "low" else passed(told)
+
+
+def writes(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    cards = compute_cards(cards_of(node))
+    if not cards:
+        return unknown("no RDMA card")
+    if node.run(f"{WRITE} --version") is None:
+        return unknown("ib_write_bw is not installed", "install perftest")
+    slow, silent, seen = [], [], []
+    for card in cards:
+        printed = node.run(write_test(card.name))
+        row = _WRITE.search(printed.text) if printed is not None and not printed.code else None
+        rate = number_of(row[4]) if row else None
+        if rate is None or card.rate is None:
+            silent.append(card.name)
+            continue
+        seen.append(rate)
+        if rate * 1e9 / 8 < limit("measured.ib_write_share") * card.rate:
+            slow.append(f"{card.name} {rate:.0f} of {card.rate * 8 / 1e9:.0f} Gb/s")
+    if slow:
+        return failed(few(slow), "look at its PCIe link and at ACS")
+    if silent:
+        return unknown(f"ib_write_bw tells nothing of {few(silent)}", "run it by hand: a server, then a client")
+    return passed(f"{len(seen)} cards, {min(seen):.0f} Gb/s and more to themselves")
+
+
+def diagnostic(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    printed = node.run(DIAGNOSTIC, seconds=TOOL_S)
+    if printed is None:
+        return unknown("dcgmi is not installed", "install DCGM (datacenter-gpu-manager)")
+    words = [word.lower() for word in _RESULT.findall(printed.text)]
+    if "fail" in words:
+        return failed(f"{words.count('fail')} tests failed", "dcgmi diag -r 1 says which; drain the node")
+    if printed.code == TIMED_OUT or not words:
+        return unknown("dcgmi diag -r 1 told no result", "is nv-hostengine running?")
+    if "warn" in words:
+        return warned(f"{words.count('warn')} tests warn", "dcgmi diag -r 1 says which")
+    return passed(f"{words.count('pass')} tests passed")
+
+
+SUBJECT = Subject("measured", 100, (
+    Item("collectives", "the plan's collectives against expectation", "torch.distributed", across=collectives, needs="measure"),
+    Item("slow-link", "pairs of nodes; the link that is slow", "torch.distributed", across=slow_link, needs="measure nodes"),
+    Item("storage", "writing and reading where checkpoints go", "a file in --storage", storage, needs="measure"),
+    Item("products", "the same product twice, on every GPU", "torch.matmul", across=products, needs="measure"),
+    Item("nccl-tests", "all-reduce inside the node", "all_reduce_perf", benchmark, needs="measure"),
+    Item("ib-write", "each card to itself", "ib_write_bw", writes, needs="measure"),
+    Item("dcgm-diag", "NVIDIA's own diagnostic, level 1", "dcgmi diag -r 1 -j", diagnostic, needs="measure"),
+))  # fmt: skip
