@@ -60,7 +60,9 @@ class RecordedNode:
         return self.facts.folders.get(path, [])
 
 
-def facts_of(node: LiveNode) -> Facts:
+def facts_of(node: "LiveNode | RecordedNode") -> Facts:
+    if isinstance(node, RecordedNode):
+        return node.facts
     return Facts(
         shardwise_preflight=VERSION, host=node.host, time_s=time.time(), commands=node.commands, files=node.files,
         folders=node.folders, environment=dict(node.environment), packages=dict(node.packages),

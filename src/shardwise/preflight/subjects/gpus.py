@@ -7,7 +7,7 @@ from shardwise.preflight.limits import limit, listed
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
 from shardwise.preflight.readers.kernel_log import KEEP, LogEvent, events_of, uptime_of
-from shardwise.preflight.readers.smi import MIB, fabric_states, gpus_of, number_of, rows_of, table
+from shardwise.preflight.readers.smi import DRIVER_GPUS, MIB, fabric_states, gpus_of, number_of, rows_of, table
 from shardwise.spec.reported import catalog_gpu
 from shardwise.units import gib
 
@@ -202,6 +202,8 @@ def log_events(node: Node) -> list[LogEvent] | Finding:
 
 
 def xids(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    if not node.names(DRIVER_GPUS) and isinstance(rows := gpus_of(node), Finding):
+        return rows
     events = log_events(node)
     if isinstance(events, Finding):
         return events
