@@ -5,7 +5,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from shardwise.preflight.finding import FAIL, UNKNOWN, WORST, Finding, Item, Subject, few, unknown
+from shardwise.preflight.finding import FAIL, WORST, Finding, Item, Subject, few, unknown
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
 from shardwise.registry import closest, plugins_of
@@ -111,11 +111,8 @@ def _merged(found: Sequence[tuple[str, Finding]]) -> tuple[Finding, list[str]]:
         return worst, hosts
     evidence = worst.evidence
     if len(hosts) < len(found):
-        others = "others differ" if worst.verdict != UNKNOWN else "known of the others"
-        evidence = f"{few(hosts)}: {evidence} ({len(hosts)} of {len(found)} hosts; {others})"
-    elif len({finding.evidence for _, finding in found}) == 1:
-        evidence = f"{evidence} (on all {len(found)})"
-    else:
+        evidence = f"{few(hosts)}: {evidence} ({len(hosts)} of {len(found)} hosts)"
+    elif len({finding.evidence for _, finding in found}) > 1:
         evidence = f"{hosts[0]}: {evidence} ({worst.verdict} on all {len(found)})"
     return Finding(worst.verdict, evidence, worst.cure), hosts
 

@@ -17,14 +17,9 @@ DMA_BUF = (5, 12)
 GIDS = 16
 
 
-def cards_here(node: Node, plan: PlannedJob | None) -> list[Card] | Finding:
-    """Those that carry collectives; without any, whether the plan needs one."""
-    cards = compute_cards(cards_of(node))
-    if cards:
-        return cards
-    if plan is not None and plan.networked:
-        return failed(NO_CARD, "load the cards' driver; without RDMA NCCL falls to sockets")
-    return unknown(NO_CARD)
+def cards_here(node: Node) -> list[Card] | Finding:
+    """Those that carry collectives."""
+    return compute_cards(cards_of(node)) or unknown(NO_CARD)
 
 
 def roce_here(node: Node) -> list[Card] | Finding:
@@ -33,9 +28,10 @@ def roce_here(node: Node) -> list[Card] | Finding:
 
 
 def speed(node: Node, plan: PlannedJob | None) -> Finding:
-    cards = cards_here(node, plan)
+    cards = cards_here(node)
     if isinstance(cards, Finding):
-        return cards
+        needed = plan is not None and plan.networked
+        return failed(NO_CARD, "load the cards' driver; without RDMA NCCL falls to sockets") if needed else cards
     down = [card.name for card in cards if not card.up]
     if down:
         return failed(f"not active: {few(down)}", "look at cable, optic and switch port (ibstat)")
@@ -56,8 +52,8 @@ def speed(node: Node, plan: PlannedJob | None) -> Finding:
     return passed(f"{told}, planned {wanted * 8 / 1e9:g} Gb/s a host")
 
 
-def rdma(node: Node, plan: PlannedJob | None) -> Finding:
-    cards = cards_here(node, plan)
+def rdma(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    cards = cards_here(node)
     if isinstance(cards, Finding):
         return cards
     wrong = [f"{card.name} {card.state or '?'} {card.physical}".strip() for card in cards if not card.up]
@@ -69,8 +65,8 @@ def rdma(node: Node, plan: PlannedJob | None) -> Finding:
     return passed(f"{len(cards)} active, {layers[0] if layers else 'link layer not told'}")
 
 
-def direct(node: Node, plan: PlannedJob | None) -> Finding:
-    cards = cards_here(node, plan)
+def direct(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    cards = cards_here(node)
     if isinstance(cards, Finding):
         return cards
     modules = node.read("/proc/modules")
@@ -89,8 +85,8 @@ def direct(node: Node, plan: PlannedJob | None) -> Finding:
     return warned("neither nvidia_peermem nor dma-buf", "modprobe nvidia_peermem: else data crosses the host's memory")
 
 
-def mtu(node: Node, plan: PlannedJob | None) -> Finding:
-    cards = cards_here(node, plan)
+def mtu(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
+    cards = cards_here(node)
     if isinstance(cards, Finding):
         return cards
     wanted = int(limit("network.ethernet_mtu"))
