@@ -1,5 +1,5 @@
-"""A node with eight H100 and eight 400 Gb/s cards, as its tools would describe it: written for the tests, in the forms that
-nvidia-smi, sysfs, mlnx_qos, ibv_devinfo, chronyc, lldpctl and dmesg print."""
+"""A node with eight H100 and eight 400 Gb/s cards, as its tools would describe it: written for the tests, in the
+forms that nvidia-smi, sysfs, mlnx_qos, ibv_devinfo, chronyc, lldpctl and dmesg print."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardwise.preflight.facts import VERSION, Facts, RecordedNode
+from shardwise.preflight.measurements import Measurements
 from shardwise.preflight.node import LiveNode, Printed, kept_of
 from shardwise.preflight.readers.cards import COUNTERS
 from shardwise.preflight.readers.smi import BASE, query
@@ -49,11 +50,15 @@ LOG = """[    0.000000] Linux version 5.15.0
 
 
 def table(fields: tuple[str, ...], values: Mapping[str, object], rows: int = GPUS) -> str:
-    return "\n".join(", ".join(str(values.get(name, 0)).replace("{i}", str(i)) for name in fields) for i in range(rows)) + "\n"
+    return (
+        "\n".join(", ".join(str(values.get(name, 0)).replace("{i}", str(i)) for name in fields) for i in range(rows))
+        + "\n"
+    )
 
 
 BASE_VALUES = {
-    "index": "{i}", "name": NAME, "uuid": "GPU-0000-{i}", "pci.bus_id": "00000000:1{i}:00.0", "driver_version": "550.54.15",
+    "index": "{i}", "name": NAME, "uuid": "GPU-0000-{i}", "pci.bus_id": "00000000:1{i}:00.0",
+    "driver_version": "550.54.15",
     "vbios_version": "96.00.61.00.01", "memory.total": 81559, "memory.used": 4,
 }  # fmt: skip
 ECC_VALUES = dict.fromkeys(gpus.ECC, 0)
@@ -87,7 +92,7 @@ def topology(cell: str = "NV18") -> str:
 
 
 def fabric(state: str = "Completed", status: str = "Success") -> str:
-    each = f"    Fabric\n        State                             : {state}\n        Status                            : {status}\n"
+    each = f"    Fabric\n        State             : {state}\n        Status            : {status}\n"
     return "GPU 00000000:1B:00.0\n    Product Name : H100\n" + each * GPUS
 
 
@@ -110,12 +115,13 @@ class Made:
     folders: dict[str, list[str]] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
-    measured: dict = field(default_factory=dict)
+    measured: Measurements = field(default_factory=Measurements)
 
     def __post_init__(self) -> None:
         self.commands |= {
             query(BASE): (0, table(BASE, BASE_VALUES)), query(gpus.ECC): (0, table(gpus.ECC, ECC_VALUES)),
-            query(gpus.POWER): (0, table(gpus.POWER, POWER_VALUES)), query(gpus.MODES): (0, table(gpus.MODES, MODE_VALUES)),
+            query(gpus.POWER): (0, table(gpus.POWER, POWER_VALUES)),
+            query(gpus.MODES): (0, table(gpus.MODES, MODE_VALUES)),
             query(links.PCIE): (0, table(links.PCIE, PCIE_VALUES)), query(("name",)): (0, f"{NAME}\n" * GPUS),
             query(gpus.REASONS[:1]): (0, "0x0000000000000001\n" * GPUS),
             query(gpus.REMAPPED, "remapped-rows"): (0, "0, 0, 0\n" * GPUS),
@@ -125,18 +131,22 @@ class Made:
             "dcgmi health -c": (0, "| Health Monitor Report |\n| Overall Health | Healthy |\n"),
             "dmesg": (0, LOG), "ofed_info -s": (0, "MLNX_OFED_LINUX-24.01-0.3.3.1:\n"),
             "ibv_devinfo": (0, "".join(f"hca_id:\tmlx5_{i}\n\t\t\tactive_mtu:\t\t4096 (5)\n" for i in range(CARDS))),
-            "df -P -k": (0, DISKS), "df -P -k /dev/shm": (0, DISKS.splitlines()[0] + "\n" + DISKS.splitlines()[2] + "\n"),
+            "df -P -k": (0, DISKS), "df -P -k /dev/shm": (0, "".join(DISKS.splitlines(keepends=True)[::2])),
             "lspci -vvv": (0, "\tCapabilities: [150]\n\t\tACSCtl:\tSrcValid- TransBlk- ReqRedir-\n" * 4),
             "chronyc -n tracking": (0, TRACKING), "lldpctl -f json": (0, lldp()),
             **{f"mlnx_qos -i ens{i}": (0, QOS) for i in range(CARDS)},
             **{f"ethtool -S ens{i}": (0, ethtool()) for i in range(CARDS)},
         }  # fmt: skip
         self.files |= {
-            "/proc/uptime": "1000000.50 7000000.00", "/proc/modules": "nvidia_peermem 16384 0 - Live\nnvidia 56000000 9 - Live",
-            "/proc/sys/kernel/osrelease": "5.15.0-1042", "/proc/driver/nvidia/version": "NVRM version: NVIDIA 550.54.15",
-            "/proc/meminfo": "MemTotal:       2113000000 kB\nMemAvailable:   2000000000 kB", "/proc/swaps": "Filename Type Size",
+            "/proc/uptime": "1000000.50 7000000.00",
+            "/proc/modules": "nvidia_peermem 16384 0 - Live\nnvidia 56000000 9 - Live",
+            "/proc/sys/kernel/osrelease": "5.15.0-1042",
+            "/proc/driver/nvidia/version": "NVRM version: NVIDIA 550.54.15",
+            "/proc/meminfo": "MemTotal:       2113000000 kB\nMemAvailable:   2000000000 kB",
+            "/proc/swaps": "Filename Type Size",
             "/proc/self/limits": LIMITS, "/proc/sys/kernel/numa_balancing": "0", "/proc/cpuinfo": "flags : fpu vme",
             "/proc/sys/net/core/rmem_max": "16777216", "/proc/sys/net/core/wmem_max": "16777216",
+            "/sys/class/net/eth0/operstate": "up",
             "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance",
             "/sys/devices/system/cpu/cpu111/cpufreq/scaling_governor": "performance",
         }  # fmt: skip
@@ -158,7 +168,8 @@ class Made:
         self.folders |= {f"{at}/device/net": [f"ens{i}"], f"{at}/ports/1/gid_attrs/types": ["0", "1", "2", "3"]}
         self.files |= {
             f"{at}/ports/1/rate": "400 Gb/sec (4X NDR)", f"{at}/ports/1/state": "4: ACTIVE",
-            f"{at}/ports/1/phys_state": "5: LinkUp", f"{at}/ports/1/link_layer": "Ethernet" if self.roce else "InfiniBand",
+            f"{at}/ports/1/phys_state": "5: LinkUp",
+            f"{at}/ports/1/link_layer": "Ethernet" if self.roce else "InfiniBand",
             f"{at}/fw_ver": "28.41.1000", f"{at}/device/numa_node": str(i // 4),
             f"{at}/device/current_link_speed": "32.0 GT/s PCIe", f"{at}/device/max_link_speed": "32.0 GT/s PCIe",
             f"{at}/device/current_link_width": "16", f"{at}/device/max_link_width": "16",

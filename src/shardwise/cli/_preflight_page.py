@@ -48,7 +48,9 @@ class FactsOut:
 
     def write(self, nodes: "Sequence[LiveNode | RecordedNode]") -> list[str]:
         if not self.path.is_dir() and len(nodes) > 1:
-            raise ValueError(f"out: {str(self.path)!r} is one file for {len(nodes)} nodes; write a folder that is there")
+            raise ValueError(
+                f"out: {str(self.path)!r} is one file for {len(nodes)} nodes; write a folder that is there"
+            )
         written = []
         for node in nodes:
             path = self.path / f"{re.sub(r'[^A-Za-z0-9._-]', '_', node.host)}.json" if self.path.is_dir() else self.path
@@ -89,7 +91,9 @@ def data_of(answer: Answered) -> dict[str, Any]:
 
 
 def show_answer(answer: Answered) -> None:
-    hosts = f"{len(answer.hosts)} hosts ({few(answer.hosts, SHOWN_HOSTS)})" if len(answer.hosts) > 1 else answer.hosts[0]
+    hosts = (
+        f"{len(answer.hosts)} hosts ({few(answer.hosts, SHOWN_HOSTS)})" if len(answer.hosts) > 1 else answer.hosts[0]
+    )
     facts: list[tuple[str, Cell]] = [("ready", _summary(answer))]
     plan = answer.plan
     if plan is not None and plan.training is not None:

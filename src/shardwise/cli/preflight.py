@@ -1,11 +1,12 @@
 """`shardwise preflight`: is everything ready before a job is scaled up; what a node's own tools say, item by item."""
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Group, Parameter
 
@@ -24,7 +25,7 @@ from shardwise.importers.run_files import read_run
 from shardwise.preflight.check import checked, chosen, fails
 from shardwise.preflight.facts import RecordedNode, encoded, facts_of, nodes_from, recorded
 from shardwise.preflight.finding import Item, Subject
-from shardwise.preflight.node import LiveNode
+from shardwise.preflight.node import LiveNode, Node
 from shardwise.preflight.planned import PlannedJob, PlannedTraining
 from shardwise.preflight.storage import storage_rates
 from shardwise.preflight.trial import trial_of
@@ -80,7 +81,7 @@ def preflight(
     measuring: MeasureFlags = MeasureFlags(),  # noqa: B008  frozen
     several: NodeFlags = NodeFlags(),  # noqa: B008  frozen
     only: Annotated[list[str] | None, Parameter(negative=(), help="Items or subjects to look at; may repeat.")] = None,
-    skip: Annotated[list[str] | None, Parameter(negative=(), help="Items or subjects to leave out; may repeat.")] = None,
+    skip: Annotated[list[str] | None, Parameter(negative=(), help="Items or subjects left out; may repeat.")] = None,
     list_: Annotated[bool, Parameter(name="--list", negative=(), help="The items and what they read.")] = False,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -134,7 +135,7 @@ def _budget(measuring: MeasureFlags) -> float:
     return seconds
 
 
-def _planned(plan: str | None, flags: ExportFlags, json: bool) -> PlannedJob | None | int:
+def _planned(plan: str | None, flags: ExportFlags, json: bool) -> PlannedJob | int | None:
     """What is planned; the exit code where it cannot run."""
     if plan is None:
         stated = [each.name for each in fields(flags) if getattr(flags, each.name) != getattr(NO_FLAGS, each.name)]
@@ -158,7 +159,7 @@ def _nodes(
         if measuring.measure:
             raise ValueError("gather: nothing is measured where facts are compared; write --measure on the nodes")
         found = nodes_from(several.gather)
-        found[0].measured.update(given)
+        given(found[0])
         return found
     node = LiveNode()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -171,35 +172,37 @@ def _nodes(
             storage=measuring.storage, seconds=seconds,
         ))  # fmt: skip
         if everyone:
-            everyone[0].measured.update(given)
+            given(everyone[0])
         return everyone
     if measuring.measure:
         told("measuring")
-        node.measured |= _measured(measuring, seconds)
-    node.measured |= given
+        _measure(node, measuring, seconds)
+    given(node)
     return [node]
 
 
-def _measured(measuring: MeasureFlags, seconds: float) -> dict[str, Any]:
+def _measure(node: LiveNode, measuring: MeasureFlags, seconds: float) -> None:
     """Of this node alone; without torch what needs none."""
-    found: dict[str, Any] = {"measured": True}
+    start = time.monotonic()
     if find_spec("torch") is not None:
         from shardwise.runtime.preflight.products import devices_here, product_facts
 
-        found["products"] = [product_facts(device) for device in devices_here()]
+        node.measured.products = [product_facts(device) for device in devices_here()]
     if measuring.storage is not None:
-        found["storage"] = storage_rates(measuring.storage, seconds / 4)
-    return found
+        node.measured.storage = storage_rates(measuring.storage, seconds / 4)
+    node.measured.seconds = time.monotonic() - start
 
 
-def _given(job: PlannedJob | None, measuring: MeasureFlags, several: NodeFlags) -> dict[str, Any]:
-    """What the user brings: a trial run, the fabric's cables."""
-    found: dict[str, Any] = {}
-    if measuring.trial:
-        found["trial"] = trial_of(read_run(measuring.trial), job)
+def _given(job: PlannedJob | None, measuring: MeasureFlags, several: NodeFlags) -> Callable[[Node], None]:
+    """Puts what the user brings, a trial run and the fabric's cables, beside what a node tells."""
+    trial = trial_of(read_run(measuring.trial), job) if measuring.trial else None
+    cables = ""
     if several.topology is not None:
-        text = read_bytes(several.topology, "topology").decode("utf-8", errors="replace")
-        if not is_ibnetdiscover(text):
+        cables = read_bytes(several.topology, "topology").decode("utf-8", errors="replace")
+        if not is_ibnetdiscover(cables):
             raise ValueError(f"topology: {several.topology.name} is not what ibnetdiscover prints; write its output")
-        found["ibnetdiscover"] = text
-    return found
+
+    def put(node: Node) -> None:
+        node.measured.trial, node.measured.ibnetdiscover = trial, cables
+
+    return put

@@ -1,1 +1,1 @@
-"""Is everything ready before a job is scaled up: what a node's own tools say, judged item by item, and nodes compared"""
+"""Ready for the job? What a node's own tools say, judged item by item, and nodes compared"""

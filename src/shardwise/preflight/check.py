@@ -97,8 +97,8 @@ def _verdict(item: Item, nodes: Sequence[Node], plan: PlannedJob | None) -> tupl
 def _lacking(item: Item, nodes: Sequence[Node], plan: PlannedJob | None) -> str:
     there = {
         "": True, "plan": plan is not None and plan.training is not None, "cluster": plan is not None,
-        "measure": any(node.measured for node in nodes), "nodes": len(nodes) > 1,
-        "trial": any(node.measured.get("trial") for node in nodes),
+        "measure": any(node.measured.seconds is not None for node in nodes), "nodes": len(nodes) > 1,
+        "trial": any(node.measured.trial is not None for node in nodes),
     }  # fmt: skip
     return next((need for need in item.needs.split() if not there[need]), "")
 

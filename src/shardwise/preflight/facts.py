@@ -4,12 +4,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from shardwise.fields import read_file
+from shardwise.preflight.measurements import Measurements
 from shardwise.preflight.node import COMMAND_S, LiveNode, Printed
 
 VERSION = 1
@@ -28,7 +28,7 @@ class Facts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     folders: dict[str, list[str]]
     environment: dict[str, str]
     packages: dict[str, str]
-    measured: dict[str, Any]
+    measured: Measurements
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class RecordedNode:
         return self.facts.packages
 
     @property
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> Measurements:
         return self.facts.measured
 
     def run(self, command: str, keep: str = "", seconds: float = COMMAND_S) -> Printed | None:  # noqa: ARG002

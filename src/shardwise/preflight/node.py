@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 from msgspec import Struct
 
 from shardwise.preflight import nvml
+from shardwise.preflight.measurements import Measurements
 from shardwise.preflight.packages import versions_here
 
 MOST_BYTES = 4 * 2**20
@@ -51,11 +52,13 @@ class Node(Protocol):
     @property
     def packages(self) -> Mapping[str, str]: ...
     @property
-    def measured(self) -> Mapping[str, Any]: ...
+    def measured(self) -> Measurements: ...
     def run(self, command: str, keep: str = "", seconds: float = COMMAND_S) -> Printed | None:
         """What a command prints; `keep`: only lines that this is found in. None: it is not installed."""
+
     def read(self, path: str) -> str | None:
         """A file's text without the blanks around it; None: it is not there, or is not for this user."""
+
     def names(self, path: str) -> list[str]:
         """What lies in a folder, in order; empty where it is none."""
 
@@ -69,7 +72,7 @@ class LiveNode:
     host: str = field(default_factory=socket.gethostname)
     environment: Mapping[str, str] = field(default_factory=lambda: relevant(os.environ))
     packages: Mapping[str, str] = field(default_factory=versions_here)
-    measured: dict[str, Any] = field(default_factory=dict)
+    measured: Measurements = field(default_factory=Measurements)
     commands: dict[str, Printed | None] = field(default_factory=dict)
     files: dict[str, str | None] = field(default_factory=dict)
     folders: dict[str, list[str]] = field(default_factory=dict)
@@ -124,8 +127,9 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def kept_of(found: Printed, keep: str) -> Printed:
+    """The lines that are asked for, and the last one: it shows what kind of text it was."""
     lines = found.text.splitlines()
-    text = "\n".join(line for line in lines if re.search(keep, line)) if keep else found.text
+    text = "\n".join(line for line in lines if line is lines[-1] or re.search(keep, line)) if keep else found.text
     return Printed(code=found.code, text=text[:MOST_KEPT], lines=len(lines))
 
 

@@ -3,8 +3,9 @@
 import os
 import time
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
+
+from shardwise.preflight.measurements import FolderRates
 
 BLOCK = 2**23
 MOST_BYTES = 2**30
@@ -12,24 +13,24 @@ MOST_SHARE = 0.05
 """of the room that is free"""
 
 
-def storage_rates(folder: Path, seconds: float, most: int = MOST_BYTES) -> dict[str, Any]:
-    """Bytes/s written to the medium and read again; `error` where it failed. Nothing is left behind."""
+def storage_rates(folder: Path, seconds: float, most: int = MOST_BYTES) -> FolderRates:
+    """Bytes/s written to the medium and read again; what went wrong in words. Nothing is left behind."""
     path = folder / f".shardwise-preflight-{uuid4().hex}"
     try:
         about = os.statvfs(folder)
         most = min(most, int(about.f_bavail * about.f_frsize * MOST_SHARE))
         if most < BLOCK:
-            return {"folder": str(folder), "error": f"{str(folder)!r} has no room to measure in"}
+            return FolderRates(folder=str(folder), error=f"{str(folder)!r} has no room to measure in")
         try:
             size, written_s = _written(path, most, seconds / 2)
             read_s, cached = _read(path, seconds / 2)
         finally:
             path.unlink(missing_ok=True)
     except OSError as error:
-        return {"folder": str(folder), "error": f"{str(folder)!r}: {error.strerror}"}
+        return FolderRates(folder=str(folder), error=f"{str(folder)!r}: {error.strerror}")
     got, took = read_s
-    return {"folder": str(folder), "bytes": size, "write_bytes_per_s": size / written_s, "read_bytes_per_s": got / took,
-            "cached": cached}  # fmt: skip
+    return FolderRates(folder=str(folder), bytes=size, write_bytes_per_s=size / written_s, read_bytes_per_s=got / took,
+                       cached=cached)  # fmt: skip
 
 
 def _written(path: Path, most: int, seconds: float) -> tuple[int, float]:

@@ -21,7 +21,9 @@ COUNTERS = (
 )  # fmt: skip
 _RATE = re.compile(r"^([\d.]{1,8}) Gb/sec(?: \((\d{1,2})X ([A-Z0-9]{1,8})\))?$")
 _ETHTOOL = re.compile(r"^\s*((?:rx|tx)_[a-z0-9_]{1,60}): (\d{1,20})\s*$")
-_STATS = re.compile(r"^((?:rx|tx)_prio\d_(?:pause|pause_duration|buf_discard|discards)|rx_discards_phy|tx_discards_phy|rx_out_of_buffer)$")
+_STATS = re.compile(
+    r"^((?:rx|tx)_prio\d_(?:pause|pause_duration|buf_discard|discards)|rx_discards_phy|tx_discards_phy|rx_out_of_buffer)$"
+)
 KEEP_STATS = r"_prio\d_(pause|buf_discard|discards)|_discards_phy|out_of_buffer"
 
 

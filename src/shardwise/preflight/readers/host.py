@@ -46,7 +46,11 @@ def mounts_of(text: str) -> list[Mount]:
     found = []
     for line in text.splitlines():
         words = line.split(None, 5)
-        if len(words) == 6 and all(word.isdecimal() and len(word) < 20 for word in words[1:4]) and words[4].endswith("%"):
+        if (
+            len(words) == 6
+            and all(word.isdecimal() and len(word) < 20 for word in words[1:4])
+            and words[4].endswith("%")
+        ):
             used, free = float(words[2]) * 1024, float(words[3]) * 1024
             if used + free > 0:
                 found.append(Mount(words[5].strip(), used + free, free))

@@ -1,4 +1,4 @@
-"""Lines of the kernel's log that speak of GPUs and links: Xid, SXid, lost carrier, PCIe that is narrower than it may be."""
+"""Lines of the kernel's log that speak of GPUs and links: Xid, SXid, lost carrier, narrow PCIe."""
 
 import re
 from dataclasses import dataclass
@@ -33,6 +33,11 @@ def events_of(text: str, uptime_s: float | None) -> list[LogEvent]:
         elif carrier := _CARRIER.search(line):
             found.append(LogEvent("flap", carrier[1], 0, age, line.strip()[:200]))
     return found
+
+
+def is_log(text: str) -> bool:
+    """Has a line the time since the start in front, as the kernel writes it."""
+    return any(_STAMP.match(line) for line in text.splitlines())
 
 
 def uptime_of(text: str | None) -> float | None:

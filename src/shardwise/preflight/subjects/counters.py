@@ -8,7 +8,13 @@ from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
 from shardwise.preflight.readers.cards import counters_of
 
-LOST = ("port_xmit_discards", "port_rcv_errors", "rx_discards_phy", "tx_discards_phy", "excessive_buffer_overrun_errors")
+LOST = (
+    "port_xmit_discards",
+    "port_rcv_errors",
+    "rx_discards_phy",
+    "tx_discards_phy",
+    "excessive_buffer_overrun_errors",
+)
 LOST_LOSSLESS = "buf_discard"
 REPEATED = ("packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err", "roce_adp_retrans", "symbol_error",
             "link_error_recovery", "local_link_integrity_errors", "out_of_buffer", "rx_out_of_buffer")  # fmt: skip
@@ -18,12 +24,12 @@ SINCE_BOOT = "since the driver was loaded"
 
 def grown(node: Node) -> tuple[dict[str, int], float] | None:
     """Of each counter what it grew by while measuring, and the seconds of it; None where nothing was measured."""
-    before, after = (node.measured.get(f"counters_{when}") for when in ("before", "after"))
-    seconds = node.measured.get("counted_s")
-    if not (isinstance(before, dict) and isinstance(after, dict) and isinstance(seconds, int | float) and seconds > 0):
+    window = node.measured.counters
+    if window is None:
         return None
-    both = {name: (before[name], after[name]) for name in after if name in before}
-    return {name: b - a for name, (a, b) in both.items() if isinstance(a, int) and isinstance(b, int)}, float(seconds)
+    return {
+        name: value - window.before[name] for name, value in window.after.items() if name in window.before
+    }, window.seconds
 
 
 def drops(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
@@ -41,7 +47,9 @@ def drops(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
             return warned(f"while measuring: {few(again)}", "packets were sent again: look at cable and congestion")
         return passed(f"none of {len(found)} counters moved in {moved[1]:.0f} s of traffic")
     if lost or again:
-        return warned(f"{few([*lost, *again])} {SINCE_BOOT}", "old counts prove nothing: write --measure for what grows")
+        return warned(
+            f"{few([*lost, *again])} {SINCE_BOOT}", "old counts prove nothing: write --measure for what grows"
+        )
     return passed(f"{len(found)} counters, none lost or repeated {SINCE_BOOT}")
 
 

@@ -6,7 +6,7 @@ from shardwise.preflight.finding import Finding, Item, Subject, failed, few, pas
 from shardwise.preflight.limits import limit, listed
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
-from shardwise.preflight.readers.kernel_log import KEEP, LogEvent, events_of, uptime_of
+from shardwise.preflight.readers.kernel_log import KEEP, LogEvent, events_of, is_log, uptime_of
 from shardwise.preflight.readers.smi import DRIVER_GPUS, MIB, fabric_states, gpus_of, number_of, rows_of, table
 from shardwise.spec.reported import catalog_gpu
 from shardwise.units import gib
@@ -81,7 +81,9 @@ def errors(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
                    *beyond(f"uncorrected.{since}.dram", limit("gpu.dram_errors"))]:  # fmt: skip
             return failed(f"GPU {few(bad)}: many DRAM errors ({since})", "drain it and run dcgmi diag")
     if bad := beyond("uncorrected.volatile.dram", 0):
-        return warned(f"GPU {few(bad)}: uncorrected DRAM errors since the last reset", "reset the GPU: rows are exchanged")
+        return warned(
+            f"GPU {few(bad)}: uncorrected DRAM errors since the last reset", "reset the GPU: rows are exchanged"
+        )
     old = beyond("uncorrected.aggregate.sram", 0)
     if old:
         return warned(f"GPU {few(old)}: uncorrected SRAM errors in its life", "watch it; beyond 4 it is exchanged")
@@ -196,7 +198,7 @@ def log_events(node: Node) -> list[LogEvent] | Finding:
     printed = node.run(LOG, KEEP)
     if printed is None:
         return unknown("dmesg is not installed")
-    if printed.code or not printed.lines:
+    if printed.code or not is_log(printed.text):
         return unknown("dmesg is not for this user, or empty", "sysctl kernel.dmesg_restrict=0, or ask as root")
     return events_of(printed.text, uptime_of(node.read("/proc/uptime")))
 

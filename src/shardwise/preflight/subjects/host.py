@@ -37,8 +37,8 @@ def memory(node: Node, plan: PlannedJob | None) -> Finding:
 
 def swap(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     text = node.read("/proc/swaps")
-    if text is None:
-        return unknown("/proc/swaps is not there")
+    if text is None or not text.startswith("Filename"):
+        return unknown("/proc/swaps does not tell it")
     files = [line.split()[0] for line in text.splitlines()[1:] if line.split()]
     if files:
         return warned(f"on: {few(files)}", "swapoff -a: a rank that swaps holds up all others")
@@ -130,7 +130,9 @@ def isolation(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     if sending and "hypervisor" in (node.read("/proc/cpuinfo") or "")[:20_000]:
         return unknown(f"{sending} of {told} bridges isolate, as virtual machines need")
     if sending:
-        return warned(f"{sending} of {told} bridges send peer traffic to the CPU", "switch ACS off in the BIOS or by setpci")
+        return warned(
+            f"{sending} of {told} bridges send peer traffic to the CPU", "switch ACS off in the BIOS or by setpci"
+        )
     return passed(f"ACS is off on {told} bridges")
 
 

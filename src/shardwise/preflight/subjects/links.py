@@ -61,7 +61,9 @@ def topology(node: Node, plan: PlannedJob | None) -> Finding:
     expected = chip.nvlink.links if chip is not None and chip.nvlink is not None else most
     if switched and most < expected:
         return failed(f"NV{most} between GPUs; a {chip.name if chip else 'GPU'} has {expected}", "reset the GPUs")
-    return passed(f"all {len(pairs)} pairs joined by NVLink, NV{most}" if not away else f"{len(linked)} pairs by NVLink")
+    return passed(
+        f"all {len(pairs)} pairs joined by NVLink, NV{most}" if not away else f"{len(linked)} pairs by NVLink"
+    )
 
 
 def nvlinks(node: Node, plan: PlannedJob | None) -> Finding:
@@ -166,7 +168,9 @@ def card_locality(node: Node, plan: PlannedJob | None) -> Finding:
     if lonely:
         return warned(f"no card next to {few(lonely)}", "its traffic crosses the CPU; look at slots and NCCL_TOPO_FILE")
     own = {gpu: cards[0] for gpu, cards in near.items()}
-    shared = len(nics) >= len(near) and len(set(own.values())) < len(own) and all(len(each) == 1 for each in near.values())
+    shared = (
+        len(nics) >= len(near) and len(set(own.values())) < len(own) and all(len(each) == 1 for each in near.values())
+    )
     if shared:
         return warned("GPUs share a card while others have none", "look at the slots of the cards")
     ends = [(card.name, card.numa) for card in compute_cards(cards_of(node))]

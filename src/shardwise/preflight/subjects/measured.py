@@ -1,10 +1,10 @@
-"""Measured with --measure: the plan's collectives, pairs of nodes, storage, products, and the tools that are installed."""
+"""What --measure measured: the plan's collectives, pairs of nodes, storage, products, tools that are installed."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
+from shardwise.calibrate.profile import Point
 from shardwise.diagnose.expect import expect
 from shardwise.diagnose.pairs import SLOW, Pair, diagnose
 from shardwise.fields import short
@@ -22,53 +22,39 @@ _WRITE = re.compile(r"^\s*(\d{1,12})\s+(\d{1,12})\s+([\d.]{1,14})\s+([\d.]{1,14}
 _RESULT = re.compile(r'"status"\s*:\s*"(\w{1,12})"', re.IGNORECASE)
 
 
-def rows_of_measured(nodes: Sequence[Node], name: str) -> list[Mapping[str, Any]]:
-    """What some node measured of all, as rows; damaged ones are left out."""
-    for node in nodes:
-        found = node.measured.get(name)
-        if isinstance(found, list) and found:
-            return [each for each in found if isinstance(each, dict)]
-    return []
-
-
 def collectives(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
-    rows = [row for row in rows_of_measured(nodes, "collectives") if _is_point(row)]
+    rows = next((node.measured.collectives for node in nodes if node.measured.collectives), [])
     if not rows:
         return unknown("no ranks to measure with", "start it with torchrun, one rank a GPU")
-    told = [f"{row.get('axis', 'all')} {row['op']} of {row['bytes'] / 2**20:.3g} MiB in {time_text(row['seconds'])}"
-            for row in rows]  # fmt: skip
-    if any(row.get("device") != "cuda" for row in rows) or plan is None:
+    told = [f"{row.axis} {row.op} of {row.bytes / 2**20:.3g} MiB in {time_text(row.seconds)}" for row in rows]
+    if any(row.device != "cuda" for row in rows) or plan is None:
         why = "of processors, not of GPUs" if plan is not None else "no cluster is named to hold it against"
         return unknown(f"{few(told, 2)}; {why}", "" if plan is not None else "write --on, or name a plan")
-    points: list[dict[str, str | int | float]] = [
-        {name: row[name] for name in ("op", "bytes", "ranks", "nodes", "seconds")} for row in rows if row["op"] != "send"
+    points: list[Point] = [
+        {"op": row.op, "bytes": row.bytes, "ranks": row.ranks, "nodes": row.nodes, "seconds": row.seconds}
+        for row in rows
     ]
     try:
         found = expect(points, plan.cluster)
-    except ValueError as problem:
+    except (ValueError, KeyError) as problem:
         return unknown(short(str(problem)))
     low = [verdict for verdict in found.verdicts if verdict.word == "low"]
     if low:
         worst = min(low, key=lambda verdict: verdict.ratio)
+        row = next(each for each in rows if (each.op, each.bytes) == (worst.op, worst.bytes))
         guess = found.explanation or (found.suspects[0].level if found.suspects else worst.level)
-        return failed(f"{worst.op} of {worst.bytes / 2**20:.3g} MiB at {worst.ratio:.0%} of {worst.expected / 1e9:.3g} "
-                      f"GB/s; {len(low)} of {len(found.verdicts)} low", f"suspicious: {guess}; see slow-link")  # fmt: skip
+        told = f"{row.axis} {row.op} of {row.bytes / 2**20:.3g} MiB at {worst.ratio:.0%} of {worst.expected / 1e9:.3g} GB/s"
+        told += f", slowest on {few(row.hosts, 2)}; {len(low)} of {len(found.verdicts)} low"
+        return failed(told, f"suspicious: {guess}; see slow-link")
     least = min((verdict.ratio for verdict in found.verdicts), default=1.0)
     return passed(f"{len(found.verdicts)} of the plan's collectives, the slowest at {least:.0%} of what is expected")
 
 
-def _is_point(row: Mapping[str, Any]) -> bool:
-    numbers = (row.get(name) for name in ("bytes", "ranks", "nodes", "seconds"))
-    return isinstance(row.get("op"), str) and all(
-        isinstance(each, int | float) and not isinstance(each, bool) and 0 < each < 1e15 for each in numbers
-    )
-
-
 def slow_link(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
     hosts = [node.host for node in nodes]
-    pairs = [Pair(str(row["a"]), str(row["b"]), float(row["bytes_per_s"])) for row in rows_of_measured(nodes, "pairs")
-             if isinstance(row.get("bytes_per_s"), int | float) and row["bytes_per_s"] > 0
-             and row.get("a") in hosts and row.get("b") in hosts]  # fmt: skip
+    told = next((node.measured.pairs for node in nodes if node.measured.pairs), [])
+    pairs = [Pair(pair.a, pair.b, pair.bytes_per_s) for pair in told
+             if pair.a in hosts and pair.b in hosts and pair.a != pair.b]  # fmt: skip
     if not pairs:
         return unknown("no pair of nodes was measured", "start it with torchrun on all hosts")
     if len(pairs) < 2:
@@ -99,45 +85,44 @@ def _slowest(pairs: Sequence[Pair]) -> Finding:
 
 
 def storage(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
-    found = node.measured.get("storage")
-    if not isinstance(found, dict):
+    found = node.measured.storage
+    if found is None:
         return unknown("no folder was named", "write --storage with the folder of the checkpoints")
-    if isinstance(found.get("error"), str):
-        return failed(found["error"], "make room, or name a folder that can be written")
-    rates = [found.get(f"{way}_bytes_per_s") for way in ("write", "read")]
-    if not all(isinstance(rate, int | float) and rate > 0 for rate in rates):
-        return unknown("its rates are not told")
-    written, read = (float(rate or 0) / 1e9 for rate in rates)
-    return passed(f"writes {written:.3g}, reads {read:.3g} GB/s" + (" (from cache)" if found.get("cached") else ""))
+    if found.error or found.write_bytes_per_s is None or found.read_bytes_per_s is None:
+        return failed(found.error or "its rates are not told", "make room, or name a folder that can be written")
+    written, read = found.write_bytes_per_s / 1e9, found.read_bytes_per_s / 1e9
+    return passed(f"writes {written:.3g}, reads {read:.3g} GB/s" + (" (from cache)" if found.cached else ""))
 
 
 def products(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
-    found = [(f"{node.host} {row.get('device', '?')}", row) for node in nodes
-             for row in _dicts(node.measured.get("products"))]  # fmt: skip
+    found = {f"{node.host} {each.device}": each for node in nodes for each in node.measured.products}
     if not found:
         return unknown("torch is not here to multiply with", "run it with the job's Python")
-    wrong = [name for name, row in found if row.get("equal") is False]
+    wrong = [name for name, each in found.items() if not each.equal]
     if wrong:
-        return failed(f"the same product twice gave two results: {few(wrong)}", "drain it: silent corruption")
-    by_kind: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for name, row in found:
-        by_kind.setdefault((str(row.get("name")), str(row.get("torch"))), {}).setdefault(str(row.get("digest")), []).append(name)
-    for digests in by_kind.values():
-        if len(digests) > 1:
-            few_have = min(digests.values(), key=len)
-            return failed(f"{few(few_have)} multiplies otherwise than {sum(map(len, digests.values())) - len(few_have)} "
-                          "others of its kind", "drain it: silent corruption")  # fmt: skip
-    rates = {name: float(row["flops_per_s"]) for name, row in found if isinstance(row.get("flops_per_s"), int | float)}
-    usual = median(rates.values()) if rates else 0.0
-    slow = [name for name, rate in rates.items() if rate < (1 - limit("measured.gemm_below_median")) * usual]
-    told = f"{len(found)} devices, bitwise equal, {usual / 1e12:.3g} TFLOP/s"
-    if slow and len(rates) > 2:
+        return failed(f"a product came out wrong, or twice differently: {few(wrong)}", "drain it: silent corruption")
+    kinds: dict[str, list[str]] = {}
+    for name, each in found.items():
+        kinds.setdefault(each.name, []).append(name)
+    for names in kinds.values():
+        common = max(
+            {found[name].digest for name in names}, key=lambda digest: sum(found[n].digest == digest for n in names)
+        )
+        odd = [name for name in names if found[name].digest != common]
+        if odd:
+            return failed(
+                f"{few(odd)}: another result than {len(names) - len(odd)} of its kind", "drain it: silent corruption"
+            )
+    slow = []
+    for names in kinds.values():
+        usual = median(found[name].flops_per_s for name in names)
+        least = (1 - limit("measured.gemm_below_median")) * usual
+        slow += [name for name in names if len(names) > 2 and found[name].flops_per_s < least]
+    on_gpus = any(each.device.startswith("cuda") for each in found.values())
+    if slow and on_gpus:
         return warned(f"slower than the others: {few(slow)}", "look at clocks, temperature and power of it")
-    return passed(f"{told} (no proof of health)")
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    usual = median(each.flops_per_s for each in found.values())
+    return passed(f"{len(found)} devices, right and bitwise equal, {usual / 1e12:.3g} TFLOP/s (no proof of health)")
 
 
 def benchmark(node: Node, plan: PlannedJob | None) -> Finding:
@@ -160,8 +145,12 @@ def benchmark(node: Node, plan: PlannedJob | None) -> Finding:
         verdict = max(expect(run.points, plan.cluster).verdicts, key=lambda each: each.bytes)
     except ValueError as problem:
         return unknown(short(str(problem)))
-    told = f"{verdict.bytes / 2**20:,.0f} MiB at {verdict.measured / 1e9:.3g} GB/s, expected {verdict.expected / 1e9:.3g}"
-    return failed(told, f"{verdict.level}: look at nvlink and topology above") if verdict.word == "low" else passed(told)
+    told = (
+        f"{verdict.bytes / 2**20:,.0f} MiB at {verdict.measured / 1e9:.3g} GB/s, expected {verdict.expected / 1e9:.3g}"
+    )
+    return (
+        failed(told, f"{verdict.level}: look at nvlink and topology above") if verdict.word == "low" else passed(told)
+    )
 
 
 def writes(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
@@ -203,8 +192,10 @@ def diagnostic(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 
 
 SUBJECT = Subject("measured", 100, (
-    Item("collectives", "the plan's collectives against expectation", "torch.distributed", across=collectives, needs="measure"),
-    Item("slow-link", "pairs of nodes; the link that is slow", "torch.distributed", across=slow_link, needs="measure nodes"),
+    Item("collectives", "the plan's collectives as fast as expected", "torch.distributed", across=collectives,
+         needs="measure"),
+    Item("slow-link", "pairs of nodes; the link that is slow", "torch.distributed", across=slow_link,
+         needs="measure nodes"),
     Item("storage", "writing and reading where checkpoints go", "a file in --storage", storage, needs="measure"),
     Item("products", "the same product twice, on every GPU", "torch.matmul", across=products, needs="measure"),
     Item("nccl-tests", "all-reduce inside the node", "all_reduce_perf", benchmark, needs="measure"),

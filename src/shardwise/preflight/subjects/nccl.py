@@ -20,6 +20,8 @@ STOPS = ("NCCL_IB_DISABLE",)
 """those of them that stop a plan over several nodes"""
 FORCED = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_NTHREADS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NCHANNELS", "NCCL_BUFFSIZE")
 CONF = "/etc/nccl.conf"
+STATES = ("up", "unknown", "dormant", "testing", "lowerlayerdown", "down", "notpresent")
+"""of an interface; the first two carry packets"""
 LOOPBACK = re.compile(r"^(lo|docker|veth|virbr|br-)")
 
 
@@ -66,19 +68,26 @@ def binding(node: Node, plan: PlannedJob | None) -> Finding:
         return unknown(f"{LANES} is empty")
     if socket and not (hit := matching(socket, lanes)):
         return failed(f"NCCL_SOCKET_IFNAME={socket}: no such interface", f"write one of {few(_usable(lanes))}")
-    if socket and all((node.read(f"{LANES}/{lane}/operstate") or "up") == "down" for lane in hit):
+    states = {node.read(f"{LANES}/{lane}/operstate") for lane in hit} if socket else set()
+    if socket and not states & set(STATES):
+        return unknown(f"NCCL_SOCKET_IFNAME={socket}: its state is not told")
+    if socket and not states & set(STATES[:2]):
         return failed(f"NCCL_SOCKET_IFNAME={socket} is down", f"write one of {few(_usable(lanes))}")
     if cables and cards:
-        taken = matching(cables, cards)
-        slow = set(taken) - {card.name for card in compute_cards(cards_of(node))}
-        missing = {card.name for card in compute_cards(cards_of(node))} - set(taken)
-        if not taken:
+        named = matching(cables, cards)
+        slow = set(named) - {card.name for card in compute_cards(cards_of(node))}
+        missing = {card.name for card in compute_cards(cards_of(node))} - set(named)
+        if not named:
             return failed(f"NCCL_IB_HCA={cables}: no such card", f"write one of {few(cards)}")
         if slow or missing:
-            told = f"NCCL_IB_HCA={cables} {'takes ' + few(sorted(slow)) if slow else 'leaves out ' + few(sorted(missing))}"
+            told = (
+                f"NCCL_IB_HCA={cables} {'takes ' + few(sorted(slow)) if slow else 'leaves out ' + few(sorted(missing))}"
+            )
             return warned(told, "name the fast cards, all of them")
     if plan is not None and plan.networked and len(_usable(lanes)) > 1 and not socket:
-        return warned(f"NCCL_SOCKET_IFNAME is not set, {len(_usable(lanes))} interfaces", "name the one all hosts share")
+        return warned(
+            f"NCCL_SOCKET_IFNAME is not set, {len(_usable(lanes))} interfaces", "name the one all hosts share"
+        )
     told = [each for each in (socket and f"first contact over {socket}", cables and f"cards {cables}") if each]
     return passed(", ".join(told) or "left to NCCL")
 
@@ -99,8 +108,7 @@ def matching(pattern: str, names: list[str]) -> list[str]:
 
 
 def taken(node: Node, plan: PlannedJob | None) -> Finding:
-    log = node.measured.get("nccl_log")
-    found = nccl_choice(log) if isinstance(log, str) else None
+    found = nccl_choice(node.measured.nccl_log)
     if found is None:
         return unknown("no collective ran over NCCL here", "torchrun it with --measure on the GPUs")
     if found.network == "Socket":

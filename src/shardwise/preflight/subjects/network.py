@@ -46,7 +46,9 @@ def speed(node: Node, plan: PlannedJob | None) -> Finding:
         return passed(told)
     total, wanted = sum(card.rate or 0.0 for card in cards), plan.host_bytes_per_s
     if total < 0.99 * wanted:
-        return failed(f"{told}; planned {wanted * 8 / 1e9:g} Gb/s a host", "cards are missing or slow; else plan with --nic")
+        return failed(
+            f"{told}; planned {wanted * 8 / 1e9:g} Gb/s a host", "cards are missing or slow; else plan with --nic"
+        )
     if plan.cards is not None and len(cards) != plan.cards:
         return warned(f"{told}; planned for {plan.cards}", "write --nic as the cards are")
     return passed(f"{told}, planned {wanted * 8 / 1e9:g} Gb/s a host")
@@ -94,7 +96,9 @@ def mtu(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     printed = node.run("ibv_devinfo", r"hca_id|active_mtu")
     active = active_mtus(printed.text) if printed is not None and not printed.code else {}
     small = [f"{lane} {size}" for lane, size in lanes.items() if size is not None and size < wanted]
-    narrow = [f"{card.name} {active[card.name]}" for card in cards if active.get(card.name, 10**6) < limit("network.rdma_mtu")]
+    narrow = [
+        f"{card.name} {active[card.name]}" for card in cards if active.get(card.name, 10**6) < limit("network.rdma_mtu")
+    ]
     if len({size for size in lanes.values() if size is not None}) > 1:
         return failed(f"interfaces differ: {few([f'{lane} {size}' for lane, size in lanes.items()])}", "set them alike")
     if small or narrow:
@@ -145,13 +149,15 @@ def ecn(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     if isinstance(cards, Finding):
         return cards
     wanted = int(limit("network.lossless_priority"))
-    off, silent = [], []
+    off, silent = list[str](), list[str]()
     for lane in [lane for card in cards for lane in card.lanes]:
         for side in ("roce_np", "roce_rp"):
             value = whole(node.read(f"{LANES}/{lane}/ecn/{side}/enable/{wanted}"))
             (silent if value is None else off).extend([f"{lane} {side}"] if value in (None, 0) else [])
     if off:
-        return failed(f"off: {few(off)}", f"echo 1 into /sys/class/net/LANE/ecn/roce_np|rp/enable/{wanted}: DCQCN needs both")
+        return failed(
+            f"off: {few(off)}", f"echo 1 into /sys/class/net/LANE/ecn/roce_np|rp/enable/{wanted}: DCQCN needs both"
+        )
     if silent:
         return unknown(f"not told of {few(silent)}")
     return passed(f"both sides of DCQCN on for priority {wanted}")
@@ -169,7 +175,9 @@ def gids(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
         return failed(f"no RoCE v2 GID: {few(without)}", "give the interface an address; look at show_gids")
     stated = node.environment.get("NCCL_IB_GID_INDEX")
     if stated is not None and whole(stated) is not None and any(int(stated) not in each for each in found.values()):
-        return failed(f"NCCL_IB_GID_INDEX={stated} is no RoCE v2 GID", f"write {few(found[cards[0].name])}, or unset it")
+        return failed(
+            f"NCCL_IB_GID_INDEX={stated} is no RoCE v2 GID", f"write {few(found[cards[0].name])}, or unset it"
+        )
     return passed(f"RoCE v2 at index {few(found[cards[0].name])}")
 
 

@@ -13,8 +13,8 @@ from shardwise.preflight.readers.leaves import Leaf, leaves_from_discovery, leav
 from shardwise.preflight.readers.smi import table
 from shardwise.preflight.subjects.gpus import MODES, POWER
 from shardwise.preflight.subjects.host import CPUS
-from shardwise.preflight.subjects.network import flow_control
 from shardwise.preflight.subjects.nccl import settings_of
+from shardwise.preflight.subjects.network import flow_control
 from shardwise.preflight.subjects.software import STRICT, versions_of
 
 Seat = tuple[str, int]
@@ -92,9 +92,13 @@ def variables(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noq
              for node in nodes}  # fmt: skip
     apart = differing(found)
     if any(name.startswith("NCCL_") for name in apart):
-        return failed(few([told_of(name, values) for name, values in apart.items()], 2), "start all hosts from one script")
+        return failed(
+            few([told_of(name, values) for name, values in apart.items()], 2), "start all hosts from one script"
+        )
     if apart:
-        return warned(few([told_of(name, values) for name, values in apart.items()], 2), "start all hosts from one script")
+        return warned(
+            few([told_of(name, values) for name, values in apart.items()], 2), "start all hosts from one script"
+        )
     return passed(f"{len(next(iter(found.values())))} variables, equal on {len(nodes)} hosts")
 
 
@@ -114,9 +118,8 @@ def clocks(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: 
 
 def _offsets(nodes: Sequence[Node]) -> tuple[dict[str, float], str]:
     for node in nodes:
-        measured = node.measured.get("clock_offsets_s")
-        if isinstance(measured, dict) and len(measured) == len(nodes):
-            return {str(host): float(each) for host, each in measured.items() if isinstance(each, int | float)}, "measured"
+        if len(node.measured.clock_offsets_s) == len(nodes):
+            return node.measured.clock_offsets_s, "measured"
     found = {}
     for node in nodes:
         printed = node.run("chronyc -n tracking")
@@ -129,7 +132,9 @@ def _offsets(nodes: Sequence[Node]) -> tuple[dict[str, float], str]:
 def leaves(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
     seats = seats_of_cards(nodes)
     if not seats:
-        return unknown("neither LLDP nor ibnetdiscover tells", "lldpd on the hosts; or --topology with ibnetdiscover's output")
+        return unknown(
+            "neither LLDP nor ibnetdiscover tells", "lldpd on the hosts; or --topology with ibnetdiscover's output"
+        )
     by_leaf: dict[str, dict[int, list[str]]] = {}
     for (host, number), (leaf, _) in seats.items():
         by_leaf.setdefault(leaf, {}).setdefault(number, []).append(host)
@@ -144,8 +149,8 @@ def leaves(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
         usual = max(numbers, key=lambda number: (len(numbers[number]), -number))
         for number, there in numbers.items():
             if number != usual:
-                port = {seats[(host, number)][1] for host in there}
-                strays.append(f"card {number} of {few(there, 2)} on {leaf} port {few(sorted(port), 2)}, where card {usual} belongs")
+                ports = few(sorted({seats[(host, number)][1] for host in there}), 2)
+                strays.append(f"card {number} of {few(there, 2)} on {leaf} port {ports}, where card {usual} belongs")
     if strays:
         return failed(few(strays, 2), "swap the cables back: its traffic takes a spine it should not need")
     if len(hosts) < len(nodes):
@@ -159,8 +164,8 @@ def seats_of_cards(nodes: Sequence[Node]) -> dict[Seat, Leaf]:
     discovered: dict[tuple[str, str], Leaf] = {}
     for node in nodes:
         printed = node.run("ibnetdiscover")
-        text = node.measured.get("ibnetdiscover") or (printed.text if printed is not None and not printed.code else "")
-        discovered |= leaves_from_discovery(str(text))
+        text = node.measured.ibnetdiscover or (printed.text if printed is not None and not printed.code else "")
+        discovered |= leaves_from_discovery(text)
     for node in nodes:
         printed = node.run("lldpctl -f json")
         told = leaves_from_lldp(printed.text) if printed is not None and not printed.code else {}
@@ -191,9 +196,11 @@ def kinds(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: A
 
 
 SUBJECT = Subject("nodes", 90, (
-    Item("equal-hardware", "GPUs and cards equal on all hosts", "nvidia-smi, /sys/class/infiniband", across=kinds, needs="nodes"),
+    Item("equal-hardware", "GPUs and cards equal on all hosts", "nvidia-smi, /sys/class/infiniband", across=kinds,
+         needs="nodes"),
     Item("equal-versions", "driver, CUDA, NCCL, torch equal on all", "as `versions`", across=versions, needs="nodes"),
-    Item("equal-settings", "MTU, PFC, modes, limits equal on all", "as `mtu`, `pfc`, `gpu-modes`", across=settings, needs="nodes"),
+    Item("equal-settings", "MTU, PFC, modes, limits equal on all", "as `mtu`, `pfc`, `gpu-modes`", across=settings,
+         needs="nodes"),
     Item("equal-environment", "variables equal on all", "environment of each host", across=variables, needs="nodes"),
     Item("clock-skew", "clocks of the hosts agree", "messages under torchrun, chronyc", across=clocks, needs="nodes"),
     Item("rail-alignment", "card i of every host on leaf i", "lldpctl, ibnetdiscover", across=leaves, needs="nodes"),

@@ -32,7 +32,7 @@ def size(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
     if sum(found) < training.policy.gpus:
         return failed(f"{told}; here are {sum(found):,} on {len(nodes):,}", "add hosts, or plan for these")
     more = sum(found) > training.policy.gpus
-    return (warned(f"{told}; here are {sum(found):,}", "some stay idle: plan for all") if more else passed(told))
+    return warned(f"{told}; here are {sum(found):,}", "some stay idle: plan for all") if more else passed(told)
 
 
 def headroom(node: Node, plan: PlannedJob | None) -> Finding:
@@ -50,9 +50,13 @@ def headroom(node: Node, plan: PlannedJob | None) -> Finding:
     free = min(total - used for total, used in room) * MIB
     total = min(total for total, _ in room) * MIB
     if needed > free:
-        return failed(f"{told}; {gib(free)} of {gib(total)} GiB free", "free the GPU; else shard, recompute or split more")
+        return failed(
+            f"{told}; {gib(free)} of {gib(total)} GiB free", "free the GPU; else shard, recompute or split more"
+        )
     if needed > limit("plan.memory_warn") * total:
-        return warned(f"{told}: {needed / total:.0%} of {gib(total)} GiB", "a longer sequence or a fragment tips it over")
+        return warned(
+            f"{told}: {needed / total:.0%} of {gib(total)} GiB", "a longer sequence or a fragment tips it over"
+        )
     return passed(f"{told}: {needed / total:.0%} of {gib(total)} GiB")
 
 
@@ -90,10 +94,10 @@ def groups(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
     job, training = planned(plan)
     sizes = [f"{AXES.get(axis, axis)} {len(found)} x {len(found[0])} (ranks {_span(found[0])})"
              for axis, found in training.groups.items() if axis in AXES]  # fmt: skip
-    world = {node.measured.get("world") for node in nodes} - {None}
+    world = {node.measured.world for node in nodes} - {None}
     if world and world != {training.policy.gpus}:
         return failed(f"{training.policy.gpus} ranks planned, {world.pop()} started", "torchrun as many as planned")
-    each = {node.measured.get("local_world") for node in nodes} - {None}
+    each = {node.measured.local_world for node in nodes} - {None}
     if each and each != {job.host_gpus}:
         return warned(f"{each.pop()} ranks on a host, {job.host_gpus} planned", "--nproc-per-node as planned")
     return passed("; ".join(sizes) or "one rank")
@@ -122,9 +126,9 @@ def rails(node: Node, plan: PlannedJob | None) -> Finding:
 
 def checkpoint(node: Node, plan: PlannedJob | None) -> Finding:
     job, training = planned(plan)
-    size, storage = training.checkpoint_bytes, node.measured.get("storage")
-    rate = storage.get("write_bytes_per_s") if isinstance(storage, dict) else None
-    if not isinstance(rate, int | float) or rate <= 0:
+    size, storage = training.checkpoint_bytes, node.measured.storage
+    rate = storage.write_bytes_per_s if storage is not None else None
+    if rate is None:
         assumed = write_rate(job.cluster, Conditions())
         return unknown(f"{size / 1e9:,.4g} GB; storage not measured ({time_text(size / assumed)} as others publish)",
                        "write --measure --storage FOLDER; `shardwise operate` finds the interval")  # fmt: skip
@@ -142,5 +146,5 @@ SUBJECT = Subject("plan", 80, (
     Item("plan-tensor", "tensor groups inside NVLink", "the plan, the cluster", across=tensor_groups, needs="plan"),
     Item("plan-groups", "groups of every axis and their ranks", "the plan, ranks started", across=groups, needs="plan"),
     Item("plan-rails", "traffic between rails", "the plan's step on its links", rails, needs="plan"),
-    Item("plan-checkpoint", "a checkpoint's bytes and its time", "the plan, storage measured", checkpoint, needs="plan"),
+    Item("plan-checkpoint", "a checkpoint's bytes and time", "the plan, storage measured", checkpoint, needs="plan"),
 ))  # fmt: skip

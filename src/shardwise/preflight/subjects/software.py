@@ -49,16 +49,24 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def versions(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     found = versions_of(node)
-    shown = ", ".join(f"{name} {found[name]}" for name in ("driver", "torch", "torch_cuda", "nccl", "ofed") if name in found)
+    shown = ", ".join(
+        f"{name} {found[name]}" for name in ("driver", "torch", "torch_cuda", "nccl", "ofed") if name in found
+    )
     if "torch" not in found:
-        return unknown(f"torch is not in this Python ({shown or 'nothing else either'})", "run it with the job's Python")
+        return unknown(
+            f"torch is not in this Python ({shown or 'nothing else either'})", "run it with the job's Python"
+        )
     built, runs = found.get("torch_cuda"), found.get("cuda_driver")
     if built is None and "torch_hip" not in found and "driver" in found:
         return failed(f"torch {found['torch']} is built without CUDA, GPUs are here", "install torch for CUDA")
     if built and runs and numbers(runs)[:1] < numbers(built)[:1]:
-        return failed(f"torch is built for CUDA {built}, the driver runs {runs}", "renew the driver, or take an older torch")
+        return failed(
+            f"torch is built for CUDA {built}, the driver runs {runs}", "renew the driver, or take an older torch"
+        )
     if built and runs and numbers(runs) < numbers(built):
-        return warned(f"torch is built for CUDA {built}, the driver runs {runs}", "works within a major version; renew the driver")
+        return warned(
+            f"torch is built for CUDA {built}, the driver runs {runs}", "works within a major version; renew the driver"
+        )
     if "driver" not in found:
         return unknown(f"{shown}; no driver is told")
     return passed(shown)

@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import torch.distributed as dist
@@ -12,6 +11,7 @@ from shardwise.calibrate.measure._bench import Bench, bench_on
 from shardwise.calibrate.measure.collectives import prepared, slowest_seconds
 from shardwise.diagnose.expect import bus_factor
 from shardwise.diagnose.pairs import rounds
+from shardwise.preflight.measurements import MeasuredCollective, MeasuredPair
 from shardwise.preflight.orders import CollectiveOrder
 from shardwise.runtime.preflight.ranks import Ranks, agreed, to_first
 
@@ -25,7 +25,7 @@ Groups = dict[tuple[int, ...], dist.ProcessGroup]
 
 def measured_collectives(
     orders: Sequence[CollectiveOrder], ranks: Ranks, end: float, device: str, groups: Groups
-) -> list[dict[str, Any]]:
+) -> list[MeasuredCollective]:
     """On the first rank; empty on the others. `end`: when no further one is begun."""
     bench = bench_on(device, quick=True)
     found = []
@@ -40,17 +40,17 @@ def measured_collectives(
     return found
 
 
-def _row(order: CollectiveOrder, ranks: Ranks, said: Sequence[float | None], device: str) -> list[dict[str, Any]]:
+def _row(order: CollectiveOrder, ranks: Ranks, said: Sequence[float | None], device: str) -> list[MeasuredCollective]:
     groups = [(seconds, group) for group in order.groups if (seconds := said[group[0]]) is not None]
     if not groups:
         return []
     slowest, where = max(groups)
-    return [{
-        "axis": order.axis, "op": order.op, "bytes": order.bytes, "ranks": len(where),
-        "nodes": len({ranks.hosts[rank] for rank in where}), "seconds": slowest, "groups": len(groups),
-        "median_s": statistics.median(seconds for seconds, _ in groups),
-        "hosts": list(dict.fromkeys(ranks.hosts[rank] for rank in where)), "device": device.partition(":")[0],
-    }]  # fmt: skip
+    return [MeasuredCollective(
+        axis=order.axis, op=order.op, bytes=order.bytes, ranks=len(where),
+        nodes=len({ranks.hosts[rank] for rank in where}), seconds=slowest, groups=len(groups),
+        median_s=statistics.median(seconds for seconds, _ in groups),
+        hosts=list(dict.fromkeys(ranks.hosts[rank] for rank in where)), device=device.partition(":")[0],
+    )]  # fmt: skip
 
 
 def _timed(bench: Bench, op: str, size: int, members: Sequence[int], groups: Groups) -> float | None:
@@ -64,7 +64,7 @@ def _timed(bench: Bench, op: str, size: int, members: Sequence[int], groups: Gro
     return None if call is None else slowest_seconds(bench, call, groups[key], FEW_ROUNDS)
 
 
-def measured_pairs(ranks: Ranks, end: float, device: str, groups: Groups) -> list[dict[str, Any]]:
+def measured_pairs(ranks: Ranks, end: float, device: str, groups: Groups) -> list[MeasuredPair]:
     """Bus bandwidth of an all-reduce over two nodes at a time, round after round; on the first rank."""
     bench, nodes = bench_on(device, quick=True), list(ranks.nodes)
     size = PAIR_BYTES[device.partition(":")[0]]
@@ -81,5 +81,5 @@ def measured_pairs(ranks: Ranks, end: float, device: str, groups: Groups) -> lis
             seconds = said[members[0]]
             if seconds:
                 rate = bus_factor("all_reduce", len(members)) * size / seconds
-                found.append({"a": a, "b": b, "bytes_per_s": rate})
+                found.append(MeasuredPair(a=a, b=b, bytes_per_s=rate))
     return found

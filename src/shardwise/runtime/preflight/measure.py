@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from shardwise.preflight.facts import Facts, decoded, encoded, facts_of
+from shardwise.preflight.measurements import CounterWindow, DeviceProduct
 from shardwise.preflight.node import LiveNode
 from shardwise.preflight.orders import orders_for
 from shardwise.preflight.planned import PlannedJob
@@ -32,16 +32,13 @@ def facts_of_all(
     """Of every node, on the first rank; empty on the others. `look`: asks a node everything that is to be known."""
     with _nccl_tells(measure) as log, joined_ranks(seconds) as ranks:
         node.host = ranks.hosts[ranks.rank]
-        node.measured |= {"world": ranks.world, "local_world": ranks.local_world}
+        node.measured.world, node.measured.local_world = ranks.world, ranks.local_world
         if measure:
             _measure(node, ranks, plan, storage, seconds)
-        offsets = clock_offsets(ranks)
-        if offsets:
-            node.measured["clock_offsets_s"] = offsets
+        node.measured.clock_offsets_s = clock_offsets(ranks)
         mine = b""
         if ranks.leads_node:
-            kept = _log_lines(log)
-            node.measured |= {"nccl_log": kept} if kept else {}
+            node.measured.nccl_log = _log_lines(log)
             look(node)
             mine = encoded(facts_of(node))
         said = to_first(mine)
@@ -53,19 +50,20 @@ def _measure(node: LiveNode, ranks: Ranks, plan: PlannedJob | None, storage: Pat
     end = start + seconds
     before = counters_of(node.fresh()) if ranks.leads_node else {}
     counted = time.monotonic()
-    own = product_facts(ranks.device)
-    told = [msgspec.json.decode(each) for each in _of_node(ranks, msgspec.json.encode(own))]
-    found: dict[str, Any] = {"products": told}
+    said = _of_node(ranks, msgspec.json.encode(product_facts(ranks.device)))
+    found = node.measured
+    found.products = [msgspec.json.decode(each, type=DeviceProduct) for each in said]
     groups: Groups = {}
     orders = orders_for(plan, ranks.world, ranks.device.partition(":")[0]) if ranks.world > 1 else []
-    found["collectives"] = measured_collectives(orders, ranks, end, ranks.device, groups)
-    found["pairs"] = measured_pairs(ranks, end, ranks.device, groups)
+    found.collectives = measured_collectives(orders, ranks, end, ranks.device, groups)
+    found.pairs = measured_pairs(ranks, end, ranks.device, groups)
     if ranks.leads_node:
-        found |= {"counters_before": before, "counters_after": counters_of(node.fresh()),
-                  "counted_s": time.monotonic() - counted}  # fmt: skip
+        found.counters = CounterWindow(
+            before=before, after=counters_of(node.fresh()), seconds=time.monotonic() - counted
+        )
         if storage is not None:
-            found["storage"] = storage_rates(storage, seconds / 4)
-    node.measured |= found | {"seconds": time.monotonic() - start}
+            found.storage = storage_rates(storage, seconds / 4)
+    found.seconds = time.monotonic() - start
 
 
 def _of_node(ranks: Ranks, text: bytes) -> list[bytes]:

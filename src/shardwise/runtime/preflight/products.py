@@ -2,18 +2,18 @@
 
 import hashlib
 import platform
-from typing import Any
 
 import torch
 
 from shardwise.calibrate.measure._bench import bench_on
+from shardwise.preflight.measurements import DeviceProduct
 
 SIZE = {"cuda": 4096, "cpu": 256}
 LARGEST = 8
 """of the numbers: products and sums of them stay exact in the sums of any unit"""
 
 
-def product_facts(device: str) -> dict[str, Any]:
+def product_facts(device: str) -> DeviceProduct:
     """`equal`: twice the same bits, and those of the host; `digest`: for other devices to compare."""
     where = torch.device(device)
     size, dtype = SIZE[where.type], torch.bfloat16 if where.type == "cuda" else torch.float32
@@ -25,11 +25,11 @@ def product_facts(device: str) -> dict[str, Any]:
     seconds = bench.seconds([lambda: torch.matmul(left, right)])
     found = first.double().cpu()
     exact = (a @ b).to(dtype).double()
-    return {
-        "device": device, "name": _name(where), "torch": str(torch.__version__),
-        "equal": bool(torch.equal(first, second)) and bool(torch.equal(found, exact)),
-        "digest": hashlib.sha256(found.numpy().tobytes()).hexdigest()[:16], "flops_per_s": 2.0 * size**3 / seconds,
-    }  # fmt: skip
+    return DeviceProduct(
+        device=device, name=_name(where), torch=str(torch.__version__),
+        equal=bool(torch.equal(first, second)) and bool(torch.equal(found, exact)),
+        digest=hashlib.sha256(found.numpy().tobytes()).hexdigest()[:16], flops_per_s=2.0 * size**3 / seconds,
+    )  # fmt: skip
 
 
 def _name(where: torch.device) -> str:
