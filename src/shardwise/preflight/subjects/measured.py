@@ -1,6 +1,7 @@
 """What --measure measured: the plan's collectives, pairs of nodes, storage, products, tools that are installed."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
@@ -43,8 +44,10 @@ def collectives(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
         worst = min(low, key=lambda verdict: verdict.ratio)
         row = next(each for each in rows if (each.op, each.bytes) == (worst.op, worst.bytes))
         guess = found.explanation or (found.suspects[0].level if found.suspects else worst.level)
-        told = f"{row.axis} {row.op} of {row.bytes / 2**20:.3g} MiB at {worst.ratio:.0%} of {worst.expected / 1e9:.3g} GB/s"
-        told += f", slowest on {few(row.hosts, 2)}; {len(low)} of {len(found.verdicts)} low"
+        told = f"{row.axis} {row.op} of {row.bytes / 2**20:.3g} MiB at {worst.ratio:.0%} of the expected "
+        told += (
+            f"{worst.expected / 1e9:.3g} GB/s, slowest on {few(row.hosts, 2)}; {len(low)} of {len(found.verdicts)} low"
+        )
         return failed(told, f"suspicious: {guess}; see slow-link")
     least = min((verdict.ratio for verdict in found.verdicts), default=1.0)
     return passed(f"{len(found.verdicts)} of the plan's collectives, the slowest at {least:.0%} of what is expected")
@@ -95,34 +98,28 @@ def storage(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 
 
 def products(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: ARG001
-    found = {f"{node.host} {each.device}": each for node in nodes for each in node.measured.products}
+    found = [(f"{node.host} {each.device}", each) for node in nodes for each in node.measured.products]
     if not found:
         return unknown("torch is not here to multiply with", "run it with the job's Python")
-    wrong = [name for name, each in found.items() if not each.equal]
+    wrong = [name for name, each in found if not each.equal]
     if wrong:
         return failed(f"a product came out wrong, or twice differently: {few(wrong)}", "drain it: silent corruption")
-    kinds: dict[str, list[str]] = {}
-    for name, each in found.items():
-        kinds.setdefault(each.name, []).append(name)
-    for names in kinds.values():
-        common = max(
-            {found[name].digest for name in names}, key=lambda digest: sum(found[n].digest == digest for n in names)
-        )
-        odd = [name for name in names if found[name].digest != common]
+    slow: list[str] = []
+    for kind in dict.fromkeys(each.name for _, each in found):
+        alike = [(name, each) for name, each in found if each.name == kind]
+        ((common, many),) = Counter(each.digest for _, each in alike).most_common(1)
+        odd = [name for name, each in alike if each.digest != common]
         if odd:
-            return failed(
-                f"{few(odd)}: another result than {len(names) - len(odd)} of its kind", "drain it: silent corruption"
-            )
-    slow = []
-    for names in kinds.values():
-        usual = median(found[name].flops_per_s for name in names)
-        least = (1 - limit("measured.gemm_below_median")) * usual
-        slow += [name for name in names if len(names) > 2 and found[name].flops_per_s < least]
-    on_gpus = any(each.device.startswith("cuda") for each in found.values())
-    if slow and on_gpus:
+            return failed(f"{few(odd)}: another result than {many} of its kind", "drain it: silent corruption")
+        least = (1 - limit("measured.gemm_below_median")) * median(each.flops_per_s for _, each in alike)
+        # processors share their cores with whoever else is there
+        gpus = [(name, each) for name, each in alike if each.device.startswith("cuda")]
+        slow += [name for name, each in gpus if len(gpus) > 2 and each.flops_per_s < least]
+    if slow:
         return warned(f"slower than the others: {few(slow)}", "look at clocks, temperature and power of it")
-    usual = median(each.flops_per_s for each in found.values())
-    return passed(f"{len(found)} devices, right and bitwise equal, {usual / 1e12:.3g} TFLOP/s (no proof of health)")
+    usual, count = median(each.flops_per_s for _, each in found), len(found)
+    told = f"{count} devices" if count > 1 else "1 device"
+    return passed(f"{told}, right and bitwise equal, {usual / 1e12:.3g} TFLOP/s (no proof of health)")
 
 
 def benchmark(node: Node, plan: PlannedJob | None) -> Finding:
