@@ -11,7 +11,7 @@ import msgspec
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_line, print_notes, print_table
 from shardwise.preflight.check import ItemVerdict, counts, fails
 from shardwise.preflight.facts import MARK, RecordedNode, encoded, facts_of
-from shardwise.preflight.finding import FAIL, PASS, UNKNOWN, WARN, Item, Subject, few
+from shardwise.preflight.finding import FAIL, PASS, UNKNOWN, WARN, Probe, Subject, few
 from shardwise.preflight.node import LiveNode
 from shardwise.preflight.planned import PlannedJob
 from shardwise.report.terminal import policy_code
@@ -59,7 +59,7 @@ class FactsOut:
         return written
 
 
-def list_items(items: list[tuple[Subject, Item]], json: bool) -> None:
+def list_items(items: list[tuple[Subject, Probe]], json: bool) -> None:
     if json:
         print_json({"items": [
             {"item": item.name, "subject": subject.title, "asks": item.asks, "reads": item.reads,
@@ -67,7 +67,7 @@ def list_items(items: list[tuple[Subject, Item]], json: bool) -> None:
         ]})  # fmt: skip
         return
     rows: list[list[Cell]] = [[item.name, item.asks, item.reads] for _, item in items]
-    print_table(f"{len(items)} items", ["item", "is it so", "read from"], rows, words=3, breaks=2)
+    print_table(f"{len(items)} items", ["item", "question", "read from"], rows, words=3, breaks=2)
 
 
 def data_of(answer: Answered) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from shardwise.importers.infiniband import is_ibnetdiscover
 from shardwise.importers.run_files import read_run
 from shardwise.preflight.check import checked, chosen, fails
 from shardwise.preflight.facts import RecordedNode, encoded, facts_of, nodes_from, recorded
-from shardwise.preflight.finding import Item, Subject
+from shardwise.preflight.finding import Probe, Subject
 from shardwise.preflight.node import LiveNode, Node
 from shardwise.preflight.planned import PlannedJob, PlannedTraining
 from shardwise.preflight.storage import storage_rates
@@ -151,7 +151,7 @@ def _planned(plan: str | None, flags: ExportFlags, json: bool) -> PlannedJob | i
 
 
 def _nodes(
-    job: PlannedJob | None, items: list[tuple[Subject, Item]], measuring: MeasureFlags, several: NodeFlags,
+    job: PlannedJob | None, items: list[tuple[Subject, Probe]], measuring: MeasureFlags, several: NodeFlags,
     seconds: float, told: Callable[[str], None],
 ) -> Sequence[LiveNode | RecordedNode]:  # fmt: skip
     given = _given(job, measuring, several)

@@ -5,7 +5,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from shardwise.preflight.finding import FAIL, WORST, Finding, Item, Subject, few, unknown
+from shardwise.preflight.finding import FAIL, WORST, Finding, Probe, Subject, few, unknown
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
 from shardwise.registry import closest, plugins_of
@@ -39,7 +39,7 @@ def subjects() -> tuple[Subject, ...]:
     return tuple(sorted(plugins_of(PACKAGE, "SUBJECT", Subject).values(), key=lambda each: (each.order, each.title)))
 
 
-def chosen(only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[tuple[Subject, Item]]:
+def chosen(only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[tuple[Subject, Probe]]:
     """By names of items or titles of subjects; an unknown one is a ValueError."""
     every = [(subject, item) for subject in subjects() for item in subject.items]
     known = {word for subject, item in every for word in (subject.title, item.name)}
@@ -57,7 +57,7 @@ def chosen(only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[tuple[Sub
 
 
 def checked(
-    nodes: Sequence[Node], plan: PlannedJob | None, items: Iterable[tuple[Subject, Item]],
+    nodes: Sequence[Node], plan: PlannedJob | None, items: Iterable[tuple[Subject, Probe]],
     told: Callable[[str], None] = lambda _: None,
 ) -> list[ItemVerdict]:  # fmt: skip
     rows = []
@@ -81,7 +81,7 @@ def fails(rows: Sequence[ItemVerdict]) -> bool:
     return any(row.verdict == FAIL for row in rows)
 
 
-def _verdict(item: Item, nodes: Sequence[Node], plan: PlannedJob | None) -> tuple[Finding, list[str]]:
+def _verdict(item: Probe, nodes: Sequence[Node], plan: PlannedJob | None) -> tuple[Finding, list[str]]:
     names = [node.host for node in nodes]
     lacking = _lacking(item, nodes, plan)
     if lacking:
@@ -94,7 +94,7 @@ def _verdict(item: Item, nodes: Sequence[Node], plan: PlannedJob | None) -> tupl
     return _merged([(node.host, item.look(node, plan)) for node in nodes])
 
 
-def _lacking(item: Item, nodes: Sequence[Node], plan: PlannedJob | None) -> str:
+def _lacking(item: Probe, nodes: Sequence[Node], plan: PlannedJob | None) -> str:
     there = {
         "": True, "plan": plan is not None and plan.training is not None, "cluster": plan is not None,
         "measure": any(node.measured.seconds is not None for node in nodes), "nodes": len(nodes) > 1,

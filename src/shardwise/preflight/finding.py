@@ -36,7 +36,7 @@ def unknown(evidence: str, cure: str = "") -> Finding:
 
 
 @dataclass(frozen=True)
-class Item:
+class Probe:
     name: str
     asks: str
     reads: str
@@ -53,7 +53,7 @@ class Item:
 class Subject:
     title: str
     order: int
-    items: tuple[Item, ...]
+    items: tuple[Probe, ...]
 
 
 def few(names: Sequence[object], most: int = 4) -> str:

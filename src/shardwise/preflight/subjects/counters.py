@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from shardwise.preflight.finding import Finding, Item, Subject, failed, few, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, few, passed, unknown, warned
 from shardwise.preflight.limits import limit
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
@@ -96,7 +96,7 @@ def marks(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 
 
 SUBJECT = Subject("counters", 40, (
-    Item("drops", "packets lost or sent again", "counters, hw_counters, ethtool -S", drops),
-    Item("pauses", "time a port stood still (PFC)", "ethtool -S rx/tx_prioN_pause*", pauses),
-    Item("marks", "ECN marks and their answer", "hw_counters/np_*, rp_*", marks, needs="measure"),
+    Probe("drops", "packets lost or sent again", "counters, hw_counters, ethtool -S", drops),
+    Probe("pauses", "time a port stood still (PFC)", "ethtool -S rx/tx_prioN_pause*", pauses),
+    Probe("marks", "ECN marks and their answer", "hw_counters/np_*, rp_*", marks, needs="measure"),
 ))  # fmt: skip

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from shardwise.preflight.finding import Finding, Item, Subject, failed, few, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, few, passed, unknown, warned
 from shardwise.preflight.limits import limit, listed
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
@@ -238,14 +238,14 @@ def health(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 
 
 SUBJECT = Subject("gpus", 10, (
-    Item("gpu-count", "number and kind of GPUs", "nvidia-smi --query-gpu", count),
-    Item("gpu-idle", "nobody else holds their memory", "nvidia-smi --query-gpu=memory.used", idle),
-    Item("gpu-errors", "ECC errors", "nvidia-smi --query-gpu=ecc.errors.*", errors),
-    Item("gpu-rows", "rows of memory that were exchanged", "nvidia-smi --query-remapped-rows", remapped),
-    Item("gpu-throttle", "clocks that are held back", "nvidia-smi clocks_event_reasons.active", throttled),
-    Item("gpu-power", "power caps and clocks", "nvidia-smi --query-gpu=power.limit", capped),
-    Item("gpu-modes", "persistence, MIG, ECC mode", "nvidia-smi --query-gpu=mig.mode.current", modes),
-    Item("fabric-manager", "NVSwitches are managed", "systemctl, nvidia-smi -q", fabric_manager),
-    Item("xid", "errors the driver logged", "dmesg", xids),
-    Item("dcgm-health", "what DCGM's watch says", "dcgmi health -c", health),
+    Probe("gpu-count", "number and kind of GPUs", "nvidia-smi --query-gpu", count),
+    Probe("gpu-idle", "nobody else holds their memory", "nvidia-smi --query-gpu=memory.used", idle),
+    Probe("gpu-errors", "ECC errors", "nvidia-smi --query-gpu=ecc.errors.*", errors),
+    Probe("gpu-rows", "rows of memory that were exchanged", "nvidia-smi --query-remapped-rows", remapped),
+    Probe("gpu-throttle", "clocks that are held back", "nvidia-smi clocks_event_reasons.active", throttled),
+    Probe("gpu-power", "power caps and clocks", "nvidia-smi --query-gpu=power.limit", capped),
+    Probe("gpu-modes", "persistence, MIG, ECC mode", "nvidia-smi --query-gpu=mig.mode.current", modes),
+    Probe("fabric-manager", "NVSwitches are managed", "systemctl, nvidia-smi -q", fabric_manager),
+    Probe("xid", "errors the driver logged", "dmesg", xids),
+    Probe("dcgm-health", "what DCGM's watch says", "dcgmi health -c", health),
 ))  # fmt: skip

@@ -1,6 +1,6 @@
 """The host around the GPUs: memory, limits, shared memory, disks, processors, PCIe isolation, clock."""
 
-from shardwise.preflight.finding import Finding, Item, Subject, failed, few, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, few, passed, unknown, warned
 from shardwise.preflight.limits import limit
 from shardwise.preflight.node import TIMED_OUT, Node
 from shardwise.preflight.planned import PlannedJob
@@ -165,15 +165,15 @@ def clock(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 
 
 SUBJECT = Subject("host", 70, (
-    Item("host-memory", "memory of the host for this plan", "/proc/meminfo", memory),
-    Item("swap", "swapping is off", "/proc/swaps", swap),
-    Item("memlock", "memory that may be locked for RDMA", "/proc/self/limits", locked),
-    Item("open-files", "files and sockets a process may open", "/proc/self/limits", open_files),
-    Item("shm", "shared memory for loaders and NCCL", SHM, shared),
-    Item("disks", "room on disks, mounts that answer", DISKS, disks),
-    Item("governor", "processors run at full clock", "cpufreq/scaling_governor", governor),
-    Item("numa", "NUMA nodes, pages stay where they are", "/sys/devices/system/node", numa),
-    Item("acs", "PCIe peers may talk directly", "lspci -vvv", isolation),
-    Item("sockets", "buffers of sockets", "/proc/sys/net/core", sockets),
-    Item("clock", "clock follows a time server", "chronyc tracking, timedatectl", clock),
+    Probe("host-memory", "memory of the host for this plan", "/proc/meminfo", memory),
+    Probe("swap", "swapping is off", "/proc/swaps", swap),
+    Probe("memlock", "memory that may be locked for RDMA", "/proc/self/limits", locked),
+    Probe("open-files", "files and sockets a process may open", "/proc/self/limits", open_files),
+    Probe("shm", "shared memory for loaders and NCCL", SHM, shared),
+    Probe("disks", "room on disks, mounts that answer", DISKS, disks),
+    Probe("governor", "processors run at full clock", "cpufreq/scaling_governor", governor),
+    Probe("numa", "NUMA nodes, pages stay where they are", "/sys/devices/system/node", numa),
+    Probe("acs", "PCIe peers may talk directly", "lspci -vvv", isolation),
+    Probe("sockets", "buffers of sockets", "/proc/sys/net/core", sockets),
+    Probe("clock", "clock follows a time server", "chronyc tracking, timedatectl", clock),
 ))  # fmt: skip

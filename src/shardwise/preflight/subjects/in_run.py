@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shardwise.diagnose.why_slow import expected_parts
-from shardwise.preflight.finding import Finding, Item, Subject, failed, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, passed, unknown, warned
 from shardwise.preflight.limits import limit
 from shardwise.preflight.measurements import Trial
 from shardwise.preflight.node import Node
@@ -106,10 +106,10 @@ def exchange(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
 
 
 SUBJECT = Subject("trial", 110, (
-    Item("run-step", "step time and utilization", "--trial: log or traces", across=utilization, needs="trial plan"),
-    Item("run-variance", "step times are even", "--trial: log", across=variance, needs="trial"),
-    Item("run-overlap", "communication is hidden", "--trial: traces", across=overlap, needs="trial plan"),
-    Item("run-stragglers", "no rank is slower than the others", "--trial: traces", across=stragglers, needs="trial"),
-    Item("run-bubble", "the pipeline's bubble", "--trial: traces", across=bubble, needs="trial plan"),
-    Item("run-exchange", "All-to-All of the experts", "--trial: traces", across=exchange, needs="trial plan"),
+    Probe("run-step", "step time and utilization", "--trial: log or traces", across=utilization, needs="trial plan"),
+    Probe("run-variance", "step times are even", "--trial: log", across=variance, needs="trial"),
+    Probe("run-overlap", "communication is hidden", "--trial: traces", across=overlap, needs="trial plan"),
+    Probe("run-stragglers", "no rank is slower than the others", "--trial: traces", across=stragglers, needs="trial"),
+    Probe("run-bubble", "the pipeline's bubble", "--trial: traces", across=bubble, needs="trial plan"),
+    Probe("run-exchange", "All-to-All of the experts", "--trial: traces", across=exchange, needs="trial plan"),
 ))  # fmt: skip

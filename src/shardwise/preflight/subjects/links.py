@@ -3,7 +3,7 @@
 from itertools import combinations
 
 from shardwise.importers.nvidia_smi import NEAR, DeviceMatrix, parse_matrix
-from shardwise.preflight.finding import Finding, Item, Subject, failed, few, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, few, passed, unknown, warned
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
 from shardwise.preflight.readers.cards import ROOT, cards_of, compute_cards, whole
@@ -180,10 +180,10 @@ def card_locality(node: Node, plan: PlannedJob | None) -> Finding:
 
 
 SUBJECT = Subject("links", 20, (
-    Item("gpu-topology", "every pair of GPUs joined as it should", TOPOLOGY, topology),
-    Item("nvlink", "NVLinks up, number and speed", RATES, nvlinks),
-    Item("nvlink-errors", "NVLinks that replay or recover", ERRORS, nvlink_errors),
-    Item("gpu-pcie", "PCIe width of the GPUs", "nvidia-smi --query-gpu=pcie.link.*", gpu_pcie),
-    Item("nic-pcie", "PCIe speed and width of the cards", "/sys/class/infiniband/*/device", card_pcie),
-    Item("nic-locality", "each GPU has its card next to it", TOPOLOGY, card_locality),
+    Probe("gpu-topology", "every pair of GPUs joined as it should", TOPOLOGY, topology),
+    Probe("nvlink", "NVLinks up, number and speed", RATES, nvlinks),
+    Probe("nvlink-errors", "NVLinks that replay or recover", ERRORS, nvlink_errors),
+    Probe("gpu-pcie", "PCIe width of the GPUs", "nvidia-smi --query-gpu=pcie.link.*", gpu_pcie),
+    Probe("nic-pcie", "PCIe speed and width of the cards", "/sys/class/infiniband/*/device", card_pcie),
+    Probe("nic-locality", "each GPU has its card next to it", TOPOLOGY, card_locality),
 ))  # fmt: skip

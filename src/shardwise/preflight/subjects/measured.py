@@ -10,7 +10,7 @@ from shardwise.diagnose.expect import expect
 from shardwise.diagnose.pairs import SLOW, Pair, diagnose
 from shardwise.fields import short
 from shardwise.importers import nccl_tests
-from shardwise.preflight.finding import Finding, Item, Subject, failed, few, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, few, passed, unknown, warned
 from shardwise.preflight.limits import limit
 from shardwise.preflight.node import TIMED_OUT, Node
 from shardwise.preflight.planned import PlannedJob
@@ -44,11 +44,11 @@ def collectives(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
         worst = min(low, key=lambda verdict: verdict.ratio)
         row = next(each for each in rows if (each.op, each.bytes) == (worst.op, worst.bytes))
         guess = found.explanation or (found.suspects[0].level if found.suspects else worst.level)
-        told = f"{row.axis} {row.op} of {row.bytes / 2**20:.3g} MiB at {worst.ratio:.0%} of the expected "
-        told += (
+        said = f"{row.axis} {row.op} of {row.bytes / 2**20:.3g} MiB at {worst.ratio:.0%} of the expected "
+        said += (
             f"{worst.expected / 1e9:.3g} GB/s, slowest on {few(row.hosts, 2)}; {len(low)} of {len(found.verdicts)} low"
         )
-        return failed(told, f"suspicious: {guess}; see slow-link")
+        return failed(said, f"suspicious: {guess}; see slow-link")
     least = min((verdict.ratio for verdict in found.verdicts), default=1.0)
     return passed(f"{len(found.verdicts)} of the plan's collectives, the slowest at {least:.0%} of what is expected")
 
@@ -189,13 +189,13 @@ def diagnostic(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 
 
 SUBJECT = Subject("measured", 100, (
-    Item("collectives", "the plan's collectives as fast as expected", "torch.distributed", across=collectives,
+    Probe("collectives", "the plan's collectives as fast as expected", "torch.distributed", across=collectives,
          needs="measure"),
-    Item("slow-link", "pairs of nodes; the link that is slow", "torch.distributed", across=slow_link,
+    Probe("slow-link", "pairs of nodes; the link that is slow", "torch.distributed", across=slow_link,
          needs="measure nodes"),
-    Item("storage", "writing and reading where checkpoints go", "a file in --storage", storage, needs="measure"),
-    Item("products", "the same product twice, on every GPU", "torch.matmul", across=products, needs="measure"),
-    Item("nccl-tests", "all-reduce inside the node", "all_reduce_perf", benchmark, needs="measure"),
-    Item("ib-write", "each card to itself", "ib_write_bw", writes, needs="measure"),
-    Item("dcgm-diag", "NVIDIA's own diagnostic, level 1", "dcgmi diag -r 1 -j", diagnostic, needs="measure"),
+    Probe("storage", "writing and reading where checkpoints go", "a file in --storage", storage, needs="measure"),
+    Probe("products", "the same product twice, on every GPU", "torch.matmul", across=products, needs="measure"),
+    Probe("nccl-tests", "all-reduce inside the node", "all_reduce_perf", benchmark, needs="measure"),
+    Probe("ib-write", "each card to itself", "ib_write_bw", writes, needs="measure"),
+    Probe("dcgm-diag", "NVIDIA's own diagnostic, level 1", "dcgmi diag -r 1 -j", diagnostic, needs="measure"),
 ))  # fmt: skip

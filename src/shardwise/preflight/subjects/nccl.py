@@ -2,7 +2,7 @@
 
 import re
 
-from shardwise.preflight.finding import Finding, Item, Subject, failed, few, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, few, passed, unknown, warned
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
 from shardwise.preflight.readers.cards import LANES, cards_of, compute_cards
@@ -88,8 +88,8 @@ def binding(node: Node, plan: PlannedJob | None) -> Finding:
         return warned(
             f"NCCL_SOCKET_IFNAME is not set, {len(_usable(lanes))} interfaces", "name the one all hosts share"
         )
-    told = [each for each in (socket and f"first contact over {socket}", cables and f"cards {cables}") if each]
-    return passed(", ".join(told) or "left to NCCL")
+    stated = [each for each in (socket and f"first contact over {socket}", cables and f"cards {cables}") if each]
+    return passed(", ".join(stated) or "left to NCCL")
 
 
 def _usable(lanes: list[str]) -> list[str]:
@@ -126,7 +126,7 @@ def taken(node: Node, plan: PlannedJob | None) -> Finding:
 
 
 SUBJECT = Subject("nccl", 60, (
-    Item("nccl-env", "NCCL's variables against the plan's", "environment, /etc/nccl.conf", environment),
-    Item("nccl-binding", "interfaces and cards they name exist", "/sys/class/net, /sys/class/infiniband", binding),
-    Item("nccl-network", "the network NCCL takes", "NCCL_DEBUG=INFO of the measuring", taken, needs="measure"),
+    Probe("nccl-env", "NCCL's variables against the plan's", "environment, /etc/nccl.conf", environment),
+    Probe("nccl-binding", "interfaces and cards they name exist", "/sys/class/net, /sys/class/infiniband", binding),
+    Probe("nccl-network", "the network NCCL takes", "NCCL_DEBUG=INFO of the measuring", taken, needs="measure"),
 ))  # fmt: skip

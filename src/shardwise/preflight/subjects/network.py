@@ -2,7 +2,7 @@
 
 import re
 
-from shardwise.preflight.finding import Finding, Item, Subject, failed, few, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, few, passed, unknown, warned
 from shardwise.preflight.limits import limit
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
@@ -209,12 +209,12 @@ def flaps(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 
 
 SUBJECT = Subject("network", 30, (
-    Item("nic-speed", "cards up, number and speed", "/sys/class/infiniband/*/ports/1/rate", speed),
-    Item("rdma", "RDMA ports active", "/sys/class/infiniband/*/ports/1/state", rdma),
-    Item("gpudirect", "cards reach GPU memory directly", "/proc/modules, driver version", direct),
-    Item("mtu", "large packets on the wire", "/sys/class/net/*/mtu, ibv_devinfo", mtu),
-    Item("pfc", "RoCE: which priorities pause", "mlnx_qos -i, dcb pfc show", pfc),
-    Item("ecn", "RoCE: marking and its answer (DCQCN)", "/sys/class/net/*/ecn", ecn),
-    Item("roce-gid", "RoCE: addresses of version 2", "/sys/class/infiniband/*/ports/1/gid_attrs", gids),
-    Item("link-flaps", "links that went down", "dmesg, counters/link_downed", flaps),
+    Probe("nic-speed", "cards up, number and speed", "/sys/class/infiniband/*/ports/1/rate", speed),
+    Probe("rdma", "RDMA ports active", "/sys/class/infiniband/*/ports/1/state", rdma),
+    Probe("gpudirect", "cards reach GPU memory directly", "/proc/modules, driver version", direct),
+    Probe("mtu", "large packets on the wire", "/sys/class/net/*/mtu, ibv_devinfo", mtu),
+    Probe("pfc", "RoCE: which priorities pause", "mlnx_qos -i, dcb pfc show", pfc),
+    Probe("ecn", "RoCE: marking and its answer (DCQCN)", "/sys/class/net/*/ecn", ecn),
+    Probe("roce-gid", "RoCE: addresses of version 2", "/sys/class/infiniband/*/ports/1/gid_attrs", gids),
+    Probe("link-flaps", "links that went down", "dmesg, counters/link_downed", flaps),
 ))  # fmt: skip

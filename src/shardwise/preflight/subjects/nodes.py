@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from shardwise.preflight.finding import Finding, Item, Subject, failed, few, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, few, passed, unknown, warned
 from shardwise.preflight.limits import limit
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
@@ -145,8 +145,10 @@ def leaves(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:
         told = "all cards of a host hang on one leaf"
         return warned(told, "planned with rails: write a cluster without") if meant else passed(f"{told}: no rails")
     strays = []
+    order = {node.host: place for place, node in enumerate(nodes)}
     for leaf, numbers in by_leaf.items():
-        usual = max(numbers, key=lambda number: (len(numbers[number]), -number))
+        # what most have is right; of as many the first host
+        usual = max(numbers, key=lambda number: (len(numbers[number]), -min(order[host] for host in numbers[number])))
         for number, there in numbers.items():
             if number != usual:
                 ports = few(sorted({seats[(host, number)][1] for host in there}), 2)
@@ -196,12 +198,12 @@ def kinds(nodes: Sequence[Node], plan: PlannedJob | None) -> Finding:  # noqa: A
 
 
 SUBJECT = Subject("nodes", 90, (
-    Item("equal-hardware", "GPUs and cards equal on all hosts", "nvidia-smi, /sys/class/infiniband", across=kinds,
+    Probe("equal-hardware", "GPUs and cards equal on all hosts", "nvidia-smi, /sys/class/infiniband", across=kinds,
          needs="nodes"),
-    Item("equal-versions", "driver, CUDA, NCCL, torch equal on all", "as `versions`", across=versions, needs="nodes"),
-    Item("equal-settings", "MTU, PFC, modes, limits equal on all", "as `mtu`, `pfc`, `gpu-modes`", across=settings,
+    Probe("equal-versions", "driver, CUDA, NCCL, torch equal on all", "as `versions`", across=versions, needs="nodes"),
+    Probe("equal-settings", "MTU, PFC, modes, limits equal on all", "as `mtu`, `pfc`, `gpu-modes`", across=settings,
          needs="nodes"),
-    Item("equal-environment", "variables equal on all", "environment of each host", across=variables, needs="nodes"),
-    Item("clock-skew", "clocks of the hosts agree", "messages under torchrun, chronyc", across=clocks, needs="nodes"),
-    Item("rail-alignment", "card i of every host on leaf i", "lldpctl, ibnetdiscover", across=leaves, needs="nodes"),
+    Probe("equal-environment", "variables equal on all", "environment of each host", across=variables, needs="nodes"),
+    Probe("clock-skew", "clocks of the hosts agree", "messages under torchrun, chronyc", across=clocks, needs="nodes"),
+    Probe("rail-alignment", "card i of every host on leaf i", "lldpctl, ibnetdiscover", across=leaves, needs="nodes"),
 ))  # fmt: skip

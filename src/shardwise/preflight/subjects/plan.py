@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shardwise.operate.assumed import Conditions, write_rate
-from shardwise.preflight.finding import Finding, Item, Subject, failed, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, passed, unknown, warned
 from shardwise.preflight.limits import limit
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob, PlannedTraining
@@ -140,11 +140,11 @@ def checkpoint(node: Node, plan: PlannedJob | None) -> Finding:
 
 
 SUBJECT = Subject("plan", 80, (
-    Item("plan-size", "as many GPUs as planned", "nvidia-smi on every host", across=size, needs="plan"),
-    Item("plan-memory", "memory headroom of this plan", "nvidia-smi memory, estimate", headroom, needs="plan"),
-    Item("plan-batch", "global batch = dp x micro x steps", "the plan", across=batch, needs="plan"),
-    Item("plan-tensor", "tensor groups inside NVLink", "the plan, the cluster", across=tensor_groups, needs="plan"),
-    Item("plan-groups", "groups of every axis and their ranks", "the plan, ranks started", across=groups, needs="plan"),
-    Item("plan-rails", "traffic between rails", "the plan's step on its links", rails, needs="plan"),
-    Item("plan-checkpoint", "a checkpoint's bytes and time", "the plan, storage measured", checkpoint, needs="plan"),
+    Probe("plan-size", "as many GPUs as planned", "nvidia-smi on every host", across=size, needs="plan"),
+    Probe("plan-memory", "memory headroom of this plan", "nvidia-smi memory, estimate", headroom, needs="plan"),
+    Probe("plan-batch", "global batch = dp x micro x steps", "the plan", across=batch, needs="plan"),
+    Probe("plan-tensor", "tensor groups inside NVLink", "the plan, the cluster", across=tensor_groups, needs="plan"),
+    Probe("plan-groups", "groups of every axis, their ranks", "the plan, ranks started", across=groups, needs="plan"),
+    Probe("plan-rails", "traffic between rails", "the plan's step on its links", rails, needs="plan"),
+    Probe("plan-checkpoint", "a checkpoint's bytes and time", "the plan, storage measured", checkpoint, needs="plan"),
 ))  # fmt: skip

@@ -2,7 +2,7 @@
 
 import re
 
-from shardwise.preflight.finding import Finding, Item, Subject, failed, passed, unknown, warned
+from shardwise.preflight.finding import Finding, Probe, Subject, failed, passed, unknown, warned
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
 from shardwise.preflight.readers.cards import cards_of
@@ -73,5 +73,5 @@ def versions(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 
 
 SUBJECT = Subject("software", 50, (
-    Item("versions", "driver, CUDA, NCCL, torch fit together", "nvidia-smi, installed packages, ofed_info", versions),
+    Probe("versions", "driver, CUDA, NCCL, torch fit together", "nvidia-smi, installed packages, ofed_info", versions),
 ))  # fmt: skip
