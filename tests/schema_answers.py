@@ -38,7 +38,8 @@ ASKED = {
     ]},
     "preflight": {
         "nodes": [
-            "preflight --gather facts.json --json", "preflight --only host --json",
+            "preflight --gather facts.json --json", "preflight --only host --out . --json",
+            "preflight --on 8xh100 --gather facts.json --json",
             "preflight llama-3-8b --on dgx-h100:16 --tp 8 --gather facts.json --json",
         ],
         "items": ["preflight --list --json"],

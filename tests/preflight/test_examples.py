@@ -1,5 +1,4 @@
-"""The two nodes of examples/preflight are those of these tests, one of them with three faults; `python` this file to write
-them again."""
+"""The nodes of examples/preflight are those of these tests, one with three faults; run this file to write them."""
 
 from pathlib import Path
 
