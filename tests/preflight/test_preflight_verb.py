@@ -153,6 +153,27 @@ def _ranks(tmp_path, launchers: int, ranks: int, *words: str) -> dict:
     return json.loads(said[0][0])
 
 
+def test_a_rank_that_does_not_come_is_told_in_one_line(monkeypatch, capsys):
+    pytest.importorskip("torch")
+    from shardwise.runtime.preflight import ranks
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    monkeypatch.setattr(ranks, "WAIT_S", 1.0)
+    alone = {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    for name, value in alone.items():
+        monkeypatch.setenv(name, value)
+    assert main(["preflight", "--budget", "1 s", "--only", "host"]) == 1
+    assert "error: ranks: not all came" in capsys.readouterr().err
+
+
 def test_two_ranks_on_one_node(tmp_path):
     plan = ["mnist-mlp", "--on", "2xh100", "--dp", "2", "--global-batch", "64"]
     found = _ranks(tmp_path, 1, 2, *plan, "--measure", "--budget", "5 s", "--skip", "disks")

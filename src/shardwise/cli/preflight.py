@@ -1,6 +1,7 @@
 """`shardwise preflight`: is everything ready before a job is scaled up; what a node's own tools say, item by item."""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -35,6 +36,7 @@ from shardwise.units import seconds_of
 MEASURING = Group("Measuring")
 NODES = Group("Many nodes")
 LONGEST_S = 3600.0
+NOT_READY = 1
 OF_CLUSTER = ("on", "nic")
 """flags that mean something without a model"""
 
@@ -101,7 +103,11 @@ def preflight(
         return job
     out = None if several.out is None else FactsOut(several.out, overwrite)
     with spoken() as told:
-        nodes = _nodes(job, items, measuring, several, seconds, told)
+        try:
+            nodes = _nodes(job, items, measuring, several, seconds, told)
+        except ConnectionError as problem:
+            print(f"error: {problem}", file=sys.stderr)
+            return NOT_READY
         if rank:
             return 0  # the first rank tells
         rows = checked(nodes, job, items, told)
@@ -116,7 +122,7 @@ def preflight(
         show_written(answer)
     else:
         show_answer(answer)
-    return int(fails(rows))
+    return NOT_READY if fails(rows) else 0
 
 
 def _words(texts: Sequence[str] | None) -> list[str]:

@@ -29,7 +29,22 @@ def facts_of_all(
     node: LiveNode, plan: PlannedJob | None, look: Callable[[LiveNode], object], *, measure: bool,
     storage: Path | None, seconds: float,
 ) -> list[Facts]:  # fmt: skip
-    """Of every node, on the first rank; empty on the others. `look`: asks a node everything that is to be known."""
+    """Of every node, on the first rank; empty on the others. `look`: asks a node everything that is to be known. A
+    ConnectionError where ranks do not find each other, or lose each other."""
+    try:
+        return _told_by_all(node, plan, look, measure, storage, seconds)
+    except RuntimeError as error:
+        said = " ".join(str(error).split())[:160]
+        raise ConnectionError(
+            f"ranks: not all came, or one was lost ({said}); is every node reachable, over the interface of "
+            "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME?"
+        ) from error
+
+
+def _told_by_all(
+    node: LiveNode, plan: PlannedJob | None, look: Callable[[LiveNode], object], measure: bool, storage: Path | None,
+    seconds: float,
+) -> list[Facts]:  # fmt: skip
     with _nccl_tells(measure) as log, joined_ranks(seconds) as ranks:
         node.host = ranks.hosts[ranks.rank]
         node.measured.world, node.measured.local_world = ranks.world, ranks.local_world

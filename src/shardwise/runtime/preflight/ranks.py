@@ -48,7 +48,7 @@ class Ranks:
 @contextmanager
 def joined_ranks(seconds: float) -> Iterator[Ranks]:
     """The process group of all ranks, left again at the end. `seconds`: that are measured."""
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    local = int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
     cuda = torch.cuda.is_available() and local < torch.cuda.device_count()
     if cuda:
         torch.cuda.set_device(local)
@@ -56,6 +56,8 @@ def joined_ranks(seconds: float) -> Iterator[Ranks]:
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=wait)
     try:
         rank, world = dist.get_rank(), dist.get_world_size()
+        # where one rank has no GPU all measure on processors: mixed, they would wait for each other
+        cuda = all(said == b"1" for said in everyone(str(int(cuda)).encode()))
         mine = f"{os.environ.get('GROUP_RANK', '')[:9]} {socket.gethostname()[:253]}"
         hosts = _numbered([said.decode(errors="replace") for said in everyone(mine.encode())])
         yield Ranks(
