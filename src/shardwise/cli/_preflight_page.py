@@ -67,7 +67,7 @@ def list_items(items: list[tuple[Subject, Probe]], json: bool) -> None:
         ]})  # fmt: skip
         return
     rows: list[list[Cell]] = [[item.name, item.asks, item.reads] for _, item in items]
-    print_table(f"{len(items)} items", ["item", "question", "read from"], rows, words=3, breaks=2)
+    print_table(f"{len(items)} items", ["item", "question", "read from"], rows, words=3)
 
 
 def data_of(answer: Answered) -> dict[str, Any]:

@@ -219,7 +219,9 @@ def xids(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
     others = [each for each in recent if each.kind in ("xid", "sxid")]
     if others:
         codes = sorted({each.code for each in others})
-        return warned(f"Xid {few(codes)} in {hours:.0f} h", "often the program's own mistake; look who ran then")
+        own = all(each.kind == "xid" and each.code in listed("log.xid_warn") for each in others)
+        cure = "often a program's own mistake; look who ran then" if own else "NVIDIA's Xid catalog says what it is"
+        return warned(f"{'Xid' if own else 'Xid or SXid'} {few(codes)} in {hours:.0f} h", cure)
     return passed(f"none in {hours:.0f} h")
 
 
