@@ -17,6 +17,7 @@ from shardwise.operate.failures import published, published_rates
 from shardwise.operate.goodput import Restart, Saves, goodput_of
 from shardwise.operate.run import Operation
 from shardwise.operate.sampled import Sampling, sample
+from shardwise.preflight.check import chosen
 from shardwise.spec.job import Job
 from shardwise.spec.load import cluster_of
 
@@ -62,6 +63,7 @@ def figures(seed: int) -> dict[str, object]:
         "opt_restarts_at_other_rates": [min(others), max(others)],
         "runs_per_cpu_s": RUNS / spent,
         "runs_10000_cpu_s": spent,
+        "preflight_items": len(chosen()),
     }
 
 

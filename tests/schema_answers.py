@@ -36,6 +36,15 @@ ASKED = {
         "operate gpt2 --on 2x8xh100 --tokens 100B --runs 20 --failures off --json",
         "operate gpt2 --on 2x8xh100 --tokens 100B --runs 20 --spares 1 --save memory --json",
     ]},
+    "preflight": {
+        "nodes": [
+            "preflight --gather facts.json --json", "preflight --only host --out . --json",
+            "preflight --on 8xh100 --gather facts.json --json",
+            "preflight llama-3-8b --on dgx-h100:16 --tp 8 --gather facts.json --json",
+        ],
+        "items": ["preflight --list --json"],
+        CANNOT: ["preflight llama-3-8b --on 8xh100 --tp 3 --json"],
+    },
     "why": {"": [
         "why megatron-run.log --json", "why huggingface-run.log --json", "why torchtitan-run.log --json",
         f"why steps.csv --model {FSDP} --json", "why rank0.json --json", f"why rank0.json --model {FSDP} --json",
@@ -161,7 +170,8 @@ def step(model, optimizer, batch):
 OTHERS = (
     "plan mixtral-8x7b --on 16xh200 --json", "plan gpt-3-175b --on 8xh100 --json",
     "size llama-3-8b --on 8xh200 --tokens 10B --json",
-    "operate bert-large --on 2x8xh100 --tokens 1T --runs 20 --failures rsc-1 --json", "why olmo-run.log --json",
+    "operate bert-large --on 2x8xh100 --tokens 1T --runs 20 --failures rsc-1 --json",
+    "preflight gpt2 --on dgx-h100:8 --gather facts.json --json", "why olmo-run.log --json",
     "why clocks.csv job.sqlite --json",
     "max batch bert-large --on 4xv100 --fix dp=4 --json",
     "compare bert-large --on 8xa100-80 --policy ddp --policy fsdp --json",

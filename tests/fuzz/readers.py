@@ -36,7 +36,7 @@ NO_READERS = {
 }  # fmt: skip
 ROOMS = ("importers", "spec", "arch", "software", "calibrate", "fabric", "validate", "search", "plan", "estimate",
          "units", "simulate", "engines", "collectives", "schedules", "compressors", "topologies", "sync", "cli", "work",
-         "cost", "formats", "operate")  # fmt: skip
+         "cost", "formats", "operate", "preflight")  # fmt: skip
 """packages a user's words reach; those that need torch are reached by their verbs"""
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from formats.public import PUBLIC
 from shardwise import catalog
 from shardwise.cli import main
+from shardwise.preflight.facts import encoded
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = """gpus: [h0, h1, h2, h3]
@@ -70,9 +71,10 @@ def launch_files() -> dict[str, bytes]:
 
 def samples() -> dict[str, bytes]:
     """By file name."""
-    sys.path[:0] = [str(ROOT / "tests" / "importers"), str(ROOT / "tests" / "diagnose")]
+    sys.path[:0] = [str(ROOT / "tests" / room) for room in ("importers", "diagnose", "preflight")]
     import foreign_files
     import log_samples
+    import made_node
     import made_traces
     import site_files
     import topology_files
@@ -104,6 +106,7 @@ def samples() -> dict[str, bytes]:
         "job.sqlite": _sqlite(), "clocks.csv": CLOCKS.encode(), "run.pftrace": b"\x0a\x04\x08\x01\x10\x02" * 20,
         "train.sh": b"torchrun pretrain_gpt.py --tensor-model-parallel-size 2\n",
     }  # fmt: skip
+    found["facts.json"] = encoded(made_node.Made().recorded().facts)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         path.write_bytes(found["trace.json"])

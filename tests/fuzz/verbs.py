@@ -33,6 +33,8 @@ USUAL = {
     "RUN": ("megatron-run.log", "torchtitan-run.log", "huggingface-run.log", "olmo-run.log", "steps.csv", "rank0.json",
             "dump_0", "job.sqlite", "clocks.csv", "run.pftrace", "trace.json", "folder"),
     "CONFIG": ("train.sh",), "FOLDER": ("saved",), "CHECKPOINTS": ("saved",),
+    "GATHER": ("facts.json",), "TRIAL": ("megatron-run.log", "rank0.json"),
+    "ONLY": ("host", "gpus,plan", "xid"), "SKIP": ("host", "measured"),
     "FILES": tuple(launch_files()), "TO": ("megatron", "torchtitan"),
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),
     "TUNE": ("lora", "qlora,rank=8", "dora,targets=mlp", "lora,targets=q_proj,v_proj"),

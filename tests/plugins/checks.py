@@ -130,11 +130,16 @@ def format() -> bool:
     return bool("sample.dp=4 sample.tp=2" in found["files"]["train.sh"])
 
 
+def subject() -> bool:
+    (row,) = told("preflight", "--only", "sample")["items"]
+    return (row["item"], row["verdict"], row["cure"]) == ("sample-released", "fail", "ask the site")
+
+
 CHECKS: dict[str, Callable[[], bool]] = {
     check.__name__: check
     for check in (
         gpu, fabric, price, model, stack, layout, family, schedule, collective, compressor, topology, strategy, engine,
-        method, format,
+        method, format, subject,
     )
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ The module is imported only when the verb is run, so that `--help` costs nothing
 VERBS: dict[str, str] = {
     "plan": "The best policies for a model on a cluster, and why the others lose.",
     "operate": "A run with failures: days, restarts, checkpoints, dollars, and what would help.",
+    "preflight": "Are these nodes ready for the job: GPUs, links, network, host, plan; pass or fail.",
     "size": "How many GPUs and how long for so many tokens, a deadline or a budget.",
     "max": "The largest sequence, micro-batch or model that fits, and what is full beyond.",
     "compare": "Policies, clusters and precisions side by side, differences in percent.",

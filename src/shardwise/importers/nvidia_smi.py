@@ -1,6 +1,7 @@
 """The matrix of `nvidia-smi topo -m` -> Topology. It tells who is joined to whom; speeds are not in it."""
 
 import re
+from dataclasses import dataclass
 
 from shardwise.importers.topology import SeenGpu, SeenNic, Topology
 
@@ -20,7 +21,26 @@ BY_LINKS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class DeviceMatrix:
+    gpus: list[str]
+    nics: list[str]
+    cells: dict[str, list[str]]
+    """of each device: how it reaches the GPUs, then the cards"""
+    legend: dict[str, str]
+    """NIC0 -> mlx5_0"""
+
+    def between(self, one: str, other: str) -> str:
+        return self.cells[one][[*self.gpus, *self.nics].index(other)]
+
+
 def parse(raw: bytes) -> Topology:
+    matrix = parse_matrix(raw)
+    return _topology(matrix.gpus, matrix.nics, matrix.cells, matrix.legend)
+
+
+def parse_matrix(raw: bytes) -> DeviceMatrix:
+    """Every GPU has a row in it."""
     if len(raw) > MOST_BYTES:
         raise ValueError(f"from: more than {MOST_BYTES // 2**20} MiB; keep only the output of nvidia-smi topo -m")
     lines = [_STYLE.sub("", line) for line in raw.decode("utf-8", errors="replace").splitlines()]
@@ -32,7 +52,7 @@ def parse(raw: bytes) -> Topology:
     if not gpus or missing:
         raise ValueError(f"from: the matrix has no row of {', '.join(missing[:4]) or 'a GPU'}; keep its rows whole")
     legend = {found[1]: found[2] for found in map(_LEGEND.match, lines) if found}
-    return _topology(gpus, nics, cells, legend)
+    return DeviceMatrix(gpus, nics, cells, legend)
 
 
 def _header(lines: list[str]) -> tuple[list[str], list[str]]:

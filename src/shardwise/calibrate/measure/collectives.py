@@ -52,15 +52,18 @@ def collective_points(bench: Bench, world: World, quick: bool) -> Iterator[Point
     sizes = SIZES[bench.device.type]
     for op in OPS:
         for size in sizes[::2] if quick else sizes:
-            call = _call(bench, op, size, world.ranks)
+            call = prepared(bench, op, size, world.ranks)
             if call is not None:
                 yield {
                     "op": op, "bytes": size, "ranks": world.ranks, "nodes": world.nodes,
-                    "seconds": _seconds(bench, call),
+                    "seconds": slowest_seconds(bench, call),
                 }  # fmt: skip
 
 
-def _call(bench: Bench, op: str, size: int, ranks: int) -> Callable[[], object] | None:
+def prepared(
+    bench: Bench, op: str, size: int, ranks: int, group: "dist.ProcessGroup | None" = None
+) -> Callable[[], object] | None:
+    """One collective of a group (None: all ranks), with its buffers; None where it has less than a number a rank."""
     part = size // 4 // ranks
     if part < 1:
         return None
@@ -68,20 +71,22 @@ def _call(bench: Bench, op: str, size: int, ranks: int) -> Callable[[], object] 
     other = torch.zeros_like(whole)
     mine = torch.zeros(part, device=bench.device)
     if op == "all_reduce":
-        return lambda: dist.all_reduce(other)
+        return lambda: dist.all_reduce(other, group=group)
     if op == "all_gather":
-        return lambda: _ALL_GATHER(other, mine)
+        return lambda: _ALL_GATHER(other, mine, group=group)
     if op == "reduce_scatter":
-        return lambda: _REDUCE_SCATTER(mine, whole)
-    return lambda: dist.all_to_all_single(other, whole)
+        return lambda: _REDUCE_SCATTER(mine, whole, group=group)
+    return lambda: dist.all_to_all_single(other, whole, group=group)
 
 
-def _seconds(bench: Bench, call: Callable[[], object]) -> float:
+def slowest_seconds(
+    bench: Bench, call: Callable[[], object], group: "dist.ProcessGroup | None" = None, rounds_of: int = ROUNDS
+) -> float:
     """The slowest rank's time, median of rounds: a collective is over when the last rank has it."""
     calls = CALLS[bench.device.type]
     rounds = []
-    for _ in range(ROUNDS + 1):
-        _wait(bench)
+    for _ in range(rounds_of + 1):
+        _wait(bench, group)
         start = time.perf_counter()
         for _ in range(calls):
             call()
@@ -89,11 +94,11 @@ def _seconds(bench: Bench, call: Callable[[], object]) -> float:
             torch.cuda.synchronize(bench.device)
         rounds.append((time.perf_counter() - start) / calls)
     slowest = torch.tensor(statistics.median(rounds[1:]), device=bench.device)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=group)
     return float(slowest.item())
 
 
-def _wait(bench: Bench) -> None:
+def _wait(bench: Bench, group: "dist.ProcessGroup | None") -> None:
     if bench.cuda:
         torch.cuda.synchronize(bench.device)
-    dist.barrier()
+    dist.barrier(group=group)

@@ -1,0 +1,214 @@
+"""`shardwise preflight`: is everything ready before a job is scaled up; what a node's own tools say, item by item."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from shardwise.cli._files import Overwrite
+from shardwise.cli._flags import DOES_NOT_FIT, refused
+from shardwise.cli._options import Json
+from shardwise.cli._output import print_json
+from shardwise.cli._plan_of import document_of, needs_torch
+from shardwise.cli._preflight_page import Answered, FactsOut, data_of, list_items, show_answer, show_written
+from shardwise.cli._progress import spoken
+from shardwise.cli._torchrun import rank_here
+from shardwise.cli.export import NO_FLAGS, ExportFlags, stated_policy
+from shardwise.importers._file import read_bytes
+from shardwise.importers.infiniband import is_ibnetdiscover
+from shardwise.importers.run_files import read_run
+from shardwise.preflight.check import checked, chosen, fails
+from shardwise.preflight.facts import RecordedNode, encoded, facts_of, nodes_from, recorded
+from shardwise.preflight.finding import Probe, Subject
+from shardwise.preflight.node import LiveNode, Node
+from shardwise.preflight.planned import PlannedJob, PlannedTraining
+from shardwise.preflight.storage import storage_rates
+from shardwise.preflight.trial import trial_of
+from shardwise.spec.load import cluster_of
+from shardwise.units import seconds_of
+
+MEASURING = Group("Measuring")
+NODES = Group("Many nodes")
+LONGEST_S = 3600.0
+NOT_READY = 1
+OF_CLUSTER = ("on", "nic")
+"""flags that mean something without a model"""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MeasureFlags:
+    measure: Annotated[bool, Parameter(negative=(), group=MEASURING, help=(
+        "Also measure: collectives, storage, products, and nccl-tests, ib_write_bw, dcgmi where installed."
+    ))] = False  # fmt: skip
+    storage: Annotated[Path | None, Parameter(group=MEASURING, help=(
+        "With --measure: the folder of the checkpoints; one file is written there and deleted."
+    ))] = None  # fmt: skip
+    budget: Annotated[str, Parameter(group=MEASURING, help="Time for the collectives, such as '60 s'.")] = "60 s"
+    trial: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative=(), group=MEASURING, help=(
+        "Logs or traces of a few steps of the job."
+    ))] = None  # fmt: skip
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class NodeFlags:
+    gather: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative=(), group=NODES, help=(
+        "Look at nothing here: compare nodes by the facts in these files or folders."
+    ))] = None  # fmt: skip
+    out: Annotated[Path | None, Parameter(group=NODES, help=(
+        "Write this node's facts: a file, or a folder that gets HOST.json."
+    ))] = None  # fmt: skip
+    facts: Annotated[bool, Parameter(negative=(), group=NODES, help="Print this node's facts as JSON, no table.")] = (
+        False
+    )
+    topology: Annotated[Path | None, Parameter(group=NODES, help="ibnetdiscover's output, to find swapped cables.")] = (
+        None
+    )
+
+
+def preflight(
+    plan: Annotated[str | None, Parameter(help=(
+        "A model with policy flags, or JSON of `plan` or `estimate`; not given: the node alone."
+    ))] = None,
+    /,
+    flags: ExportFlags = NO_FLAGS,
+    *,
+    measuring: MeasureFlags = MeasureFlags(),  # noqa: B008  frozen
+    several: NodeFlags = NodeFlags(),  # noqa: B008  frozen
+    only: Annotated[list[str] | None, Parameter(negative=(), help="Items or subjects to look at; may repeat.")] = None,
+    skip: Annotated[list[str] | None, Parameter(negative=(), help="Items or subjects left out; may repeat.")] = None,
+    list_: Annotated[bool, Parameter(name="--list", negative=(), help="The items and what they read.")] = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> int:  # fmt: skip
+    """GPUs, links, network, host, software and the plan, each pass, warn, fail or not available, with the cure.
+
+    Reads only; needs no root. Exit code 1 when an item fails.
+    """
+    items = chosen(_words(only), _words(skip))
+    if list_:
+        list_items(items, json)
+        return 0
+    rank = rank_here()
+    seconds = _budget(measuring)
+    job = _planned(plan, flags, json)
+    if isinstance(job, int):
+        return job
+    out = None if several.out is None else FactsOut(several.out, overwrite)
+    with spoken() as told:
+        try:
+            nodes = _nodes(job, items, measuring, several, seconds, told)
+        except ConnectionError as problem:
+            print(f"error: {problem}", file=sys.stderr)
+            return NOT_READY
+        if rank:
+            return 0  # the first rank tells
+        rows = checked(nodes, job, items, told)
+    if several.facts:
+        for node in nodes:
+            print(encoded(facts_of(node)).decode())
+        return 0
+    answer = Answered(tuple(node.host for node in nodes), tuple(rows), job, [] if out is None else out.write(nodes))
+    if json:
+        print_json(data_of(answer))
+    elif out is not None:
+        show_written(answer)
+    else:
+        show_answer(answer)
+    return NOT_READY if fails(rows) else 0
+
+
+def _words(texts: Sequence[str] | None) -> list[str]:
+    """Of a list that may repeat, and may be joined by commas."""
+    return [word.strip() for text in texts or () for word in text.split(",") if word.strip()]
+
+
+def _budget(measuring: MeasureFlags) -> float:
+    seconds = seconds_of(measuring.budget, "budget")
+    if not 1 <= seconds <= LONGEST_S:
+        raise ValueError(f"budget: {measuring.budget!r} is out of range; write a time from '1 s' to '1 h'")
+    if measuring.storage is not None and not measuring.measure:
+        raise ValueError("storage: it is only looked at with --measure; write --measure too")
+    if measuring.storage is not None and not measuring.storage.is_dir():
+        raise ValueError(f"storage: {str(measuring.storage)!r} is no folder; write the folder of the checkpoints")
+    return seconds
+
+
+def _planned(plan: str | None, flags: ExportFlags, json: bool) -> PlannedJob | int | None:
+    """What is planned; the exit code where it cannot run."""
+    if plan is None:
+        stated = [each.name for each in fields(flags) if getattr(flags, each.name) != getattr(NO_FLAGS, each.name)]
+        lone = [name for name in stated if name not in OF_CLUSTER]
+        if lone:
+            raise ValueError(f"{lone[0].replace('_', '-')}: it says nothing without a model; write one, or a plan file")
+        return PlannedJob(cluster_of(flags.place)) if flags.on else None
+    ask, _ = stated_policy(plan, flags, None)
+    called = flags.model or plan if document_of(plan) is None else ask.model.name
+    if refused(called, replace(flags, on=flags.on or ask.cluster.name), ask, json, "preflight"):
+        return DOES_NOT_FIT
+    return PlannedJob(ask.cluster, PlannedTraining(ask.case, ask.policy), ask.notes)
+
+
+def _nodes(
+    job: PlannedJob | None, items: list[tuple[Subject, Probe]], measuring: MeasureFlags, several: NodeFlags,
+    seconds: float, told: Callable[[str], None],
+) -> Sequence[LiveNode | RecordedNode]:  # fmt: skip
+    given = _given(job, measuring, several)
+    if several.gather:
+        if measuring.measure:
+            raise ValueError("gather: nothing is measured where facts are compared; write --measure on the nodes")
+        found = nodes_from(several.gather)
+        given(found[0])
+        return found
+    node = LiveNode()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        needs_torch()
+        from shardwise.runtime.preflight.measure import facts_of_all
+
+        told("waiting for the other ranks")
+        everyone = recorded(facts_of_all(
+            node, job, lambda each: checked([each], job, items), measure=measuring.measure,
+            storage=measuring.storage, seconds=seconds,
+        ))  # fmt: skip
+        if everyone:
+            given(everyone[0])
+        return everyone
+    if measuring.measure:
+        told("measuring")
+        _measure(node, measuring, seconds)
+    given(node)
+    return [node]
+
+
+def _measure(node: LiveNode, measuring: MeasureFlags, seconds: float) -> None:
+    """Of this node alone; without torch what needs none."""
+    start = time.monotonic()
+    if find_spec("torch") is not None:
+        from shardwise.runtime.preflight.products import devices_here, product_facts
+
+        node.measured.products = [product_facts(device) for device in devices_here()]
+    if measuring.storage is not None:
+        node.measured.storage = storage_rates(measuring.storage, seconds / 4)
+    node.measured.seconds = time.monotonic() - start
+
+
+def _given(job: PlannedJob | None, measuring: MeasureFlags, several: NodeFlags) -> Callable[[Node], None]:
+    """Puts what the user brings, a trial run and the fabric's cables, beside what a node tells."""
+    trial = trial_of(read_run(measuring.trial), job) if measuring.trial else None
+    cables = ""
+    if several.topology is not None:
+        cables = read_bytes(several.topology, "topology").decode("utf-8", errors="replace")
+        if not is_ibnetdiscover(cables):
+            raise ValueError(f"topology: {several.topology.name} is not what ibnetdiscover prints; write its output")
+
+    def put(node: Node) -> None:
+        node.measured.trial, node.measured.ibnetdiscover = trial, cables
+
+    return put

@@ -1,0 +1,1 @@
+"""What is looked at: one file a subject, found by the registry; each exports SUBJECT."""

@@ -1,0 +1,1 @@
+"""What `shardwise preflight --measure` does with torch: products, collectives, pairs of nodes, clocks"""
