@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.case import Case
-from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.closed_form import estimate, floor_times
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice, allowed_with
 from shardwise.estimate.time import work_alone
@@ -61,7 +61,7 @@ class Pricing:
         """What each frame takes at least, whatever its settings."""
         rows = plain(frames)
         parts = [rows.take(slice(i, i + BATCH)) for i in range(0, len(rows), BATCH)]
-        floors = [work_alone(estimate(self.case, part).times) for part in parts]
+        floors = [work_alone(floor_times(self.case, part)) for part in parts]
         if self.sync is not None and not self.sync.strategy.waits():
             # what GPUs lose that wait for each other is no part of it
             floors = [floor / (1.0 + float(waiting_share(self.case.cluster.gpus, self.case.stack))) for floor in floors]
