@@ -97,7 +97,9 @@ def solve(shard: PointShard) -> PointAnswer:
 
 def _over_data(shard: PointShard, policy: Policy) -> DataStep | None:
     choice = shard.case.lengths
-    return choice and DrawnSteps(shard.case.on(shard.cluster), policy, choice.lengths).step(choice.packing)
+    if choice is None:
+        return None
+    return DrawnSteps(shard.case.on(shard.cluster), policy, choice.lengths).step(choice.packing)
 
 
 def _knee(shard: KneeShard) -> Knee | None:

@@ -139,4 +139,4 @@ def _pieces(group: GroupPrices, lengths: Tokens) -> Floats:
     if isinstance(group.prices, MicroBatchPrices) or not len(lengths):
         return group.prices.of(lengths)
     buffer, number = buffers_of(lengths, group.most)
-    return np.bincount(buffer, weights=group.prices.of(lengths), minlength=number)
+    return np.asarray(np.bincount(buffer, weights=group.prices.of(lengths), minlength=number), dtype=np.float64)
