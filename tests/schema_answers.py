@@ -60,7 +60,8 @@ ASKED = {
     ]},
     "estimate": {
         "a policy that can run": [
-            f"estimate {FSDP} --json", "estimate mixtral-8x7b --on dgx-h100:16 --ep 8 --tokens 1T --json",
+            f"estimate {FSDP} --json", f"estimate {FSDP} --lengths uniform,low=100,high=900 --json",
+            "estimate mixtral-8x7b --on dgx-h100:16 --ep 8 --tokens 1T --json",
             f"estimate {FULL} --json", "estimate gpt2 --on 4xv100 --offload optimizer --host-memory '1 TiB' --json",
         ],
         CANNOT: [f"estimate {ILLEGAL} --json"],

@@ -40,7 +40,7 @@ def _version() -> str:
 
 def _shown_default(value: object) -> str | None:
     """A switch is off unless it is written, and nothing is nothing: neither needs saying."""
-    return None if value is None or value is False or value == () or value == "" else str(value)
+    return None if value is None or value is False or value in ((), [], "") else str(value)
 
 
 def _build() -> App:

@@ -22,15 +22,16 @@ LengthsName = Annotated[
     Parameter(
         name="--lengths",
         group=JOB,
-        help="Of the sequences: a file with a length on each line, or lognormal,mean=600,sigma=1; --seq cuts them.",
+        help="How long the sequences are: a file with a length on each line, or lognormal,mean=600,sigma=1; "
+        "--seq cuts them.",
     ),
 ]
 Packing = Annotated[
     str | None,
     Parameter(
         group=JOB,
-        help="With --lengths: off (padded), on (several in a buffer of --seq tokens), dynamic (each on as many "
-        "context-parallel ranks as it needs).",
+        help="With --lengths: off (padded), on (several in a buffer of --seq tokens), dynamic (packed, and long ones "
+        "over more context-parallel ranks).",
     ),
 ]
 

@@ -53,7 +53,9 @@ def export(
     flags: ExportFlags = NO_FLAGS,
     *,
     to: Annotated[str, Parameter(help="megatron, torchtitan, deepspeed, accelerate, nanotron, bridge, ...")],
-    version: Annotated[str, Parameter(help="Of a target with several forms: torchtitan 0.2.2, 0.3.0, main.")] = "",
+    version: Annotated[
+        str, Parameter(help="Version of a target that has several: torchtitan 0.2.2, 0.3.0, main.")
+    ] = "",
     layers: Annotated[str, Parameter(help="Layers of each chunk of the pipeline, in order: 19,21,21,19.")] = "",
     out: Annotated[Path | None, Parameter(help="Folder to write into; not given: the files are printed.")] = None,
     overwrite: Overwrite = False,

@@ -55,7 +55,10 @@ from shardwise.spec.sizes import sizes_of
 
 DOES_NOT_FIT = 1
 MOST_SHOWN = 1000
-Degree = Annotated[int | None, Parameter(group=POLICY, help="Only policies with this degree, as --fix has it.")]
+
+
+def _degree(what: str) -> Parameter:
+    return Parameter(group=POLICY, help=f"Only policies with this degree of {what} parallelism.")
 
 
 @Parameter(name="*")
@@ -64,11 +67,11 @@ class PlanQuestions:
     """What else is asked about the plan."""
 
     fix: Fixed = None
-    tp: Degree = None
-    pp: Degree = None
-    dp: Degree = None
-    cp: Degree = None
-    ep: Degree = None
+    tp: Annotated[int | None, _degree("tensor")] = None
+    pp: Annotated[int | None, _degree("pipeline")] = None
+    dp: Annotated[int | None, _degree("data")] = None
+    cp: Annotated[int | None, _degree("context")] = None
+    ep: Annotated[int | None, _degree("expert")] = None
     loss: LossName = ""
     recompute_modules: ModuleNames = ""
     offload_share: OffloadShare = 1.0

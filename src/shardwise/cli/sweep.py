@@ -54,7 +54,7 @@ def sweep(
     csv: Annotated[Path | None, Parameter(group=OUTPUT, help="Write the points to this file.")] = None,
     figure: Annotated[Path | None, Parameter(group=OUTPUT, help="Draw them to this SVG file.")] = None,
     engine: Annotated[str, Parameter(help="local, or a cluster engine that is there: ray, dask.")] = HERE,
-    address: Annotated[str | None, Parameter(help="Of that engine; default: as it finds its own.")] = None,
+    address: Annotated[str | None, Parameter(help="Address of that engine; default: as it finds its own.")] = None,
     jobs: Annotated[int | None, Parameter(help="Processes of --engine local; default: all cores.")] = None,
     fix: Fixed = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
