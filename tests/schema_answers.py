@@ -18,6 +18,7 @@ ASKED = {
             "plan llama-3-8b --on 8xh100 --json", "plan mixtral-8x7b --on dgx-h100:16 --tokens 1T --why --json",
             "plan llama-3-8b --on 8xh100 --top 2 --why-not tp=8 --why-not tp=3 --fix 'tp<=4' --json",
             "plan gpt2 --on 4xv100 --pareto --json", "plan gpt2 --on 4xv100 --sync psgd,local_sgd --top 1 --json",
+            "plan gpt2 --on 4xv100 --top 1 --lengths uniform,low=100,high=900 --packing on --json",
         ],
         "nothing fits": ["plan llama-3-70b --on 1xh100 --json"],
     },
@@ -60,14 +61,17 @@ ASKED = {
     "compare": {"": [
         "compare llama-3-8b --on 8xh100 --policy fsdp --policy tp=8 --json",
         "compare gpt2 --on 8xh100 --on 8xh200 --policy fsdp --json",
+        "compare gpt2 --on 8xh100 --policy fsdp --lengths uniform,low=100,high=900 --json",
     ]},
     "sweep": {"": [
         "sweep gpt2 --on h100 --over gpus=8:16 --policy fsdp --json",
+        "sweep gpt2 --on h100 --over gpus=8:16 --policy fsdp --lengths uniform,low=100,high=900 --json",
         "sweep bert-large --on dgx-v100 --over gpus=8:16 --policy ddp,micro=4 --sync psgd,dsgd --json",
     ]},
     "estimate": {
         "a policy that can run": [
-            f"estimate {FSDP} --json", "estimate mixtral-8x7b --on dgx-h100:16 --ep 8 --tokens 1T --json",
+            f"estimate {FSDP} --json", f"estimate {FSDP} --lengths uniform,low=100,high=900 --json",
+            "estimate mixtral-8x7b --on dgx-h100:16 --ep 8 --tokens 1T --json",
             f"estimate {FULL} --json", "estimate gpt2 --on 4xv100 --offload optimizer --host-memory '1 TiB' --json",
         ],
         CANNOT: [f"estimate {ILLEGAL} --json"],

@@ -110,3 +110,15 @@ def test_a_cluster_is_described_and_per_gpu_explained(capsys: pytest.CaptureFixt
     assert notes[0].startswith("DGX H100 SuperPOD: 8 x 400 Gb/s")
     assert "50 GB/s to other nodes are 400 Gbps for each GPU, 3,200 Gbps for a node of 8" in notes[1]
     assert description_of("2x8xa100@100Gbps/node").startswith("DGX A100")
+
+
+@pytest.mark.parametrize(("model", "words"), [
+    ("gpt2", "beyond gpt2's 1,024 positions: training so takes a longer table of them"),
+    ("llama-3-8b", "beyond llama-3-8b's 8,192 positions: training so takes rotary angles stretched to it"),
+])  # fmt: skip
+def test_a_sequence_beyond_the_models_positions_is_told(
+    capsys: pytest.CaptureFixture[str], model: str, words: str
+) -> None:
+    job = ["estimate", model, "--on", "8xh100", "--zero", "3", "--seq"]
+    assert any(words in note for note in told(capsys, [*job, "32k"])["notes"])
+    assert not any("beyond" in note for note in told(capsys, [*job, "1k"])["notes"])

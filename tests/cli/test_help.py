@@ -7,7 +7,7 @@ import pytest
 from shardwise.cli import main
 from shardwise.cli._examples import EXAMPLES, FIRST
 from shardwise.cli._frame import app
-from shardwise.cli._verbs import VERBS
+from shardwise.cli._verbs import GROUPS, VERBS
 from shardwise.spec.job import OPTIMIZERS, PRECISIONS
 from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import ATTENTION, OFFLOAD, ORDERS, RECOMPUTE
@@ -48,6 +48,15 @@ def test_without_a_verb_the_first_steps_are_shown(capsys):
     text = shown(capsys, [])
     assert all(f"shardwise {each}" in text for each in FIRST)
     assert all(verb in text for verb in VERBS)
+
+
+def test_verbs_stand_in_groups_with_a_line_each(capsys):
+    text = shown(capsys, [])
+    places = [text.index(f"─ {group} ─") for group in GROUPS]
+    assert places == sorted(places)
+    assert {verb for verbs in GROUPS.values() for verb in verbs} <= set(VERBS)
+    for verb, question in VERBS.items():
+        assert any(line.lstrip("│ ").startswith(f"{verb} ") and question in line for line in text.splitlines()), verb
 
 
 @pytest.mark.parametrize(("verb", "groups"), [

@@ -116,11 +116,57 @@ def test_lengths_have_lines_of_their_own(capsys) -> None:
     assert "lengths" not in told(capsys, asked)
 
 
+LONG = ["llama-3-8b", "--on", "4x8xh100", "--seq", "64k", "--global-batch", "64"]
+SHORT_DATA = ["--lengths", "lognormal,mean=4000,sigma=1.5", "--packing", "dynamic"]
+
+
+def test_verbs_agree_over_the_data(capsys) -> None:
+    """What `plan` takes over the data, `estimate`, `compare` and `sweep` say too."""
+    planned = told(capsys, ["plan", *LONG, *SHORT_DATA, "--tp", "2", "--cp", "4", "--fix", "zero=1,pp=1"])
+    best = planned["recommended"]
+    assert (planned["lengths"], planned["packing"]) == ("lognormal", "dynamic")
+    stated = ["--tp", "2", "--cp", "4", "--zero", "1"]
+    one = told(capsys, ["estimate", *LONG, *SHORT_DATA, *stated])["lengths"]
+    if best["policy"]["recompute"] == "none":
+        assert best["step_s"] == one["step_s"] == one["dynamic_step_s"]
+        assert best["waiting"] == one["waiting"]
+    policy = "tp=2,cp=4,zero=1"
+    beside = told(capsys, ["compare", *LONG, *SHORT_DATA, "--policy", policy])["cases"][0]["lengths"]
+    assert beside == one
+    point = told(capsys, ["sweep", *LONG, *SHORT_DATA, "--policy", policy, "--over", "gpus=32,64"])["points"][0]
+    assert (point["data_step_s"], point["waiting"]) == (one["step_s"], one["waiting"])
+    assert one["dynamic_step_s"] < one["packed_step_s"] < one["padded_step_s"]
+
+
+def test_the_best_over_the_data_is_no_slower_than_the_best_of_full_sequences(capsys) -> None:
+    full = told(capsys, ["plan", *LONG])["best"][0]["policy"]
+    degrees = [word for name in ("tp", "pp", "cp", "zero", "vpp") for word in (f"--{name}", str(full[name]))]
+    again = ["--recompute", full["recompute"], "--recompute-layers", str(full["recompute_layers"])]
+    stated = told(capsys, ["estimate", *LONG, *SHORT_DATA, *degrees, *again])["lengths"]
+    assert told(capsys, ["plan", *LONG, *SHORT_DATA])["best"][0]["step_s"] <= stated["step_s"] * (1 + 1e-9)
+
+
+def test_the_page_of_a_plan_over_the_data(capsys) -> None:
+    text = " ".join(shown(capsys, ["plan", *LONG, *SHORT_DATA, "--top", "2"]).split())
+    for words in (
+        "by step time over the data",
+        "wait %",
+        "packed, with dynamic context parallelism",
+        "--packing dynamic",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize("more", [["--why"], ["--pareto"], ["--why-not", "tp=8"], ["--sync", "any"]])
+def test_what_a_plan_answers_of_full_sequences_only(more: list[str], capsys) -> None:
+    refused(capsys, ["plan", *LONG, *SHORT_DATA, *more], "leave one of --lengths and")
+
+
 @pytest.mark.parametrize(
     ("words", "cure"),
     [
         (["--packing", "on"], "write --lengths with it"),
-        (["--packing", "maybe", "--lengths", "lognormal,mean=9,sigma=1"], "write on or off"),
+        (["--packing", "maybe", "--lengths", "lognormal,mean=9,sigma=1"], "known: dynamic, off, on"),
         (["--lengths", "gaussian"], "there is no file 'gaussian'"),
     ],
 )

@@ -22,7 +22,7 @@ GOOD = [
     ["roofline", "h100"],
     ["roofline", "b200", "--dtype", "fp8", "--ffn", "16k", "--glu"],
     ["roofline", "dgx-h100:2048", "--inner", "64", "--experts", "256", "--active", "8", "--ffn", "16384"],
-    ["roofline", "pcie-rtx4090"],
+    ["roofline", "--on", "pcie-rtx4090"],
     ["mfu", "llama-65b", "--tps", "380", "--on", "a100-80"],
     [
         "mfu",
@@ -59,7 +59,7 @@ BAD = [
     (["roofline", "h100", "--experts", "2", "--active", "3"], "active"),
     (["roofline", "h100", "--dtype", "fp7"], "did you mean 'fp8'?"),
     (["roofline", "h100", "--ffn", "16 GB"], "unknown unit 'GB'"),
-    (["roofline"], "TARGET"),
+    (["roofline"], "--on"),
     (["mfu", "llama-65b", "--on", "a100-80"], "speed is missing"),
     (["mfu", "llama-65b", "--on", "a100-80", "--tps", "0"], "above 0"),
     (["mfu", "llama-65b", "--on", "a100-80", "--tps", "nan"], "above 0"),

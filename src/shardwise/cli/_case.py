@@ -1,7 +1,7 @@
 """Model, job, stack and profile as the flags state them: what several verbs try on many clusters and policies."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from msgspec import structs
@@ -22,10 +22,12 @@ from shardwise.cli._job import (
     job_of,
     software_of,
 )
+from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice
 from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.estimate.synced import SyncChoice
 from shardwise.plan import Candidate, Limits, Ranking, scan
+from shardwise.plan.by_lengths import scan_by_lengths
 from shardwise.plan.choice import RISK, check_risk
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
@@ -33,6 +35,7 @@ from shardwise.report import Report
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.job import Job
+from shardwise.spec.lengths import LengthsChoice
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 
@@ -88,16 +91,19 @@ class OpenCase:
     """in place of the mean gradient"""
     host_bytes: float | None = None
     """of a node's host, for what is offloaded; None: as much as is asked for"""
+    lengths: LengthsChoice | None = None
+    """of the data; None: all as long as the job's"""
 
     def on(self, cluster: Cluster) -> Case:
         return case_of(self.model, cluster, self.job, self.stack, self.profile)
 
     def ranked(self, cluster: Cluster, *, top: int = 1) -> Ranking:
         """Whole: the best of what an interrupted scan had seen is no answer to what is asked with this."""
-        return _whole(scan(
-            self.on(cluster), top=top, headroom=self.headroom, risk=self.risk, limits=self.limits, only=self.only,
-            losers=False, sync=self.sync, host_memory=self.host_bytes,
-        ))  # fmt: skip
+        given: dict[str, Any] = {"top": top, "headroom": self.headroom, "risk": self.risk, "limits": self.limits,
+                                 "only": self.only, "sync": self.sync, "host_memory": self.host_bytes}  # fmt: skip
+        if self.lengths is not None:
+            return _whole(scan_by_lengths(self.on(cluster), self.lengths, **given))
+        return _whole(scan(self.on(cluster), losers=False, **given))
 
     def frontier(self, cluster: Cluster) -> tuple[Candidate, ...]:
         """What nothing beats in step time and memory, among policies with ZeRO over all ranks and recompute of all
@@ -126,8 +132,9 @@ def _whole(ranked: Ranking) -> Ranking:
 
 
 def open_case_of(
-    model: str, flags: SharedFlags, *, gpus: int, tokens: str | None = None, only: tuple[Constraint, ...] = ()
-) -> tuple[OpenCase, list[str]]:
+    model: str, flags: SharedFlags, *, gpus: int, tokens: str | None = None, only: tuple[Constraint, ...] = (),
+    data: DataFlags = NO_LENGTHS,
+) -> tuple[OpenCase, list[str]]:  # fmt: skip
     """The case, and one note for each thing that was assumed."""
     shape = model_of(model)
     stack = software_of(flags.stack, flags.imbalance, shape, flags.dispatcher)
@@ -141,6 +148,6 @@ def open_case_of(
     check_risk(flags.risk)
     case = OpenCase(
         shape, job, stack, profile_or_none(flags.profile), flags.headroom, flags.risk, only,
-        host_bytes=host_bytes_of(flags.host_memory),
+        host_bytes=host_bytes_of(flags.host_memory), lengths=lengths_choice(shape, data),
     )  # fmt: skip
     return case, notes

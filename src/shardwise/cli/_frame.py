@@ -10,13 +10,13 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from cyclopts import App, CoercionError, CycloptsError, Parameter
+from cyclopts import App, CoercionError, CycloptsError, Group, Parameter
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._other_words import called_here
-from shardwise.cli._verbs import VERBS, import_path
+from shardwise.cli._verbs import GROUPS, OTHERS, VERBS, group_of, import_path
 from shardwise.registry import closest
 
 BAD_INPUT = 2
@@ -40,22 +40,27 @@ def _version() -> str:
 
 def _shown_default(value: object) -> str | None:
     """A switch is off unless it is written, and nothing is nothing: neither needs saying."""
-    return None if value is None or value is False or value == () or value == "" else str(value)
+    return None if value is None or value is False or value in ((), [], "") else str(value)
 
 
 def _build() -> App:
     built = App(
         name="shardwise",
-        help="Which way to split a training run over GPUs is best, how long, how much memory, what traffic.",
+        help="How to split a training run over GPUs: the best way, how long it takes, what fills the memory, what it "
+        "costs. `shardwise VERB --help` shows a verb's options and two examples.",
         version=_version,
         help_format="plaintext",  # a quarter of the time of --help would be importing a reader of Markdown
         default_parameter=Parameter(negative=(), show_default=_shown_default),
         result_action="return_value",
         help_epilogue=epilogue(FIRST),
+        group_commands=Group("shardwise itself", sort_key=len(GROUPS) + 1),
     )
-    for verb, question in VERBS.items():
+    groups = {name: Group(name, sort_key=place) for place, name in enumerate([*GROUPS, OTHERS])}
+    ordered = [*(verb for verbs in GROUPS.values() for verb in verbs), *VERBS]
+    for place, verb in enumerate(dict.fromkeys(ordered)):
         told = {} if verb in OWN_APP else {"help_epilogue": epilogue(EXAMPLES[verb])}
-        built.command(import_path(verb), name=verb, help=question, **told)
+        group = groups[group_of(verb)]
+        built.command(import_path(verb), name=verb, help=VERBS[verb], group=group, sort_key=place, **told)
     return built
 
 

@@ -9,7 +9,9 @@ from shardwise.units import bytes_of, gib
 
 HostMemory = Annotated[
     str | None,
-    Parameter(name="--host-memory", group=CLUSTER, help="Of each node, for what is offloaded: '1 TiB'."),
+    Parameter(
+        name="--host-memory", group=CLUSTER, help="Host memory of a node that may hold what is offloaded: '1 TiB'."
+    ),
 ]
 
 

@@ -34,7 +34,9 @@ Seq = Annotated[
 GlobalBatch = Annotated[
     str | None,
     Parameter(
-        group=JOB, help="Sequences per step, or '4M tokens'; default: about 64k tokens (2**16) per GPU, at most 4M."
+        group=JOB,
+        help="Sequences per step, or '4M tokens'; default: 64k tokens (2**16) per GPU, at most 4M (16M beyond 4,096 "
+        "GPUs).",
     ),
 ]
 PrecisionName = Annotated[str, Parameter(name="--precision", help="bf16, fp16, fp8, bf16-pure, autocast, ...")]
@@ -176,6 +178,11 @@ def sequence_of(model: Model, seq: str | None, notes: list[str]) -> int:
     if length < 1:
         raise ValueError(f"seq: {seq!r} is out of range; write a whole number of 1 or more")
     notes += [f"--seq not given: {length:,} assumed, {_whence(model)}"] if seq is None else in_full(seq, length)
+    if 0 < model.context < length:
+        table = "a longer table of them" if model.positions else "rotary angles stretched to it"
+        notes.append(
+            f"--seq {length:,} is beyond {model.name}'s {model.context:,} positions: training so takes {table}"
+        )
     return length
 
 

@@ -1,5 +1,7 @@
 """`--lengths` and `--packing`: what a step takes over sequences as long as the data has them."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -7,9 +9,11 @@ from cyclopts import Parameter
 
 from shardwise.case import Case
 from shardwise.cli._groups import JOB
-from shardwise.cli._output import print_notes
+from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.estimate.lengths import LengthsReport, lengths_report
-from shardwise.spec.lengths import lengths_of
+from shardwise.registry import closest
+from shardwise.spec.lengths import PACKINGS, LengthsChoice, lengths_of
+from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.units import share_text, time_text
 
@@ -18,57 +22,122 @@ LengthsName = Annotated[
     Parameter(
         name="--lengths",
         group=JOB,
-        help="Of the sequences: a file with a length on each line, or lognormal,mean=600,sigma=1; --seq cuts them.",
+        help="How long the sequences are: a file with a length on each line, or lognormal,mean=600,sigma=1; "
+        "--seq cuts them.",
     ),
 ]
 Packing = Annotated[
-    str | None, Parameter(group=JOB, help="With --lengths: on (several in a buffer of --seq tokens) or off (padded).")
+    str | None,
+    Parameter(
+        group=JOB,
+        help="With --lengths: off (padded), on (several in a buffer of --seq tokens), dynamic (packed, and long ones "
+        "over more context-parallel ranks).",
+    ),
 ]
 
-TOLD = 0.0005
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DataFlags:
+    lengths: LengthsName = None
+    packing: Packing = None
+
+
+NO_LENGTHS = DataFlags()
+HOW = {"off": "padded", "on": "packed", "dynamic": "packed, with dynamic context parallelism"}
+MORE = 0.0005
 """a smaller share is none"""
 
 
-def asked_lengths(case: Case, policy: Policy, lengths: str | None, packing: str | None) -> LengthsReport | None:
-    if packing not in (None, "on", "off"):
-        raise ValueError(f"packing: {packing!r} is unknown; write on or off")
+def lengths_choice(model: Model, flags: DataFlags) -> LengthsChoice | None:
+    lengths, packing = flags.lengths, flags.packing
+    if packing is not None and packing not in PACKINGS:
+        raise ValueError(f"packing: {packing!r} is unknown; {closest(packing, list(PACKINGS))}")
     if lengths is None:
         if packing is not None:
             raise ValueError(f"packing: {packing} of sequences of one length; write --lengths with it")
         return None
-    if case.model.inputs == "features":
-        raise ValueError(f"lengths: {case.model.name} reads single examples; leave --lengths out")
-    if any(layer.tokens for layer in case.model.kinds):
-        raise ValueError(f"lengths: {case.model.name} has towers with tokens of their own; leave --lengths out")
-    return lengths_report(case, policy, lengths_of(lengths))
+    if model.inputs == "features":
+        raise ValueError(f"lengths: {model.name} reads single examples; leave --lengths out")
+    if any(layer.tokens for layer in model.kinds):
+        raise ValueError(f"lengths: {model.name} has towers with tokens of their own; leave --lengths out")
+    return LengthsChoice(lengths=lengths_of(lengths), packing=packing or PACKINGS[0])
 
 
-def lengths_data(found: LengthsReport, packing: str | None) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(found)
-    chosen = found.packed_step_s if packing == "on" else found.padded_step_s
-    return data | {"packing_saves": found.packing_saves, "packing": packing == "on", "step_s": chosen}
+def lengths_words(flags: DataFlags) -> list[str]:
+    """As flags, for a command line the user can run."""
+    stated = (("--lengths", flags.lengths), ("--packing", flags.packing))
+    return [word for flag, text in stated if text for word in (flag, text)]
+
+
+def over_data(case: Case, policy: Policy, choice: LengthsChoice | None) -> LengthsReport | None:
+    return None if choice is None else lengths_report(case, policy, choice.lengths)
+
+
+def lengths_data(found: LengthsReport, packing: str) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)
+    saved = {"packing_saves": found.packing_saves, "dynamic_saves": found.dynamic_saves}
+    return data | saved | {"packing": packing, "step_s": found.step_s(packing), "waiting": found.waiting(packing)}
+
+
+def print_lengths(found: LengthsReport, policy: Policy, packing: str) -> None:
+    chosen = found.step_s(packing)
+    rate = found.step_tokens / chosen / policy.gpus
+    cut = f", {share_text(found.cut)} of sequences cut there" if found.cut >= MORE else ""
+    lines = [
+        f"{found.name}: mean {found.mean_tokens:,.0f}, median {found.median_tokens:,.0f}, longest "
+        f"{found.longest_tokens:,} tokens{cut}; {found.step_tokens:,.0f} tokens of data per step",
+        f"step {time_text(chosen)} {HOW[packing]}, {rate:,.0f} tokens of data/s per GPU; "
+        f"{time_text(found.longest_step_s)} if all were as long as --seq",
+        f"padding {share_text(found.padding)} of tokens; the slowest data-parallel rank of a step takes "
+        f"{share_text(found.padded_waiting)} longer than the mean",
+        f"packing {_saved(found.packing_saves)} of that step: {time_text(found.packed_step_s)}, "
+        f"{found.sequences_per_buffer:,.3g} sequences in a buffer that is {share_text(found.filled)} full; "
+        f"{_packed_waiting(found, policy)}",
+        *([_dynamic(found)] if policy.cp > 1 or packing == "dynamic" else []),
+        "memory above is of sequences as long as --seq: one such sequence is enough to need it",
+    ]
+    print_notes(lines, title="with the lengths of the data")
 
 
 def _saved(share: float) -> str:
-    if abs(share) < TOLD:
+    if abs(share) < MORE:
         return "saves nothing"
     return f"{'saves' if share > 0 else 'costs'} {share_text(abs(share))}"
 
 
-def print_lengths(found: LengthsReport, gpus: int, packing: str | None) -> None:
-    chosen = found.packed_step_s if packing == "on" else found.padded_step_s
-    lines = [
-        f"{found.name}: mean {found.mean_tokens:,.0f}, median {found.median_tokens:,.0f}, longest "
-        f"{found.longest_tokens:,} tokens; {found.step_tokens:,.0f} tokens of data per step",
-        f"step {time_text(chosen)} {'packed' if packing == 'on' else 'padded'}, "
-        f"{found.step_tokens / chosen / gpus:,.0f} tokens of data/s per GPU; {time_text(found.longest_step_s)} if all "
-        "were as long as --seq",
-        f"padding {share_text(found.padding)} of tokens; the slowest data-parallel rank of a step takes "
-        f"{share_text(found.padded_waiting)} longer than the mean",
-        f"packing {_saved(found.packing_saves)} of that step: "
-        f"{time_text(found.packed_step_s)}, {found.sequences_per_buffer:,.3g} sequences in a buffer that is "
-        f"{share_text(found.filled)} full; the slowest rank +{share_text(found.packed_waiting)}, by the squares of "
-        "attention",
-        "memory above is of sequences as long as --seq: one such sequence is enough to need it",
-    ]
-    print_notes(lines, title="with the lengths of the data")
+def _packed_waiting(found: LengthsReport, policy: Policy) -> str:
+    waiting = f"the slowest rank +{share_text(found.packed_waiting)}"
+    if found.buffers < policy.dp:
+        return f"{waiting}: {found.buffers:,.0f} buffers are too few for {policy.dp:,} ranks, raise --global-batch"
+    return f"{waiting}, by the squares of attention and the last buffers"
+
+
+def _dynamic(found: LengthsReport) -> str:
+    shares = sorted(found.dynamic_shares.items())
+    shared = [f"{share_text(share)} on {size} rank{'s'[: size > 1]}" for size, share in shares if share > 0]
+    return (
+        f"dynamic context parallelism {_saved(found.dynamic_saves)} of the packed step: "
+        f"{time_text(found.dynamic_step_s)}; of the sequences {', '.join(shared)}; the slowest rank "
+        f"+{share_text(found.dynamic_waiting)}"
+    )
+
+
+def show_lengths(found: dict[str, tuple[LengthsReport, int]], choice: LengthsChoice) -> None:
+    """Cases side by side: each with its report and its GPUs."""
+    heads = ["case", "padded s", "wait %", "packed s", "wait %", "dynamic s", "wait %", "tok/s", "diff"]
+    rows, first = list[list[Cell]](), None
+    for name, (report, gpus) in found.items():
+        rate = report.step_tokens / report.step_s(choice.packing) / gpus
+        cells = [f(packing) for packing in PACKINGS for f in (_seconds_of(report), _waiting_of(report))]
+        rows.append([name, *cells, f"{rate:,.0f}", None if first is None else f"{100 * (rate / first - 1):+.1f}%"])
+        first = first or rate
+    print_table(f"with the lengths of the data ({choice.lengths.name}), tok/s {HOW[choice.packing]}", heads, rows)
+
+
+def _seconds_of(report: LengthsReport) -> Callable[[str], str]:
+    return lambda packing: f"{report.step_s(packing):.4g}"
+
+
+def _waiting_of(report: LengthsReport) -> Callable[[str], str]:
+    return lambda packing: share_text(report.waiting(packing)).rstrip("%")

@@ -9,6 +9,7 @@ import msgspec
 from shardwise.case import Case
 from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import refusal_of
+from shardwise.cli._lengths import HOW
 from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_choice import advice_of, choice_data, show_choice
 from shardwise.cli._plan_sync import candidate_data, extra_text, show_strategies, strategies_data, strategy_notes
@@ -67,7 +68,9 @@ class PlanResult:
 
     @cached_property
     def conventions(self) -> dict[str, Convention]:
-        return {c.key: c for c in conventions(self.whole.model, self.case.job.seq)}
+        shown = self.shown[0].data if self.shown else None
+        attended = self.case.job.seq if shown is None else max(round(shown.attended_tokens), 1)
+        return {c.key: c for c in conventions(self.whole.model, attended)}
 
     def mfu(self, found: Candidate, convention: str = HEADLINE) -> float:
         peak = self.cluster.gpu.peak(self.case.job.precision.compute)
@@ -93,7 +96,8 @@ def bottleneck_of(report: StepParts) -> str:
 def show_plan(planned: PlanResult) -> None:
     cluster, job = planned.cluster, planned.case.job
     both = bool(planned.strategies)
-    heads = ["policy", "step s", *(["extra", "to loss s"] if both else ["MFU %"])]
+    of_data = planned.case.lengths is not None
+    heads = ["policy", "step s", *(["extra", "to loss s"] if both else ["wait %", "data %"] if of_data else ["MFU %"])]
     unit = size_unit(max(found.peak_bytes for found in planned.shown))
     memory_heads = [unit.name, "free" if unit.name == "GiB" else "free GiB"]
     heads += [*memory_heads, "days", "USD"] if job.tokens else ["tok/s", *memory_heads, "USD/Gtok"]
@@ -104,12 +108,15 @@ def show_plan(planned: PlanResult) -> None:
         memory: list[Cell] = [unit.text(found.peak_bytes), gib(planned.free_bytes(found))]
         share = share_text(planned.mfu(found)).rstrip("%")
         own: list[Cell] = [extra_text(found), f"{found.to_loss_s:.4g}"] if both else [share]
+        if found.data is not None:
+            own = [share_text(part).rstrip("%") for part in (found.data.waiting, found.data.data)]
         row: list[Cell] = [policy_code(found.policy), f"{found.step_s:.4g}", *own]
         row += [*memory, days_text(money.seconds)] if job.tokens else [f"{rate:,.0f}", *memory]
         return [*row, usd_text(money)]
 
     show_choice(f"{planned.case.model.name} on {cluster.name}", planned.whole, planned.ranked)
-    print_table("by step time", heads, map(cells, planned.shown), breaks=0)
+    title = "by step time over the data" if of_data else "by step time"
+    print_table(title, heads, map(cells, planned.shown), breaks=0)
     print_notes([f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in planned.ranked.losers],
                 title="why others lose (the best of their kind)")  # fmt: skip
     if both:
@@ -138,7 +145,7 @@ def notes_of(planned: PlanResult) -> list[str]:
         f"a policy may fill {gib(ranked.limit_bytes)} of {gib(cluster.gpu.memory_bytes)} GiB (--headroom, --risk); "
         f"free: what the fullest GPU leaves beside {gib(stack.memory.reserve_bytes)} GiB in reserve for what no "
         "formula counts",
-        "tok/s is per GPU; MFU counts the causal half of attention",
+        *_meant(planned),
         f"stack {stack.name}; error: {planned.winner.error_basis}" if planned.winner else f"stack {stack.name}",
         *([str(facts)] if (facts := tuning_facts(planned.whole)) is not None else []),
         *planned.whole.notes,
@@ -170,6 +177,20 @@ def notes_of(planned: PlanResult) -> list[str]:
     return notes
 
 
+def _meant(planned: PlanResult) -> list[str]:
+    choice = planned.case.lengths
+    if choice is None:
+        return ["tok/s is per GPU; MFU counts the causal half of attention"]
+    return [
+        f"steps and tok/s (per GPU) are of the data: lengths {choice.lengths.name}, {HOW[choice.packing]}; memory is "
+        "of sequences as long as --seq",
+        "wait: what the slowest rank of a step takes longer than the mean; data: share of what is computed that is no "
+        "padding",
+        "ranked are the fastest with full sequences and with as many as the data packs into, not all policies; no "
+        "measured run over such lengths was held against predictions",
+    ]
+
+
 def _band(planned: PlanResult) -> float:
     """The larger side of the first plan's error band."""
     return (planned.winner.error_band if planned.winner else None) or 0.0
@@ -181,6 +202,8 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
         "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
         "uneven": job.uneven,
+        **({} if planned.case.lengths is None else {
+            "lengths": planned.case.lengths.lengths.name, "packing": planned.case.lengths.packing}),
         "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": _band(planned),
         "error_range": planned.winner.error_range if planned.winner else None,
         "error_basis": planned.winner.error_basis if planned.winner else None,
@@ -217,6 +240,7 @@ def _entry(planned: PlanResult, found: Candidate) -> dict[str, Any]:
         "run": msgspec.to_builtins(run),
         "billion_tokens": msgspec.to_builtins(planned.money(found, BILLION)),
         **(candidate_data(found) if planned.strategies else {}),
+        **({} if found.data is None else {"waiting": found.data.waiting, "data_share": found.data.data}),
     }  # fmt: skip
 
 
@@ -233,7 +257,10 @@ def _plan(planned: PlanResult, index: int) -> dict[str, Any]:
     report = planned.parts[index] if index < len(planned.parts) else None
     winner = planned.winner
     if index == 0:
-        why = "the fastest that fits" if len(planned.shown) < 2 else f"the fastest that fits; next: {_next(planned)}"
+        alone = len(planned.shown) < 2 or found.data is not None
+        why = "the fastest that fits" if alone else f"the fastest that fits; next: {_next(planned)}"
+    elif found.data is not None:
+        why = f"the step over the data is {found.step_s / planned.shown[0].step_s - 1:.1%} longer"
     else:
         why = why_slower(winner, report) if winner is not None and report is not None else "slower"
     return {

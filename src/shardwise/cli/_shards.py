@@ -12,6 +12,7 @@ from shardwise.cli._choice import policy_from
 from shardwise.cli._knee import Knee, Points, knee_of
 from shardwise.cli._synced import sync_verdict
 from shardwise.engines import Engine, Lost, Setup, run
+from shardwise.estimate.lengths import DataStep, DrawnSteps
 from shardwise.report import Report
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policy
@@ -42,6 +43,13 @@ class PointAnswer(Struct, frozen=True, tag="point"):
     policy: Policy | None
     report: Report | None
     verdict: str
+    data: DataStep | None = None
+    """over the lengths of the data"""
+
+    @property
+    def step_s(self) -> float | None:
+        """Of the data, where its lengths are known."""
+        return self.data.step_s if self.data else self.report.step_s if self.report else None
 
     @property
     def runs(self) -> bool:
@@ -84,7 +92,14 @@ def solve(shard: PointShard) -> PointAnswer:
     if not verdict.legal:
         return PointAnswer(policy, None, f"cannot run, {verdict.rule}: {verdict.why}")
     report = case.report(cluster, policy)
-    return PointAnswer(policy, report, case.verdict(cluster, report))
+    return PointAnswer(policy, report, case.verdict(cluster, report), _over_data(shard, policy))
+
+
+def _over_data(shard: PointShard, policy: Policy) -> DataStep | None:
+    choice = shard.case.lengths
+    if choice is None:
+        return None
+    return DrawnSteps(shard.case.on(shard.cluster), policy, choice.lengths).step(choice.packing)
 
 
 def _knee(shard: KneeShard) -> Knee | None:
@@ -92,7 +107,7 @@ def _knee(shard: KneeShard) -> Knee | None:
 
     def step_at(value: float) -> float | None:
         found = solve(PointShard(*place(value), shard.policy))
-        return found.report.step_s if found.report is not None and found.runs else None
+        return found.step_s if found.runs else None
 
     return knee_of(shard.axis, shard.points, step_at)
 

@@ -11,9 +11,11 @@ from shardwise.cli._axes import Place, SweepAxis, place_of
 from shardwise.cli._case import JobFlags, OpenCase, open_case_of
 from shardwise.cli._choice import SEARCHED, check_policy
 from shardwise.cli._knee import Knee, Points, knee_of
+from shardwise.cli._lengths import NO_LENGTHS, DataFlags
 from shardwise.cli._shards import KneeAnswer, KneeShard, PointAnswer, PointShard, answered
 from shardwise.cli._that_fit import that_fit_data
 from shardwise.engines import Engine, Setup
+from shardwise.estimate.lengths import DataStep
 from shardwise.estimate.synced import choices_of
 from shardwise.estimate.synced.convergence import DENSE
 from shardwise.plan.constraints import Constraint
@@ -64,6 +66,21 @@ class SweepPoint:
         return self.solved.verdict
 
     @property
+    def data(self) -> DataStep | None:
+        return self.solved.data
+
+    @property
+    def step_s(self) -> float | None:
+        return self.solved.step_s
+
+    @property
+    def tokens_per_s_per_gpu(self) -> float | None:
+        """Of the data, where its lengths are known."""
+        if self.data is not None:
+            return self.data.tokens / self.data.step_s / self.shard.cluster.gpus
+        return None if self.report is None else self.report.tokens_per_s_per_gpu
+
+    @property
     def to_loss_s(self) -> float | None:
         """The step, stretched by the steps that a strategy takes more to the same loss; None: nobody knows."""
         if self.report is None:
@@ -96,8 +113,9 @@ class SweepResult:
     @property
     def relative(self) -> list[float | None]:
         """Throughput per GPU over that of the first point that runs."""
-        first = next((p.report.tokens_per_s_per_gpu for p in self.points if p.report is not None and p.runs), None)
-        return [p.report.tokens_per_s_per_gpu / first if p.report is not None and first else None for p in self.points]
+        rates = [p.tokens_per_s_per_gpu for p in self.points]
+        first = next((rate for rate, p in zip(rates, self.points, strict=True) if rate is not None and p.runs), None)
+        return [rate / first if rate is not None and first else None for rate in rates]
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -126,11 +144,11 @@ class SweepResult:
 
 def study_of(
     model: str, on: str, asked: str, axis: SweepAxis, flags: JobFlags, *, weak: bool, only: tuple[Constraint, ...],
-    sync: str | None = None,
+    sync: str | None = None, data: DataFlags = NO_LENGTHS,
 ) -> list[SweepStudy]:  # fmt: skip
     """One, or one for each strategy of data parallelism that `sync` names."""
     check_policy(asked)
-    case, notes = open_case_of(model, flags, gpus=_gpus(axis, on, weak=weak), only=only)
+    case, notes = open_case_of(model, flags, gpus=_gpus(axis, on, weak=weak), only=only, data=data)
     choices = [None] if sync is None else choices_of(sync, case.job.optimizer.name)
     return [
         _study(replace(case, sync=choice), notes, on, asked, axis, weak=weak,
@@ -183,7 +201,9 @@ def _knees(
 
 def _measured(points: list[SweepPoint]) -> Points:
     return [
-        (p.value, p.report.step_s, p.report.tokens_per_s_per_gpu) for p in points if p.report is not None and p.runs
+        (p.value, p.step_s, p.tokens_per_s_per_gpu)
+        for p in points
+        if p.step_s is not None and p.tokens_per_s_per_gpu is not None and p.runs
     ]
 
 
@@ -200,4 +220,15 @@ def _record(axis: str, point: SweepPoint, against: float | None) -> dict[str, An
         "tokens_per_s_per_gpu": None if report is None else report.tokens_per_s_per_gpu,
         "peak_bytes": None if report is None else report.peak_bytes,
         "throughput_per_gpu_vs_first": against,
+        **({} if point.shard.case.lengths is None else _data_record(point)),
     }  # fmt: skip
+
+
+def _data_record(point: SweepPoint) -> dict[str, Any]:
+    data = point.data
+    return {
+        "data_step_s": None if data is None else data.step_s,
+        "data_tokens_per_s_per_gpu": None if data is None else point.tokens_per_s_per_gpu,
+        "waiting": None if data is None else data.waiting,
+        "data_share": None if data is None else data.data,
+    }

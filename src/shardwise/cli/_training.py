@@ -27,13 +27,13 @@ class TrainingFlags:
     decay: Annotated[str, Parameter(help="constant, cosine, linear or wsd.")] = "constant"
     floor: Annotated[float, Parameter(help="What a decay leaves of the rate.")] = 0.1
     decay_steps: Annotated[int, Parameter(help="Last steps over which wsd decays; 0: a tenth of all.")] = 0
-    beta1: Annotated[float, Parameter(help="Of Adam's first moment.")] = 0.9
-    beta2: Annotated[float, Parameter(help="Of Adam's second moment.")] = 0.95
+    beta1: Annotated[float, Parameter(help="Decay rate of Adam's first moment.")] = 0.9
+    beta2: Annotated[float, Parameter(help="Decay rate of Adam's second moment.")] = 0.95
     epsilon: Annotated[float, Parameter(help="Added to Adam's denominator.")] = 1e-8
-    weight_decay: Annotated[float, Parameter(help="0: none.")] = 0.1
+    weight_decay: Annotated[float, Parameter(help="Weight decay; 0: none.")] = 0.1
     decay_on: Annotated[str, Parameter(help="Weights that decay: all, or matrices (no norms, no biases).")] = "all"
-    momentum: Annotated[float, Parameter(help="Of sgd-m.")] = 0.9
-    nesterov: Annotated[bool, Parameter(negative=(), help="sgd-m looks ahead.")] = False
+    momentum: Annotated[float, Parameter(help="Momentum of sgd-m.")] = 0.9
+    nesterov: Annotated[bool, Parameter(negative=(), help="Nesterov momentum for sgd-m.")] = False
     clip: Annotated[float, Parameter(help="Largest gradient norm; 0: none.")] = 1.0
     data: Annotated[
         Files,

@@ -11,11 +11,13 @@ from shardwise.arch import model_of
 from shardwise.cli._case import ModelName, OpenCase, SharedFlags, open_case_of
 from shardwise.cli._choice import check_policy, policy_from
 from shardwise.cli._job import usual_precision
+from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_data, over_data, show_lengths
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import answers, left_out
 from shardwise.cli._synced import sync_verdict
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
+from shardwise.estimate.lengths import LengthsReport
 from shardwise.estimate.synced import choice_of
 from shardwise.plan.that_fit import Alternative, policies_that_fit
 from shardwise.report import Report
@@ -44,6 +46,8 @@ class CompareRow:
     verdict: str
     nearest: tuple[Alternative, ...] = ()
     """policies that fit, where this one does not"""
+    data: LengthsReport | None = None
+    """over the lengths of the data"""
 
     @property
     def runs(self) -> bool:
@@ -64,6 +68,7 @@ def compare(
         list[str] | None, Parameter(negative=(), help="A strategy of data parallelism (`sync list`); may repeat.")
     ] = None,
     flags: SharedFlags = SharedFlags(),  # noqa: B008  frozen
+    data: DataFlags = NO_LENGTHS,
     json: Json = False,
 ) -> int:
     """Several policies, clusters and precisions: step, MFU, memory, cost, traffic, against the first."""
@@ -71,7 +76,7 @@ def compare(
     for text in choices:
         check_policy(text)
     clusters = [cluster_of(text) for text in on]
-    case, notes = open_case_of(model, flags, gpus=max(cluster.gpus for cluster in clusters))
+    case, notes = open_case_of(model, flags, gpus=max(cluster.gpus for cluster in clusters), data=data)
     strategies = [choice_of(text.strip(), case.job.optimizer.name) for text in sync or [""]]
     wanted = [
         (c, p, t, s) for c in clusters for p in map(precision_of, precisions) for t in choices for s in strategies
@@ -105,7 +110,10 @@ def _row(case: OpenCase, cluster: Cluster, text: str) -> CompareRow:
         )
     report = case.report(cluster, policy)
     nearest = () if report.fits else tuple(policies_that_fit(case.on(cluster), policy))
-    return CompareRow(_asked(text, case), cluster, precision, policy, report, case.verdict(cluster, report), nearest)
+    return CompareRow(
+        _asked(text, case), cluster, precision, policy, report, case.verdict(cluster, report), nearest,
+        over_data(case.on(cluster), policy, case.lengths),
+    )  # fmt: skip
 
 
 def _asked(text: str, case: OpenCase) -> str:
@@ -150,6 +158,9 @@ def _show(case: OpenCase, rows: list[CompareRow], notes: list[str]) -> None:
         [_cells(i, row, first, unit) for i, row in enumerate(rows, 1)],
     )  # fmt: skip
     print_notes(names, title="cases")
+    if case.lengths is not None:
+        print_gap()
+        show_lengths({str(i): (r.data, r.cluster.gpus) for i, r in enumerate(rows, 1) if r.data}, case.lengths)
     if 1 < len(rows) <= MOST_BESIDE:
         _show_parts(rows)
     for index, row in enumerate(rows, 1):
@@ -223,6 +234,7 @@ def _data(case: OpenCase, rows: list[CompareRow]) -> dict[str, Any]:
                 "verdict": row.verdict,
                 "that_fit": [] if row.report is None else that_fit_data(row.nearest, row.report.step_s),
                 **(_numbers(row.report) if row.report is not None else {}),
+                **({"lengths": lengths_data(row.data, case.lengths.packing)} if row.data and case.lengths else {}),
                 "against_first": None if row.report is None or first is None else _against(row.report, first),
             }
             for row in rows

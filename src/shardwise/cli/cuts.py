@@ -57,7 +57,7 @@ def cuts(
     accumulate: Annotated[int, Parameter(help="Micro-batches per sum of weight gradients.")] = 1,
     memory: Annotated[str | None, Parameter(help="Most weights a rank may hold, as '200 MiB'.")] = None,
     top: Annotated[int, Parameter(help="Next best cuts to show.")] = 3,
-    method: Annotated[str, Parameter(help="As of search; default: dp for chains, else ip.")] = "auto",
+    method: Annotated[str, Parameter(help="A method of `search`; auto: dp for chains, else ip.")] = "auto",
     precision: PrecisionName = "bf16",
     stack: StackName = DEFAULT_STACK,
     profile: ProfileFile = None,

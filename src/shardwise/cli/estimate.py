@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, refused
 from shardwise.cli._host import HostMemory, host_bytes_of, host_refusal
 from shardwise.cli._job import Failures, Tokens
-from shardwise.cli._lengths import LengthsName, Packing, asked_lengths, lengths_data, print_lengths
+from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice, lengths_data, over_data, print_lengths
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._synced import SyncName, with_sync
@@ -29,18 +29,17 @@ def estimate(
     tokens: Tokens = None,
     failures: Failures = USUAL_FAILURES,
     host_memory: HostMemory = None,
-    lengths: LengthsName = None,
-    packing: Packing = None,
+    data: DataFlags = NO_LENGTHS,
     json: Json = False,
 ) -> int:
     """One policy: memory by kind and stage, step time by part, MFU, traffic, cost, verdict."""
     ask = asked(model, flags, tokens, failures)
-    ask = replace(ask, policy=with_sync(ask.policy, sync))
+    ask, choice = replace(ask, policy=with_sync(ask.policy, sync)), lengths_choice(ask.model, data)
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
     report = report_of(ask.case, ask.policy)
     over = host_refusal(report.host_bytes * ask.cluster.node_size, host_bytes_of(host_memory))
-    of_data = asked_lengths(ask.case, ask.policy, lengths, packing)
+    of_data = over_data(ask.case, ask.policy, choice)
     deciding, uneven = deciding_numbers(ask.case, ask.policy), uneven_groups(ask.case, ask.policy)
     fitting = [] if report.fits else policies_that_fit(ask.case, ask.policy)
     if json:
@@ -50,12 +49,12 @@ def estimate(
         ]
         decided = {"deciding_numbers": told, "uneven_groups": asdict(uneven) if uneven else None}
         near = {"host_fits": not over, "that_fit": that_fit_data(fitting, report.step_s)}
-        data = {} if of_data is None else {"lengths": lengths_data(of_data, packing)}
-        print_json({"legal": True} | report.to_dict() | decided | near | data | {"notes": ask.notes})
+        lengths = {"lengths": lengths_data(of_data, choice.packing)} if of_data and choice else {}
+        print_json({"legal": True} | report.to_dict() | decided | near | lengths | {"notes": ask.notes})
     else:
         show(report)
-        if of_data is not None:
-            print_lengths(of_data, ask.policy.gpus, packing)
+        if of_data is not None and choice is not None:
+            print_lengths(of_data, ask.policy, choice.packing)
         print_notes([str(number) for number in deciding], title="numbers that decide more than 5% of this step")
         print_notes([str(uneven)] if uneven else [], title="the place of ranks decides more than 5% of this step")
         print_notes([over] if over else [], title="does not fit on the host")

@@ -66,7 +66,9 @@ def export(
     flags: ExportFlags = NO_FLAGS,
     *,
     to: Annotated[str, Parameter(help="megatron, torchtitan, deepspeed, accelerate, nanotron, bridge, ...")],
-    version: Annotated[str, Parameter(help="Of a target with several forms: torchtitan 0.2.2, 0.3.0, main.")] = "",
+    version: Annotated[
+        str, Parameter(help="Version of a target that has several: torchtitan 0.2.2, 0.3.0, main.")
+    ] = "",
     layers: Annotated[str, Parameter(help="Layers of each chunk of the pipeline, in order: 19,21,21,19.")] = "",
     interface: Annotated[str, Parameter(help="Of a host, for the first contact between ranks: eth0.")] = "",
     hca: Annotated[str, Parameter(help="Cards of a host, in the order of its GPUs: mlx5_0,mlx5_3,mlx5_4.")] = "",

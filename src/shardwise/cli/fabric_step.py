@@ -46,12 +46,12 @@ class WiringFlags:
     cross_rail: Annotated[str, Parameter(help="Between rails: nvlink first (PXN, as NCCL does) or a spine.")] = ""
     routing: Annotated[str, Parameter(help="spray (adaptive) or ecmp (a hash for each connection).")] = "spray"
     connections: Annotated[int, Parameter(help="Connections per pair of GPUs, with ecmp.")] = 1
-    seed: Annotated[int, Parameter(help="Of the hash.")] = 0
+    seed: Annotated[int, Parameter(help="Seed of the hash.")] = 0
     graph: Annotated[Path | None, Parameter(help="A YAML file of links in place of the cluster's tree.")] = None
-    fail: Annotated[
-        list[str], Parameter(help="A link or switch that is away, by the name in `links`; may be repeated.")
-    ] = field(default_factory=list)
-    slow: Annotated[list[str], Parameter(help="A link at a share of its speed, NAME=0.25; may be repeated.")] = field(
+    fail: Annotated[list[str], Parameter(help="A link or switch that is down, by its name in `links`; may repeat.")] = (
+        field(default_factory=list)
+    )
+    slow: Annotated[list[str], Parameter(help="A link at a share of its speed, NAME=0.25; may repeat.")] = field(
         default_factory=list
     )
     algorithm: Annotated[

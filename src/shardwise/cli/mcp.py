@@ -28,7 +28,7 @@ def mcp(
     *,
     root: Annotated[Path, Parameter(help="Folder that file arguments stay inside.")] = Path("."),
     seconds: Annotated[float, Parameter(help="Longest time of one answer.")] = SECONDS,
-    list_tools: Annotated[bool, Parameter(name="--list", negative=(), help="Name the tools and end.")] = False,
+    list_tools: Annotated[bool, Parameter(name="--list", negative=(), help="List the tools and exit.")] = False,
     json: Json = False,
 ) -> int:
     """Tools for agents and editors: plan, estimate, size, check, export, place, ... over stdin and stdout."""

@@ -49,7 +49,7 @@ class FailureFlags:
     ))] = None  # fmt: skip
     repair: Annotated[str | None, Parameter(group=FAILURES, help="Until a failed node is back; default: '3 d'.")] = None
     shape: Annotated[float, Parameter(group=FAILURES, help=(
-        "Of a Weibull distribution of the times between failures: 1 has no memory, below 1 they come in clusters."
+        "Weibull shape of the times between failures: 1 has no memory, below 1 they come in clusters."
     ))] = 1.0  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def operate(
     fix: Fixed = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
     runs: Annotated[int, Parameter(help="Runs drawn at random for the spread.")] = 1000,
-    seed: Annotated[int, Parameter(help="Of the draws.")] = 0,
+    seed: Annotated[int, Parameter(help="Seed of the draws.")] = 0,
     json: Json = False,
 ) -> int:
     """A run with failures: days with their spread, useful share, restarts, dollars, and what would help."""

@@ -37,7 +37,7 @@ def place(
     ],
     free: Annotated[str, Parameter(help="Free nodes: 'node[001-016,020]', a file of names, or all.")] = "all",
     budget: Annotated[int, Parameter(help="Placements the search may price.")] = BUDGET,
-    seed: Annotated[int, Parameter(help="Of the search: the same seed gives the same nodes.")] = 0,
+    seed: Annotated[int, Parameter(help="Seed of the search: the same seed gives the same nodes.")] = 0,
     out: Annotated[Path | None, Parameter(help="Folder for hostfile and the files of schedulers.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,

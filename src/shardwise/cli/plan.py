@@ -34,6 +34,7 @@ from shardwise.cli._job import (
     with_failures,
 )
 from shardwise.cli._left import best_left
+from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice, lengths_words
 from shardwise.cli._options import Json, Nic, ProfileFile, profile_or_none
 from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
@@ -45,6 +46,7 @@ from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_
 from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of
 from shardwise.plan import Limits, scan
+from shardwise.plan.by_lengths import scan_by_lengths
 from shardwise.plan.choice import RISK
 from shardwise.plan.constraints import constraints_of, words_of
 from shardwise.plan.exhaustive import HEADROOM
@@ -56,7 +58,10 @@ from shardwise.spec.sizes import sizes_of
 
 DOES_NOT_FIT = 1
 MOST_SHOWN = 1000
-Degree = Annotated[int | None, Parameter(group=POLICY, help="Only policies with this degree, as --fix has it.")]
+
+
+def _degree(what: str) -> Parameter:
+    return Parameter(group=POLICY, help=f"Only policies with this degree of {what} parallelism.")
 
 
 @Parameter(name="*")
@@ -65,11 +70,11 @@ class PlanQuestions:
     """What else is asked about the plan."""
 
     fix: Fixed = None
-    tp: Degree = None
-    pp: Degree = None
-    dp: Degree = None
-    cp: Degree = None
-    ep: Degree = None
+    tp: Annotated[int | None, _degree("tensor")] = None
+    pp: Annotated[int | None, _degree("pipeline")] = None
+    dp: Annotated[int | None, _degree("data")] = None
+    cp: Annotated[int | None, _degree("context")] = None
+    ep: Annotated[int | None, _degree("expert")] = None
     loss: LossName = ""
     recompute_modules: ModuleNames = ""
     offload_share: OffloadShare = 1.0
@@ -121,6 +126,7 @@ def plan(
     risk: Risk = RISK,
     profile: ProfileFile = None,
     questions: PlanQuestions = PlanQuestions(),  # noqa: B008  frozen
+    data: DataFlags = NO_LENGTHS,
     json: Json = False,
 ) -> int:
     """The best policies, why they win, why the others do not, how long and how much."""
@@ -135,8 +141,11 @@ def plan(
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
     case = OpenCase(
-        shape, job, software, measured, headroom, risk, constraints_of(_fixed(questions)), _limits(questions)
-    )
+        shape, job, software, measured, headroom, risk, constraints_of(_fixed(questions)), _limits(questions),
+        lengths=lengths_choice(shape, data),
+    )  # fmt: skip
+    if case.lengths is not None:
+        _check_alone(questions)
     if questions.sync is not None:
         if questions.budget or questions.pareto:
             raise ValueError("sync: sizes of a --budget or a --pareto front are planned with the mean gradient only; "
@@ -153,7 +162,11 @@ def plan(
     given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "risk": risk,
                              "only": case.only, "processes": cores(), "limits": case.limits,
                              "host_memory": host_bytes_of(questions.host_memory)}  # fmt: skip
-    if questions.sync is None:
+    if case.lengths is not None:
+        with bar("policies over the data") as progress:
+            ranked = scan_by_lengths(case.on(cluster), case.lengths, told=progress, **given)
+        planned = PlanResult(case, cluster, ranked, top)
+    elif questions.sync is None:
         with bar("frames of policies") as progress:
             ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
             left = None if ranked.points or case.only else best_left(case, sizes_of(on), cluster)
@@ -176,10 +189,21 @@ def plan(
         asked = ["--profile", str(profile)] if profile is not None else []
         asked += ["--imbalance", f"{imbalance:g}"] if imbalance is not None else []
         asked += ["--dispatcher", dispatcher] if dispatcher is not None else []
+        asked += lengths_words(data)
         command = command_of(model, on, case.job, ranked.recommended.policy, software.name)
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     _answer(planned, largest, questions, notes, json=json)
     return 0 if ranked.best else DOES_NOT_FIT
+
+
+def _check_alone(asked: PlanQuestions) -> None:
+    """What is answered of steps over full sequences only."""
+    stated = {"sync": asked.sync, "budget": asked.budget, "pareto": asked.pareto, "why": asked.why,
+              "why-not": asked.why_not}  # fmt: skip
+    for name, value in stated.items():
+        if value:
+            raise ValueError(f"lengths: --{name} is answered for sequences that are all as long as --seq; leave one of "
+                             f"--lengths and --{name} out")  # fmt: skip
 
 
 def _fixed(asked: PlanQuestions) -> list[str]:

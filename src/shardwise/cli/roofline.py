@@ -27,8 +27,9 @@ from shardwise.units import count_of
 
 
 def roofline(
-    target: Annotated[str, Parameter(help="A GPU (h100) or a cluster (dgx-h100:1024, 8xh100, a YAML file).")],
-    /,
+    target: Annotated[
+        str, Parameter(name="--on", help="A GPU (h100) or a cluster (dgx-h100:1024, 8xh100, a YAML file).")
+    ],
     *,
     dtype: Annotated[str, Parameter(help="dtype of the matrix products: tf32, fp16, bf16, fp8, fp4.")] = "bf16",
     tp: Annotated[int, Parameter(help="Tensor parallel, on neighbouring GPUs.")] = 1,

@@ -29,7 +29,7 @@ def run(
     *,
     training: TrainingFlags = DEFAULTS,
     nproc: Annotated[int | None, Parameter(help="Ranks to start here; default: as many as the policy has.")] = None,
-    seed: Annotated[int, Parameter(help="Of weights and data order.")] = 0,
+    seed: Annotated[int, Parameter(help="Seed of weights and data order.")] = 0,
     capacity: Annotated[float, Parameter(help="Copies an expert takes, over an even share; 0: all.")] = 0.0,
     even_routing: Annotated[bool, Parameter(negative=(), help="Every expert gets as many tokens.")] = False,
     max_restarts: Annotated[int, Parameter(help="Restarts of all ranks when one dies.")] = 0,

@@ -49,9 +49,11 @@ def simulate(
     figure: FigureFile = None,
     straggler: Annotated[str | None, Parameter(help="stage=2,factor=1.2 or link=2,factor=3; replicas=4.")] = None,
     jitter: Annotated[float | None, Parameter(help="Spread of every task's time, such as 0.05.")] = None,
-    tail: Annotated[str, Parameter(help="Of the jitter: lognormal, or exponential (only adds).")] = "lognormal",
+    tail: Annotated[
+        str, Parameter(help="Shape of the jitter: lognormal, or exponential (only adds time).")
+    ] = "lognormal",
     steps: Annotated[int, Parameter(help="Steps simulated with jitter.")] = 200,
-    seed: Annotated[int, Parameter(help="Of the jitter: the same seed gives the same steps.")] = 0,
+    seed: Annotated[int, Parameter(help="Seed of the jitter: the same seed gives the same steps.")] = 0,
     slices: Annotated[int, Parameter(help="Parts of the pipeline's time in `active`.")] = SLICES,
     overwrite: Overwrite = False,
     json: Json = False,

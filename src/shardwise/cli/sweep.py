@@ -14,6 +14,7 @@ from shardwise.cli._axes import axis_of
 from shardwise.cli._case import Fixed, JobFlags, ModelName
 from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._groups import CLUSTER, OUTPUT
+from shardwise.cli._lengths import HOW, NO_LENGTHS, DataFlags
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_gap, print_json, print_notes, print_table
 from shardwise.cli._progress import bar
@@ -53,10 +54,11 @@ def sweep(
     csv: Annotated[Path | None, Parameter(group=OUTPUT, help="Write the points to this file.")] = None,
     figure: Annotated[Path | None, Parameter(group=OUTPUT, help="Draw them to this SVG file.")] = None,
     engine: Annotated[str, Parameter(help="local, or a cluster engine that is there: ray, dask.")] = HERE,
-    address: Annotated[str | None, Parameter(help="Of that engine; default: as it finds its own.")] = None,
+    address: Annotated[str | None, Parameter(help="Address of that engine; default: as it finds its own.")] = None,
     jobs: Annotated[int | None, Parameter(help="Processes of --engine local; default: all cores.")] = None,
     fix: Fixed = None,
     flags: JobFlags = JobFlags(),  # noqa: B008  frozen
+    data: DataFlags = NO_LENGTHS,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
@@ -74,7 +76,7 @@ def sweep(
         for model, cluster, asked in product(
             dict.fromkeys(models), dict.fromkeys(on), dict.fromkeys(policy or ["best"])
         )
-        for study in study_of(model, cluster, asked, axis, flags, weak=weak, only=only, sync=sync)
+        for study in study_of(model, cluster, asked, axis, flags, weak=weak, only=only, sync=sync, data=data)
     ]
     with bar("points") as told:
         found, missing = swept(studies, where, setup, told)
@@ -122,6 +124,9 @@ def _notes(studies: list[SweepStudy], *, weak: bool) -> list[str]:
         lines.append("bandwidth of each GPU's share of the network, at every level between nodes; latencies stay")
     if any(study.asked != "best" for study in studies):
         lines.append("data parallelism takes what is left of the GPUs, unless the policy states it")
+    if (choice := studies[0].case.lengths) is not None:
+        lines.append(f"step and tok/s are of the data: lengths {choice.lengths.name}, {HOW[choice.packing]}; wait: "
+                     "what the slowest rank of a step takes longer than the mean")  # fmt: skip
     if studies[0].strategy:
         lines.append("to loss: the step, stretched by the further steps to the same loss, where they were measured")
     return list(dict.fromkeys([*lines, "vs first: throughput per GPU against the first point that runs"]))
@@ -140,7 +145,7 @@ def _show(found: list[SweepResult], notes: list[str]) -> None:
 def _show_study(found: SweepResult) -> None:
     axis = found.study.axis
     unit = size_unit(max((p.report.peak_bytes for p in found.points if p.report is not None), default=2.0**30))
-    share = "to loss s" if found.study.strategy else "MFU %"
+    share = "wait %" if found.study.case.lengths else "to loss s" if found.study.strategy else "MFU %"
     heads = [axis.name, "policy", "step s", share, "tok/s", unit.name, "vs first"]
     rows = [_cells(found.study, p, r, unit) for p, r in zip(found.points, found.relative, strict=True)]
     print_table(found.study.title, heads, rows, words=2, breaks=1)
@@ -161,8 +166,10 @@ def _cells(study: SweepStudy, point: SweepPoint, against: float | None, unit: Si
     share = share_text(point.report.mfu_causal_half).rstrip("%")
     if study.strategy:
         share = "unknown" if point.to_loss_s is None else f"{point.to_loss_s:.4g}"
-    return [axis.text(point.value), policy_code(point.report.policy), f"{point.report.step_s:.4g}",
-            share, f"{point.report.tokens_per_s_per_gpu:,.0f}",
+    if point.data is not None:
+        share = share_text(point.data.waiting).rstrip("%")
+    return [axis.text(point.value), policy_code(point.report.policy), f"{point.step_s:.4g}",
+            share, f"{point.tokens_per_s_per_gpu:,.0f}",
             unit.text(point.report.peak_bytes) + full, None if against is None else f"{against:.1%}"]  # fmt: skip
 
 
@@ -187,11 +194,13 @@ def _chart(found: list[SweepResult]) -> Chart:
     axis, knee, alone = found[0].study.axis, found[0].knee, len(found) == 1
     good = [[(p.value, p.report) for p in s.points if p.report is not None and p.runs] for s in found]
     names = ["" if alone else s.study.title for s in found]
-    steps = [LineMark([(v, r.step_s) for v, r in line], name, dots=True)
-             for line, name in zip(good, names, strict=True)]  # fmt: skip
+    paces = [[(p.value, p.step_s) for p in s.points if p.runs and p.step_s is not None] for s in found]
+    steps = [LineMark(line, name, dots=True) for line, name in zip(paces, names, strict=True)]
     shares = [LineMark([(v, 100 * r.mfu_causal_half) for v, r in line], name, dots=True)
               for line, name in zip(good, names, strict=True)]  # fmt: skip
     stretched = [[(p.value, p.to_loss_s) for p in s.points if p.runs and p.to_loss_s is not None] for s in found]
+    waits = [[(p.value, 100 * p.data.waiting) for p in s.points if p.runs and p.data is not None] for s in found]
+    waiting = [LineMark(line, name, dots=True) for line, name in zip(waits, names, strict=True)]
     to_loss = [LineMark(line, name, dots=True) for line, name in zip(stretched, names, strict=True)]
     marked = [knee] if alone and knee is not None and knee.value is not None else []
     rules = [RuleMark("", x=each.value, colour=ALARM) for each in marked]
@@ -200,7 +209,9 @@ def _chart(found: list[SweepResult]) -> Chart:
         found[0].study.title if alone else f"{len(found)} studies",
         [
             Panel("step, s", [*steps, *rules], across, PlotAxis(log=True)),
-            Panel("a step to the same loss, s", [*to_loss, *rules], across, PlotAxis(log=True))
+            Panel("waiting for the slowest rank, %", [*waiting, *rules], across)
+            if found[0].study.case.lengths
+            else Panel("a step to the same loss, s", [*to_loss, *rules], across, PlotAxis(log=True))
             if found[0].study.strategy
             else Panel("MFU, %", [*shares, *rules], across),
         ],

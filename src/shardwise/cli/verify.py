@@ -35,7 +35,7 @@ def verify(
     flags: RunFlags = NO_FLAGS,
     *,
     steps: Annotated[int, Parameter(help="Steps to train; the last one is recorded.")] = 2,
-    seed: Annotated[int, Parameter(help="Of weights and data order.")] = 0,
+    seed: Annotated[int, Parameter(help="Seed of weights and data order.")] = 0,
     trace: Annotated[
         Path | None, Parameter(help="Measured and predicted step for Perfetto: FILE.json or .json.gz.")
     ] = None,

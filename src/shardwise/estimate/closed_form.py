@@ -54,6 +54,13 @@ def memory_alone(case: Case, policies: Policies, sync: SyncChoice | None = None)
     return _memory(case, work_of(case, policies, every_stage=False), False, sync)
 
 
+def floor_times(case: Case, policies: Policies) -> Times:
+    """For `work_alone`: time only, and without what it leaves out."""
+    return step_times(
+        work_of(case, policies, every_stage=False), machine_for(case, policies), case.cluster, for_floors=True
+    )
+
+
 def _memory(case: Case, work: Work, every_stage: bool, sync: SyncChoice | None) -> Memory:
     """What waits for what does not change what is held, so policies that differ in overlap only are looked at once."""
     policies = work.layout.policies

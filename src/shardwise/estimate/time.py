@@ -100,10 +100,13 @@ class Times:
         return tuple(unit.spread(self.micro_batch.runs) for unit in self.micro_batch.units)
 
 
-def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None) -> Times:
+def step_times(
+    work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice | None = None, *, for_floors: bool = False
+) -> Times:
+    """`for_floors`: for `work_alone`, which leaves out what replicas send: no stage has a pace of its own."""
     layout, frames = work.layout, of_frames(work, machine)
     sharded = finer(frames, work, machine, SHARDED)
-    rates, paces, reduce, gather = _between_replicas(sharded, strategy=sync is not None)
+    rates, paces, reduce, gather = _between_replicas(sharded, strategy=sync is not None, alike=for_floors)
     wire = transfer_hops(frames.work, frames.machine)
     transfers, wire = _transfers(work, frames, wire), wire if work.runs.of is None else wire.take(work.runs.of)
     synced = _reductions(work, machine, rates, paces), _gathers(work, machine, rates)
@@ -157,12 +160,14 @@ def step_times(work: Work, machine: Machine, cluster: Cluster, sync: SyncChoice 
     )  # fmt: skip
 
 
-def _between_replicas(sharded: OnceEach, *, strategy: bool) -> tuple[SyncRates, StagePaces, Grid, Grid]:
+def _between_replicas(
+    sharded: OnceEach, *, strategy: bool, alike: bool = False
+) -> tuple[SyncRates, StagePaces, Grid, Grid]:
     """Rates and paces of what replicas send each other, and seconds on each evaluated stage to reduce and to gather. A
     strategy has messages of its own."""
     work, machine, runs = sharded.work, sharded.machine, sharded.runs
     rates = (inner_rates if strategy else sync_rates)(work, machine)
-    paces = all_alike(len(work.layout.pp)) if strategy else stage_paces(work, machine)
+    paces = all_alike(len(work.layout.pp)) if strategy or alike else stage_paces(work, machine)
     reduce, gather = rates.on(paces.on(work.parameters, work.stages.index))
     return rates.spread(runs), paces.spread(runs), runs.rows(reduce), runs.rows(gather)
 

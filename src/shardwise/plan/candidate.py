@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from shardwise.estimate.lengths import DataStep
 from shardwise.estimate.synced import ExtraSteps
 from shardwise.spec.policy import Policy
 
@@ -14,6 +15,8 @@ class Candidate:
     peak_bytes: float
     extra: ExtraSteps | None = None
     """more steps to the same loss than with the mean gradient; None: it is the mean gradient"""
+    data: DataStep | None = None
+    """where the lengths of the data are known: what `step_s` and the tokens are of"""
 
     @property
     def to_loss_s(self) -> float:

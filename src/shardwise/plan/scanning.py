@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shardwise.arch.tensors import parameters
 from shardwise.case import Case
-from shardwise.estimate.closed_form import estimate, memory_alone
+from shardwise.estimate.closed_form import estimate, floor_times, memory_alone
 from shardwise.estimate.memory import Memory
 from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice, allowed_with
@@ -74,7 +74,7 @@ class Pricing:
 
     def floors(self, frames: Policies) -> Floats:
         """What each frame takes at least, whatever its settings."""
-        floors = [work_alone(estimate(self.case, part).times) for part in _batches(plain(frames))]
+        floors = [work_alone(floor_times(self.case, part)) for part in _batches(plain(frames))]
         if self.sync is not None and not self.sync.strategy.waits():
             # what GPUs lose that wait for each other is no part of it
             floors = [floor / (1.0 + float(waiting_share(self.case.cluster.gpus, self.case.stack))) for floor in floors]

@@ -1,6 +1,6 @@
 """How long the sequences of a data set are: lengths from a file, or a distribution with stated numbers."""
 
-from math import log
+from math import erfc, log, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,8 @@ MOST_TOKENS = 10**8
 WANTED = "a file with one length on each line, or lognormal,mean=600,sigma=1 or uniform,low=100,high=2000"
 NUMBERS = {"lognormal": ("mean", "sigma"), "uniform": ("low", "high")}
 MOST_SIGMA = 10.0
+PACKINGS = ("off", "on", "dynamic")
+"""padded to the longest of a micro-batch; several in a buffer; on as many context-parallel ranks as each asks for"""
 
 
 class DataLengths(Struct, frozen=True, kw_only=True):
@@ -35,6 +37,24 @@ class DataLengths(Struct, frozen=True, kw_only=True):
             low, high = self.numbers
             found = generator.uniform(low, high + 1, count)
         return np.asarray(np.clip(np.floor(np.minimum(found, longest)), 1, longest), dtype=np.int64)
+
+    def longer_than(self, tokens: int) -> float:
+        """Share of the sequences."""
+        if self.counted:
+            return sum(length > tokens for length in self.counted) / len(self.counted)
+        if self.name == "lognormal":
+            mean, sigma = self.numbers
+            return erfc((log(tokens + 1) - log(mean) + sigma**2 / 2) / (sigma * sqrt(2))) / 2
+        low, high = self.numbers
+        return min(max((high - tokens) / (high + 1 - low), 0.0), 1.0)
+
+
+class LengthsChoice(Struct, frozen=True, kw_only=True):
+    """The lengths of the data, and how sequences share micro-batches and ranks."""
+
+    lengths: DataLengths
+    packing: str = "off"
+    """one of PACKINGS"""
 
 
 def lengths_of(text: str) -> DataLengths:

@@ -19,7 +19,7 @@ from shardwise.arch.by_fields.mixers import (
     scan_of,
     words_of,
 )
-from shardwise.arch.by_fields.sizes import at_layer, given, size
+from shardwise.arch.by_fields.sizes import CROSSES, SEEN, at_layer, given, size
 from shardwise.spec.model import FeedForward, Layer, Model
 
 DROPOUTS = ("dropout", "hidden_dropout_prob", "resid_pdrop", "dropout_rate", "hidden_dropout")
@@ -94,6 +94,9 @@ def _layer(form: Form, word: str, sparse: bool, hidden: int) -> Layer:
     else:
         attention = attention_of(fields, form, word)
         layer = replace(layer, attention=attention, further=beside_attention(fields, form, attention, hidden))
+        if fields.flag(CROSSES, False):
+            cross = replace(attention, causal=False, window=0, qk_norm="head")
+            layer = replace(layer, attention=None, cross=cross, cross_tokens=fields.whole(SEEN))
         if word == BOTH:
             layer = joined(layer, scan_of(fields, form, hidden))
     glu = form.gated_feed_forward

@@ -22,6 +22,7 @@ RENAMED = {
     "num_key_value_heads": ("{0}_num_key_value_heads",),
     "ffn_dim": ("{0}_ffn_dim",),
     "sparse_step": ("{0}_sparse_step",),
+    "max_position_embeddings": ("max_{0}_position_embeddings",),
 }
 """fields of one stack in a file that has both, by the name they have where there is one stack"""
 CANONICAL = {"layers": "num_hidden_layers", "attention_heads": "num_attention_heads", "ffn_dim": "intermediate_size",
@@ -80,9 +81,11 @@ def _encoded(layers: list[Layer], encoder: Form, form: Form, heard: int) -> list
     """Both directions, the encoder's own tables and its last norm."""
     hidden = size(encoder.fields, "hidden")
     found = []
+    own = form.matrices("encoder_further")
     for layer in layers:
         assert layer.attention is not None
-        found.append(replace(layer, attention=replace(layer.attention, causal=False), tokens=heard))
+        seen = replace(layer.attention, causal=False)
+        found.append(replace(layer, attention=seen, tokens=heard, further=layer.further + own))
     tables = list(form.matrices("encoder_first"))
     if encoder.flag("learned_positions") and not heard:
         rows = size(encoder.fields, "positions") + encoder.whole("position_offset", 0)

@@ -6,7 +6,8 @@ from typing import Any
 from shardwise.arch._fields import MOST_LAYERS, ConfigFields
 
 NAMES: dict[str, tuple[str, ...]] = {
-    "hidden": ("hidden_size", "n_embd", "d_model", "embed_dim", "dim", "model_dim", "n_embed", "hidden_dim", "width"),
+    "hidden": ("hidden_size", "n_embd", "d_model", "embed_dim", "dim", "model_dim", "n_embed", "hidden_dim", "width",
+               "emb_dim"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers", "decoder_layers",
                "encoder_layers", "depth", "layers", "num_blocks"),
     "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", "decoder_attention_heads",
@@ -16,7 +17,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "head_dim": ("head_dim", "attention_head_dim", "kv_channels", "d_kv", "dim_head", "head_size"),
     "ffn": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "decoder_ffn_dim",
             "encoder_ffn_dim", "dff", "dim_ff", "d_inner", "feed_forward_size", "mlp_hidden_size", "intermediate_dim"),
-    "vocab": ("vocab_size", "n_vocab", "padded_vocab_size"),
+    "vocab": ("vocab_size", "n_vocab", "padded_vocab_size", "tgt_vocab_size"),
     "positions": ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length",
                   "context_length", "max_sequence_length", "max_target_positions", "max_decoder_position_embeddings"),
     "experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_moe_experts"),
@@ -48,6 +49,12 @@ OF_WINDOW = "swa_"
 """before the fields of layers with a window (sliding-window attention)"""
 PICKS_KEYS = "_picks_keys"
 """of a layer's fields: it has an indexer of its own, where it has any"""
+CROSSES = "_crosses"
+"""of a layer's fields: it attends to what a tower made in place of its own tokens"""
+SEEN = "_seen"
+"""positions that a tower makes for each sequence"""
+TILE = "_tile"
+"""positions of one tile of an image"""
 
 
 def at_layer(config: Mapping[str, Any], index: int, layers: int, *, near: bool = False) -> dict[str, Any]:
@@ -66,6 +73,7 @@ def at_layer(config: Mapping[str, Any], index: int, layers: int, *, near: bool =
     own[SHARES_KEYS] = isinstance(shared, int) and index >= layers - shared
     picks = config.get("indexer_types")
     own[PICKS_KEYS] = not isinstance(picks, list) or len(picks) != layers or picks[index] == "full"
+    own[CROSSES] = index in (config.get("cross_attention_layers") or ()) and bool(config.get(SEEN))
     changed = config.get("per_layer_config")
     if isinstance(changed, Mapping):
         for key, values in changed.items():

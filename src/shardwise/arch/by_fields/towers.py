@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from shardwise.arch._fields import ConfigFields
 from shardwise.arch.by_fields.decoder import layers_of
 from shardwise.arch.by_fields.form import Form, forms
-from shardwise.arch.by_fields.sizes import size
+from shardwise.arch.by_fields.sizes import SEEN, TILE, size
 from shardwise.spec.model import Layer, Matrix, Model
 
 TEXT = ("text_config", "llm_config", "language_config")
@@ -46,12 +46,12 @@ def read_with_towers(
     whole = ConfigFields.of(config, name)
     form = Form(whole, whole.text("model_type", default=""))
     _only_known_parts(config, whole)
-    text = read_text(_text_part(config, form), name)
     notes: list[str] = []
     layers: list[Layer] = []
     for section, sense in TOWERS.items():
         if isinstance(config.get(section), Mapping):
             layers += _tower(whole.section(section), config[section], name, sense, notes)
+    text = read_text(_text_part(config, form) | {SEEN: layers[-1].tokens}, name)
     layers[-1] = replace(layers[-1], further=layers[-1].further + _projector(form, layers[-1].width, text, notes))
     kinds = list(dict.fromkeys(layers))
     shift = len(kinds)
@@ -102,10 +102,15 @@ def _tower(fields: ConfigFields, config: Mapping[str, Any], name: str, sense: st
         config = {**config, "hidden_size": fields.whole(form.text("hidden"))}
         fields = ConfigFields.of(config, name)
         form = form.at(fields)
+    if more := form.size("more_layers"):
+        config = {**config, "num_hidden_layers": size(fields, "layers") + more}
     if known == usual:
         notes.append(f"no file describes the tower {kind or 'that hears or sees'}: taken as a plain transformer")
     positions, first = _image(fields, form, notes) if sense == "image" else _sound(fields, form)
-    made = layers_of(config, name, form)
+    tiles = form.size("tiles") or 1
+    config = {**config, TILE: positions}
+    form = form.at(ConfigFields.of(config, name))
+    made, positions = layers_of(config, name, form), positions * tiles
     width = size(fields, "hidden")
     layers = [replace(layer, width=width, tokens=positions) for layer in made]
     layers[0] = replace(layers[0], further=layers[0].further + first)
