@@ -27,6 +27,8 @@ VERBS: dict[str, str] = {
     "place": "Which free nodes a policy takes, in which order, from the site's own topology.",
     "check": "A launch script or configuration: what it says, whether it fits, what is faster.",
     "why": "A measured run: what it loses its time to, beside its prediction, and the cure.",
+    "watch": "A run while it goes on: step against prediction, the slow rank, causes and cures.",
+    "doctor": "A failed or slow run: what happened first, what was lost, how to go on.",
     "trace": "Your own PyTorch step on a pretended world: messages, memory, time.",
     "calibrate": "Measure this GPU and these links; write a profile every verb can use.",
     "models": "The models shardwise knows, or everything about one of them.",
