@@ -33,8 +33,8 @@ LAYOUTS = {
     "pp2": ("dense", "2xh100", "--pp", "2", "--micro", "3"),
     "ep2": ("experts", "2xh100", "--dp", "2", "--ep", "2", "--micro", "3"),
 }
-STEPS, EVERY, ONSET = 72, 24, 30
-PATIENCE_S = 90.0
+STEPS, EVERY, ONSET = 60, 20, 25
+PATIENCE_S = 300.0
 CLONE_NEWNET = 0x40000000
 
 

@@ -8,7 +8,7 @@ published rate, and at its own. runs_per_cpu_s: runs of that 54-day job.
 faults_injected: real runs of `shardwise run` on 2 or 3 gloo ranks into which something was put that goes wrong;
 faults_named: of them, those whose cause (and rank, where it is one) `shardwise doctor` names first. false_alarms: of
 healthy_runs, those in which it names anything. Slow networks need root and `tc`, small disks root: without them those
-faults are left out and counted in faults_left_out. `--faults no` leaves all of it away, as it takes half an hour.
+faults are left out and counted in faults_left_out. They take half an hour and more: `--part model` leaves them away.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def figures(seed: int) -> dict[str, object]:
     }
 
 
-def faults(healthy_runs: int) -> dict[str, object]:
+def faults(*, every: bool, healthy_runs: int) -> dict[str, object]:
     import torch
     import torch._dynamo  # once, before anything is forked
 
@@ -88,7 +88,7 @@ def faults(healthy_runs: int) -> dict[str, object]:
 
     torch.set_num_threads(1)
     without = left_out()
-    cases = [fault for fault in every_fault() if not fault.needs & without]
+    cases = [fault for fault in every_fault() if every and not fault.needs & without]
     sound = [fault for _, fault in zip(range(healthy_runs), cycle(healthy()), strict=False)]
     wrong: list[str] = []
     alarms: list[str] = []
@@ -116,7 +116,7 @@ def faults(healthy_runs: int) -> dict[str, object]:
                 alarms.append(told)
     return {
         "faults_injected": len(cases), "faults_named": len(cases) - len(wrong),
-        "faults_named_share": 1 - len(wrong) / len(cases), "faults_left_out": len(every_fault()) - len(cases),
+        "faults_named_share": 1 - len(wrong) / max(len(cases), 1), "faults_left_out": len(every_fault()) - len(cases),
         "faults_by_kind": {kind: f"{sum(named)} of {len(named)}" for kind, named in kinds.items()},
         "faults_not_named": wrong, "healthy_runs": len(sound), "false_alarms": len(alarms), "alarms": alarms,
     }  # fmt: skip
@@ -126,10 +126,12 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--json", action="store_true")
     asked.add_argument("--seed", type=int, default=0)
-    asked.add_argument("--faults", choices=("yes", "no"), default="yes")
+    asked.add_argument("--part", choices=("all", "model", "faults", "healthy"), default="all")
     asked.add_argument("--healthy-runs", type=int, default=60)
     given = asked.parse_args()
-    found = figures(given.seed) | (faults(given.healthy_runs) if given.faults == "yes" else {})
+    found: dict[str, object] = figures(given.seed) if given.part in ("all", "model") else {}
+    if given.part != "model":
+        found |= faults(every=given.part != "healthy", healthy_runs=0 if given.part == "faults" else given.healthy_runs)
     if given.json:
         print(json.dumps(found))
         return

@@ -32,6 +32,7 @@ USUAL = {
     "FREE": ("n[00-07]", "all", "hosts.txt"),
     "RUN": ("megatron-run.log", "torchtitan-run.log", "huggingface-run.log", "olmo-run.log", "steps.csv", "rank0.json",
             "dump_0", "report.sqlite", "trace.json", "folder"),
+    "COUNTERS": ("pairs.csv", "nccl.txt"), "FOLDER": ("folder", "."),
     "CONFIG": ("train.sh",),
     "FILES": tuple(launch_files()), "TO": ("megatron", "torchtitan"),
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),
@@ -41,6 +42,8 @@ USUAL = {
 }  # fmt: skip
 """what an argument or option of this name usually takes; one that is not here gets what its type takes"""
 NEVER = ("--help", "-h", "--version")
+ALWAYS = {"watch": ("--once",)}
+"""what a line of a verb has that would wait for somebody else otherwise"""
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def file_options(names: tuple[str, ...]) -> tuple[tuple[Command, Option], ...]:
 
 def file_line(command: Command, read: Option, random: Random, files: Files) -> list[str]:
     """A line that is right but for the file that one option names."""
-    words = list(command.words)
+    words = [*command.words, *ALWAYS.get(command.words[0], ())]
     for option in command.options:
         if option == read:
             odd_file = files.odd(random.choice([name for name in USUAL[option.name] if name in files.names]))
@@ -154,7 +157,7 @@ def file_line(command: Command, read: Option, random: Random, files: Files) -> l
 
 def line(command: Command, random: Random, files: Files) -> list[str]:
     changed = random.sample(command.options, min(len(command.options), random.choice((0, 1, 1, 1, 2, 2, 3))))
-    words = list(command.words)
+    words = [*command.words, *ALWAYS.get(command.words[0], ())]
     for option in command.options:
         if option in changed:
             if random.random() < (0.99 if option.positional else 0.95):

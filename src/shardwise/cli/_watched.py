@@ -32,7 +32,10 @@ class Look:
     at_s: float
 
 
-def look_at(path: Path, ran: RunAsMeant | None, counters: tuple[CounterSeries, ...]) -> Look:
+def look_at(
+    path: Path, ran: RunAsMeant | None, counters: tuple[CounterSeries, ...], *, seen_alive: bool = True
+) -> Look:
+    """`seen_alive`: it was watched before; a log does not say when it is over, and one that is old is no silent run."""
     now = time()
     run = _records(path)
     if ran is not None:
@@ -40,6 +43,8 @@ def look_at(path: Path, ran: RunAsMeant | None, counters: tuple[CounterSeries, .
     health = health_of(run)
     status = status_of(run, health, now)
     causes = [*_failed(run, health), *health.causes, *counter_causes(counters)]
+    if path.is_file() and not seen_alive and status.state == "silent":
+        status = replace(status, state="a log")
     if status.state == "silent" and not any(cause.code in ("silent", "killed") for cause in causes):
         causes.insert(0, _who_is_silent(run, status))
     return Look(run, health, status, tuple(causes), now)

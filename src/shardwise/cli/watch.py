@@ -96,10 +96,12 @@ class _Watching:
     def __init__(self, path: Path, ran: RunAsMeant | None, counters: tuple[CounterSeries, ...]) -> None:
         self.path, self.ran, self.counters = path, ran, counters
         self.alarms = Alarms()
+        self.alive = False
         self.last: Look
 
     def look(self, *, at_once: bool = False) -> None:
-        self.last = look_at(self.path, self.ran, self.counters)
+        self.last = look_at(self.path, self.ran, self.counters, seen_alive=self.alive)
+        self.alive = self.alive or self.last.status.state == "goes on"
         raised, lowered = self.alarms.look(self.last.causes, at_once=at_once)
         for cause in raised if not at_once else ():
             print(raised_line(cause), file=sys.stderr, flush=True)

@@ -2,9 +2,10 @@
 make it wait tells them apart, and a suspect is named only if the run without it would be faster."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.diagnose.causes import Cause
-from shardwise.diagnose.health.windows import LASTS, MOSTLY, Floats, rise_of, since_of
+from shardwise.diagnose.health.windows import LASTS, Floats, rise_of, since_of
 from shardwise.diagnose.records import StepGrid
 
 SLOWER = 1.3
@@ -13,8 +14,14 @@ STAGE = 1.5
 """times the other stages, from the beginning on; they are never quite equal"""
 OFTEN = 16
 """steps of each of two stretches over which a rank that is held up now and then is held against its peers"""
+FEW = 4
+"""steps in a row with which that begins"""
+USUALLY = 0.75
+"""of them in which it is the slowest"""
 HELD_UP = 1.5
 """times what the slowest of them takes"""
+MORE_WORK = 1.15
+"""times the processor's time of a step: below it a rank computes what it did before"""
 EXPLAINS = 0.5
 """of what the run loses beside equal ranks"""
 FELT = 0.05
@@ -30,15 +37,30 @@ def slow_ranks(grid: StepGrid) -> list[Cause]:
 
 
 def _beside_peers(grid: StepGrid, row: int) -> Cause | None:
-    own, others = grid.own_s[row], np.median(grid.own_s[grid.peers(row)], axis=0)
-    since = since_of(own > SLOWER * others)
-    if since is None:
+    own, peers = grid.own_s[row], grid.own_s[grid.peers(row)]
+    others, most = np.median(peers, axis=0), np.max(peers, axis=0)
+    since = _slowest_since(own > most)
+    if since is None or own[since:].sum() < SLOWER * others[since:].sum():
         return _now_and_then(grid, row)
     own, others = own[since:], others[since:]
-    most = np.max(grid.own_s[grid.peers(row), since:], axis=0)
-    if np.median(own) < SLOWER * np.median(others) or np.mean(own > most) < MOSTLY:
+    if np.median(own) < SLOWER * np.median(others):
         return None
     return _named(grid, row, since, float(np.median(own) / np.median(others)), "its peers'")
+
+
+def _slowest_since(slowest: NDArray[np.bool_]) -> int | None:
+    """Where a rank begins to be the slowest, if it is at the end, in most steps of the last stretch: among equal ranks
+    that happens once in some hundred runs."""
+    stretch = min(2 * OFTEN, len(slowest))
+    if stretch < OFTEN or np.mean(slowest[-stretch:]) < USUALLY:
+        return since_of(slowest)
+    begin = len(slowest) - stretch
+    while begin > 0 and np.mean(slowest[begin - 1 : begin - 1 + OFTEN]) >= USUALLY:
+        begin -= 1
+    # the first windows reach back before it
+    while begin < len(slowest) - OFTEN and not slowest[begin : begin + FEW].all():
+        begin += 1
+    return begin
 
 
 def _now_and_then(grid: StepGrid, row: int) -> Cause | None:
@@ -84,7 +106,17 @@ def _beside_itself(grid: StepGrid, row: int) -> Cause | None:
     grown = np.median(others[rise.place :]) / max(np.median(others[: rise.place]), 1e-9)
     if rest and rise.factor < SLOWER * grown:
         return None
+    if _less_processor(grid, row, rise.place):
+        return None
     return _named(grid, row, rise.place, rise.factor, "its own before")
+
+
+def _less_processor(grid: StepGrid, row: int, since: int) -> bool:
+    """On the CPU: it has not more to compute than before, so that somebody else has its processor."""
+    used = grid.cpu_s[row]
+    if grid.devices[row] != "cpu" or np.isnan(used).any():
+        return False
+    return bool(np.median(used[since:]) < MORE_WORK * np.median(used[:since]))
 
 
 def _named(grid: StepGrid, row: int, since: int, times: float, than: str) -> Cause | None:

@@ -1,6 +1,7 @@
 """How a run stands at this moment: the figures that `watch` shows, exports and draws."""
 
 from time import time
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -32,7 +33,7 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     steps: int
     last_step: int
     state: str
-    """goes on, silent, finished, ended"""
+    """goes on, silent, finished, ended; a log: one that does not say how it ended"""
     silent_s: float
     """since the last sign of any rank"""
     step_s: float | None
@@ -99,7 +100,7 @@ def _state(run: RunRecords, silent_s: float, step_s: float | None) -> str:
     return "silent" if silent_s > silent_after(step_s) else "goes on"
 
 
-def _of_grid(grid: StepGrid | None) -> dict[str, float | int | None]:
+def _of_grid(grid: StepGrid | None) -> dict[str, Any]:
     names = ("spread", "p99_over_p50", "slowest_rank", "slowest_over_middle", "exposed_share", "overlap_share",
              "all_to_all_s", "data_share", "save_share")  # fmt: skip
     if grid is None or not grid.count:
@@ -108,8 +109,9 @@ def _of_grid(grid: StepGrid | None) -> dict[str, float | int | None]:
     middle = float(np.median(steps))
     own = np.median(grid.own_s, axis=1)
     worst = int(np.argmax(own))
-    comm, hidden = float(np.nanmedian(grid.comm_s)), float(np.nanmedian(grid.hidden_s))
-    measured = not np.isnan(grid.comm_s).all()
+    measured = not np.isnan(grid.comm_s).any()
+    comm = float(np.median(grid.comm_s))
+    hidden = float(np.nan_to_num(np.median(grid.hidden_s)))
     exchanged = grid.axes_s.get("ep")
     return {
         "spread": float(1.4826 * np.median(np.abs(steps - middle)) / middle) if middle else None,

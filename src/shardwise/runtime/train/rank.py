@@ -14,7 +14,7 @@ from typing import NoReturn
 import msgspec
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from shardwise.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.runtime.parallel.comm import RankComm
@@ -110,7 +110,7 @@ def _explained(trainer: Trainer, error: RuntimeError) -> str:
     return f"{text}; no sign of rank {', '.join(map(str, silent))}" if silent else text
 
 
-def _silent(store: dist.Store, rank: int, ranks: int, where: str) -> list[int]:
+def _silent(store: Store, rank: int, ranks: int, where: str) -> list[int]:
     """Who did not notice. The store is the first rank's: if that one stands still it does not answer, and nothing that
     asks it comes back."""
     found: list[int] = []
