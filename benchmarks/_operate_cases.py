@@ -62,9 +62,9 @@ def slow_ranks() -> list[Fault]:
     expect = ("straggler",)
     found = [Fault(f"rank {rank} {times:g} times as slow from step {onset}", layout, expect, rank,
                    slow_compute(rank, times, onset))
-             for layout, rank, times, onset in (("dp2", 0, 2.0, 5), ("dp2", 1, 2.5, 25), ("dp3", 2, 2.0, 25),
-                                                ("zero3", 1, 2.5, 25), ("tp2", 0, 2.5, 25), ("pp2", 0, 2.5, 25),
-                                                ("pp2", 1, 2.5, 25), ("dp3", 0, 2.5, 5))]  # fmt: skip
+             for layout, rank, times, onset in (("dp2", 0, 2.0, 5), ("dp2", 1, 2.5, 32), ("dp3", 2, 2.0, 32),
+                                                ("zero3", 1, 2.5, 32), ("tp2", 0, 2.5, 32), ("pp2", 0, 2.5, 32),
+                                                ("pp2", 1, 2.5, 32), ("dp3", 0, 2.5, 5))]  # fmt: skip
     found += [Fault(f"rank {rank} without a processor for {stop * 1e3:.0f} of every {(stop + go) * 1e3:.0f} ms", layout,
                     expect, rank, outside=preempted(rank, stop, go))
               for layout, rank, stop, go in (("dp2", 1, 0.06, 0.02), ("dp3", 1, 0.06, 0.02))]  # fmt: skip
@@ -73,7 +73,7 @@ def slow_ranks() -> list[Fault]:
 
 def slow_links() -> list[Fault]:
     """The token bucket is larger than a packet of the loopback interface, which would be dropped otherwise."""
-    return [Fault(f"network of {rate} from step 25", layout, ("slow_link",), None, own_network,
+    return [Fault(f"network of {rate} from step 32", layout, ("slow_link",), None, own_network,
                   shaped(f"tbf rate {rate} burst 128kb limit 8mb"), needs=frozenset({"network"}))
             for layout, rate in (("dp2", "40mbit"), ("zero3", "60mbit"), ("tp2", "10mbit"), ("dp3", "50mbit"),
                                  ("pp2", "2mbit"), ("dp2", "20mbit"))]  # fmt: skip
@@ -113,15 +113,15 @@ def data_stalls() -> list[Fault]:
                   + (f", every {every} batches" if every > 1 else ""), layout, ("data",), rank,
                   slow_data(rank, seconds, onset, every))
             for layout, rank, seconds, onset, every in (
-                ("dp2", None, 0.1, 0, 1), ("dp2", 1, 0.15, 25, 1), ("dp3", 2, 0.15, 0, 1), ("tp2", None, 0.15, 25, 1),
-                ("zero3", 0, 0.15, 25, 1), ("pp2", 0, 0.1, 0, 1), ("dp3", None, 1.0, 0, 7),
-                ("ep2", 1, 0.15, 25, 1))]  # fmt: skip
+                ("dp2", None, 0.1, 0, 1), ("dp2", 1, 0.15, 32, 1), ("dp3", 2, 0.15, 0, 1), ("tp2", None, 0.15, 32, 1),
+                ("zero3", 0, 0.15, 32, 1), ("pp2", 0, 0.1, 0, 1), ("dp3", None, 1.0, 0, 7),
+                ("ep2", 1, 0.15, 32, 1))]  # fmt: skip
 
 
 def hot_experts() -> list[Fault]:
     return [Fault(f"expert {expert} preferred from call {onset} on", "ep2", ("hot_expert",), None,
                   hot_expert(expert, onset))
-            for expert, onset in ((0, 0), (3, 50), (7, 60), (5, 0), (1, 40), (6, 50))]  # fmt: skip
+            for expert, onset in ((0, 0), (3, 60), (7, 70), (5, 0), (1, 40), (6, 60))]  # fmt: skip
 
 
 def leaks() -> list[Fault]:

@@ -33,7 +33,7 @@ LAYOUTS = {
     "pp2": ("dense", "2xh100", "--pp", "2", "--micro", "3"),
     "ep2": ("experts", "2xh100", "--dp", "2", "--ep", "2", "--micro", "3"),
 }
-STEPS, EVERY, ONSET = 60, 20, 25
+STEPS, EVERY, ONSET = 68, 20, 32
 PATIENCE_S = 300.0
 CLONE_NEWNET = 0x40000000
 

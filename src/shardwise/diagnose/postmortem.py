@@ -168,7 +168,9 @@ def _rank_in(text: str) -> int | None:
 
 
 def _happened(run: RunRecords | None, lines: Sequence[FailureLine]) -> list[Happened]:
-    found = [Happened(line.at_s, line.rank, line.text.strip()[:300], "log") for line in lines]
+    known = {rank.end.why for rank in run.ranks.values() if rank.end} if run is not None else set()
+    found = [Happened(line.at_s, line.rank, line.text.strip()[:300], "log") for line in lines
+             if line.text.strip() not in known]  # fmt: skip
     if run is not None:
         found += [Happened(event.at_s, event.rank, f"{event.what}" + (f" step {event.step}" if event.step else "")
                            + (f": {event.text}" if event.text else ""), "records") for event in run.events]  # fmt: skip

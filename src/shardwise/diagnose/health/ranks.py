@@ -18,8 +18,9 @@ FEW = 4
 """steps in a row with which that begins"""
 USUALLY = 0.75
 """of them in which it is the slowest"""
-HELD_UP = 1.5
-"""times what the slowest of them takes"""
+HELD_UP = 2.0
+"""times what its peers take, where it computes no more than they do and only lacks the processor: on a machine that
+others use too that happens to any rank for a while"""
 MORE_WORK = 1.15
 """times the processor's time of a step: below it a rank computes what it did before"""
 EXPLAINS = 0.5
@@ -42,8 +43,9 @@ def _beside_peers(grid: StepGrid, row: int) -> Cause | None:
     since = _slowest_since(own > most)
     if since is None or own[since:].sum() < SLOWER * others[since:].sum():
         return _now_and_then(grid, row)
+    least = SLOWER if _more_work(grid, row, since) else HELD_UP
     own, others = own[since:], others[since:]
-    if np.median(own) < SLOWER * np.median(others):
+    if np.median(own) < least * np.median(others):
         return None
     return _named(grid, row, since, float(np.median(own) / np.median(others)), "its peers'")
 
@@ -106,17 +108,20 @@ def _beside_itself(grid: StepGrid, row: int) -> Cause | None:
     grown = np.median(others[rise.place :]) / max(np.median(others[: rise.place]), 1e-9)
     if rest and rise.factor < SLOWER * grown:
         return None
-    if _less_processor(grid, row, rise.place):
+    if rise.factor < HELD_UP and not _more_work(grid, row, rise.place):
         return None
     return _named(grid, row, rise.place, rise.factor, "its own before")
 
 
-def _less_processor(grid: StepGrid, row: int, since: int) -> bool:
-    """On the CPU: it has not more to compute than before, so that somebody else has its processor."""
-    used = grid.cpu_s[row]
+def _more_work(grid: StepGrid, row: int, since: int) -> bool:
+    """On the CPU: it uses more of the processor than its peers, or where it has none, than before. If not, somebody
+    else has it. On a device that cannot be said: then it is taken for granted."""
+    used = grid.cpu_s
     if grid.devices[row] != "cpu" or np.isnan(used).any():
-        return False
-    return bool(np.median(used[since:]) < MORE_WORK * np.median(used[:since]))
+        return True
+    peers = grid.peers(row)
+    usual = np.median(used[peers, since:]) if peers else np.median(used[row, : max(since, 1)])
+    return bool(np.median(used[row, since:]) >= MORE_WORK * usual)
 
 
 def _named(grid: StepGrid, row: int, since: int, times: float, than: str) -> Cause | None:
@@ -162,6 +167,10 @@ def slow_stages(grid: StepGrid) -> list[Cause]:
     if since is None:
         return []
     times = float(np.median(own[worst][since:]) / np.median(others[since:]))
+    rows = [row for row in range(len(grid.ranks)) if grid.places[row].get("pp", 0) == worst]
+    if len(rows) == 1 and since >= OFTEN:
+        # it was not so from the beginning, so that it is no matter of layers
+        return [cause] if (cause := _named(grid, rows[0], since, times, "the next slowest stage's")) else []
     lost = float(np.median(own[worst][since:] - others[since:]))
     last = ", the last," if worst == stages[-1] else ""
     return [Cause(

@@ -6,6 +6,7 @@ launcher's open files.
 
 import datetime
 import os
+import re
 import sys
 import threading
 import time
@@ -103,7 +104,9 @@ def _explained(trainer: Trainer, error: RuntimeError) -> str:
     store = dist.distributed_c10d._get_default_store()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     where = f"step {trainer.step + 1}, {told(trainer.engine.world.comm)}"
-    text = f"rank {rank}: {where} failed: {str(error).splitlines()[0][:120]}"
+    # without the place in torch's own sources that some begin with
+    said = re.sub(r"^\[\S*\] ", "", str(error).splitlines()[0])[:120]
+    text = f"rank {rank}: {where} failed: {said}"
     if trainer.asked.asked:
         return text
     silent = _silent(store, rank, ranks, where)

@@ -105,7 +105,7 @@ class RankRecorder:
     def lost(self, why: str) -> None:
         """Others are gone or silent: what the flight recorder holds goes beside the record."""
         dump_collectives(self.writer.path.parent, self.head.rank)
-        self.event("lost", self.step + 1, why)
+        self.event("lost", self.step + 1)
         self.ended(why)
 
 
