@@ -182,6 +182,7 @@ def in_folder_of_files() -> Iterator[Path]:
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files().items():
+            (Path(folder) / name).parent.mkdir(exist_ok=True)
             (Path(folder) / name).write_bytes(content)
         os.chdir(folder)
         try:

@@ -51,6 +51,11 @@ ASKED = {
         f"why steps.csv --model {FSDP} --json", "why rank0.json --json", f"why rank0.json --model {FSDP} --json",
         f"why rank0.json clocks.csv --model {FSDP} --json", "why job.sqlite --json",
     ]},
+    "watch": {"": [
+        "watch records --once --json", "watch broken --once --json", "watch megatron-run.log --once --json",
+        f"watch steps.csv --once --model {FSDP} --json",
+    ]},
+    "doctor": {"": ["doctor records --json", "doctor broken --json"]},
     "max": {
         "sequence, batch": [
             "max sequence gpt2 --on 4xv100 --fix tp=4 --json",
@@ -177,6 +182,7 @@ OTHERS = (
     "operate bert-large --on 2x8xh100 --tokens 1T --runs 20 --failures rsc-1 --json",
     "preflight gpt2 --on dgx-h100:8 --gather facts.json --json", "why olmo-run.log --json",
     "why clocks.csv job.sqlite --json",
+    "watch broken --once --json", "doctor records --json",
     "max batch bert-large --on 4xv100 --fix dp=4 --json",
     "compare bert-large --on 8xa100-80 --policy ddp --policy fsdp --json",
     "sweep gpt2 --on 8xa100-80 --over micro=1:2 --policy fsdp --json",
@@ -202,4 +208,15 @@ def files() -> dict[str, bytes]:
     from fuzz.samples import samples
 
     settings = b'{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
-    return {**samples(), "ds.json": settings, "small.py": SMALL}
+    return {**samples(), "ds.json": settings, "small.py": SMALL, **_records()}
+
+
+def _records() -> dict[str, bytes]:
+    """Of a run that is well and of one that is not."""
+    from made_records import MadeRun
+
+    lost = "rank 0: step 81, all_reduce over dp failed; no sign of rank 1"
+    well = MadeRun(hot=0.1, predicted=(0.1, 0.09, 0.2))
+    made = {"records": well, "broken": MadeRun(slow={2: 2.0}, ends={0: lost, 1: None})}
+    return {f"{folder}/{name}": b"\n".join(rows) + b"\n" for folder, run in made.items()
+            for name, rows in run.lines().items()}  # fmt: skip

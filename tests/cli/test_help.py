@@ -14,7 +14,20 @@ from shardwise.spec.policy import ATTENTION, OFFLOAD, ORDERS, RECOMPUTE
 from terminal import narrow_terminal, shown  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("narrow_terminal")
-LONG = ("run", "verify", "trace", "calibrate", "validate", "checkpoints", "export", "check", "place", "why")
+LONG = (
+    "run",
+    "verify",
+    "trace",
+    "calibrate",
+    "validate",
+    "checkpoints",
+    "export",
+    "check",
+    "place",
+    "why",
+    "watch",
+    "doctor",
+)
 """they train, measure, predict hundreds of runs or need files; other tests do that"""
 CHEAP = [words for verb, both in EXAMPLES.items() for words in both if verb not in LONG]
 

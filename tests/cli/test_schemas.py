@@ -31,6 +31,7 @@ def writer():
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("answers")
     for name, content in files().items():
+        (path / name).parent.mkdir(exist_ok=True)
         (path / name).write_bytes(content)
     return path
 

@@ -32,7 +32,7 @@ USUAL = {
     "FREE": ("n[00-07]", "all", "hosts.txt"),
     "RUN": ("megatron-run.log", "torchtitan-run.log", "huggingface-run.log", "olmo-run.log", "steps.csv", "rank0.json",
             "dump_0", "job.sqlite", "clocks.csv", "run.pftrace", "trace.json", "folder"),
-    "CONFIG": ("train.sh",), "FOLDER": ("saved",), "CHECKPOINTS": ("saved",),
+    "CONFIG": ("train.sh",), "FOLDER": ("saved", "folder", "."), "COUNTERS": ("pairs.csv", "nccl.txt"), "CHECKPOINTS": ("saved",),
     "GATHER": ("facts.json",), "TRIAL": ("megatron-run.log", "rank0.json"),
     "ONLY": ("host", "gpus,plan", "xid"), "SKIP": ("host", "measured"),
     "FILES": tuple(launch_files()), "TO": ("megatron", "torchtitan"),
@@ -43,6 +43,8 @@ USUAL = {
 }  # fmt: skip
 """what an argument or option of this name usually takes; one that is not here gets what its type takes"""
 NEVER = ("--help", "-h", "--version")
+ALWAYS = {"watch": ("--once",)}
+"""what a line of a verb has that would wait for somebody else otherwise"""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def file_options(names: tuple[str, ...]) -> tuple[tuple[Command, Option], ...]:
 
 def file_line(command: Command, read: Option, random: Random, files: Files) -> list[str]:
     """A line that is right but for the file that one option names."""
-    words = list(command.words)
+    words = [*command.words, *ALWAYS.get(command.words[0], ())]
     for option in command.options:
         if option == read:
             odd_file = files.odd(random.choice([name for name in USUAL[option.name] if name in files.names]))
@@ -156,7 +158,7 @@ def file_line(command: Command, read: Option, random: Random, files: Files) -> l
 
 def line(command: Command, random: Random, files: Files) -> list[str]:
     changed = random.sample(command.options, min(len(command.options), random.choice((0, 1, 1, 1, 2, 2, 3))))
-    words = list(command.words)
+    words = [*command.words, *ALWAYS.get(command.words[0], ())]
     for option in command.options:
         if option in changed:
             if random.random() < (0.99 if option.positional else 0.95):

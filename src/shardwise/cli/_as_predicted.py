@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from shardwise.cli._flags import PolicyRequest
+from shardwise.record.step import RecordHead
 from shardwise.spec.reported import catalog_gpu
 from shardwise.studies.build import report_of
 from shardwise.units import time_text
@@ -40,8 +41,7 @@ class PredictedStep:
 def as_predicted(found: PolicyRequest, lines: Sequence["StepLine"], device: str) -> PredictedStep:
     from shardwise.runtime.launch import machine_name
 
-    here, gpu = machine_name(device), found.cluster.gpu
-    same = here == gpu.name or catalog_gpu(here) == gpu.name
+    here, same = machine_name(device), planned_for_here(found, device)
     seconds = [line.step_s for line in lines]
     measured = median(seconds[WARM_UP:] or seconds) if seconds else None
     predicted = report_of(found.case, found.policy).step_s
@@ -49,4 +49,23 @@ def as_predicted(found: PolicyRequest, lines: Sequence["StepLine"], device: str)
         predicted_s=predicted, predicted_for=found.cluster.name, measured_s=measured,
         measured_on="the CPU" if here == "cpu" else here,
         slower=measured / predicted - 1 if same and measured is not None else None,
+    )  # fmt: skip
+
+
+def planned_for_here(found: PolicyRequest, device: str) -> bool:
+    from shardwise.runtime.launch import machine_name
+
+    here, gpu = machine_name(device), found.cluster.gpu
+    return here == gpu.name or catalog_gpu(here) == gpu.name
+
+
+def expected_head(found: PolicyRequest, device: str) -> RecordHead:
+    """What `watch` holds the run against; nothing where the prediction is of another machine."""
+    if not planned_for_here(found, device):
+        return RecordHead()
+    report = report_of(found.case, found.policy)
+    low, high = report.error_range or (0.0, 0.0)
+    return RecordHead(
+        predicted_step_s=report.step_s, predicted_low_s=report.step_s * (1 + low),
+        predicted_high_s=report.step_s * (1 + high), predicted_peak_bytes=report.peak_bytes,
     )  # fmt: skip

@@ -51,6 +51,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "mcp": ("mcp --list", "mcp --list --json"),
     "schema": ("schema estimate", "schema plan"),
     "why": ("why train.log", "why traces --model llama-3-8b --on 8xh100 --zero 3"),
+    "watch": ("watch runs/a --once", "watch train.log --once --model llama-3-8b --on 8xh100 --zero 3"),
+    "doctor": ("doctor runs/a", "doctor runs/a --checkpoints out/checkpoints --json"),
     "completion": ("completion bash", "completion zsh"),
 }  # fmt: skip
 FIRST = ("plan llama-3-70b --on dgx-h100:1024", "estimate llama-3-8b --on 8xh100 --zero 3")

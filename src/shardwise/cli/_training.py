@@ -58,6 +58,10 @@ class TrainingFlags:
             name=("--log", "--log-file"), help="Append one JSON object per step (under torchrun -m shardwise -- run)."
         ),
     ] = None
+    records: Annotated[
+        Path | None,
+        Parameter(help="Folder in which each rank writes where its time went, for `watch` and `doctor`."),
+    ] = None
     progress: Annotated[
         str, Parameter(help="On stderr: lines (one a step, a bar below on a terminal), bar (no lines) or none.")
     ] = "lines"
@@ -114,7 +118,7 @@ def settings_of(training: TrainingFlags, found: PolicyRequest, device: str) -> "
         ),
         data=t.data, tokenizer=t.tokenizer, token_cache=_text(t.token_cache),
         eval_every=eval_every, eval_steps=t.eval_steps, eval_data=t.eval_data,
-        log=_text(t.log), progress=t.progress, tensorboard=_text(t.tensorboard),
+        log=_text(t.log), records=_text(t.records), progress=t.progress, tensorboard=_text(t.tensorboard),
         init=_text(t.init), export=_text(t.export),
         checkpoints=_text(t.checkpoints), every=t.every, async_checkpoints=t.async_checkpoints,
         keep=t.keep, force=t.force, go_on_unsaved=t.go_on_unsaved,

@@ -28,6 +28,8 @@ VERBS: dict[str, str] = {
     "place": "Which free nodes to take, in which order.",
     "check": "A launch file: what it says, whether it fits, what is faster.",
     "why": "Why is my run slow? Its log or trace beside the prediction.",
+    "watch": "Beside a run: step against prediction, slow ranks, causes.",
+    "doctor": "A failed run: what came first, what is lost, how to go on.",
     "trace": "Your own PyTorch step as one rank of any world, on a CPU.",
     "calibrate": "Measure this GPU and these links; write a profile to use.",
     "models": "The models in the catalog, or all about one of them.",
@@ -47,19 +49,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Decide": ("plan", "estimate", "size", "max", "compare", "sweep", "operate", "batch", "roofline", "mfu"),
     "Look closer": ("simulate", "stages", "search", "cuts", "sync", "fabric", "collective", "layouts"),
     "Launch and run": (
-        "export",
-        "check",
-        "place",
-        "preflight",
-        "run",
-        "verify",
-        "checkpoints",
-        "why",
-        "trace",
+        "export", "check", "place", "preflight", "run", "verify", "checkpoints", "watch", "doctor", "why", "trace",
         "calibrate",
     ),
     "Know": ("models", "gpus", "clusters", "stacks", "validate", "answers", "schema", "mcp", "completion"),
-}
+}  # fmt: skip
 """how `--help` lists them; a verb that is not here comes last"""
 OTHERS = "More"
 

@@ -6,8 +6,9 @@ from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
-from shardwise.cli._as_predicted import as_predicted
+from shardwise.cli._as_predicted import as_predicted, expected_head
 from shardwise.cli._flags import DOES_NOT_FIT
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_json, print_line, print_notes
@@ -62,6 +63,8 @@ def run(
         even_routing=even_routing,
     )  # fmt: skip
     settings = settings_of(training, found, where)
+    if settings.records:
+        settings = replace(settings, expected=expected_head(found, where))
     try:
         result = launch(
             TrainingOrder(task=task, settings=settings), max_restarts=max_restarts,

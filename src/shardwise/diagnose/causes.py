@@ -1,4 +1,4 @@
-"""What a slow step loses time to: one cause, its seconds, where, and by what it was told."""
+"""What a slow or failed run suffers from: causes and cures in one table, for `why`, `watch` and `doctor`."""
 
 from msgspec import Struct
 
@@ -28,8 +28,80 @@ CAUSES: dict[str, str] = {
     "idle": "GPU idle, reason unknown",
     "restart": "work done again",
     "level": "the level of all steps",
+    "slow_stage": "one slow pipeline stage",
+    "slow_link": "a slow network",
+    "hot_expert": "a hot expert",
+    "sequence": "sequences of uneven length",
+    "memory_leak": "memory that grows",
+    "memory": "memory nearly full",
+    "contention": "processors shared with others",
+    "silent": "a rank that gives no sign",
+    "killed": "a rank was killed",
+    "crash": "a rank ended by itself",
+    "disk_full": "no space for a checkpoint",
+    "unsaved": "a checkpoint that could not be written",
+    "damaged_checkpoint": "a damaged checkpoint",
+    "program": "ranks that asked for different things",
+    "network": "a collective that does not end",
+    "not_finite": "a loss that is no number",
+    "out_of_memory": "out of memory",
+    "gpu_error": "an error of a GPU",
+    "throttled": "a GPU below its clock",
+    "losses": "packets lost",
+    "paused": "a port stopped by flow control",
+    "stopped": "asked to end",
 }
 """code -> in words; of communication what is exposed"""
+CURES: dict[str, str] = {
+    "compute": "larger micro-batches or less recompute; give the clocks too (a log of `nvidia-smi` or DCGM)",
+    "clocks": "look at power limit, cooling and clocks set by hand (`nvidia-smi -q -d PERFORMANCE,POWER,CLOCK`)",
+    "tp_comm": "sequence parallelism, overlap of tensor-parallel collectives, or fewer GPUs in a tensor-parallel group",
+    "cp_comm": "fewer context-parallel ranks, or those of one node",
+    "ep_comm": "expert-parallel groups inside a node, or overlap of the exchange; look at how even the routing is",
+    "fsdp_comm": "larger micro-batches, sharding inside groups (HSDP), or prefetch of the next layer",
+    "grad_comm": "overlap of the reduction with the backward pass, more accumulation, or larger buckets",
+    "param_comm": "overlap of the gather with the forward pass",
+    "bubble": "more micro-batches, or several chunks on each stage (interleaving)",
+    "comm": "name its axis by --config or the policy's flags; then overlap it or put its ranks nearer",
+    "wait": "profile several ranks: the one that comes last is the one to look at",
+    "straggler": "swap the node, or look at its clocks, temperature, PCIe, CPU and links (`shardwise fabric expect`)",
+    "host": "CUDA graphs or torch.compile, fewer .item() and print, garbage collection at fixed steps",
+    "data": "more workers, prefetch and pinned memory in the data loader; the files nearer to the nodes",
+    "checkpoint": "asynchronous or sharded checkpoints, a faster disk, or a longer interval",
+    "evaluation": "evaluate less often, or on fewer batches",
+    "stalls": "find what the program does at that interval: checkpoints, evaluations, garbage collection, logging",
+    "spikes": "garbage collection at the same step on all ranks; look for other jobs on the nodes and the file system",
+    "drift": "look for growing lists, logs and caches on the host, memory fragments, and temperature",
+    "shift": "look at what changed then: a node, a link, a phase of the data, a job beside it",
+    "jitter": "pin processes to cores, garbage collection at fixed steps, nothing else on the nodes",
+    "copy": "no offloading, or less of it; pinned memory",
+    "idle": "profile with ProfilerActivity.CPU too: launches tell whether the host is late",
+    "restart": "shorter checkpoint intervals, if restarts are frequent",
+    "level": "profile a few steps (torch.profiler) and give the trace: a log cannot say which part is slow",
+    "slow_stage": "give that stage fewer layers (`shardwise stages`); the last one also has the head and the loss",
+    "slow_link": "look at its cables, ports and counters (`shardwise fabric expect`); leave that node out",
+    "hot_expert": "a stronger balancing loss or bias, a capacity limit, or copies of hot experts",
+    "sequence": "deal sequences out by their cost, not by their number: balance sum of length and of its square",
+    "memory_leak": "look for tensors kept from step to step: lists of losses without .item(), hooks, caches, logging",
+    "memory": "less micro-batch or more recompute, before it runs out",
+    "contention": "nothing else on these nodes; pin processes to cores",
+    "silent": "see where its process stands (`py-spy dump`, dmesg); restart from the last checkpoint without that node",
+    "killed": "look at the node's dmesg (out of memory?) and the scheduler's log; restart from the last checkpoint",
+    "crash": "read that rank's own words first: the others only lost it",
+    "disk_full": "free the disk or delete old checkpoints (`run --keep N`); until then the last whole one counts",
+    "unsaved": "make its folder writable for all ranks; until then the last whole one counts",
+    "damaged_checkpoint": "resume from the one before; verify others (`shardwise checkpoints DIR --verify`)",
+    "program": "ranks asked for different collectives: look for a branch that depends on the rank or on data",
+    "network": "all ranks came and the collective did not end: look at links, NICs and their counters",
+    "not_finite": "go back before that step, with a lower rate or without that batch; replay tells data from hardware",
+    "out_of_memory": "a smaller micro-batch, more recompute or sharding (`shardwise plan`)",
+    "gpu_error": "drain the node and run `dcgmi diag -r 3` before it comes back",
+    "throttled": "look at temperature, power cap and fans of that GPU; clocks of a healthy one do not fall",
+    "losses": "packets are lost there: cable, optics, or a buffer without flow control",
+    "paused": "a port is stopped by flow control: find the receiver that cannot drain (slow host, PCIe, NIC)",
+    "stopped": "it ended as it was asked to: start it again to go on",
+}  # fmt: skip
+"""code -> what to do about it: of `why`, `watch` and `doctor` alike"""
 
 
 class Cause(Struct, frozen=True, kw_only=True):
@@ -42,6 +114,10 @@ class Cause(Struct, frozen=True, kw_only=True):
     """rank, stage, group of ranks or step"""
     evidence: str = ""
     """by what it was told"""
+    rank: int | None = None
+    """where it is one"""
+    since: int | None = None
+    """the first step that shows it"""
 
     @property
     def excess_s(self) -> float:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NEVER_ASKED = "they never asked for it: look at what their hosts do (stack, data, exception)"
+ROOTED = ("broadcast", "scatter", "gather", "reduce")
+"""one rank gives or takes what the others do not: their sizes differ by right"""
 NEVER_ENDED = "all asked for it and it did not end: the network or a GPU"
 
 
@@ -86,7 +88,8 @@ def _different(dumps: Sequence[RecorderDump], group: str) -> Stuck | None:
     for dump in dumps:
         for call in dump.calls:
             if call.group == group:
-                asked[call.number][call.op, call.sizes].append(dump.called)
+                sizes = "" if call.op in ROOTED else call.sizes
+                asked[call.number][call.op, sizes].append(dump.called)
     for number in sorted(asked):
         kinds = asked[number]
         if len(kinds) > 1:

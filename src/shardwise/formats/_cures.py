@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace as policy_with
 
-from shardwise.diagnose.causes import Cause
+from shardwise.diagnose.causes import CURES, Cause
 from shardwise.estimate.closed_form import estimate
 from shardwise.formats._contract import Format, Launch, expressed, settled
 from shardwise.spec.pipeline import usual_schedule
@@ -17,33 +17,6 @@ from shardwise.spec.rules import legal
 
 LEAST_GAIN = 0.005
 """below, two predictions cannot be told apart"""
-ADVICE = {
-    "compute": "larger micro-batches or less recompute; give the clocks too (a log of `nvidia-smi` or DCGM)",
-    "clocks": "look at power limit, cooling and clocks set by hand (`nvidia-smi -q -d PERFORMANCE,POWER,CLOCK`)",
-    "tp_comm": "sequence parallelism, overlap of tensor-parallel collectives, or fewer GPUs in a tensor-parallel group",
-    "cp_comm": "fewer context-parallel ranks, or those of one node",
-    "ep_comm": "expert-parallel groups inside a node, or overlap of the exchange; look at how even the routing is",
-    "fsdp_comm": "larger micro-batches, sharding inside groups (HSDP), or prefetch of the next layer",
-    "grad_comm": "overlap of the reduction with the backward pass, more accumulation, or larger buckets",
-    "param_comm": "overlap of the gather with the forward pass",
-    "bubble": "more micro-batches, or several chunks on each stage (interleaving)",
-    "comm": "name its axis by --config or the policy's flags; then overlap it or put its ranks nearer",
-    "wait": "profile several ranks: the one that comes last is the one to look at",
-    "straggler": "swap the node, or look at its clocks, temperature, PCIe, CPU and links (`shardwise fabric expect`)",
-    "host": "CUDA graphs or torch.compile, fewer .item() and print, garbage collection at fixed steps",
-    "data": "more workers, prefetch and pinned memory in the data loader; the files nearer to the nodes",
-    "checkpoint": "asynchronous or sharded checkpoints, a faster disk, or a longer interval",
-    "evaluation": "evaluate less often, or on fewer batches",
-    "stalls": "find what the program does at that interval: checkpoints, evaluations, garbage collection, logging",
-    "spikes": "garbage collection at the same step on all ranks; look for other jobs on the nodes and the file system",
-    "drift": "look for growing lists, logs and caches on the host, memory fragments, and temperature",
-    "shift": "look at what changed then: a node, a link, a phase of the data, a job beside it",
-    "jitter": "pin processes to cores, garbage collection at fixed steps, nothing else on the nodes",
-    "copy": "no offloading, or less of it; pinned memory",
-    "idle": "profile with ProfilerActivity.CPU too: launches tell whether the host is late",
-    "restart": "shorter checkpoint intervals, if restarts are frequent",
-    "level": "profile a few steps (torch.profiler) and give the trace: a log cannot say which part is slow",
-}  # fmt: skip
 OWN: dict[str, dict[str, tuple[str, ...]]] = {
     "megatron": {"data": ("--num-workers 8",), "checkpoint": ("--async-save", "--ckpt-format torch_dist"),
                  "host": ("--manual-gc", "--manual-gc-interval 100"),
@@ -84,7 +57,7 @@ class Cure:
 
 
 def cure_of(cause: Cause, target: Format | None, launch: Launch | None) -> Cure:
-    advice = ADVICE[cause.code]
+    advice = CURES[cause.code]
     if target is None or launch is None:
         return Cure(advice, OWN.get(target.name, {}).get(cause.code, ()) if target else ())
     best = _best(cause.code, target, launch)

@@ -62,8 +62,9 @@ def _groups(data: dict[str, Any], entries: list[dict[str, Any]]) -> list[GroupSt
         told = about.get(group)
         told = told if isinstance(told, dict) else {}
         asked = max((_number(entry.get("collective_seq_id")) for entry in mine), default=-1)
-        done = max((_number(entry.get("collective_seq_id")) for entry in mine if entry.get("state") == "completed"),
-                   default=-1)  # fmt: skip
+        # gloo leaves the state at 'scheduled' and marks what has ended as retired
+        done = max((_number(entry.get("collective_seq_id")) for entry in mine
+                    if entry.get("state") == "completed" or entry.get("retired") is True), default=-1)  # fmt: skip
         found.append(GroupState(
             group, str(told.get("desc", ""))[:100], tuple(_ranks(told.get("ranks"))),
             max(_number(state.get("last_enqueued_collective")), asked),
@@ -90,6 +91,9 @@ def _group(entry: dict[str, Any]) -> str:
 
 
 def _number(value: Any) -> int:
+    """JSON has some of them as texts."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        value = int(value)
     return value if type(value) is int and -1 < value < 2**62 else -1
 
 

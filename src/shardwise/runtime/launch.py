@@ -51,7 +51,9 @@ def prepare(order: TrainingOrder) -> None:
 
 
 def _writable(settings: TrainingSettings) -> None:
-    for field, text in (("tensorboard", settings.tensorboard), ("checkpoints", settings.checkpoints)):
+    for field, text in (
+        ("tensorboard", settings.tensorboard), ("checkpoints", settings.checkpoints), ("records", settings.records),
+    ):  # fmt: skip
         try:
             if text:
                 Path(text).mkdir(parents=True, exist_ok=True)

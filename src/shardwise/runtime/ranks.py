@@ -12,11 +12,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from types import FrameType
 
 import msgspec
 
+from shardwise.record.step import RunEvent
+from shardwise.record.writer import RecordWriter
 from shardwise.runtime.loopback import ADDRESS, listener, use_loopback
 from shardwise.runtime.train.ending import CHECK_FAILED, STOP_SIGNALS, TrainingResult, by_signal
 from shardwise.runtime.train.fork import die_with_parent
@@ -85,10 +87,18 @@ def run_ranks(order: TrainingOrder, ranks: int, max_restarts: int, *, fresh: boo
                     answer.seek(0)
                     return msgspec.msgpack.decode(answer.read(), type=TrainingResult)
             words = _words(*team.failure)
+            _recorded(order, team.failure[0], words)
             if not left or team.stopped_by or team.failure[1] in (BAD_INPUT, INTERRUPTED):
                 raise _ending(team, words)
             print(f"{words}; all ranks begin anew, {left - 1} more times if need be", file=sys.stderr, flush=True)
     raise AssertionError("the last attempt ends or raises")
+
+
+def _recorded(order: TrainingOrder, rank: int, words: str) -> None:
+    if order.settings.records:
+        writer = RecordWriter(order.settings.records, None)
+        writer.event(RunEvent(what="rank ended", at_s=time(), rank=rank, text=words))
+        writer.close()
 
 
 def _ending(team: _RankTeam, words: str) -> BaseException:

@@ -1,6 +1,6 @@
 """What all parts of one rank's model share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -11,6 +11,18 @@ from shardwise.runtime.parallel.world import RankWorld
 from shardwise.software import Stack
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
+
+
+@dataclass
+class ExpertVisits:
+    """Copies that each expert gets from this rank, router by router, for who asks to have them kept."""
+
+    kept: bool = False
+    counts: list[Tensor] = field(default_factory=list)
+
+    def taken(self) -> list[Tensor]:
+        found, self.counts = self.counts, []
+        return found
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,7 @@ class Context:
     """the embedding and the head are in two chunks of one rank"""
     even_routing: bool = False
     """every expert gets as many copies, whatever the router says"""
+    visits: ExpertVisits = field(default_factory=ExpertVisits)
 
     @cached_property
     def positions(self) -> Tensor:

@@ -107,6 +107,8 @@ def routed(part: ModulePart, weights: ExpertWeights, experts: Experts, x: Tensor
         order = order[_within_capacity(chosen.flatten()[order], context.capacity * len(order) / experts.count)]
     token = order // experts.top_k
     counts = None if context.even_routing else torch.bincount(chosen.flatten()[order], minlength=experts.count)
+    if counts is not None and context.visits.kept:
+        context.visits.counts.append(counts)
     out = _visited(context, weights, experts, flat[token], shares.flatten()[order].unsqueeze(-1), counts)
     return torch.zeros_like(flat).index_put((token,), out.to(flat.dtype), accumulate=True).view_as(x)
 

@@ -64,8 +64,11 @@ class CollectiveHandle:
         return bool(self._work.is_completed())
 
     def wait(self) -> None:
+        begun = perf_counter()
         self._work.wait()
-        self._comm.events.append(CommEvent(**self._note, end_s=perf_counter()))
+        ended = perf_counter()
+        self._comm.stood(self._note["axis"], ended - begun)
+        self._comm.events.append(CommEvent(**self._note, end_s=ended))
 
 
 class RankComm:
@@ -74,6 +77,11 @@ class RankComm:
         self.phase = "forward"
         self.current: dict[str, Any] = {}
         """the message under way, for the report of one that never ends"""
+        self.blocked: dict[str, float] = {}
+        """seconds that this rank stood in messages, by axis; on a GPU the host's, which does not stand long"""
+
+    def stood(self, axis: str, seconds: float) -> None:
+        self.blocked[axis] = self.blocked.get(axis, 0.0) + seconds
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
@@ -157,7 +165,9 @@ class RankComm:
         self._note(group, "receive", out)
         work = dist.irecv(out, src=source, group=group.handle)
         assert work is not None, "this rank is no member of the group"
+        begun = perf_counter()
         work.wait()
+        self.stood(group.axis, perf_counter() - begun)
         return out
 
     def passed_on(self, x: Tensor, group: RankGroup, step: int) -> Tensor:
@@ -185,4 +195,6 @@ class RankComm:
     def _recorded(self, group: RankGroup, op: str, x: Tensor) -> Iterator[None]:
         note = self._note(group, op, x)
         yield
-        self.events.append(CommEvent(**note, end_s=perf_counter()))
+        ended = perf_counter()
+        self.stood(group.axis, ended - note["start_s"])
+        self.events.append(CommEvent(**note, end_s=ended))

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
@@ -26,10 +27,12 @@ from shardwise.runtime.train.feed import batch_of, evaluated_on, trained_on
 from shardwise.runtime.train.lines import StepLine
 from shardwise.runtime.train.quiet import quiet
 from shardwise.runtime.train.rates import rate_at
+from shardwise.runtime.train.records import RankRecorder, recorder_of
 from shardwise.runtime.train.task import TrainingOrder
 
 if TYPE_CHECKING:
     from shardwise.runtime.checkpoints.of_run import RunCheckpoints
+    from shardwise.runtime.checkpoints.save import CheckpointSaver
 
 
 class Trainer:
@@ -44,6 +47,7 @@ class Trainer:
         self.step = 0
         self.asked = asked or StopRequest()
         self.checkpoints: RunCheckpoints | None = None
+        self.records: RankRecorder | None = recorder_of(order, self.engine)
         self._someone_asked = self._save_failed = False
         self._nothing = torch.zeros(2, dtype=torch.float64, device=device)
         flops = headline(order.task.model, order.task.job.seq)
@@ -63,16 +67,26 @@ class Trainer:
                 lines.append(self._whole_step(told))
                 stopped, code = self._stopped(lines[-1])
                 if saver is not None and code != CHECK_FAILED and (stopped or self._due(settings.every)):
-                    saver.save(self.step)
+                    self._save(saver)
             if saver is not None:
                 saver.wait()
                 if saver.failed and not settings.go_on_unsaved and not stopped:
                     stopped, code = saver.failed, CHECK_FAILED
+        text = self._stop_text(stopped) if stopped else ""
+        if self.records is not None:
+            self.records.ended(text, saver.failed if saver is not None else "")
         if stopped:
-            return TrainingResult(lines=lines, stopped=self._stop_text(stopped), code=code)
+            return TrainingResult(lines=lines, stopped=text, code=code)
         if settings.export:
             self.export()
         return TrainingResult(lines=lines)
+
+    def _save(self, saver: "CheckpointSaver") -> None:
+        if self.records is None:
+            saver.save(self.step)
+        else:
+            with self.records.saving(self.step):
+                saver.save(self.step)
 
     def _stopped(self, line: StepLine) -> tuple[str, int]:
         """Why to end now, and the exit code; the same on all ranks, since what is asked here was summed over them."""
@@ -91,7 +105,10 @@ class Trainer:
         return f"stopped after step {self.step}: {why}; {kept}"
 
     def _whole_step(self, told: Callable[[StepLine], None] | None) -> StepLine:
-        line = self._evaluated(self.one_step())
+        line = self.one_step()
+        if self.records is not None:
+            self.records.step_done(line.loss)
+        line = self._evaluated(line)
         # nobody reads them here, and a long run would keep them all
         self.engine.world.comm.events.clear()
         self.engine.pipeline.done.clear()
@@ -104,7 +121,10 @@ class Trainer:
 
     def one_step(self) -> StepLine:
         engine, start, rate = self.engine, perf_counter(), rate_at(self.settings, self.step)
-        part = engine.accumulate(batch_of(engine, self.source, self.step)).double() / engine.world.tp.size
+        batch = batch_of(engine, self.source, self.step)
+        if self.records is not None:
+            batch = self.records.timed(batch)
+        part = engine.accumulate(batch).double() / engine.world.tp.size
         with engine.world.comm.during("step"):
             told = engine.world.comm.all_reduce(torch.cat([part.reshape(1), self._asks()]), engine.world.everyone)
         norm = engine.update(rate)
@@ -125,7 +145,8 @@ class Trainer:
     def _evaluated(self, line: StepLine) -> StepLine:
         if self.held_out is None or not self._due(self.settings.eval_every):
             return line
-        found = evaluate(self.engine, self.held_out, self.settings.eval_steps)
+        with self.records.other() if self.records is not None else nullcontext():
+            found = evaluate(self.engine, self.held_out, self.settings.eval_steps)
         line = replace(line, eval_loss=found.loss, accuracy=found.accuracy)
         if self.order.task.model.inputs == "features":
             return line
@@ -150,6 +171,8 @@ class Trainer:
 
             self.checkpoints = RunCheckpoints(self.engine, self.settings, identity_of(self.order, self.source))
             self.step = self.checkpoints.resume()
+        if self.records is not None:
+            self.records.begun(self.step)
         if not self.step and self.settings.init:
             from shardwise.runtime.weights.load import load_weights
 

@@ -6,24 +6,29 @@ launcher's open files.
 
 import datetime
 import os
+import re
 import sys
+import threading
 import time
 from typing import NoReturn
 
 import msgspec
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from shardwise.runtime.checkpoints.agree import AgreedRefusal
 from shardwise.runtime.parallel.comm import RankComm
 from shardwise.runtime.train.ending import TrainingResult, stop_requests
 from shardwise.runtime.train.loop import Trainer
+from shardwise.runtime.train.records import keep_collectives
 from shardwise.runtime.train.task import TrainingOrder
 from shardwise.runtime.train.told import teller
 
 INTERRUPTED = 130
 BAD_INPUT = 2
+NOTICED_S = 2.0
+"""in which ranks that wait for the same message notice too"""
 FAILED = 3
 """exit code of a rank whose peers are gone or silent"""
 
@@ -39,6 +44,7 @@ def train(order: TrainingOrder, listening: int | None = None) -> TrainingResult:
         torch.cuda.set_device(device)
     with stop_requests() as asked:
         if ranks > 1:
+            keep_collectives(order.settings.records)
             wait = datetime.timedelta(seconds=order.settings.timeout_s)
             _join("nccl" if device.type == "cuda" else "gloo", wait, listening)
         trainer = Trainer(order, device, asked)
@@ -47,7 +53,10 @@ def train(order: TrainingOrder, listening: int | None = None) -> TrainingResult:
         except RuntimeError as error:
             if ranks == 1:
                 raise
-            raise ConnectionError(_explained(trainer, error)) from None
+            why = _explained(trainer, error)
+            if trainer.records is not None:
+                trainer.records.lost(why)
+            raise ConnectionError(why) from None
         except AgreedRefusal:
             _part()
             raise
@@ -95,16 +104,32 @@ def _explained(trainer: Trainer, error: RuntimeError) -> str:
     store = dist.distributed_c10d._get_default_store()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     where = f"step {trainer.step + 1}, {told(trainer.engine.world.comm)}"
-    text = f"rank {rank}: {where} failed: {str(error).splitlines()[0][:120]}"
+    # without the place in torch's own sources that some begin with
+    said = re.sub(r"^\[\S*\] ", "", str(error).splitlines()[0])[:120]
+    text = f"rank {rank}: {where} failed: {said}"
     if trainer.asked.asked:
         return text
-    try:
-        store.set(f"failed/{rank}", where)
-        time.sleep(2.0)
-        silent = [other for other in range(ranks) if not store.check([f"failed/{other}"])]
-    except RuntimeError:
-        return text
+    silent = _silent(store, rank, ranks, where)
     return f"{text}; no sign of rank {', '.join(map(str, silent))}" if silent else text
+
+
+def _silent(store: Store, rank: int, ranks: int, where: str) -> list[int]:
+    """Who did not notice. The store is the first rank's: if that one stands still it does not answer, and nothing that
+    asks it comes back."""
+    found: list[int] = []
+
+    def ask() -> None:
+        try:
+            store.set(f"failed/{rank}", where)
+            time.sleep(NOTICED_S)
+            found.extend(other for other in range(ranks) if not store.check([f"failed/{other}"]))
+        except RuntimeError:
+            pass
+        answered.set()
+
+    answered = threading.Event()
+    threading.Thread(target=ask, daemon=True).start()
+    return found if answered.wait(3 * NOTICED_S) else [0]
 
 
 def told(comm: RankComm) -> str:

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwise.estimate.synced import choice_of, refusal
+from shardwise.record.step import RecordHead
 from shardwise.runtime.parallel.world import etp_of
 from shardwise.runtime.train.limits import one_of, require
 from shardwise.runtime.train.optimizer import OptimizerSettings
@@ -116,6 +117,10 @@ class TrainingSettings(Struct, frozen=True, kw_only=True):
     """what is evaluated on; empty: a part of the data that is not trained on"""
     log: str = ""
     """JSONL, one object per step"""
+    records: str = ""
+    """folder in which each rank writes where its steps' time went; empty: nowhere"""
+    expected: RecordHead = RecordHead()
+    """for its head: what was predicted, where this is the machine that was planned for"""
     progress: str = "lines"
     """what is told on stderr while it trains: a line a step, a bar, or nothing"""
     tensorboard: str = ""

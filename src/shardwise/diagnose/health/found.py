@@ -1,0 +1,110 @@
+"""All that is wrong with the steps of a run, the largest loss first; and what only looks so."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise.diagnose.causes import Cause
+from shardwise.diagnose.health.parts import (
+    growing_memory,
+    hot_experts,
+    slow_network,
+    stopped_to_save,
+    waiting_for_data,
+)
+from shardwise.diagnose.health.ranks import slow_ranks
+from shardwise.diagnose.health.windows import LASTS, rise_of, settled
+from shardwise.diagnose.records import RunRecords, StepGrid, grid_of
+
+SHIFT = 0.1
+"""a step so much slower than before, for good, is named even if nothing explains it (Greyhound's verified change)"""
+SPREADS = 3.0
+"""and by so many times the spread of its steps"""
+NEARLY_FULL = 0.95
+"""of what was predicted to be the peak, times one more twentieth: above it memory is named"""
+TAKEN = 0.7
+"""of its wall time that a rank on the CPU computes: below it others had the processor"""
+
+
+@dataclass(frozen=True)
+class Health:
+    grid: StepGrid | None
+    """without the first steps; None: too few"""
+    causes: tuple[Cause, ...]
+    """largest loss first"""
+    remarks: tuple[Cause, ...] = ()
+    """seen, and nothing the run can be blamed for"""
+
+    @property
+    def step_s(self) -> float | None:
+        return None if self.grid is None else float(np.median(self.grid.step_s.max(axis=0)[-4 * LASTS :]))
+
+
+def health_of(run: RunRecords) -> Health:
+    grid = grid_of(run)
+    if grid is None or grid.count < 2:
+        return Health(None, ())
+    grid = settled(grid)
+    found = [*waiting_for_data(grid), *stopped_to_save(grid), *growing_memory(grid), *hot_experts(grid)]
+    if not np.isnan(grid.comm_s).any():
+        codes = {cause.code for cause in found}
+        # a rank that waits for data is late for that reason, and one with a hot expert has more to do
+        found += slow_ranks(grid) if not codes & {"hot_expert"} else []
+        found += slow_network(grid)
+    found += _over_prediction(run, grid)
+    remarks = []
+    if not any(cause.seconds > 0 for cause in found):
+        moved = _slower_since(grid)
+        busy = moved is not None and _processor_taken(grid)
+        remarks += [busy_processor(grid, moved)] if moved is not None and busy else []
+        found += [moved] if moved is not None and not busy else []
+    return Health(grid, tuple(sorted(found, key=lambda cause: -cause.seconds)), tuple(remarks))
+
+
+def _over_prediction(run: RunRecords, grid: StepGrid) -> list[Cause]:
+    head, found = run.head, []
+    step = float(np.median(grid.step_s.max(axis=0)[-2 * LASTS :]))
+    if head.predicted_high_s and grid.count >= LASTS and step > head.predicted_high_s:
+        told = head.predicted_step_s or head.predicted_high_s
+        found.append(Cause(
+            code="level", seconds=step, predicted_s=told,
+            evidence=f"{step / told - 1:+.1%} beside the prediction, above its band",
+        ))  # fmt: skip
+    peak = max((step.peak_bytes or 0 for rank in run.ranks.values() for step in rank.steps[-1:]), default=0)
+    if head.predicted_peak_bytes and peak > head.predicted_peak_bytes * (1 + (1 - NEARLY_FULL)):
+        found.append(Cause(
+            code="memory", seconds=0.0,
+            evidence=f"the peak is {peak / head.predicted_peak_bytes - 1:+.1%} beside the prediction",
+        ))  # fmt: skip
+    return found
+
+
+def _slower_since(grid: StepGrid) -> Cause | None:
+    steps = grid.step_s.max(axis=0)
+    rise = rise_of(steps, SHIFT * float(np.median(steps)))
+    if rise is None:
+        return None
+    early = steps[: rise.place]
+    spread = 1.4826 * float(np.median(np.abs(early - np.median(early))))
+    if rise.after - rise.before < SPREADS * spread:
+        return None
+    return Cause(
+        code="shift", seconds=rise.after - rise.before, where=f"from step {grid.step[rise.place]:,} on",
+        since=int(grid.step[rise.place]),
+        evidence=f"the level moved {rise.factor - 1:+.0%} there and stayed; no rank, axis, data or save explains it",
+    )  # fmt: skip
+
+
+def _processor_taken(grid: StepGrid) -> bool:
+    """On the CPU: while ranks did their own work they did not have the processor all the time."""
+    if any(device != "cpu" for device in grid.devices) or np.isnan(grid.cpu_s).any():
+        return False
+    return bool(np.median(grid.cpu_s / np.maximum(grid.own_s, 1e-9)) < TAKEN)
+
+
+def busy_processor(grid: StepGrid, moved: Cause) -> Cause:
+    share = float(np.median(grid.cpu_s / np.maximum(grid.own_s, 1e-9)))
+    return Cause(
+        code="contention", seconds=moved.seconds, where=moved.where, since=moved.since,
+        evidence=f"the ranks had a processor for {share:.0%} of the time they worked",
+    )  # fmt: skip

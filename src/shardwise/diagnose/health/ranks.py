@@ -1,0 +1,189 @@
+"""One rank, one stage, or everyone? In a synchronous job all steps are equally long: what a rank does before others can
+make it wait tells them apart, and a suspect is named only if the run without it would be faster."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.diagnose.causes import Cause
+from shardwise.diagnose.health.windows import LASTS, Floats, rise_of, since_of
+from shardwise.diagnose.records import StepGrid
+
+SLOWER = 1.3
+"""times what its peers do, before a rank is a straggler (NVRx calls it one below a score of 0.75)"""
+STAGE = 1.5
+"""times the other stages, from the beginning on; they are never quite equal"""
+OFTEN = 16
+"""steps of each of two stretches over which a rank that is held up now and then is held against its peers"""
+FEW = 4
+"""steps in a row with which that begins"""
+USUALLY = 0.75
+"""of them in which it is the slowest"""
+HELD_UP = 2.0
+"""times what its peers take, where it computes no more than they do and only lacks the processor: on a machine that
+others use too that happens to any rank for a while"""
+MORE_WORK = 1.15
+"""times the processor's time of a step: below it a rank computes what it did before"""
+EXPLAINS = 0.5
+"""of what the run loses beside equal ranks"""
+FELT = 0.05
+"""of a step: smaller losses are not named"""
+
+
+def slow_ranks(grid: StepGrid) -> list[Cause]:
+    """Held against ranks that do the same, and where there are none against itself before."""
+    found = [_beside_peers(grid, row) for row in range(len(grid.ranks)) if grid.peers(row)]
+    found += [_beside_itself(grid, row) for row in range(len(grid.ranks)) if not grid.peers(row)]
+    named = [cause for cause in found if cause is not None]
+    return [max(named, key=lambda cause: cause.seconds)] if named else slow_stages(grid)
+
+
+def _beside_peers(grid: StepGrid, row: int) -> Cause | None:
+    own, peers = grid.own_s[row], grid.own_s[grid.peers(row)]
+    others, most = np.median(peers, axis=0), np.max(peers, axis=0)
+    since = _slowest_since(own > most)
+    if since is None or own[since:].sum() < SLOWER * others[since:].sum():
+        return _now_and_then(grid, row)
+    least = SLOWER if _more_work(grid, row, since) else HELD_UP
+    own, others = own[since:], others[since:]
+    if np.median(own) < least * np.median(others):
+        return None
+    return _named(grid, row, since, float(np.median(own) / np.median(others)), "its peers'")
+
+
+def _slowest_since(slowest: NDArray[np.bool_]) -> int | None:
+    """Where a rank begins to be the slowest, if it is at the end, in most steps of the last stretch: among equal ranks
+    that happens once in some hundred runs."""
+    stretch = min(2 * OFTEN, len(slowest))
+    if stretch < OFTEN or np.mean(slowest[-stretch:]) < USUALLY:
+        return since_of(slowest)
+    begin = len(slowest) - stretch
+    while begin > 0 and np.mean(slowest[begin - 1 : begin - 1 + OFTEN]) >= USUALLY:
+        begin -= 1
+    # the first windows reach back before it
+    while begin < len(slowest) - OFTEN and not slowest[begin : begin + FEW].all():
+        begin += 1
+    return begin
+
+
+def _now_and_then(grid: StepGrid, row: int) -> Cause | None:
+    """A rank that is held up in many steps, not in most: by the sums of the last steps, twice over, while the others
+    wait in messages and it does not."""
+    since = grid.count - 2 * OFTEN
+    if since < 0:
+        return None
+    peers = grid.peers(row)
+    for part in (slice(since, since + OFTEN), slice(since + OFTEN, None)):
+        own, others = grid.own_s[row, part].mean(), grid.own_s[peers, part].mean(axis=1).max()
+        waits = grid.comm_s[peers, part].mean(axis=1).min() - grid.comm_s[row, part].mean()
+        if own < HELD_UP * others or waits < EXPLAINS * (own - others):
+            return None
+    more = float(grid.own_s[row, since:].mean() - grid.own_s[peers, since:].mean())
+    step = float(grid.step_s[:, since:].mean())
+    if more < FELT * step:
+        return None
+    times = grid.own_s[row, since:].mean() / grid.own_s[peers, since:].mean()
+    return Cause(
+        code="straggler", seconds=more, where=_where(grid, row), rank=grid.ranks[row], since=int(grid.step[since]),
+        evidence=f"time and again it takes longer, {times:.2f} times its peers' in all; they wait{_had(grid, row)}",
+    )  # fmt: skip
+
+
+def _had(grid: StepGrid, row: int) -> str:
+    """On the CPU: whether it had the processor."""
+    if grid.devices[row] != "cpu" or np.isnan(grid.cpu_s).any():
+        return ""
+    share = np.minimum(grid.cpu_s[:, -2 * OFTEN :].sum(axis=1) / grid.own_s[:, -2 * OFTEN :].sum(axis=1), 1.0)
+    others = float(np.median(share[grid.peers(row)]))
+    if share[row] > 0.7 * others:
+        return ""
+    return f"; it had a processor for {share[row]:.0%} of that time, they for {others:.0%}"
+
+
+def _beside_itself(grid: StepGrid, row: int) -> Cause | None:
+    rise = rise_of(grid.own_s[row], FELT * float(np.median(grid.step_s)))
+    if rise is None or rise.factor < SLOWER:
+        return None
+    rest = [other for other in range(len(grid.ranks)) if other != row]
+    others = np.median(grid.own_s[rest], axis=0) if rest else np.zeros(grid.count)
+    grown = np.median(others[rise.place :]) / max(np.median(others[: rise.place]), 1e-9)
+    if rest and rise.factor < SLOWER * grown:
+        return None
+    if rise.factor < HELD_UP and not _more_work(grid, row, rise.place):
+        return None
+    return _named(grid, row, rise.place, rise.factor, "its own before")
+
+
+def _more_work(grid: StepGrid, row: int, since: int) -> bool:
+    """On the CPU: it uses more of the processor than its peers, or where it has none, than before. If not, somebody
+    else has it. On a device that cannot be said: then it is taken for granted."""
+    used = grid.cpu_s
+    if grid.devices[row] != "cpu" or np.isnan(used).any():
+        return True
+    peers = grid.peers(row)
+    usual = np.median(used[peers, since:]) if peers else np.median(used[row, : max(since, 1)])
+    return bool(np.median(used[row, since:]) >= MORE_WORK * usual)
+
+
+def _named(grid: StepGrid, row: int, since: int, times: float, than: str) -> Cause | None:
+    saved, lost = without(grid, row, since)
+    step = float(np.median(grid.step_s[:, since:]))
+    if saved < FELT * step or (lost > 0 and saved < EXPLAINS * lost):
+        return None
+    rank = grid.ranks[row]
+    return Cause(
+        code="straggler", seconds=saved, where=_where(grid, row), rank=rank, since=int(grid.step[since]),
+        evidence=f"before it waits for others it takes {times:.2f} times {than}; without that the step is "
+        f"{saved * 1e3:,.1f} ms of {step * 1e3:,.1f} shorter",
+    )  # fmt: skip
+
+
+def without(grid: StepGrid, row: int, since: int) -> tuple[float, float]:
+    """(what a step wins if this rank takes as long as the middle one of the others, what it would win if all did).
+    Ranks meet at the end of a step at the latest, so it takes as long as the slowest one's own work."""
+    own = grid.own_s[:, since:]
+    rest = [other for other in range(len(grid.ranks)) if other != row]
+    before = _before(grid, row, since) if not grid.peers(row) else np.median(own[grid.peers(row)], axis=0)
+    cured = own.copy()
+    cured[row] = np.minimum(own[row], before)
+    slowest = own.max(axis=0)
+    even = np.median(own, axis=0) if len(rest) > 1 else own.min(axis=0)
+    return float(np.median(slowest - cured.max(axis=0))), float(np.median(slowest - even))
+
+
+def _before(grid: StepGrid, row: int, since: int) -> Floats:
+    return np.full(grid.count - since, np.median(grid.own_s[row, : max(since, 1)]))
+
+
+def slow_stages(grid: StepGrid) -> list[Cause]:
+    """All ranks of one place in the pipeline."""
+    stages = sorted({place.get("pp", 0) for place in grid.places})
+    if len(stages) < 2 or grid.count < LASTS:
+        return []
+    own = {stage: np.median([grid.own_s[row] for row in range(len(grid.ranks))
+                             if grid.places[row].get("pp", 0) == stage], axis=0) for stage in stages}  # fmt: skip
+    worst = max(stages, key=lambda stage: float(np.median(own[stage])))
+    others = np.max([own[stage] for stage in stages if stage != worst], axis=0)
+    since = since_of(own[worst] > STAGE * others)
+    if since is None:
+        return []
+    times = float(np.median(own[worst][since:]) / np.median(others[since:]))
+    rows = [row for row in range(len(grid.ranks)) if grid.places[row].get("pp", 0) == worst]
+    if len(rows) == 1 and since >= OFTEN:
+        # it was not so from the beginning, so that it is no matter of layers
+        return [cause] if (cause := _named(grid, rows[0], since, times, "the next slowest stage's")) else []
+    lost = float(np.median(own[worst][since:] - others[since:]))
+    last = ", the last," if worst == stages[-1] else ""
+    return [Cause(
+        code="slow_stage", seconds=lost, where=f"stage {worst}", since=int(grid.step[since]),
+        evidence=f"stage {worst}{last} computes {times:.2f} times as long as the next slowest",
+    )]  # fmt: skip
+
+
+def _where(grid: StepGrid, row: int) -> str:
+    places = {axis: place for axis, place in grid.places[row].items() if _several(grid, axis)}
+    told = " ".join(f"{axis}{place}" for axis, place in places.items())
+    return f"rank {grid.ranks[row]}" + (f" ({told})" if told else "")
+
+
+def _several(grid: StepGrid, axis: str) -> bool:
+    return len({place.get(axis, 0) for place in grid.places}) > 1

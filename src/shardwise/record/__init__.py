@@ -1,0 +1,15 @@
+"""What a training run writes of itself: where each rank's time went, step by step, as JSON lines.
+
+    from shardwise.record import Recorder
+    for batch in Recorder("runs/a").steps(loader):  # any PyTorch loop
+
+    trainer.add_callback(TrainerRecorder("runs/a"))                  # Hugging Face
+    Trainer(callbacks=[LightningRecorder("runs/a")])                 # Lightning
+
+Nothing here needs torch, nor either of the two programs; `shardwise watch` and `shardwise doctor` read what is written.
+"""
+
+from shardwise.record.callbacks import LightningRecorder, TrainerRecorder
+from shardwise.record.loop import Recorder
+
+__all__ = ["LightningRecorder", "Recorder", "TrainerRecorder"]
