@@ -30,6 +30,8 @@ from shardwise.validate.table import MeasuredRow
 
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
 """per GPU, when the source does not state it: what the vendor's reference system of that generation has"""
+PCIE_GBPS = 50.0
+"""the same of GPUs without NVLink: servers of eight such cards have one network card, of 400 Gb/s at most"""
 
 WITHOUT_RECOMPUTE = ("vTrain-single",)
 """sources whose own times rule out the recomputation their table states (docs/decisions/0019)"""
@@ -165,7 +167,7 @@ def _cluster(reader: _Reader) -> Cluster:
         raise UnsupportedRow(str(error)) from None
     gbps = row.number("internode_gbps_per_gpu")
     if not gbps:
-        gbps = NETWORK_GBPS.get(gpu.architecture, 400.0)
+        gbps = PCIE_GBPS if gpu.nvlink is None else NETWORK_GBPS.get(gpu.architecture, 400.0)
         if gpus > 8:
             reader.assumed.append(f"network {gbps:.0f} Gbps per GPU")
     node = reader.degree("gpus_per_node", 8)
