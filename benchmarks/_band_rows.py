@@ -41,6 +41,7 @@ from shardwise.validate.table import MeasuredRow, read_table
 STEPS = ("name", "step_ms")
 MORE = "steps_more.csv"
 """sources that took part in no fit and in no band: the test of both"""
+TUNED = "megatron-core"
 
 
 @dataclass(frozen=True)
@@ -173,15 +174,12 @@ def without_its_source(case: MeasuredCase) -> MeasuredCase | None:
 
 
 def _unknown_program(case: MeasuredCase) -> MeasuredCase | None:
-    """As `validate` would take it; its own runs do not teach the program it is taken as."""
-    source, taken_as = case.measured.word("source"), stack_of(UNNAMED)
-    if _fitted_stack(case.stack.name) is taken_as:
-        left = [s for name, by in read_left_out().items() if name == f"without {publisher_of(source)}"
-                for stack, s in by.items() if stack == UNNAMED]  # fmt: skip
-        if not left:
-            return None
-        taken_as = taken_as.changed(**left[0])
-    return replace(measured_case(case.measured, UNNAMED), stack=taken_as)
+    """As `validate` would take it. None for Megatron-Core and what is like it: a vendor's program, tuned on the runs
+    that are published, is known by its name, and says little of those that are not."""
+    stack = case.stack
+    while stack.like:
+        stack = stack_of(stack.like)
+    return None if stack.name == TUNED else measured_case(case.measured, UNNAMED)
 
 
 def _unknown_chip(case: MeasuredCase) -> MeasuredCase | None:

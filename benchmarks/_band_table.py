@@ -11,6 +11,7 @@ from _accuracy_data import ROOT, Floats, has_truth, measured_rows
 from _accuracy_tables import markdown, percent
 from _band_fit import Bands, Coverage, bands_from, coverage, left_out_coverage
 from _band_rows import MORE, cases_of, fitted_table, publisher_of, taught_rows, test_rows, without_its_source
+from shardwise.estimate import band
 from shardwise.estimate.band import HELD, MISSING, Fitted
 from shardwise.validate.interpret import MeasuredCase
 from shardwise.validate.predict import predict_cases
@@ -49,6 +50,8 @@ def write_bands() -> None:
     lines.append(f"seen = {_peaks(cases)}")
     lines.append(f"left_out = {_peaks([without_its_source(case) or case for case in cases])}")
     BANDS.write_text("\n".join(lines + _fitted(fitted_table())) + "\n")
+    for read in (band._table, band._fitted):
+        read.cache_clear()  # the page that is written next shows these bands
 
 
 def _fitted(table: Fitted) -> list[str]:
@@ -115,7 +118,8 @@ def band_section() -> tuple[str, list[Table]]:
         f"to the low and the high end, as the root of the squares, since these errors have causes of their own: "
         f"{parts}. A part was found by taking that support away from every source that has it and predicting it again: "
         "fitted constants put back to those of the stack it is like (a program like no other then counts as unknown), "
-        "software taken as unknown, kernel rates of another GPU, constants of small runs for large ones, expert "
+        "software taken as unknown (but not Megatron-Core and what is like it: a vendor's program, tuned on published "
+        "runs, is known by its name), kernel rates of another GPU, constants of small runs for large ones, expert "
         "settings at their defaults. They come from quantile regression of squares in which sources weigh the same; "
         "with n sources the tail is taken (n + 1) / n further out. The prediction itself is not moved: the band is "
         "longer upwards because programs are more often slower than predicted. Its numbers come from the first two "

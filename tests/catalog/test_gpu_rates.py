@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from shardwise.cost.gpu import attention_seconds, curve_of, gemm_seconds
 from shardwise.spec.load import cluster_of, gpu_of
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "amd-kernels.csv"
+SQUARE = PUBLISHED.with_name("square-products.csv")
 LAUNCHED = 8192
 """smaller products took not much longer than the 9 to 36 us of their launch, which was timed with them"""
 
@@ -36,6 +38,22 @@ def seconds_and_flops(row):
 def test_rates_of_amd_are_those_published(row):
     seconds, flops = seconds_and_flops(row)
     assert flops / seconds == pytest.approx(float(row["tflops"]) * 1e12, rel=0.16)
+
+
+def square_products():
+    with SQUARE.open(encoding="utf-8") as file:
+        best = {}
+        for row in csv.DictReader(file):
+            best.setdefault(row["gpu"], []).append(float(row["best_tflops"]) * 1e12)
+    return {gpu: median(rates) for gpu, rates in best.items()}
+
+
+@pytest.mark.parametrize(("gpu", "rate"), square_products().items())
+def test_the_largest_products_run_at_published_rates(gpu, rate):
+    """Of GPUs whose kernels were measured elsewhere too: two tables of short bursts agree."""
+    curve, size = curve_of(gpu_of(gpu)), 10240.0
+    seconds = gemm_seconds(curve, size, size, size, "bf16", sustained=False, quantise=False)
+    assert 2.0 * size**3 / seconds == pytest.approx(rate, rel=0.1)
 
 
 def test_a_chip_whose_kernels_were_published_whole_has_rates_of_its_own():

@@ -29,7 +29,7 @@ def test_a_fitted_program_lacks_nothing_and_says_how_many_runs():
     ("lacking", "said", "given"),
     [
         ({"alike"}, "no run of GPT-NeoX was fitted", {"software": "GPT-NeoX", "gpu": "a100-80"}),
-        ({"alike", "unknown"}, "software 'Mine 1.0' is not known; taken as megatron-core", {"software": "Mine 1.0"}),
+        ({"alike", "unknown"}, "software 'Mine 1.0' is not known; taken as generic", {"software": "Mine 1.0"}),
         ({"chip"}, "no kernel rates of rtx4090, those of a100-80 taken", {"software": "NeMo 24.07", "gpu": "rtx4090"}),
         ({"scale"}, "16,384 GPUs, megatron-core was fitted on up to", {"software": "NeMo 24.07", "gpus": 16384}),
         ({"experts"}, "an expert model, nanotron was fitted on none", {"software": "nanotron", "experts": True}),
@@ -57,7 +57,7 @@ def test_a_stack_by_its_own_name_and_the_text_it_was_taken_for():
     assert band_of(by_name).missing == ()
     assert band_of(case_of(model, cluster, job, stack_of("megatron-lm"))).missing == ("alike",)
     assert band_of(unknown).missing == ("unknown", "alike")
-    assert "software 'Mine 1.0' is not known; taken as megatron-core" in unknown.notes
+    assert "software 'Mine 1.0' is not known; taken as generic" in unknown.notes
     assert named(unknown.stack).text == "Mine 1.0"
     assert by_name.notes == ()
 

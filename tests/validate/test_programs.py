@@ -2,6 +2,7 @@
 
 import pytest
 
+from shardwise import catalog
 from shardwise.arch import model_of
 from shardwise.software import PARTS, running, stack_for, stack_of
 from shardwise.validate.interpret import measured_case
@@ -37,6 +38,8 @@ ROW = {
         ("GPT-NeoX", "gpt-neox"),
         ("InternEvo", "internevo"),
         ("PyTorch FSDP (fms-fsdp)", "fms-fsdp"),
+        ("MegaScale", "megascale"),
+        ("MaxText (JAX)", "jax"),
         ("PyTorch FSDP", "torch-fsdp"),
         ("litgpt", "litgpt"),
         ("litgpt (PyTorch FSDP, eager)", "litgpt-eager"),
@@ -180,9 +183,56 @@ def test_bf16_settings_count_in_a_prediction() -> None:
 
 def test_a_program_nobody_knows_is_said_in_its_row() -> None:
     (found,) = predict([MeasuredRow(row=0, text=ROW | {"software": "Mine 1.0"})])
-    assert "software 'Mine 1.0' is not known; taken as megatron-core" in found.why
+    assert "software 'Mine 1.0' is not known; taken as generic" in found.why
     assert found.band is not None
     assert "unknown" in found.band.missing
+
+
+DENSE = ROW | {
+    "model": "Llama3-8B", "layers": "32", "hidden": "4096", "gpu": "H100-80GB-SXM", "gpus": "64", "gpus_per_node": "8",
+    "tp": "1", "pp": "1", "ep": "", "dp": "64", "global_batch": "256", "recompute": "none",
+}  # fmt: skip
+
+
+def test_a_program_nobody_knows_is_not_taken_as_the_best_tuned_one() -> None:
+    """It is eager: slower than a vendor's own, by what norms, rotation and the loss in passes of their own take."""
+    unknown, tuned = predict(
+        [MeasuredRow(row=i, text=DENSE | {"software": name}) for i, name in enumerate(("Mine 1.0", "Megatron-Core"))]
+    )
+    assert unknown.step_s is not None
+    assert tuned.step_s is not None
+    assert 1.1 < unknown.step_s / tuned.step_s < 1.6
+
+
+@pytest.mark.parametrize(
+    ("written", "gpu"),
+    [
+        ("RTX 3090", "rtx3090"), ("RTX4090-24GB", "rtx4090"), ("H100 NVL", "h100-nvl"), ("V100-32GB-SXM2", "v100"),
+        ("GH200-120GB", "gh200"), ("NVIDIA A100-PCIE-40GB", "a100-40"), ("A100-PCIe-80GB", "a100-80-pcie"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80"),
+    ],
+)  # fmt: skip
+def test_tables_spell_gpus_as_they_like(written: str, gpu: str) -> None:
+    assert measured_case(MeasuredRow(row=0, text=DENSE | {"gpu": written})).cluster.gpu.name == gpu
+
+
+@pytest.mark.parametrize("gpu", ["RTX 4090 D", "L40", "MI300A", "TPU-v5p", "nothing"])
+def test_a_row_of_a_chip_nobody_knows_does_not_stop_a_table(gpu: str) -> None:
+    other, row = predict([MeasuredRow(row=0, text=DENSE | {"gpu": gpu}), MeasuredRow(row=1, text=DENSE)])
+    assert other.verdict == "unsupported"
+    assert row.verdict == "ok"
+
+
+@pytest.mark.parametrize("gpu", ["B200-SXM", "GB300", "MI300X", "RTX-4090", "L40S", "V100"])
+def test_every_program_is_predicted_on_every_gpu(gpu: str) -> None:
+    names = [name for name in catalog.names("stacks") if stack_of(name).matches]
+    found = predict(
+        [
+            MeasuredRow(row=i, text=DENSE | {"gpu": gpu, "software": stack_of(name).matches[0]})
+            for i, name in enumerate(names)
+        ]
+    )
+    assert all(one.step_s is not None for one in found)
 
 
 def test_stacks_that_pass_as_one_program_are_shown_as_a_range() -> None:

@@ -63,7 +63,7 @@ def test_contract(tmp_path):
     assert over_all < set(found["summary"]["all"])
     first, last = found["rows"][0], found["rows"][4]
     assert first["step_low_s"] < first["step_s"] < first["step_high_s"]
-    assert "software '(not stated)' is not known; taken as megatron-core" in last["why"]
+    assert "software '(not stated)' is not known; taken as generic" in last["why"]
     assert "is not known" in last["evidence"]
     assert "is not known" not in first["evidence"]
     assert (found["summary"]["all"]["n"], found["summary"]["all"]["supported"]) == (5, 3)

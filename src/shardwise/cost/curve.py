@@ -92,11 +92,12 @@ class Curve(Struct, frozen=True, kw_only=True):
         return _pick(self.gemm, dtype, "dtype")
 
     def attention_law(self, kernel: str, backward: bool) -> AttentionLaw:
+        """FlashAttention-2 on a GPU without rates of it is the vendor's kernel, which PyTorch picks there."""
         which = "backward" if backward else "forward"
+        second = self.attention.get("flash2", self.attention["flash"])[which]
         if kernel == "flash1":
-            second = self.attention["flash2"][which]
             return msgspec.structs.replace(second, e_max=FIRST_FLASH * second.e_max)
-        return _pick(self.attention, kernel, "attention kernel")[which]
+        return second if kernel == "flash2" else _pick(self.attention, kernel, "attention kernel")[which]
 
     def memory_efficiency(self, kind: str) -> float:
         return _pick(self.memory, kind, "kind of memory pass")

@@ -101,7 +101,7 @@ def lacking(software: Match, curve: Curve, fitted: Fitted, *, gpus: int, experts
         found["alike"] = f"no run of {software.text or software.stack.name} was fitted"
     if curve.measured != curve.gpu.lower() and curve.gpu.lower() not in runs.on:
         found["chip"] = f"no kernel rates of {curve.gpu}, those of {curve.measured} taken"
-    if runs.runs and gpus > runs.gpus:
+    if software.known and runs.runs and gpus > runs.gpus:
         found["scale"] = f"{gpus:,} GPUs, {whose} was fitted on up to {runs.gpus:,}"
     if runs.runs and experts and not runs.experts:
         found["experts"] = f"an expert model, {whose} was fitted on none"

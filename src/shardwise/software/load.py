@@ -101,7 +101,7 @@ def _converted(name: str, part: str, settings: dict[str, Any], struct: type[msgs
         raise ValueError(f"stack {name}.toml: [{part}] {error}") from None
 
 
-UNNAMED = "megatron-core"
+UNNAMED = "generic"
 """what a `software` text that names no known program is taken as"""
 
 
@@ -149,7 +149,7 @@ def _passing_as() -> dict[str, tuple[str, ...]]:
 
 @lru_cache(TEXTS)
 def match_of(software: str) -> Match:
-    """The longest piece wins; 'megatron-core' where nothing matches."""
+    """The longest piece wins; UNNAMED where nothing matches."""
     text = software.lower()
     best, longest = UNNAMED, ""
     for name in catalog.names("stacks"):
@@ -160,7 +160,7 @@ def match_of(software: str) -> Match:
 
 
 def stack_for(software: str) -> Stack:
-    """The stack a `software` text names, which remembers the text; 'megatron-core' when nothing matches."""
+    """The stack a `software` text names, which remembers the text; UNNAMED when nothing matches."""
     stack, text = match_of(software).stack, software.strip() or UNSTATED
     return msgspec.structs.replace(stack, provenance=msgspec.structs.replace(stack.provenance, called=text))
 

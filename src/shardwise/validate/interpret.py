@@ -18,16 +18,20 @@ from shardwise.arch import model_from_shape, model_of
 from shardwise.arch._fields import MOST_LAYERS
 from shardwise.software import Stack, known_stack, named, stack_for
 from shardwise.spec.cluster import Cluster
+from shardwise.spec.gpu import Gpu
 from shardwise.spec.job import Job, precision_of
 from shardwise.spec.load import cluster_from, gpu_of
 from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
+from shardwise.spec.reported import catalog_gpu
 from shardwise.validate.facts import named_loss, named_modules, offloads, with_stated_dispatcher, with_stated_gradients
 from shardwise.validate.table import MeasuredRow
 
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
 """per GPU, when the source does not state it: what the vendor's reference system of that generation has"""
+PCIE_GBPS = 50.0
+"""the same of GPUs without NVLink: servers of eight such cards have one network card, of 400 Gb/s at most"""
 
 WITHOUT_RECOMPUTE = ("vTrain-single",)
 """sources whose own times rule out the recomputation their table states (docs/decisions/0019)"""
@@ -158,15 +162,30 @@ def _cluster(reader: _Reader) -> Cluster:
     if not gpus:
         raise UnsupportedRow("gpus is not stated")
     try:
-        gpu = gpu_of(row.word("gpu"))
+        gpu = _gpu(row.word("gpu"))
     except ValueError as error:
         raise UnsupportedRow(str(error)) from None
     gbps = row.number("internode_gbps_per_gpu")
     if not gbps:
-        gbps = NETWORK_GBPS.get(gpu.architecture, 400.0)
+        gbps = PCIE_GBPS if gpu.nvlink is None else NETWORK_GBPS.get(gpu.architecture, 400.0)
         if gpus > 8:
             reader.assumed.append(f"network {gbps:.0f} Gbps per GPU")
-    return _cluster_cached(gpu.name, gpus, reader.degree("gpus_per_node", 8), gbps)
+    node = reader.degree("gpus_per_node", 8)
+    try:
+        return _cluster_cached(gpu.name, gpus, node, gbps)
+    except ValueError as error:  # one row of a chip without a known fabric must not stop a table
+        raise UnsupportedRow(str(error)) from None
+
+
+def _gpu(name: str) -> Gpu:
+    """By the catalog's names, else as a driver prints it: tables write `RTX 3090`, `H100 NVL` or `V100-32GB-SXM2`."""
+    try:
+        return gpu_of(name)
+    except ValueError:
+        found = catalog_gpu(re.sub(r"[-_\s]+", " ", name))
+        if found is None:
+            raise
+        return gpu_of(found)
 
 
 def _layout(reader: _Reader, gpus: int) -> dict[str, int]:
