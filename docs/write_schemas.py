@@ -32,7 +32,8 @@ DATA_KEYS = (
     "files", "environment", "levels", "traffic_bytes", "kinds_bytes", "methods", "boxes", "parts_s", "default_parts_s",
     "time_s", "hidden_s", "blocks_used", "inside", "communication_s", "closed_form_s", "slowed_s", "switches",
     "matrix_bytes", "crossing_bytes", "axes_bytes", "money", "peak_flops", "settings", "changes", "instead",
-    "summary", "sources", "prices", "parameters_by_kind", "tensors", "counts", "bytes", "lanes", "seconds_by_lane", "dynamic_shares",
+    "summary", "sources", "prices", "parameters_by_kind", "tensors", "counts", "bytes", "lanes", "seconds_by_lane",
+    "dynamic_shares",
 )  # fmt: skip
 """keys of dicts whose own keys are data"""
 TYPED_KEYS = {"policy": Policy}
