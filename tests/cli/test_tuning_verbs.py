@@ -172,3 +172,8 @@ def test_what_a_plan_answers_of_full_sequences_only(more: list[str], capsys) -> 
 )
 def test_lengths_that_cannot_be_read(words: list[str], cure: str, capsys) -> None:
     refused(capsys, ["estimate", "llama-3-8b", *ON, "--zero", "3", *words], cure)
+
+
+@pytest.mark.parametrize("words", [["size", "llama-3-8b"], ["max", "sequence", "llama-3-8b", *ON]])
+def test_verbs_of_full_sequences_name_those_that_take_lengths(words: list[str], capsys) -> None:
+    refused(capsys, [*words, "--lengths", "lognormal,mean=600,sigma=1"], "estimate, plan, compare and sweep take it")

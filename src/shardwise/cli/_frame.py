@@ -15,7 +15,7 @@ from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
-from shardwise.cli._other_words import called_here
+from shardwise.cli._other_words import called_here, taken_elsewhere
 from shardwise.cli._verbs import GROUPS, OTHERS, VERBS, group_of, import_path
 from shardwise.registry import closest
 
@@ -140,6 +140,8 @@ def _one_line(problem: CycloptsError) -> str:
         return f"{str(problem).rstrip('.')}; write {NUMBERS[problem.target_type]}"
     if isinstance(problem, UnknownOptionError) and (name := called_here(problem)):
         return f"{problem.token.keyword or problem.token.value} is no option here; write {name}"
+    if isinstance(problem, UnknownOptionError) and (verbs := taken_elsewhere(problem)):
+        return f"{problem.token.keyword or problem.token.value} is no option here; {verbs} take it"
     return str(problem)
 
 

@@ -21,6 +21,14 @@ CALLED_HERE = {
     **dict.fromkeys(("--output", "--output-dir"), "--out"),
 }
 
+TAKEN_BY = dict.fromkeys(("--lengths", "--packing"), "estimate, plan, compare and sweep")
+"""options of some verbs only that one may look for in others"""
+
+
+def taken_elsewhere(problem: UnknownOptionError) -> str | None:
+    """The verbs that have what was written."""
+    return TAKEN_BY.get((problem.token.keyword or problem.token.value).partition("=")[0])
+
 
 def called_here(problem: UnknownOptionError) -> str | None:
     """The verb's own option for what was written, if it has one."""

@@ -128,7 +128,7 @@ def reproduce(name: str, figure: Path | None, quick: bool, json: bool, overwrite
     found: dict[str, Result] = {}
     for each in names:
         with bar(each) as told:
-            found[each] = reproduction(each).run(quick, told or _unseen)
+            found[each] = reproduction(each).run(quick, told)
     if picture is not None:
         picture.write(chart_svg(sync_chart(found[names[0]])).encode())
     if json:
@@ -140,10 +140,6 @@ def reproduce(name: str, figure: Path | None, quick: bool, json: bool, overwrite
         if figure is not None:
             print(f"figure: {figure} (open in a browser)")
     return 0 if all(result.holds for result in found.values()) else CHECK_FAILED
-
-
-def _unseen(done: int, of: int) -> None:
-    """Nobody watches."""
 
 
 def _show(name: str, result: Result) -> None:
