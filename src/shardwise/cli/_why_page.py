@@ -115,7 +115,8 @@ def show(answer: WhyAnswer) -> None:
                  for each in answer.stuck] or ["no group stands still"]  # fmt: skip
         print_notes(lines, title=f"flight recorders of {answer.dumps} ranks")
     if answer.clocks is not None:
-        print_gap()
+        if not first or answer.dumps:
+            print_gap()
         print_facts("clocks of GPUs at work", _clock_facts(answer.clocks))
     print_notes(answer.left_out, title="not read")
     print_notes(answer.cannot_say(), title="what cannot be said from this")
