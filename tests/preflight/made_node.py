@@ -129,6 +129,7 @@ class Made:
             "nvidia-smi": (0, "| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4  |\n"),
             "nvidia-smi -q": (0, fabric()), "systemctl is-active nvidia-fabricmanager": (0, "active\n"),
             "dcgmi health -c": (0, "| Health Monitor Report |\n| Overall Health | Healthy |\n"),
+            "dcgmi health -f": (0, "| Health monitor systems report |\n| PCIe   | On   |\n| NVLINK | On   |\n"),
             "dmesg": (0, LOG), "ofed_info -s": (0, "MLNX_OFED_LINUX-24.01-0.3.3.1:\n"),
             "ibv_devinfo": (0, "".join(f"hca_id:\tmlx5_{i}\n\t\t\tactive_mtu:\t\t4096 (5)\n" for i in range(CARDS))),
             "df -P -k": (0, DISKS), "df -P -k /dev/shm": (0, "".join(DISKS.splitlines(keepends=True)[::2])),

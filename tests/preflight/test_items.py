@@ -216,6 +216,11 @@ WRONG = {
         "not available",
         {"commands": {"dmesg": (1, "dmesg: read kernel buffer failed: Operation not permitted\n")}},
     ),
+    "DCGM watches nothing": (
+        "dcgm-health",
+        "not available",
+        {"commands": {"dcgmi health -f": (0, "| PCIe   | Off  |\n| NVLINK | Off  |\n")}},
+    ),
     "DCGM warns": ("dcgm-health", "warn", {"commands": {"dcgmi health -c": (0, "| Overall Health | Warning |\n")}}),
     "a pair over PCIe": (
         "gpu-topology",

@@ -26,13 +26,15 @@ def leaves_from_lldp(text: str) -> dict[str, Leaf]:
         for lane, about in entry.items() if isinstance(entry, dict) else ():
             chassis, port = (about.get(key) for key in ("chassis", "port")) if isinstance(about, dict) else (None, None)
             if isinstance(chassis, dict) and chassis:
-                told[str(lane)[:40]] = (str(next(iter(chassis)))[:120], _port(port))
+                # a switch without a name is told by its address alone
+                name = _identity(chassis) if "id" in chassis else str(next(iter(chassis)))[:120]
+                told[str(lane)[:40]] = (name, _identity(port))
     return told
 
 
-def _port(port: Any) -> str:
-    about = port.get("id") if isinstance(port, dict) else None
-    value = about.get("value") if isinstance(about, dict) else None
+def _identity(about: Any) -> str:
+    inside = about.get("id") if isinstance(about, dict) else None
+    value = inside.get("value") if isinstance(inside, dict) else None
     return str(value)[:60] if value is not None else "?"
 
 

@@ -1,5 +1,6 @@
 """GPUs: how many and which, their memory, errors, clocks, power and modes, and what the kernel's log says of them."""
 
+import re
 from collections import Counter
 
 from shardwise.preflight.finding import Finding, Probe, Subject, failed, few, passed, unknown, warned
@@ -7,7 +8,7 @@ from shardwise.preflight.limits import limit, listed
 from shardwise.preflight.node import Node
 from shardwise.preflight.planned import PlannedJob
 from shardwise.preflight.readers.kernel_log import KEEP, LogEvent, events_of, is_log, uptime_of
-from shardwise.preflight.readers.smi import DRIVER_GPUS, MIB, fabric_states, gpus_of, number_of, rows_of, table
+from shardwise.preflight.readers.smi import DRIVER_GPUS, MIB, fabric_states, gpus_of, number_of, table
 from shardwise.spec.reported import catalog_gpu
 from shardwise.units import gib
 
@@ -24,6 +25,8 @@ SLOWED = {0x8: "hardware slowdown", 0x40: "hardware thermal slowdown", 0x80: "po
 SLOWED_SOFTLY = {0x20: "software thermal slowdown"}
 SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
 LOG = "dmesg"
+_OVERALL = re.compile(r"Overall Health:?\s*\|?\s*([A-Za-z]{2,20})")
+_WATCHED = re.compile(r"\|\s*On\s*\|")
 
 
 def count(node: Node, plan: PlannedJob | None) -> Finding:
@@ -226,17 +229,18 @@ def xids(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
 
 
 def health(node: Node, plan: PlannedJob | None) -> Finding:  # noqa: ARG001
-    printed = node.run("dcgmi health -c", r"Overall Health|GPU ID|Error|Warn|[Hh]ealthy|Failure")
+    printed = node.run("dcgmi health -c", r"Overall Health")
     if printed is None:
         return unknown("dcgmi is not installed", "install DCGM (datacenter-gpu-manager)")
-    rows = rows_of(printed.text.replace("|", ","), ("", "what", "said", "end"))
-    overall = next((row["said"] for row in rows if row["what"] == "Overall Health"), "")
-    if printed.code or not overall:
-        return unknown("dcgmi health told nothing", "dcgmi health -s a watches all of it; is nv-hostengine running?")
-    if overall == "Healthy":
+    watched = node.run("dcgmi health -f", r"\|\s*(On|Off)\s*\|")
+    overall = _OVERALL.search(printed.text)
+    if printed.code or overall is None:
+        return unknown("dcgmi health told nothing", "is nv-hostengine running?")
+    if watched is None or not _WATCHED.search(watched.text):
+        return unknown("DCGM watches nothing, so it sees nothing", "dcgmi health -s a, a minute before")
+    if overall[1] == "Healthy":
         return passed("healthy")
-    verdict = warned if "Warn" in overall else failed
-    return verdict(overall, "dcgmi health -c says of which GPU; drain it")
+    return (warned if "Warn" in overall[1] else failed)(overall[1], "dcgmi health -c says of which GPU; drain it")
 
 
 SUBJECT = Subject("gpus", 10, (
@@ -249,5 +253,5 @@ SUBJECT = Subject("gpus", 10, (
     Probe("gpu-modes", "persistence, MIG, ECC mode", "nvidia-smi --query-gpu=mig.mode.current", modes),
     Probe("fabric-manager", "NVSwitches are managed", "systemctl, nvidia-smi -q", fabric_manager),
     Probe("xid", "errors the driver logged", "dmesg", xids),
-    Probe("dcgm-health", "what DCGM's watch says", "dcgmi health -c", health),
+    Probe("dcgm-health", "what DCGM's watch says", "dcgmi health -c, -f", health),
 ))  # fmt: skip
