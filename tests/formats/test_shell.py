@@ -1,7 +1,11 @@
 """Launch scripts are read as data: variables, arrays, defaults and continuations resolved, nothing executed."""
 
+import json
+import os
+
 import pytest
 
+from shardwise.cli import main
 from shardwise.formats._settings import options_of
 from shardwise.formats._shell import read_shell
 from shardwise.formats._source import open_document
@@ -114,3 +118,21 @@ def test_a_script_that_grows_is_stopped(tmp_path):
     many = "A=(a b c d e f g h)\n" + 'A=("${A[@]}" "${A[@]}" "${A[@]}" "${A[@]}")\n' * 12 + "run ${A[@]}\n"
     with pytest.raises(ValueError, match="characters"):
         read(tmp_path, many)
+
+
+def test_one_command_line_is_piped_in(capsys):
+    line = b"torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --micro-batch-size 1 --seq-length 64"
+    read, write = os.pipe()
+    os.write(write, line)
+    os.close(write)
+    kept = os.dup(0)
+    try:
+        os.dup2(read, 0)
+        assert main(["check", "/dev/stdin", "--json"]) == 0
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(read)
+    assert json.loads(capsys.readouterr().out)["policy"]["tp"] == 8
+    assert main(["check", "/dev/stdin", "--fix"]) == 2
+    assert "has no file to change" in capsys.readouterr().err

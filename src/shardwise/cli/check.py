@@ -18,7 +18,7 @@ from shardwise.cli._policy import command_of
 from shardwise.formats import Format, Found, Known, Launch, read_documents, set_up, settled, word_of
 from shardwise.formats._fix import fixed
 from shardwise.formats._improve import Improvement, best_stated, improvements
-from shardwise.formats._source import Document, open_document
+from shardwise.formats._source import STDIN, Document, open_document
 from shardwise.report.report import Report
 from shardwise.report.terminal import policy_code
 from shardwise.software import stack_of
@@ -43,7 +43,10 @@ class Judgement:
 
 
 def check(
-    files: Annotated[list[Path], Parameter(help="Launch scripts and configurations that belong together.")],
+    files: Annotated[
+        list[Path],
+        Parameter(help="Launch scripts and configurations that belong together; /dev/stdin for a piped one."),
+    ],
     /,
     *,
     model: Annotated[str | None, Parameter(help="Catalog name or config.json; default: the shape in the file.")] = None,
@@ -70,6 +73,8 @@ def check(
     """What it says, what of that is not modelled, whether it is legal and fits, and the cheapest improvements."""
     if not files:
         raise ValueError("files: none named; write the path of a launch script or configuration")
+    if fix and STDIN in files:
+        raise ValueError("files: what is piped in has no file to change; write its path, or leave --fix out")
     place = FixedPlace(fix, whole_plan, out, in_place, overwrite)
     cluster = None if on is None else cluster_of(on)
     shape = None if model is None else model_of(model)

@@ -21,6 +21,8 @@ from shardwise.spec.plain_yaml import parse_yaml
 LARGEST_FILE = 1 << 20
 MOST_INCLUDES = 16
 DEEPEST = 40
+STDIN = Path("/dev/stdin")
+"""a script or one command line, piped in"""
 WANTED = "a launch script, a YAML, JSON or TOML configuration"
 _NODES = ("nnodes", "num_nodes", "nodes", "num_machines", "slurm_nnodes", "slurm_job_num_nodes", "world_nodes", "N")
 _PER_NODE = ("nproc_per_node", "gpus_per_node", "ntasks_per_node", "n_gpus_per_node", "num_gpus_per_node",
@@ -65,7 +67,7 @@ def open_document(path: Path, texts: Mapping[Path, str] | None = None) -> Docume
 
 
 def _text(path: Path) -> str:
-    raw = read_file(path, "file", LARGEST_FILE, f"the path of {WANTED}")
+    raw = read_file(path, "file", LARGEST_FILE, f"the path of {WANTED}", pipes=path == STDIN)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
