@@ -72,11 +72,10 @@ def slow_ranks() -> list[Fault]:
 
 
 def slow_links() -> list[Fault]:
-    """The token bucket is larger than a packet of the loopback interface, which would be dropped otherwise."""
-    return [Fault(f"network of {rate} from step 32", layout, ("slow_link",), None, own_network,
-                  shaped(f"tbf rate {rate} burst 128kb limit 8mb"), needs=frozenset({"network"}))
-            for layout, rate in (("dp2", "40mbit"), ("zero3", "60mbit"), ("tp2", "10mbit"), ("dp3", "50mbit"),
-                                 ("pp2", "2mbit"), ("dp2", "20mbit"))]  # fmt: skip
+    return [Fault(f"network of {mbit:g} Mbit/s from step 32", layout, ("slow_link",), None, own_network, shaped(mbit),
+                  needs=frozenset({"network"}))
+            for layout, mbit in (("dp2", 40), ("zero3", 30), ("tp2", 10), ("dp3", 40), ("pp2", 2),
+                                 ("dp2", 20))]  # fmt: skip
 
 
 def silent_ranks() -> list[Fault]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
@@ -76,6 +77,11 @@ class FaultyRun:
     def steps(self) -> int:
         path = self.records / "rank-00000.jsonl"
         return path.read_bytes().count(b'{"step"') if path.exists() else 0
+
+    def pace_s(self) -> float:
+        """Of the steps so far."""
+        lines = (self.records / "rank-00000.jsonl").read_bytes().splitlines()
+        return median(json.loads(line)["step_s"] for line in lines if line.startswith(b'{"step"') and line[-1:] == b"}")
 
     def rank_pid(self, rank: int) -> int:
         path = self.records / f"rank-{rank:05}.jsonl"
@@ -217,15 +223,18 @@ def slow_compute(rank: int, times: float, onset: int) -> Callable[[], None]:
 
 
 def slow_data(rank: int | None, seconds: float, onset: int, every: int = 1) -> Callable[[], None]:
+    """So late, or half a step where the machine is so busy that steps are longer."""
+
     def put_in() -> None:
         from shardwise.runtime.data.windows import Windows
 
-        usual, asked_for = Windows.batch, [0]
+        usual, asked_at = Windows.batch, list[float]()
 
         def late(windows: Any, first: int, count: int) -> Any:
-            asked_for[0] += 1
-            if _here(rank) and asked_for[0] > onset and asked_for[0] % every == 0:
-                sleep(seconds)
+            asked_at.append(perf_counter())
+            if _here(rank) and len(asked_at) > onset and len(asked_at) % every == 0:
+                apart = (asked_at[-1] - asked_at[0]) / len(asked_at)
+                sleep(max(seconds, apart * every / 2))
             return usual(windows, first, count)
 
         Windows.batch = late  # type: ignore[method-assign]
@@ -307,11 +316,16 @@ def own_network() -> None:
 # what goes wrong outside
 
 
-def shaped(rate: str) -> Callable[[FaultyRun], None]:
+def shaped(mbit: float) -> Callable[[FaultyRun], None]:
+    """A token bucket, larger than a packet of the loopback interface, which would be dropped otherwise. The rate is for
+    steps of 50 ms: on a machine so busy that they are longer it is as much lower."""
+
     def put_in(run: FaultyRun) -> None:
         if run.wait_for(ONSET):
+            rate = f"{1e3 * mbit / max(run.pace_s() / 0.05, 1.0):.0f}kbit"
             words = ["nsenter", "-t", str(run.pid), "-n", "tc", "qdisc", "replace", "dev", "lo", "root"]
-            subprocess.run([*words, *rate.split()], check=True, capture_output=True)
+            shape = ["tbf", "rate", rate, "burst", "128kb", "limit", "8mb"]
+            subprocess.run([*words, *shape], check=True, capture_output=True)
 
     return put_in
 

@@ -39,6 +39,8 @@ class MadeRun:
     """rank -> why it ended; None: it wrote no end"""
     events: tuple[RunEvent, ...] = ()
     checkpoints: str = ""
+    processor: bool = True
+    """ranks say how long they had the processor"""
 
     def lines(self) -> dict[str, list[bytes]]:
         random = np.random.default_rng(self.seed)
@@ -69,7 +71,8 @@ class MadeRun:
                 held = 2.0**30 + self.leak.get(rank, 0.0) * step + random.normal(0, 2**12)
                 rows.append(_line(StepRecord(
                     step=step + 1, at_s=at, step_s=total, data_s=waited, comm_s=comm, hidden_s=0.01,
-                    axes_s={"dp": comm}, save_s=save or None, cpu_s=work, peak_bytes=int(held),
+                    axes_s={"dp": comm}, save_s=save or None, cpu_s=work if self.processor else None,
+                    peak_bytes=int(held),
                     held_bytes=int(held), experts=None if tokens is None else [tokens[rank][step]], loss=2.0,
                 )))  # fmt: skip
             why = self.ends.get(rank, "")

@@ -21,6 +21,14 @@ CASES = {
     "slow rank of two": (MadeRun(ranks=2, slow={1: 1.6}, noise=0.2), "straggler", 1, None),
     "slow rank since": (MadeRun(slow={0: 1.7}, since=40), "straggler", 0, 41),
     "slow stage alone, since": (MadeRun(ranks=2, stages=2, slow={1: 2.0}, since=40), "straggler", 1, 41),
+    "slow rank by its clock": (MadeRun(slow={2: 1.6}, processor=False), "straggler", 2, None),
+    "slow rank by its clock, since": (MadeRun(slow={0: 1.7}, since=40, processor=False), "straggler", 0, 41),
+    "slow stage alone by its clock": (
+        MadeRun(ranks=2, stages=2, slow={1: 2.0}, since=40, processor=False),
+        "straggler",
+        1,
+        41,
+    ),
     "long last stage": (MadeRun(stages=2, uneven_stages=(1.0, 1.9)), "slow_stage", None, None),
     "late data on one": (MadeRun(late_data={3: 0.05}), "data", 3, None),
     "late data on all": (MadeRun(late_data=dict.fromkeys(range(4), 0.05)), "data", None, None),
@@ -49,7 +57,7 @@ def test_named(name, tmp_path):
 @pytest.mark.parametrize("noise", [0.02, 0.3])
 def test_healthy_ranks_are_left_alone(seed, noise, tmp_path):
     for ranks, stages in ((2, 1), (4, 1), (4, 2)):
-        made = MadeRun(ranks=ranks, stages=stages, noise=noise, seed=seed)
+        made = MadeRun(ranks=ranks, stages=stages, noise=noise, seed=seed, processor=seed % 2 == 0)
         found = health_of(read(made, tmp_path / f"{ranks}-{stages}"))
         assert found.causes == (), found.causes
 

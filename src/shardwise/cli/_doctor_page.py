@@ -37,6 +37,8 @@ def show(answer: DoctorAnswer) -> None:
     if found.causes:
         print_notes([f"{cause.what}{_at(cause)}: {cause.evidence or 'seen'}" for cause in found.causes], title="causes")
         print_notes([f"{cause.what}: {CURES[cause.code]}" for cause in found.causes], title="what to change")
+    remarks = answer.health.remarks if answer.health else ()
+    print_notes([f"{cause.what}: {cause.evidence}" for cause in remarks], title="beside the run itself")
     rows: list[list[Cell]] = [[_clock(each.at_s), "" if each.rank is None else str(each.rank), each.text]
                               for each in _telling(answer)]  # fmt: skip
     if rows:

@@ -33,7 +33,7 @@ CAUSES: dict[str, str] = {
     "hot_expert": "a hot expert",
     "sequence": "sequences of uneven length",
     "memory_leak": "memory that grows",
-    "memory": "memory nearly full",
+    "memory": "memory beyond its prediction",
     "contention": "processors shared with others",
     "silent": "a rank that gives no sign",
     "killed": "a rank was killed",

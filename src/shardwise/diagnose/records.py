@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.diagnose.logged import LoggedStep, RunLog
 from shardwise.record.step import RecordHead, RunEnd, RunEvent, StepRecord
 
 Floats = NDArray[np.float64]
@@ -137,14 +136,3 @@ def _last_try(rank: RankRecords) -> Sequence[StepRecord]:
         if rank.steps[place].step <= rank.steps[place - 1].step:
             begin = place
     return rank.steps[begin:]
-
-
-def log_of_records(run: RunRecords) -> RunLog:
-    """The steps of the first rank as a log, for whoever reads logs."""
-    first = run.ranks[min(run.ranks)]
-    steps = [
-        LoggedStep(step=step.step, line=place, at_s=step.at_s, seconds=step.step_s, data_s=step.data_s,
-                   save_s=step.save_s, peak_bytes=step.peak_bytes, loss=step.loss)
-        for place, step in enumerate(first.steps) if step.step_s > 0
-    ]  # fmt: skip
-    return RunLog(run.name, first.head.program or "records", tuple(steps))

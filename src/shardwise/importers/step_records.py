@@ -20,11 +20,6 @@ _LINE = msgspec.json.Decoder(RecordLine)
 _STEP = msgspec.json.Decoder(StepRecord)
 
 
-def is_record(head: bytes) -> bool:
-    """By the first bytes of a file."""
-    return head.startswith(b'{"head":') and FORM.encode() in head[:400]
-
-
 def record_files(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if FILE.fullmatch(path.name) and path.is_file())

@@ -20,8 +20,8 @@ SHIFT = 0.1
 """a step so much slower than before, for good, is named even if nothing explains it (Greyhound's verified change)"""
 SPREADS = 3.0
 """and by so many times the spread of its steps"""
-NEARLY_FULL = 0.95
-"""of what was predicted to be the peak, times one more twentieth: above it memory is named"""
+OVER_PEAK = 1.05
+"""times the predicted peak: above it memory is named"""
 TAKEN = 0.7
 """of its wall time that a rank on the CPU computes: below it others had the processor"""
 
@@ -56,7 +56,7 @@ def health_of(run: RunRecords) -> Health:
     if not any(cause.seconds > 0 for cause in found):
         moved = _slower_since(grid)
         busy = moved is not None and _processor_taken(grid)
-        remarks += [busy_processor(grid, moved)] if moved is not None and busy else []
+        remarks += [_busy_processor(grid, moved)] if moved is not None and busy else []
         found += [moved] if moved is not None and not busy else []
     return Health(grid, tuple(sorted(found, key=lambda cause: -cause.seconds)), tuple(remarks))
 
@@ -71,7 +71,7 @@ def _over_prediction(run: RunRecords, grid: StepGrid) -> list[Cause]:
             evidence=f"{step / told - 1:+.1%} beside the prediction, above its band",
         ))  # fmt: skip
     peak = max((step.peak_bytes or 0 for rank in run.ranks.values() for step in rank.steps[-1:]), default=0)
-    if head.predicted_peak_bytes and peak > head.predicted_peak_bytes * (1 + (1 - NEARLY_FULL)):
+    if head.predicted_peak_bytes and peak > OVER_PEAK * head.predicted_peak_bytes:
         found.append(Cause(
             code="memory", seconds=0.0,
             evidence=f"the peak is {peak / head.predicted_peak_bytes - 1:+.1%} beside the prediction",
@@ -102,7 +102,7 @@ def _processor_taken(grid: StepGrid) -> bool:
     return bool(np.median(grid.cpu_s / np.maximum(grid.own_s, 1e-9)) < TAKEN)
 
 
-def busy_processor(grid: StepGrid, moved: Cause) -> Cause:
+def _busy_processor(grid: StepGrid, moved: Cause) -> Cause:
     share = float(np.median(grid.cpu_s / np.maximum(grid.own_s, 1e-9)))
     return Cause(
         code="contention", seconds=moved.seconds, where=moved.where, since=moved.since,

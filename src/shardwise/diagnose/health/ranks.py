@@ -1,5 +1,8 @@
 """One rank, one stage, or everyone? In a synchronous job all steps are equally long: what a rank does before others can
-make it wait tells them apart, and a suspect is named only if the run without it would be faster."""
+make it wait tells them apart, and a suspect is named only if the run without it would be faster.
+
+On a CPU that others use too, a rank's clock says little: how long it had the processor says what it had to compute.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,19 +13,17 @@ from shardwise.diagnose.records import StepGrid
 
 SLOWER = 1.3
 """times what its peers do, before a rank is a straggler (NVRx calls it one below a score of 0.75)"""
+HELD_UP = 2.0
+"""times what its peers take on a CPU, where it computes no more than they do and only lacks the processor: on a machine
+that others use too that happens to any rank for a while"""
 STAGE = 1.5
 """times the other stages, from the beginning on; they are never quite equal"""
 OFTEN = 16
-"""steps of each of two stretches over which a rank that is held up now and then is held against its peers"""
+"""steps of each of two stretches over which a rank is held against its peers"""
 FEW = 4
 """steps in a row with which that begins"""
 USUALLY = 0.75
-"""of them in which it is the slowest"""
-HELD_UP = 2.0
-"""times what its peers take, where it computes no more than they do and only lacks the processor: on a machine that
-others use too that happens to any rank for a while"""
-MORE_WORK = 1.15
-"""times the processor's time of a step: below it a rank computes what it did before"""
+"""of the steps of both stretches in which it is the slowest"""
 EXPLAINS = 0.5
 """of what the run loses beside equal ranks"""
 FELT = 0.05
@@ -31,19 +32,56 @@ FELT = 0.05
 
 def slow_ranks(grid: StepGrid) -> list[Cause]:
     """Held against ranks that do the same, and where there are none against itself before."""
-    found = [_beside_peers(grid, row) for row in range(len(grid.ranks)) if grid.peers(row)]
-    found += [_beside_itself(grid, row) for row in range(len(grid.ranks)) if not grid.peers(row)]
+    rows = range(len(grid.ranks))
+    found: list[Cause | None] = []
+    if by_processor(grid):
+        found = [_more_to_do(grid, row) for row in rows]
+    if not any(found):
+        found = [_beside_peers(grid, row) for row in rows if grid.peers(row)]
+        found += [_beside_itself(grid, row) for row in rows if not grid.peers(row)]
     named = [cause for cause in found if cause is not None]
     return [max(named, key=lambda cause: cause.seconds)] if named else slow_stages(grid)
 
 
+def by_processor(grid: StepGrid) -> bool:
+    """All ranks compute on a CPU and say how long they had it."""
+    return all(device == "cpu" for device in grid.devices) and not np.isnan(grid.cpu_s).any()
+
+
+def _more_to_do(grid: StepGrid, row: int) -> Cause | None:
+    used, peers = grid.cpu_s[row], grid.peers(row)
+    if peers:
+        since = _slowest_since(used > grid.cpu_s[peers].max(axis=0))
+        if since is None:
+            return None
+        others, than = float(np.median(grid.cpu_s[peers, since:])), "its peers'"
+    else:
+        rise = rise_of(used, 0.0)
+        if rise is None:
+            return None
+        since, than = rise.place, "its own before"
+        rest = [other for other in range(len(grid.ranks)) if other != row]
+        grown = [np.median(grid.cpu_s[each, since:]) / max(np.median(grid.cpu_s[each, :since]), 1e-9) for each in rest]
+        others = rise.before * max(float(np.median(grown)) if grown else 1.0, 1.0)
+    times = float(np.median(used[since:])) / max(others, 1e-9)
+    step = float(np.median(grid.step_s[:, since:]))
+    saved = float(np.median(grid.own_s[row, since:])) * (1 - 1 / times) if times > 0 else 0.0
+    if times < SLOWER or saved < FELT * step:
+        return None
+    return Cause(
+        code="straggler", seconds=saved, where=_where(grid, row), rank=grid.ranks[row], since=int(grid.step[since]),
+        evidence=f"it computes {times:.2f} times as long as {than} (time of the processor), {saved * 1e3:,.1f} ms of a "
+        f"step of {step * 1e3:,.1f}",
+    )  # fmt: skip
+
+
 def _beside_peers(grid: StepGrid, row: int) -> Cause | None:
+    least = HELD_UP if by_processor(grid) else SLOWER
     own, peers = grid.own_s[row], grid.own_s[grid.peers(row)]
     others, most = np.median(peers, axis=0), np.max(peers, axis=0)
     since = _slowest_since(own > most)
-    if since is None or own[since:].sum() < SLOWER * others[since:].sum():
+    if since is None or own[since:].sum() < least * others[since:].sum():
         return _now_and_then(grid, row)
-    least = SLOWER if _more_work(grid, row, since) else HELD_UP
     own, others = own[since:], others[since:]
     if np.median(own) < least * np.median(others):
         return None
@@ -90,7 +128,7 @@ def _now_and_then(grid: StepGrid, row: int) -> Cause | None:
 
 def _had(grid: StepGrid, row: int) -> str:
     """On the CPU: whether it had the processor."""
-    if grid.devices[row] != "cpu" or np.isnan(grid.cpu_s).any():
+    if not by_processor(grid):
         return ""
     share = np.minimum(grid.cpu_s[:, -2 * OFTEN :].sum(axis=1) / grid.own_s[:, -2 * OFTEN :].sum(axis=1), 1.0)
     others = float(np.median(share[grid.peers(row)]))
@@ -100,28 +138,16 @@ def _had(grid: StepGrid, row: int) -> str:
 
 
 def _beside_itself(grid: StepGrid, row: int) -> Cause | None:
+    least = HELD_UP if by_processor(grid) else SLOWER
     rise = rise_of(grid.own_s[row], FELT * float(np.median(grid.step_s)))
-    if rise is None or rise.factor < SLOWER:
+    if rise is None or rise.factor < least:
         return None
     rest = [other for other in range(len(grid.ranks)) if other != row]
     others = np.median(grid.own_s[rest], axis=0) if rest else np.zeros(grid.count)
     grown = np.median(others[rise.place :]) / max(np.median(others[: rise.place]), 1e-9)
-    if rest and rise.factor < SLOWER * grown:
-        return None
-    if rise.factor < HELD_UP and not _more_work(grid, row, rise.place):
+    if rest and rise.factor < least * grown:
         return None
     return _named(grid, row, rise.place, rise.factor, "its own before")
-
-
-def _more_work(grid: StepGrid, row: int, since: int) -> bool:
-    """On the CPU: it uses more of the processor than its peers, or where it has none, than before. If not, somebody
-    else has it. On a device that cannot be said: then it is taken for granted."""
-    used = grid.cpu_s
-    if grid.devices[row] != "cpu" or np.isnan(used).any():
-        return True
-    peers = grid.peers(row)
-    usual = np.median(used[peers, since:]) if peers else np.median(used[row, : max(since, 1)])
-    return bool(np.median(used[row, since:]) >= MORE_WORK * usual)
 
 
 def _named(grid: StepGrid, row: int, since: int, times: float, than: str) -> Cause | None:
@@ -129,9 +155,8 @@ def _named(grid: StepGrid, row: int, since: int, times: float, than: str) -> Cau
     step = float(np.median(grid.step_s[:, since:]))
     if saved < FELT * step or (lost > 0 and saved < EXPLAINS * lost):
         return None
-    rank = grid.ranks[row]
     return Cause(
-        code="straggler", seconds=saved, where=_where(grid, row), rank=rank, since=int(grid.step[since]),
+        code="straggler", seconds=saved, where=_where(grid, row), rank=grid.ranks[row], since=int(grid.step[since]),
         evidence=f"before it waits for others it takes {times:.2f} times {than}; without that the step is "
         f"{saved * 1e3:,.1f} ms of {step * 1e3:,.1f} shorter",
     )  # fmt: skip
@@ -159,19 +184,21 @@ def slow_stages(grid: StepGrid) -> list[Cause]:
     stages = sorted({place.get("pp", 0) for place in grid.places})
     if len(stages) < 2 or grid.count < LASTS:
         return []
-    own = {stage: np.median([grid.own_s[row] for row in range(len(grid.ranks))
-                             if grid.places[row].get("pp", 0) == stage], axis=0) for stage in stages}  # fmt: skip
+    work = grid.cpu_s if by_processor(grid) else grid.own_s
+    of_stage = {stage: [row for row in range(len(grid.ranks)) if grid.places[row].get("pp", 0) == stage]
+                for stage in stages}  # fmt: skip
+    own = {stage: np.median(work[rows], axis=0) for stage, rows in of_stage.items()}
     worst = max(stages, key=lambda stage: float(np.median(own[stage])))
     others = np.max([own[stage] for stage in stages if stage != worst], axis=0)
     since = since_of(own[worst] > STAGE * others)
     if since is None:
         return []
     times = float(np.median(own[worst][since:]) / np.median(others[since:]))
-    rows = [row for row in range(len(grid.ranks)) if grid.places[row].get("pp", 0) == worst]
+    rows = of_stage[worst]
     if len(rows) == 1 and since >= OFTEN:
         # it was not so from the beginning, so that it is no matter of layers
         return [cause] if (cause := _named(grid, rows[0], since, times, "the next slowest stage's")) else []
-    lost = float(np.median(own[worst][since:] - others[since:]))
+    lost = float(np.median(grid.own_s[rows][:, since:])) * (1 - 1 / times)
     last = ", the last," if worst == stages[-1] else ""
     return [Cause(
         code="slow_stage", seconds=lost, where=f"stage {worst}", since=int(grid.step[since]),
