@@ -25,8 +25,23 @@ EARLIER = ("_trace_programs.py", "_trace_programs_third.py", "_trace_programs_fo
 FEWEST, MOST, MOST_EXPERTS = 2e7, 1.3e9, 2.5e9
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-LOOPED = ("mamba", "rwkv", "xlstm", "zamba", "jamba", "bamba", "falcon_h1", "recurrent", "hybrid", "lfm2", "kimi", "next",
-          "reformer", "minimax", "nemotron_h")  # fmt: skip
+LOOPED = (
+    "mamba",
+    "rwkv",
+    "xlstm",
+    "zamba",
+    "jamba",
+    "bamba",
+    "falcon_h1",
+    "recurrent",
+    "hybrid",
+    "lfm2",
+    "kimi",
+    "next",
+    "reformer",
+    "minimax",
+    "nemotron_h",
+)
 """go through tokens one by one, or in own kernels, where their packages are missing"""
 KINDS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "decoder": ("CAUSAL_LM", [("bf16", ""), ("autocast", ""), ("bf16", ""), ("autocast", ""), ("bf16", "padded"),

@@ -5,7 +5,8 @@ stream, launched ahead, on buffers that are not in the GPU's cache.
 
 Replays of a CUDA graph (`trace_kernels.py`, `trace_operators.py`) leave out what torch puts between kernels, and find
 small tensors in the cache. Here a long product keeps the GPU busy while the host launches the calls, so their time is
-the GPU's alone; gaps between kernels are in it. `calls` has the operators of one call, as JSON: name, arguments, results.
+the GPU's alone; gaps between kernels are in it. `calls` has the operators of one call, as JSON: name, arguments,
+results.
 Group `long` repeats products for a quarter of a second, until the power limit has lowered the clock.
 """
 
@@ -150,7 +151,7 @@ def masked() -> Iterator[Case]:
             {"mask": (rows, 1, seq, seq), "bias": (1, heads, seq, seq), "row": (rows, 1, 1, seq)}.items(),
         ):
             other = _random(*shape, dtype=of)
-            yield _name(name, rows, heads, seq, one, of), lambda i, x=scores[one], y=other: x + y
+            yield _name(name, rows, heads, seq, one, of), lambda _, x=scores[one], y=other: x + y
 
 
 def thin() -> Iterator[Case]:
@@ -172,9 +173,9 @@ def long() -> Iterator[Case]:
     for n, k in product((50304, 50257, 30522, 250002, 50260, 50264, 4096), (768, 2048)):
         x, w, g = _random(8192, k), _random(n, k), _random(8192, n)
         tag = _name(8192, n, k)
-        yield "mm_" + tag, lambda i, x=x, w=w: torch.mm(x, w.t())
-        yield "mm_input_" + tag, lambda i, g=g, w=w: torch.mm(g, w)
-        yield "mm_weight_" + tag, lambda i, g=g, x=x: torch.mm(g.t(), x)
+        yield "mm_" + tag, lambda _, x=x, w=w: torch.mm(x, w.t())
+        yield "mm_input_" + tag, lambda _, g=g, w=w: torch.mm(g, w)
+        yield "mm_weight_" + tag, lambda _, g=g, x=x: torch.mm(g.t(), x)
 
 
 def convolved() -> Iterator[Case]:
@@ -202,9 +203,9 @@ def convolved() -> Iterator[Case]:
                 y = run(x, w, None, stride, padding, 1, groups)
             gradient = torch.randn_like(y)
             tag = _name(*shape, filters, "x".join(map(str, taps)), "last" if last else "apart", dtype)
-            yield "conv_" + tag, lambda i, x=x, w=w, run=run, s=stride, p=padding, g=groups: run(
+            yield "conv_" + tag, lambda _, x=x, w=w, run=run, s=stride, p=padding, g=groups: run(
                 x.detach(), w.detach(), None, s, p, 1, g)  # fmt: skip
-            yield "conv_backward_" + tag, lambda i, y=y, of=((x, w) if wide else (w,)), d=gradient: torch.autograd.grad(
+            yield "conv_backward_" + tag, lambda _, y=y, of=((x, w) if wide else (w,)), d=gradient: torch.autograd.grad(
                 y, of, d, retain_graph=True)  # fmt: skip
 
 
@@ -225,13 +226,13 @@ def biased() -> Iterator[Case]:
             y = run()
         gradient = torch.randn_like(y)
 
-        def forward(i: int, run: Callable[[], Tensor] = run) -> Any:
+        def forward(_: int, run: Callable[[], Tensor] = run) -> Any:
             with torch.enable_grad():
                 return run()
 
         tag = _name(batch, heads, length, width, dtype, "whole" if whole else "one")
         yield "biased_" + tag, forward
-        yield "biased_backward_" + tag, lambda i, y=y, of=(q, k, v, bias), d=gradient: torch.autograd.grad(
+        yield "biased_backward_" + tag, lambda _, y=y, of=(q, k, v, bias), d=gradient: torch.autograd.grad(
             y, of, d, retain_graph=True)  # fmt: skip
 
 
