@@ -305,7 +305,7 @@ def main() -> int:
                             call(0)
                         row = {"group": group, "case": name, "us": round(seconds_of(call, ahead) * 1e6, 2),
                                "calls": json.dumps([[json.loads(text), n] for text, n in heard.counts.items()]),
-                               "kernels": _kernel_names(lambda call=call: call(0)) if group in NAMED else ""}  # fmt: skip
+                               "kernels": _kernel_names(lambda c=call: c(0)) if group in NAMED else ""}  # fmt: skip
                         writer.writerow(row)
                         if group == "long":
                             writer.writerow(row | {"case": name + "_long",
