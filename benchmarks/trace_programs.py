@@ -2,7 +2,7 @@
 
     python benchmarks/trace_programs.py predict --out docs/accuracy/h200_programs_predicted.csv      # on a CPU
     python benchmarks/trace_programs.py measure --out measured.csv                                   # on the GPU
-    python benchmarks/trace_programs.py compare PREDICTED.csv MEASURED.csv
+    python benchmarks/trace_programs.py compare PREDICTED.csv MEASURED.csv [--host-us 14]
 
 The programs are in `_trace_programs.py` and files named after it; `--only NAME,NAME` takes some of
 them. Each is built and run in a process of its own. `--kernels FOLDER` writes the device time of each operator too.
@@ -14,6 +14,8 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
 from time import perf_counter
@@ -22,13 +24,12 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 GIB = 2.0**30
 ON = "1xh200"
-COMMAND = "import sys; from shardwise.cli import main; sys.exit(main())"
 WARM_UP, FEWEST, MOST, LONG_ENOUGH_S = 3, 5, 30, 3.0
 TIME_LIMIT_S = 120
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from _trace_programs_fourth import PROGRAMS
+from _trace_programs_fifth import PROGRAMS
 
 PROGRAM = PROGRAMS[{name!r}]
 
@@ -41,44 +42,49 @@ def batch():
 def step(*given):
     PROGRAM.step(*given)
 """
-PREDICTED = ["name", "family", "step_ms", "peak_gib", "peak_phase", "products_ms", "attention_ms", "passes_ms",
-             "optimizer_ms", "host_ms", "why"]  # fmt: skip
-MEASURED = ["name", "family", "step_ms", "spread", "peak_alloc_gib", "peak_reserved_gib", "gpu", "torch", "why"]
+HOSTS, USUAL_HOST = (10, 14, 18, 24), 14
+"""microseconds of an operation, as `shardwise calibrate` measures them; parts are those of the usual one"""
+PREDICTED = ["name", "family", *(f"step_ms_host_{host}us" for host in HOSTS), "peak_gib", "peak_phase", "products_ms",
+             "attention_ms", "passes_ms", "optimizer_ms", "host_ms", "why"]  # fmt: skip
+MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "peak_alloc_gib", "peak_reserved_gib", "gpu",
+            "torch", "why"]  # fmt: skip
 
 
 def predicted(name: str) -> dict[str, Any]:
-    from _trace_programs_fourth import PROGRAMS
+    """Step times at each of `HOSTS`: a table says nothing of the machine's host, which is measured with the steps."""
+    from _trace_programs_fifth import PROGRAMS
+    from shardwise.software import known_stack
+    from shardwise.spec.load import cluster_of
+    from shardwise.trace.capture import traced
+    from shardwise.trace.price import prices_of
+    from shardwise.trace.result import result_of
 
+    row: dict[str, Any] = {"name": name, "family": PROGRAMS[name].family}
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "program.py"
         script.write_text(SCRIPT.format(folder=str(HERE), name=name), encoding="utf-8")
-        words = [
-            sys.executable,
-            "-c",
-            "import sys; from shardwise.cli import main; sys.exit(main())",
-            "trace",
-            str(script),
-            "--on",
-            ON,
-            "--json",
-        ]
-        run = subprocess.run(words, capture_output=True, text=True, check=False)
-    row = {"name": name, "family": PROGRAMS[name].family}
-    if run.returncode == 2:
-        return row | {"why": run.stderr.strip().splitlines()[-1]}
-    found = json.loads(run.stdout)
-    parts = {f"{part}_ms": f"{found['time']['parts'][part] * 1e3:.2f}"
-             for part in ("products", "attention", "passes", "optimizer", "host")}  # fmt: skip
-    return row | parts | {
-        "step_ms": f"{found['time']['step_s'] * 1e3:.2f}", "peak_gib": f"{found['peak_bytes'] / GIB:.3f}",
-        "peak_phase": found["peak_phase"],
-    }  # fmt: skip
+        try:
+            captured = traced(script, 1)
+        except ValueError as error:
+            return row | {"why": str(error)[:200]}
+    stack = known_stack("torch-compile" if captured.compiled else "torch-eager")
+    for host in HOSTS:
+        prices = prices_of(captured, cluster_of(ON), stack)
+        prices = replace(prices, stack=prices.stack.changed(host_s_per_op=host * 1e-6))
+        found, _ = result_of(captured, prices)
+        assert found.time is not None
+        row[f"step_ms_host_{host}us"] = f"{found.time.step_s * 1e3:.2f}"
+        if host == USUAL_HOST:
+            row |= {f"{part}_ms": f"{found.time.parts[part] * 1e3:.2f}"
+                    for part in ("products", "attention", "passes", "optimizer", "host")}  # fmt: skip
+            row |= {"peak_gib": f"{found.peak_bytes / GIB:.3f}", "peak_phase": found.peak_phase}
+    return row
 
 
 def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     import torch
 
-    from _trace_programs_fourth import PROGRAMS
+    from _trace_programs_fifth import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
@@ -90,22 +96,37 @@ def measured(name: str, kernels: Path | None) -> dict[str, Any]:
         torch.cuda.synchronize()
         begin = perf_counter()
         program.step(*parts, given)
+        called.append(perf_counter() - begin)
         torch.cuda.synchronize()
         return perf_counter() - begin
 
+    called: list[float] = []
     first = [step() for _ in range(WARM_UP)]
     torch.cuda.reset_peak_memory_stats()
     count = min(MOST, max(FEWEST, int(LONG_ENOUGH_S / first[-1])))
     steps = [step() for _ in range(count)]
     peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    host = _host()  # before the profiler, whose hooks make every later launch slower
     if kernels is not None:
         _profiled(step, kernels / f"{name}.csv")
     middle = median(steps)
     return {
         "name": name, "family": program.family, "step_ms": f"{middle * 1e3:.2f}",
-        "spread": f"{(max(steps) - min(steps)) / middle:.3f}", "peak_alloc_gib": f"{peaks[0] / GIB:.3f}",
+        "spread": f"{(max(steps) - min(steps)) / middle:.3f}", "called_ms": f"{median(called[-count:]) * 1e3:.2f}",
+        "host_us": f"{host * 1e6:.2f}", "peak_alloc_gib": f"{peaks[0] / GIB:.3f}",
         "peak_reserved_gib": f"{peaks[1] / GIB:.3f}", "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
     }  # fmt: skip
+
+
+def _host() -> float:
+    """Of one operation, by the measurement of `shardwise calibrate`."""
+    import torch
+
+    from shardwise.calibrate.measure._bench import Bench
+    from shardwise.calibrate.measure.launch import host_point
+
+    bench = Bench(torch.device("cuda"), 1e8, 0.05, 5)
+    return median(float(host_point(bench)["seconds"]) for _ in range(3))
 
 
 def _profiled(step: Any, to: Path) -> None:
@@ -128,7 +149,7 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
     """In processes of their own: one program's memory and failure are not the next one's."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from _trace_programs_fourth import PROGRAMS
+    from _trace_programs_fifth import PROGRAMS
 
     def one(name: str) -> dict[str, Any]:
         begin = perf_counter()
@@ -154,29 +175,43 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
             file.flush()
 
 
-def compared(predictions: Path, measurements: Path) -> dict[str, Any]:
+def compared(predictions: Path, measurements: Path, host_us: float | None) -> dict[str, Any]:
+    """`host_us`: of the machine; not given, the median of what was measured beside the steps."""
+
     def rows(path: Path) -> dict[str, dict[str, str]]:
         with path.open(encoding="utf-8", newline="") as file:
             return {row["name"]: row for row in csv.DictReader(file)}
 
     said, seen = rows(predictions), rows(measurements)
+    hosts = [float(row["host_us"]) for row in seen.values() if row.get("host_us")]
+    host = host_us if host_us is not None else median(hosts) if hosts else float(USUAL_HOST)
     times, peaks, found = [], [], []
     for name, row in seen.items():
         guess = said.get(name, {})
-        if not row["step_ms"] or not guess.get("step_ms"):
+        if not row["step_ms"] or not guess.get("peak_gib"):
             found.append({"name": name, "why": row.get("why") or guess.get("why") or "not predicted"})
             continue
-        time = float(guess["step_ms"]) / float(row["step_ms"]) - 1.0
+        step = _at(guess, host)
+        time = step / float(row["step_ms"]) - 1.0
         peak = float(guess["peak_gib"]) / float(row["peak_alloc_gib"]) - 1.0
         times.append(abs(time))
         peaks.append(abs(peak))
-        found.append({"name": name, "family": row["family"], "time_error": time, "memory_error": peak})
-        print(f"{name:32} {float(guess['step_ms']):8.1f} ms of {float(row['step_ms']):8.1f} ({time:+6.1%})   "
+        found.append({"name": name, "family": row["family"], "step_ms": step, "time_error": time, "memory_error": peak})
+        print(f"{name:32} {step:8.1f} ms of {float(row['step_ms']):8.1f} ({time:+6.1%})   "
               f"{float(guess['peak_gib']):6.2f} GiB of {float(row['peak_alloc_gib']):6.2f} ({peak:+6.1%})",
               file=sys.stderr)  # fmt: skip
-    return {"programs": len(times), "time_mape": mean(times), "time_median_ape": median(times),
+    return {"host_us": host, "programs": len(times), "time_mape": mean(times), "time_median_ape": median(times),
             "time_largest": max(times), "memory_mape": mean(peaks), "memory_median_ape": median(peaks),
             "memory_largest": max(peaks), "each": found}  # fmt: skip
+
+
+def _at(guess: dict[str, str], host: float) -> float:
+    """The step at the machine's host, between the two of the table that it lies between."""
+    if guess.get("step_ms"):
+        return float(guess["step_ms"])
+    known = [(place, float(guess[f"step_ms_host_{place}us"])) for place in HOSTS]
+    low, high = next(((a, b) for a, b in pairwise(known) if host <= b[0]), (known[-2], known[-1]))
+    return low[1] + (high[1] - low[1]) * (host - low[0]) / (high[0] - low[0])
 
 
 def main() -> int:
@@ -186,18 +221,19 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAMES", help="these, with commas between")
     parser.add_argument("--out", type=Path, help="CSV to write")
     parser.add_argument("--kernels", type=Path, help="folder for the operators' device time")
+    parser.add_argument("--host-us", type=float, help="compare: of an operation; default: what was measured")
     parser.add_argument("--jobs", type=int, default=1, help="programs predicted at a time")
     asked = parser.parse_args()
     if asked.verb == "compare":
-        print(json.dumps(compared(*map(Path, asked.given))))
+        print(json.dumps(compared(*map(Path, asked.given), asked.host_us)))
         return 0
     if asked.verb.startswith("one-"):
         name = asked.given[0]
         print(json.dumps(predicted(name) if asked.verb == "one-predict" else measured(name, asked.kernels)))
         return 0
-    from _trace_programs_fourth import PROGRAMS
+    from _trace_programs_fifth import FIFTH
 
-    names = asked.only.split(",") if asked.only else list(PROGRAMS)
+    names = asked.only.split(",") if asked.only else FIFTH
     each(names, asked.verb, PREDICTED if asked.verb == "predict" else MEASURED, asked.out, asked.kernels, asked.jobs)
     return 0
 

@@ -92,7 +92,7 @@ def test_attention_is_one_kernel_each_way(settings, causal, masked, drops, tmp_p
 
 @pytest.mark.parametrize(
     "call",
-    ["F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(128, 128, requires_grad=True))",
+    ["F.scaled_dot_product_attention(q, k, v, attn_mask=torch.ones(128, 128, requires_grad=True).t())",
      "F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], is_causal=True)"],
 )  # fmt: skip
 def test_attention_that_no_kernel_takes_writes_its_scores(call, tmp_path) -> None:

@@ -12,6 +12,7 @@ from shardwise.trace.private import is_fake, without_autocast
 
 WIDEST = 256
 NARROW = (torch.bfloat16, torch.float16)
+ALIGNED = 16
 
 
 def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -32,11 +33,12 @@ def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tenso
             query, key, value = (t.to(to) if t.dtype is torch.float32 else t for t in (query, key, value))
             if attn_mask is not None and attn_mask.dtype is torch.float32:
                 attn_mask = attn_mask.to(to)
+        trained = attn_mask is not None and attn_mask.requires_grad
         if (
             is_fake(query)
             and query.dtype in NARROW
             and (
-                (attn_mask is not None and attn_mask.requires_grad)
+                (trained and cast(Tensor, attn_mask).stride(-1) != 1)
                 or (query.dim() == 4 and query.shape[1] != key.shape[1] and not enable_gqa)
             )
         ):
@@ -48,6 +50,8 @@ def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tenso
             return original(query, key, value, **given)
         if attn_mask is not None and attn_mask.dtype is torch.bool:
             attn_mask = torch.where(attn_mask, 0.0, float("-inf")).to(query.dtype)
+        if trained and attn_mask is not None:
+            return _with_trained_bias(query, key, value, attn_mask, dropout_p, is_causal, scale)
         kept = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
         run = torch.ops.aten._scaled_dot_product_cudnn_attention
         found: Tensor = run(query, key, value, attn_mask, kept, dropout_p, is_causal, False, scale=scale)[0]
@@ -56,11 +60,24 @@ def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tenso
     return scaled_dot_product_attention
 
 
+def _with_trained_bias(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: float, causal: bool, scale: float | None
+) -> Tensor:
+    """torch's own kernel, which reads rows of the bias that begin on 16 elements."""
+    keys = key.shape[2]
+    if keys % ALIGNED:
+        bias = torch.nn.functional.pad(bias, (0, ALIGNED - keys % ALIGNED))[..., :keys]
+    bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], keys)
+    run = torch.ops.aten._scaled_dot_product_efficient_attention
+    found: Tensor = run(query, key, value, bias, True, dropout, causal, scale=scale)[0]
+    return found
+
+
 def _plain(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, causal: bool, scale: float | None
 ) -> Tensor:
-    """What torch runs for a bias that is trained, and for heads that share keys without saying so: in 32 bits, scores
-    and all."""
+    """What torch runs for a trained bias whose rows do not lie in order, and for heads that share keys without saying
+    so: in 32 bits, scores and all."""
     root = (query.shape[-1] ** -0.5 if scale is None else scale) ** 0.5
     wide, keys, values = query.float(), key.float(), value.float()
     if causal:

@@ -18,7 +18,8 @@ WHOLE = {
     (256, False): (2.23e-8, 4.7e-6), (256, True): (1.09e-7, 3.2e-5),
 }  # fmt: skip
 """(width, backward): seconds a block needs for each key, and to begin and end, on the GPU measured"""
-MEASURED_PEAK = 989.4e12 / 132
+MEASURED_SMS = 132
+MEASURED_PEAK = 989.4e12 / MEASURED_SMS
 """of one of its multiprocessors, FLOP/s in 16 bits"""
 MASKED_TIME = {False: (1.8, 2.0, 2.7), True: (1.5, 1.65, 1.85)}
 """a mask or bias is read and added: forward and backward, by the width of heads, over the unmasked square"""
@@ -34,16 +35,32 @@ MEASURED_PEAK_32 = 66.9e12
 MASKED_TIME_32 = {False: 1.2, True: 1.05}
 
 
+TRAINED_BIAS = {(32, False): 1.22e-8, (32, True): 3.6e-8, (64, False): 1.31e-8, (64, True): 4.0e-8}
+TRAINED_BIAS_S, SMALL_TILE = 8e-6, 64
+"""with a bias that is trained (`docs/benchmarks/trace-stream-h200.csv`): seconds of the whole GPU for so many queries
+and keys of one head, by the width of heads and backward, and to begin"""
+
+
+def _biased(gpu: Gpu, work: AttentionCall) -> float:
+    tiles = work.groups * -(-(work.queries or work.keys) // SMALL_TILE) * -(-work.keys // SMALL_TILE)
+    each = TRAINED_BIAS[32 if work.head_dim <= 32 else 64, work.backward] * max(work.head_dim / 64, 1.0)
+    return TRAINED_BIAS_S + tiles * each * MEASURED_PEAK * MEASURED_SMS / gpu.peak("bf16")
+
+
 def attention_kernel_seconds(curve: Curve, gpu: Gpu, work: AttentionCall, kernel: str) -> float:
     place = next((i for i, width in enumerate(TILE_WIDTHS) if work.head_dim <= width), len(TILE_WIDTHS) - 1)
     width = max(TILE_WIDTHS[place], work.head_dim)
     queries, keys = (-(-length // TILE) * TILE for length in (work.queries or work.keys, work.keys))
     if work.dtype == "fp32":
-        square = work.square_flops * width / work.head_dim * queries * keys / ((work.queries or work.keys) * work.keys)
+        asked = work.queries or work.keys
+        queries, keys = (-(-length // SMALL_TILE) * SMALL_TILE for length in (asked, work.keys))
+        square = work.square_flops * width / work.head_dim * queries * keys / (asked * work.keys)
         share = 0.5 * (1.0 + TILE / keys) if work.causal else 1.0
         rate = IN_32_BITS[work.backward][place] * gpu.peak("fp32") / MEASURED_PEAK_32
         masked = MASKED_TIME_32[work.backward] if work.masked else 1.0
         return curve.kernel_floor_s + square * min(share, 1.0) / rate * masked
+    if work.trains_bias:
+        return _biased(gpu, work)
     if work.causal:
         flops = work.flops * width / work.head_dim * (keys / work.keys) ** 2
         shape = (keys, width, work.groups)

@@ -28,6 +28,8 @@ TURNED_SHARE, TURNED_WEIGHT_SHARE = {2: 0.5, 4: 0.7}, 0.2
 FEW_CHANNELS = {"forward": (0.034, 0.14), "weight": (0.054, 0.11), "input": (0.013, 0.14)}
 """share of the peak of 16 bits, and of the bandwidth if elements had 2 bytes, where the input has fewer than 8
 channels"""
+FEW_APART = {"forward": 1.2, "weight": 1.5, "input": 1.2}
+"""of their time, where channels lie apart (`docs/benchmarks/trace-stream-h200.csv`)"""
 GROUPED = {
     2: {"forward": 660.0, "input": 590.0, "weight": 620.0},
     4: {"forward": 420.0, "input": 400.0, "weight": 105.0},
@@ -41,6 +43,8 @@ THIN = {True: {"forward": 0.9, "input": 1.9, "weight": 2.0}, False: {"forward": 
 """by layout: products a cycle of groups of 2 or 3 channels"""
 LONG_FILTER, LONG_FILTER_RATE = 64, 6.0
 """places from which the forward of odd groups in 16 bits has no kernel of matrix units, and its products a cycle"""
+LONG_TIME = {2: {"forward": 1.7, "input": 1.7, "weight": 1.7}, 4: {"forward": 2.0, "input": 2.0, "weight": 3.7}}
+"""by bytes of an element: time of grouped filters so long over the law of short ones (128 places)"""
 DEPTHWISE_LAST = {
     2: {"forward": (30.0, 1.0), "input": (12.5, 1.0), "weight": (30.0, 0.5)},
     4: {"forward": (11.0, 1.0), "input": (12.0, 1.0), "weight": (16.0, 0.5)},
@@ -59,7 +63,8 @@ def convolution_seconds(curve: Curve, gpu: Gpu, work: Convolution) -> float:
     if work.kind == "few_channels":
         of_peak, of_stream = FEW_CHANNELS[work.part]
         moved = work.bytes * 2 / width
-        return FLOOR_S + hypot(work.flops / (gpu.peak("bf16") * of_peak), moved / (stream * of_stream))
+        seconds = hypot(work.flops / (gpu.peak("bf16") * of_peak), moved / (stream * of_stream))
+        return FLOOR_S + seconds * (1.0 if work.last else FEW_APART[work.part])
     cycles = gpu.sms * gpu.boost_clock_hz
     if work.kind == "depthwise":
         return FLOOR_S + _depthwise(work, width, stream, cycles)
@@ -96,6 +101,7 @@ def _grouped(work: Convolution, width: int, stream: float, cycles: float) -> flo
         return work.macs / (LONG_FILTER_RATE * cycles)
     filled = -(-channels // TILE) * TILE
     seconds = _applied(work) * work.taps * filled / (GROUPED[width][work.part] * cycles)
+    seconds *= LONG_TIME[width][work.part] if work.taps >= LONG_FILTER else 1.0
     launched = work.groups * ODD_GROUP_S if odd and work.last else 0.0
     return hypot(seconds, work.bytes / stream) + launched
 

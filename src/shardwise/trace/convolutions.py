@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shardwise.trace.dtypes import dtype_name
 from shardwise.trace.events import Convolution, Pass
+from shardwise.trace.passes import copied_way
 from shardwise.trace.reductions import reduced
 
 Named = tuple[str, Convolution | Pass]
@@ -21,7 +22,10 @@ PLANE = 8
 
 def forward(args: Sequence[Any], out: Tensor) -> list[Named]:
     x, weight, bias, stride, transposed, groups = args[0], args[1], args[2], args[3], bool(args[6]), int(args[8])
-    found: list[Named] = [("convolution", _kernel("forward", x, weight, out, stride, transposed, groups))]
+    found: list[Named] = [
+        *_in_order(x),
+        ("convolution", _kernel("forward", x, weight, out, stride, transposed, groups)),
+    ]
     if isinstance(bias, Tensor):
         found.append(("add_", Pass(bytes=2 * _size(out), kind="broadcast", elements=out.numel())))
     return found
@@ -31,7 +35,8 @@ def backward(args: Sequence[Any]) -> list[Named]:
     """A kernel for each gradient that is asked for."""
     gradient, x, weight, stride, transposed, groups = args[0], args[1], args[2], args[4], bool(args[7]), int(args[9])
     wanted = args[-1]
-    found: list[Named] = [
+    found: list[Named] = [*_in_order(gradient), *(_in_order(x) if wanted[1] else ())]
+    found += [
         ("convolution_backward", _kernel(part, x, weight, gradient, stride, transposed, groups))
         for part, asked in zip(("input", "weight"), wanted[:2], strict=True)
         if asked
@@ -39,6 +44,14 @@ def backward(args: Sequence[Any]) -> list[Named]:
     if wanted[2]:
         found.append(("sum", reduced([axis for axis in range(gradient.dim()) if axis != 1], gradient, _size(gradient))))
     return found
+
+
+def _in_order(tensor: Tensor) -> list[Named]:
+    """Other layouts than the two that kernels know are copied first, as sounds are whose norms go over channels."""
+    if tensor.is_contiguous() or _channels_last(tensor):
+        return []
+    into = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+    return [("copy_", Pass(2 * _size(tensor), *copied_way(tensor, into)))]
 
 
 def _kernel(
@@ -64,7 +77,9 @@ def _kernel(
 
 
 def _channels_last(tensor: Tensor) -> bool:
-    return tensor.dim() == 4 and tensor.shape[1] > 1 and tensor.is_contiguous(memory_format=torch.channels_last)
+    forms = {4: torch.channels_last, 5: torch.channels_last_3d}
+    form = forms.get(tensor.dim())
+    return form is not None and tensor.shape[1] > 1 and tensor.is_contiguous(memory_format=form)
 
 
 def _size(tensor: Tensor) -> int:

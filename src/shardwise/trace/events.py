@@ -57,6 +57,8 @@ class AttentionCall:
     """an explicit mask or bias is added to the scores"""
     drops: bool = False
     """a part of the scores is dropped at random"""
+    trains_bias: bool = False
+    """torch's own kernel in 16 bits, the one that gives the gradient of a bias"""
 
 
 @dataclass(frozen=True, slots=True)

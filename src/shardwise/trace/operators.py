@@ -106,4 +106,5 @@ def _attention(func: Any, args: Sequence[Any], ins: list[Tensor]) -> AttentionCa
     return AttentionCall(flops=square * share, square_flops=square, keys=keys, head_dim=width, groups=batch * heads,
                          backward=backward, dtype=dtype_name(query.dtype), causal=causal, queries=queries,
                          masked=masked,
-                         drops=bool(given.get("dropout_p")))  # fmt: skip
+                         drops=bool(given.get("dropout_p")),
+                         trains_bias="efficient" in func._opname and query.element_size() == 2)  # fmt: skip

@@ -16,15 +16,24 @@ from shardwise.trace.events import AttentionCall, CollectiveCall, Convolution, P
 from shardwise.trace.price import KernelPrices
 
 KERNELS = "kernels"
-LAUNCH_TIME = {"forward": (1.1, 0.35), "recompute": (1.1, 0.35), "backward": (1.2, 0.5), "optimizer": (1.0, 0.55)}
-"""of an operator that runs a kernel, and of a view or of a number on the host, over the stack's mean call: Python calls
-the forward, autograd's own thread the backward. Ratios of chains of small calls
-(`docs/benchmarks/trace-machine-h200.csv`); their level lies between those of two machines and that of the launch-bound
-programs of `trace-host-h200.csv`, 1.4 times slower"""
-MODULE_TIME, LIBRARY_TIME = 0.5, 1.0
-"""the same for the call of a module, and beyond an operator for one that a library plans (convolutions, attention)"""
-COMPILED_TIME = {"forward": 1.14, "recompute": 1.14, "backward": 0.93, "optimizer": 1.0}
-"""of any call, where a compiler has made the kernels"""
+LAUNCH_TIME = {"forward": (0.72, 0.2), "recompute": (0.72, 0.2), "backward": (0.72, 0.25), "optimizer": (1.0, 0.55)}
+"""of an operator that runs a kernel, and of a view or of a number on the host, over the operation that `calibrate`
+measures as the machine's host: Python calls the forward, autograd's own thread the backward"""
+MODULE_TIME = 0.5
+PRODUCT_TIME = {"forward": 2.2, "recompute": 2.2, "backward": 1.8, "optimizer": 1.0}
+CONVOLUTION_TIME = {"forward": 3.0, "recompute": 3.0, "backward": 2.5, "optimizer": 1.0}
+ATTENTION_TIME = {"forward": 5.9, "recompute": 5.9, "backward": 5.0, "optimizer": 1.0}
+"""the same for the call of a module, and beyond an operator for a product, a convolution and fused attention, with the
+Python around them. Set on the host times of programs of the first four sets on one machine"""
+PLANNED: dict[type, dict[str, float]] = {
+    Product: PRODUCT_TIME,
+    Convolution: CONVOLUTION_TIME,
+    AttentionCall: ATTENTION_TIME,
+}
+UPDATE_TIME = 200.0
+"""once a step, before the optimizer's first operator"""
+COMPILED_TIME = {"forward": 1.4, "recompute": 1.4, "backward": 1.6, "optimizer": 1.0}
+"""of each kernel, where a compiler has made them (12 and 24 small layers on one H200)"""
 READ_S = 1e-5
 """until the host goes on behind a number it has waited for (`host_item` of `trace-kernels-h200.csv` less its sum)"""
 SIDE = ("before gathers", "behind reductions")
@@ -79,7 +88,7 @@ class _Stage:
         self.host = 0.0
         self.cache = Cache(prices.cluster.gpu.l2_bytes)
         self.copied_out = [0.0, 0.0]
-        self.reduced = False
+        self.reduced = self.updated = False
         self.played = Playback()
 
     def put(self, event: StepEvent) -> None:
@@ -112,14 +121,18 @@ class _Stage:
     def _launches(self, event: StepEvent) -> float:
         """Mean calls the host spends until the event is launched."""
         if isinstance(event.work, CollectiveCall):
-            return self.prices.stack.host.ops_per_collective * COMPILED_TIME[event.phase]
+            return self.prices.stack.host.ops_per_collective
         if event.compiled or event.name == FUSED:
-            return event.calls * COMPILED_TIME[event.phase]
+            return COMPILED_TIME[event.phase] * bool(event.calls)
         if not event.calls:
             return 0.0
         kernel, view = LAUNCH_TIME[event.phase]
-        planned = LIBRARY_TIME if isinstance(event.work, (Convolution, AttentionCall)) else 0.0
-        return kernel + view * (event.calls - 1) + MODULE_TIME * event.modules + planned
+        planned = PLANNED.get(type(event.work))
+        more = planned[event.phase] if planned is not None else 0.0
+        if event.phase == "optimizer" and not self.updated:
+            self.updated = True
+            more += UPDATE_TIME
+        return kernel + view * (event.calls - 1) + MODULE_TIME * event.modules + more
 
     def _lane(self, event: StepEvent) -> str:
         if isinstance(event.work, CollectiveCall):

@@ -51,22 +51,23 @@ OWN = {"native_dropout": "dropout", "_softmax_backward_data": "softmax_backward"
        "native_batch_norm_backward": "batch_norm_backward", "_batch_norm_with_update": "batch_norm",
        "batch_norm_backward": "batch_norm_backward"}  # fmt: skip
 FUSED = ("_fused_adam", "_fused_sgd", "_fused_adagrad")
-CURVED = frozenset({"gelu", "gelu_backward", "silu", "tanh", "erf"})
+CURVED = {"gelu": "gelu", **dict.fromkeys(("gelu_backward", "silu", "tanh", "erf"), "curved")}
 """in 16 bits their arithmetic shows beside the memory's"""
 ON_CHIP_ROW = 2048
 """longest row that torch's softmax keeps in registers, padded to a power of two"""
 NARROW_SOFTMAX, NARROW_SOFTMAX_TIME = 64, 1.3
 """rows up to so long, and the time of their elements over that of longer rows"""
-ROW_START = 1460
-"""elements that a norm could have gone through while it begins a row (rows of 1,024 against rows of 4,096)"""
+ROW_START, NORM_S = {2: 1320, 4: 1760}, 2.5e-6
+"""elements that a norm could have gone through while it begins a row, by bytes of an element, and its latency (64 to
+2,048 elements)"""
 GRADIENT_ROW_START = 222
 """the same of the gradient of its input (rows of 64 to 256)"""
 REGISTER_ROW = 1024
 """a longer row is read again by the gradient of a norm"""
 WEIGHT_ROW, ENOUGH_ROWS = 990, 65536
 """elements that could have been gone through for each row that the gradients of a norm's weights add up: one block
-adds up 32 columns of all rows, unless there are so many"""
-ONE_BLOCK = {"batch_norm": 240, "cudnn_batch_norm": 130, "batch_norm_backward": 410, "cudnn_batch_norm_backward": 410}
+adds up 32 columns of all rows, unless there are more than so many"""
+ONE_BLOCK = {"batch_norm": 240, "cudnn_batch_norm": 130, "batch_norm_backward": 480, "cudnn_batch_norm_backward": 410}
 """elements the whole GPU could have gone through while one block goes through one (16 to 2,048 channels)"""
 SAME_ROW_S, WIDE_ROW_S, WIDE_ROW = 5e-7, 6e-7, 4096
 """of a sum of rows by index, for each that falls on the same row: they are added one after the other (64 to 65,536 rows
@@ -79,14 +80,20 @@ AXIS_TIME = 0.15
 """of each axis beyond two that a kernel which goes element by element finds its place in"""
 SECTOR_BYTES = 32
 """that the memory gives at least"""
+LINE_BYTES, WARP, FEW_LINES = 128, 32, 10
+"""of the cache; threads that ask together; lines up to which the instructions of a copy take longer than they do"""
 LIST_LAUNCH_S, LISTED = 1.5e-6, {1: 110, 2: 64, 3: 48, 4: 36}
 """of a further kernel for a list of tensors, and how many tensors one takes, by the number of lists (torch 2.11)"""
 SCAN_STEP_S = 2.5e-7
 """of a running sum along an axis that is not the innermost: one thread goes along it"""
 TOPK_ROW = 60
 """elements `topk` could have gone through while it begins a row"""
-PLANE = {"batch_norm": 200, "batch_norm_backward": 350}
-"""the same of a batch norm and the plane of a channel"""
+PLANE, SMALL_PLANE = {"batch_norm": 200, "batch_norm_backward": 350}, 64
+"""the same of a batch norm and the plane of a channel; planes up to so small have a kernel of their own"""
+FEW_CHANNELS = {32: "_few", 64: "_some"}
+"""up to so many, next to each other, leave lanes of torch's own batch norm idle"""
+BATCH_NORM_S = 1.2e-5
+"""of the kernels that a batch norm has besides the one over all elements"""
 SORT_S = 2e-5
 """in which indices are sorted before what they point at is added up"""
 Named = tuple[str, Pass]
@@ -105,7 +112,14 @@ def passes_of(func: Any, args: Sequence[Any], ins: list[Tensor], outs: list[Tens
             ("copy_", _copied(ins[0], outs[0])),
             (name + "_", _one(func, name + "_", args, [outs[0], ins[1]], outs)),
         ]
-    return [(name, _one(func, name, args, ins, outs))]
+    found: list[Named] = [(name, _one(func, name, args, ins, outs))]
+    if name in SCATTERED and name.lstrip("_").startswith("index_put") and _accumulates(args):
+        # what is added up is copied first unless it lies in order
+        apart = next((t for t in ins[-1:] if t.is_floating_point() and not t.is_contiguous()), None)
+        if apart is not None:
+            into = torch.empty(apart.shape, dtype=apart.dtype, device="meta")
+            found.insert(0, ("copy_", Pass(2 * _size(apart), *copied_way(apart, into))))
+    return found
 
 
 def _one(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: list[Tensor]) -> Pass:
@@ -116,7 +130,8 @@ def _one(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
         outs = [t for t in outs if id(t) not in kept]
     moved = _moved(name, each, outs)
     if name in REDUCTIONS and ins:
-        return reduced(args[1] if len(args) > 1 else None, ins[0], moved)
+        place = 2 if name == "linalg_vector_norm" else 1  # behind the order of the norm
+        return reduced(args[place] if len(args) > place else None, ins[0], moved)
     kind, elements = _way(func, name, args, ins, outs)
     return Pass(bytes=moved, kind=kind, elements=elements, wait_s=_wait(name, kind, args, ins))
 
@@ -134,6 +149,8 @@ def _wait(name: str, kind: str, args: Sequence[Any], ins: list[Tensor]) -> float
         return SORT_S + _same_rows(args) * each if into.numel() else 0.0
     if kind == "embedding_backward":
         return SORT_S
+    if kind.startswith("batch_norm"):
+        return BATCH_NORM_S
     if kind == "summed_down":
         return SCAN_STEP_S * float(ins[0].shape[args[1]])
     return 0.0
@@ -222,7 +239,7 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
     if name in ("cat", "stack"):
         return _joined(args, ins, many)
     if name in COPIES and ins:
-        return _copy(ins[-1], out)
+        return copied_way(ins[-1], out)
     if torch.Tag.pointwise in func.tags:
         return _pointwise(name, ins, out)
     return "stream", 0
@@ -265,16 +282,16 @@ def _norm(name: str, ins: list[Tensor]) -> list[Named]:
     width = x.shape[-1]
     rows, size = x.numel() // max(width, 1), _size(x)
     found: list[Named] = [
-        ("copy_", Pass(2 * size, *_copy(t, torch.empty(t.shape, dtype=t.dtype, device="meta"))))
+        ("copy_", Pass(2 * size, *copied_way(t, torch.empty(t.shape, dtype=t.dtype, device="meta"))))
         for t in ins
         if t.shape == x.shape and not t.is_contiguous()
     ]
     if name in NORMS:
-        return [*found, (name, Pass(2 * size, "norm", x.numel() + rows * ROW_START))]
+        return [*found, (name, Pass(2 * size, "norm", x.numel() + rows * ROW_START[max(x.element_size(), 2)], NORM_S))]
     kind = "norm_backward" if width <= REGISTER_ROW else "long_norm_backward"
     found.append((name, Pass(3 * size, kind, rows * GRADIENT_ROW_START)))
     if any(t.dim() == 1 and t.shape[0] == width for t in ins):
-        found.append((name, Pass(2 * size, "norm_weights", rows * WEIGHT_ROW if rows < ENOUGH_ROWS else 0)))
+        found.append((name, Pass(2 * size, "norm_weights", rows * WEIGHT_ROW if rows <= ENOUGH_ROWS else 0)))
     return found
 
 
@@ -282,10 +299,13 @@ def _batch_norm(kind: str, out: Tensor) -> tuple[str, int]:
     """cuDNN's, or torch's own in bf16: one block for a channel, plane by plane, unless channels lie next to each
     other."""
     name = kind if out.dtype is torch.bfloat16 else "cudnn_" + kind
+    channels = max(out.shape[1], 1) if out.dim() > 1 else 1
     if out.dim() < 2 or out.stride()[1] == 1:
+        if name == kind and out.dim() > 2:
+            name += next((end for most, end in FEW_CHANNELS.items() if channels <= most), "")
         return name, 0
-    channels = max(out.shape[1], 1)
-    return name, max(out.numel() // channels * ONE_BLOCK[name], out.shape[0] * channels * PLANE[kind])
+    plane = PLANE[kind] if prod(out.shape[2:]) > SMALL_PLANE else PLANE["batch_norm"] // 4
+    return name, max(out.numel() // channels * ONE_BLOCK[name], out.shape[0] * channels * plane)
 
 
 def _softmax(name: str, out: Tensor) -> tuple[str, int]:
@@ -296,25 +316,28 @@ def _softmax(name: str, out: Tensor) -> tuple[str, int]:
     return "short_softmax", round(padded * (NARROW_SOFTMAX_TIME if row <= NARROW_SOFTMAX else 1.0))
 
 
-def _copy(source: Tensor, out: Tensor) -> tuple[str, int]:
+def copied_way(source: Tensor, out: Tensor) -> tuple[str, int]:
     if source.numel() <= 1 or out.numel() <= 1:
         return "stream", 0
     wider = out.element_size() > source.element_size()
     if _same_layout(source, out):
         return ("widened", out.numel()) if wider else ("stream", 0)
-    if _turned(source, out):
-        return "turned", out.numel()
+    lines = _lines(source, out)
+    if lines > FEW_LINES:
+        return "turned", out.numel() * lines // WARP
     return ("widened" if wider else "strided"), _found(out, [source])
 
 
-def _turned(source: Tensor, out: Tensor) -> bool:
-    """What lies next to each other in one is far apart in the other."""
-    return _far(source) != _far(out)
-
-
-def _far(tensor: Tensor) -> bool:
-    """Neighbours along the last axis do not come out of the memory together."""
-    return bool(tensor.dim() and tensor.shape[-1] > 1 and tensor.stride()[-1] * tensor.element_size() >= SECTOR_BYTES)
+def _lines(source: Tensor, out: Tensor) -> int:
+    """Of the memory, that the threads of a warp touch in `source` while they write neighbours of `out`."""
+    left, lines = WARP, 1
+    for axis in sorted((a for a in range(out.dim()) if out.shape[a] > 1), key=lambda a: out.stride()[a]):
+        many = min(left, out.shape[axis])
+        lines *= min(many, -(-many * source.stride()[axis] * source.element_size() // LINE_BYTES) or 1)
+        left = -(-left // many)
+        if left == 1:
+            break
+    return min(lines, WARP)
 
 
 def _found(out: Tensor, operands: Sequence[Tensor]) -> int:
@@ -337,12 +360,17 @@ def _pointwise(name: str, ins: list[Tensor], out: Tensor) -> tuple[str, int]:
             return "mixed", out.numel()
         if name == "where":
             return "chosen", 0
-        return ("curved" if name in CURVED and out.element_size() == 2 else "stream"), 0
+        return (CURVED.get(name, "stream") if out.element_size() == 2 else "stream"), 0
     elements = _found(out, operands)
     if len(floats) > 1:
-        return "mixed", elements
-    if any(t.shape == out.shape and _turned(t, out) for t in operands):
-        return "turned", elements
+        whole = [t for t in operands if t.shape == out.shape]
+        if len(whole) == len(operands):
+            return "mixed", elements
+        wider = any(t.element_size() < out.element_size() for t in whole)
+        return ("widened_broadcast" if wider else "mixed_broadcast"), elements
+    lines = max((_lines(t, out) for t in operands if t.shape == out.shape), default=1)
+    if lines > FEW_LINES:
+        return "turned", elements * lines // WARP
     if len(operands) == 1:
         return "strided", elements
     broadcast = all(_same_layout(t, out) or (t.is_contiguous() and t.shape != out.shape) for t in operands)

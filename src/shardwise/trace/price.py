@@ -12,7 +12,15 @@ from shardwise.spec.cluster import Cluster
 from shardwise.trace.attention_rates import attention_kernel_seconds
 from shardwise.trace.convolution_rates import convolution_seconds
 from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Convolution, Product, StepEvent
-from shardwise.trace.rates import GROUPED_TIME, misaligned, pass_seconds
+from shardwise.trace.rates import (
+    FLOOR_SHARE,
+    GROUPED_TIME,
+    cut_seconds,
+    least_seconds,
+    misaligned,
+    oddly,
+    pass_seconds,
+)
 
 PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
 """what the network model has no law for, by what moves the same bytes"""
@@ -42,7 +50,8 @@ class KernelPrices:
             return gap + self._attention(work)
         if isinstance(work, Convolution):
             return gap + self._convolution(work)
-        return gap + self.curve.kernel_floor_s + pass_seconds(self.curve, self.cluster.gpu, work, cached)
+        floor = self.curve.kernel_floor_s * FLOOR_SHARE
+        return gap + floor + pass_seconds(self.curve, self.cluster.gpu, work, cached)
 
     def _message(self, message: CollectiveCall) -> float:
         size, stride = message.group.size, message.group.stride
@@ -61,8 +70,10 @@ class KernelPrices:
         seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
         sustained = self.curve.gemm_law(self.dtype(work.dtype)).sustained
         slowed = misaligned(self.cluster.gpu, work) * GROUPED_TIME.get(work.grouped, 1.0)
-        slowed *= sustained / (1.0 - (1.0 - sustained) * self.duty)
-        return float(seconds) * slowed / self.stack.kernels.kernel_efficiency
+        if not oddly(work):
+            slowed *= sustained / (1.0 - (1.0 - sustained) * self.duty)
+        priced = max(float(seconds) * slowed, least_seconds(self.cluster.gpu, work)) + cut_seconds(work)
+        return priced / self.stack.kernels.kernel_efficiency
 
     def _convolution(self, work: Convolution) -> float:
         seconds = convolution_seconds(self.curve, self.cluster.gpu, work)
@@ -87,6 +98,9 @@ def prices_of(captured: Capture, cluster: Cluster, stack: Stack, profile: Profil
             f"on: {cluster.name} has {cluster.gpus} GPUs, the traced world {captured.world} ranks; write a larger one"
         )
     stack = stack_with(stack, profile)
+    if profile is not None and profile.host is not None:
+        # the operations are counted here, so the time of one is the machine's
+        stack = stack.changed(host_s_per_op=profile.host.seconds_per_op)
     return KernelPrices(
         cluster=cluster, stack=stack, curve=curve_with(cluster.gpu, profile), tf32=captured.tf32,
         network=driven_network(cluster, stack, profile),

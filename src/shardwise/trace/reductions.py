@@ -1,6 +1,7 @@
 """Sums and their like, by where what is added up lies: in rows, down columns, or in several axes with others between.
 
-Fitted on the sums of `docs/benchmarks/trace-grid-h200.csv` and `trace-operators-h200.csv` (one H200, torch 2.11).
+Fitted on the sums of `docs/benchmarks/trace-grid-h200.csv`, `trace-operators-h200.csv` and `trace-stream-h200.csv` (one
+H200, torch 2.11).
 """
 
 from collections.abc import Sequence
@@ -13,10 +14,12 @@ from shardwise.trace.events import Pass
 
 LANES = 32
 """threads that add up one row together"""
-WAIT_A_ROW_S, WAIT_FOR_COLUMNS_S, LONGEST_WAIT_S = 8e-10, 1.4e-2, 8.5e-5
+WAIT_A_ROW_S, WAIT_FOR_COLUMNS_S, LONGEST_WAIT_S = 9.5e-10, 2.1e-2, 8.5e-5
 """blocks of the kernel add up each other's sums of columns: for each row (of 128 columns or more; fewer columns,
 quadratically less), at most so much by the number of columns, and at most so much"""
 FEW_COLUMNS = 128
+CUT_ROWS, CUT_S = 512, 6e-6
+"""columns of so many rows are cut, and counters of the blocks that are done are cleared before: a kernel of its own"""
 SEVERAL_AXES_S = 5.7e-6
 """the same where axes that are kept lie between those that are added up"""
 
@@ -34,13 +37,15 @@ def reduced(axes: Any, x: Tensor, moved: int) -> Pass:
     if runs[0][1]:
         rows = x.numel() // added[0]
         return Pass(bytes=moved, kind="reduced_narrow" if narrow else "reduced", elements=rows * min(added[0], LANES))
-    return column_sum(moved, prod(added), kept, narrow)
+    return column_sum(moved, prod(added), kept)
 
 
-def column_sum(moved: int, rows: int, columns: int, narrow: bool) -> Pass:
+def column_sum(moved: int, rows: int, columns: int) -> Pass:
     slope = WAIT_A_ROW_S * min(columns / FEW_COLUMNS, 1.0) ** 2
-    wait = min(rows * slope, WAIT_FOR_COLUMNS_S / max(columns, 1), LONGEST_WAIT_S)
-    return Pass(bytes=moved, kind="reduced_columns_narrow" if narrow else "reduced_columns", wait_s=wait)
+    wait = min(rows * slope, WAIT_FOR_COLUMNS_S / max(columns, 1), LONGEST_WAIT_S) + (
+        CUT_S if rows >= CUT_ROWS else 0.0
+    )
+    return Pass(bytes=moved, kind="reduced_columns", wait_s=wait)
 
 
 def _runs(axes: Any, x: Tensor) -> list[tuple[int, bool]]:

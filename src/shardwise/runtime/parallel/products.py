@@ -74,12 +74,25 @@ def _add_to_grad(weight: Tensor, grad: Tensor, x: Tensor) -> None:
         weight.grad = found if weight.grad is None else weight.grad.add_(found)
 
 
+ALIGNED = 8
+"""elements of 16 bits that Hopper's copy engine loads at once; rows that do not start on them take old kernels, six
+times slower (GPT-2's 50,257 words, docs/benchmarks/trace-stream-h200.csv)"""
+
+
+def _row(columns: int, x: Tensor) -> int:
+    """How far apart rows of a product are kept."""
+    return -(-columns // ALIGNED) * ALIGNED if x.is_cuda and x.element_size() == 2 else columns
+
+
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """One kernel with the bias; not as a view, which FSDP2 warns of."""
-    if bias is None:
+    row = _row(len(weight), x)
+    if row == len(weight) and bias is None:
         return F.linear(x, weight)
-    flat = torch.addmm(bias, x.flatten(0, -2), weight.t())
-    found: Tensor = torch.ops.aten._unsafe_view(flat, [*x.shape[:-1], len(weight)])
+    flat = x.flatten(0, -2)
+    out = None if row == len(weight) else flat.new_empty(len(flat), row)[:, : len(weight)]
+    made = torch.mm(flat, weight.t(), out=out) if bias is None else torch.addmm(bias, flat, weight.t(), out=out)
+    found: Tensor = torch.ops.aten._unsafe_view(made, [*x.shape[:-1], len(weight)])
     return found
 
 

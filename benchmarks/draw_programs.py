@@ -1,0 +1,199 @@
+"""Draws training programs of public architectures that no earlier set has, by a rule and a seed.
+
+    python benchmarks/draw_programs.py --seed 5 --out docs/accuracy/h200_programs_fifth_drawn.json
+
+Pools are transformers' own lists of classes (decoders, encoders, encoders with decoders, pictures, sound) and timm's
+list of models. Classes and timm families of earlier sets are left out. Each pool is shuffled and gone through until a
+kind is full; a class is passed over, and the reason kept, where its published default configuration cannot be built
+here or does not have `FEWEST` to `MOST` parameters even with fewer layers. What is around the step (precision, wrapper)
+belongs to the place in the list. `_trace_programs_fifth.py` makes programs of the table.
+"""
+
+import argparse
+import json
+import random
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+EARLIER = ("_trace_programs.py", "_trace_programs_third.py", "_trace_programs_fourth.py")
+FEWEST, MOST, MOST_EXPERTS = 2e7, 1.3e9, 2.5e9
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+LOOPED = (
+    "mamba",
+    "rwkv",
+    "xlstm",
+    "zamba",
+    "jamba",
+    "bamba",
+    "falcon_h1",
+    "recurrent",
+    "hybrid",
+    "lfm2",
+    "kimi",
+    "next",
+    "reformer",
+    "minimax",
+    "nemotron_h",
+)
+"""go through tokens one by one, or in own kernels, where their packages are missing"""
+KINDS: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "decoder": ("CAUSAL_LM", [("bf16", ""), ("autocast", ""), ("bf16", ""), ("autocast", ""), ("bf16", "padded"),
+                              ("bf16", "accumulated"), ("bf16", "checkpointed"), ("bf16", "lora"),
+                              ("bf16", "compiled"), ("autocast", "replicas"), ("bf16", "fsdp1"),
+                              ("bf16", "fsdp2")]),
+    "experts": ("CAUSAL_LM", [("bf16", ""), ("bf16", "")]),
+    "encoder": ("MASKED_LM", [("autocast", "padded"), ("bf16", ""), ("autocast", "")]),
+    "encoder-decoder": ("SEQ_TO_SEQ_CAUSAL_LM", [("bf16", ""), ("autocast", "")]),
+    "pictures": ("IMAGE_CLASSIFICATION", [("autocast", ""), ("autocast", ""), ("bf16", "")]),
+    "sound": ("AUDIO_CLASSIFICATION", [("autocast", ""), ("autocast", "")]),
+}  # fmt: skip
+TIMM = (128, True), (64, False), (128, True), (64, False), (64, False)
+"""pictures and whether channels lie next to each other"""
+
+
+def _used() -> str:
+    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in EARLIER)
+
+
+def _base(kind: str) -> str:
+    return re.split(r"For(?=[A-Z])|LMHead|Model$", kind)[0]
+
+
+def _classes(pool: str) -> list[str]:
+    from transformers.models.auto import modeling_auto
+
+    names = getattr(modeling_auto, f"MODEL_FOR_{pool}_MAPPING_NAMES")
+    found = []
+    for values in names.values():
+        found += [values] if isinstance(values, str) else list(values)
+    return sorted(set(found))
+
+
+def _config(kind: str) -> Any:
+    import transformers
+
+    made = getattr(transformers, kind)
+    return made.config_class()
+
+
+def _parameters(kind: str, config: Any) -> int:
+    import transformers
+
+    with torch.device("meta"):
+        model = getattr(transformers, kind)(config)
+    return sum(p.numel() for p in model.parameters())
+
+
+def _fitted(kind: str, most: float) -> tuple[dict[str, Any], int] | str:
+    """Settings that differ from the class's own, and parameters; or why it is passed over."""
+    config = _config(kind)
+    layers = next((name for name in LAYERS if isinstance(getattr(config, name, None), int)), None)
+    if layers is None:
+        return "no number of layers"
+    changed: dict[str, Any] = {}
+    if getattr(config, "is_encoder_decoder", False) is False and "CausalLM" in kind and hasattr(config, "is_decoder"):
+        changed["is_decoder"] = True
+    for count in dict.fromkeys([getattr(config, layers), 24, 16, 12, 8, 4]):
+        if count > getattr(config, layers):
+            continue
+        settings = {**changed, layers: count}
+        if count != getattr(config, layers) and getattr(config, "layer_types", None):
+            settings["layer_types"] = list(config.layer_types)[:count]
+        try:
+            many = _parameters(kind, type(config)(**settings))
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error).splitlines()[0][:100] if str(error) else ''}"
+        if many <= most:
+            return (settings, many) if many >= FEWEST else f"{many:,} parameters"
+    return "too large with four layers"
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    used, found, passed = _used(), list[dict[str, Any]](), dict[str, str]()
+    taken: set[str] = set()
+    for family, (pool, places) in KINDS.items():
+        names = _classes(pool)
+        random.Random(f"{seed} {family}").shuffle(names)
+        wanted = list(places)
+        for kind in names:
+            base = _base(kind)
+            if not wanted:
+                break
+            if base in taken or f'"{base}' in used or any(word in kind.lower() for word in map(_plain, LOOPED)):
+                continue
+            try:
+                config = _config(kind)
+            except Exception as error:
+                passed[kind] = f"{type(error).__name__}: {str(error)[:100]}"
+                continue
+            experts = any(getattr(config, name, 0) or 0 for name in EXPERTS)
+            if family in ("decoder", "experts") and experts != (family == "experts"):
+                continue
+            fitted = _fitted(kind, MOST_EXPERTS if family == "experts" else MOST)
+            if isinstance(fitted, str):
+                passed[kind] = fitted
+                continue
+            settings, many = fitted
+            precision, around = wanted.pop(0)
+            taken.add(base)
+            found.append({"family": family, "kind": kind, "settings": settings, "parameters": many,
+                          "precision": precision, "around": around})  # fmt: skip
+            print(f"{family:16} {kind:44} {many / 1e6:8.0f} M {precision:9} {around}", file=sys.stderr, flush=True)
+    found += _of_timm(seed, used, passed)
+    return {"seed": seed, "programs": found, "passed_over": passed}
+
+
+def _plain(word: str) -> str:
+    return word.replace("_", "")
+
+
+def _of_timm(seed: int, used: str, passed: dict[str, str]) -> list[dict[str, Any]]:
+    import timm
+
+    names = sorted(timm.list_models(exclude_filters=["test_*", "*_384*", "*_448*", "*_512*", "*clip*", "*siglip*"]))
+    random.Random(f"{seed} timm").shuffle(names)
+    found: list[dict[str, Any]] = []
+    families = {re.match(r"[a-z]+", name)[0] for name in re.findall(r'_timm\("(\w+)"', used)}  # type: ignore[index]
+    for name in names:
+        if len(found) == len(TIMM):
+            break
+        family = re.match(r"[a-z]+", name)[0]  # type: ignore[index]
+        if family in families:
+            continue
+        with torch.device("meta"):
+            try:
+                model = timm.create_model(name)
+            except Exception as error:
+                passed[name] = f"{type(error).__name__}: {str(error)[:100]}"
+                continue
+        many = sum(p.numel() for p in model.parameters())
+        size = model.default_cfg.get("input_size", (3, 0, 0))[-1]
+        if not 1e7 <= many <= 1.2e8 or size > 288:
+            passed[name] = f"{many:,} parameters, {size} pixels"
+            continue
+        families.add(family)
+        rows, last = TIMM[len(found)]
+        found.append({"family": "timm", "kind": name, "size": size, "rows": rows, "last": last, "parameters": many})
+        print(f"timm {name} {many / 1e6:.0f} M {size}", file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--out", type=Path, required=True, help="JSON to write")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    asked.out.write_text(json.dumps(drawn(asked.seed), indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
