@@ -89,9 +89,10 @@ def measure(tree: Path, part: str, compiled: str) -> Seconds:
 def compare(base: Path, parts: list[str], rounds: int) -> dict[str, dict[str, float]]:
     best: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as compiled:
-        for _ in range(rounds):
+        for number in range(rounds):
             for part in parts:
                 for which, tree in (("base_s", base), ("here_s", HERE)):
+                    print(f"round {number + 1} of {rounds}: {part}, {tree}", file=sys.stderr)
                     for anchor, seconds in measure(tree, part, compiled).items():
                         its = best.setdefault(anchor, {})
                         its[which] = min(seconds, its.get(which, seconds))
