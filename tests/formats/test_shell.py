@@ -121,7 +121,7 @@ def test_a_script_that_grows_is_stopped(tmp_path):
 
 
 def test_one_command_line_is_piped_in(capsys):
-    line = b"torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --micro-batch-size 1 --seq-length 64"
+    line = b"torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --seq-length 64"
     read, write = os.pipe()
     os.write(write, line)
     os.close(write)

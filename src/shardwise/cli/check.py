@@ -45,7 +45,7 @@ class Judgement:
 def check(
     files: Annotated[
         list[Path],
-        Parameter(help="Launch scripts and configurations that belong together; /dev/stdin for a piped one."),
+        Parameter(help="Launch scripts and configurations that belong together; /dev/stdin: piped in."),
     ],
     /,
     *,
