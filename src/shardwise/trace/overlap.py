@@ -24,7 +24,7 @@ PRODUCT_TIME = {"forward": 2.2, "recompute": 2.2, "backward": 1.8, "optimizer": 
 CONVOLUTION_TIME = {"forward": 3.0, "recompute": 3.0, "backward": 2.5, "optimizer": 1.0}
 ATTENTION_TIME = {"forward": 5.9, "recompute": 5.9, "backward": 5.0, "optimizer": 1.0}
 """the same for the call of a module, and beyond an operator for a product, a convolution and fused attention, with the
-Python around them. Set on the host times of programs of the first four sets on one machine"""
+Python around them. Set on the host times of 13 programs of the third and fourth sets on one machine, in part by hand"""
 PLANNED: dict[type, dict[str, float]] = {
     Product: PRODUCT_TIME,
     Convolution: CONVOLUTION_TIME,
