@@ -42,6 +42,12 @@ def test_failures_make_a_run_longer_and_dearer_and_a_billion_tokens_no_different
     assert often["billion_tokens"] == never["billion_tokens"]
 
 
+def test_days_over_data_of_many_lengths_count_the_tokens_of_the_data(capsys):
+    asked = ["plan", "llama-3-8b", *ON, *JOB, "--lengths", "lognormal,mean=600,sigma=1", "--packing", "off"]
+    found = _answer(capsys, *asked, "--failures", "off")["recommended"]
+    assert found["run"]["seconds"] == pytest.approx(1e12 / (found["tokens_per_s_per_gpu"] * 64))
+
+
 def test_a_deadline_is_held_with_failures(capsys):
     asked = ["size", "llama-3-8b", "--on", "dgx-h100:512", *JOB]
     days = _answer(capsys, *asked, "--within", "2.39 d", "--failures", "off")["smallest_in_time"]

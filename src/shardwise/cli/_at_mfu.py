@@ -53,7 +53,8 @@ def answer_at_mfu(asked: SizeQuestion, mfu: float, notes: list[str], *, json: bo
 def _at(asked: SizeQuestion, gpus: int, rate: float) -> Size:
     cluster = asked.sizes.at(gpus)
     case = asked.case.on(cluster)
-    return cluster, run_money(case, case.job.step_tokens / (rate * gpus), asked.tokens, asked.rent)
+    rate *= gpus
+    return cluster, run_money(case, case.job.step_tokens / rate, asked.tokens, rate, asked.rent)
 
 
 def _cells(size: Size) -> list[Cell]:

@@ -34,7 +34,8 @@ class Corner:
         return money_of(self.cluster, tokens, self.found.tokens_per_s_per_gpu * self.cluster.gpus)
 
     def run_money(self, case: OpenCase) -> Money:
-        return run_money(case.on(self.cluster), self.found.step_s, case.job.tokens)
+        rate = self.found.tokens_per_s_per_gpu * self.cluster.gpus
+        return run_money(case.on(self.cluster), self.found.step_s, case.job.tokens, rate)
 
     @property
     def row(self) -> tuple[float, float, float, float]:

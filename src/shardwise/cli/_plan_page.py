@@ -78,10 +78,14 @@ class PlanResult:
 
     def money(self, found: Candidate, tokens: float) -> Money:
         """To go as far as so many tokens of the mean gradient do, without failures."""
-        return money_of(self.cluster, tokens, self.case.job.step_tokens / found.to_loss_s)
+        return money_of(self.cluster, tokens, self._tokens_per_s(found))
 
     def run_money(self, found: Candidate) -> Money:
-        return run_money(self.whole, found.to_loss_s, self.case.job.tokens)
+        return run_money(self.whole, found.to_loss_s, self.case.job.tokens, self._tokens_per_s(found))
+
+    def _tokens_per_s(self, found: Candidate) -> float:
+        """Of the data, so far as they count towards the loss."""
+        return found.tokens_per_s_per_gpu * self.cluster.gpus * found.step_s / found.to_loss_s
 
     def free_bytes(self, found: Candidate) -> float:
         return free_bytes(found.peak_bytes, self.cluster.gpu, self.case.stack)

@@ -51,7 +51,9 @@ def point_at(case: OpenCase, sizes: Sizes, gpus: int, tokens: float, limit: Budg
     if ranked.recommended is None:
         return SizePoint(cluster, sizes.name_at(gpus), ranked, None, None, [])
     report = case.report(cluster, ranked.recommended.policy)
-    run = run_money(case.on(cluster), report.step_s, tokens, checked_rent(rent))
+    run = run_money(
+        case.on(cluster), report.step_s, tokens, report.tokens_per_s_per_gpu * cluster.gpus, checked_rent(rent)
+    )
     return SizePoint(cluster, sizes.name_at(gpus), ranked, report, run, limit.misses(cluster, run))
 
 

@@ -43,20 +43,21 @@ def money_of(cluster: Cluster, tokens: float, tokens_per_s: float, rent: float |
     )  # fmt: skip
 
 
-def run_money(case: Case, step_s: float, tokens: float, rent: float | None = None) -> Money:
-    """A whole run's, with failures, saves and restarts; `step_s` is what one more step towards its end takes."""
+def run_money(case: Case, step_s: float, tokens: float, tokens_per_s: float, rent: float | None = None) -> Money:
+    """A whole run's, with failures, saves and restarts; `tokens_per_s` are those that bring it nearer to its end."""
     from shardwise.operate.useful import useful_share  # most answers are of no whole run
 
     share = useful_share(case.model, case.job, case.cluster, step_s)
-    found = money_of(case.cluster, tokens, share * case.job.step_tokens / step_s, rent)
+    found = money_of(case.cluster, tokens, share * tokens_per_s, rent)
     return replace(found, useful_share=share)
 
 
 def money_table(case: Case, step_s: float) -> dict[str, Money]:
     cluster, job = case.cluster, case.job
     amounts = {"step": float(job.step_tokens), "billion_tokens": BILLION}
-    table = {name: money_of(cluster, tokens, job.step_tokens / step_s) for name, tokens in amounts.items()}
-    return table | {"run": run_money(case, step_s, job.tokens)} if job.tokens else table
+    rate = job.step_tokens / step_s
+    table = {name: money_of(cluster, tokens, rate) for name, tokens in amounts.items()}
+    return table | {"run": run_money(case, step_s, job.tokens, rate)} if job.tokens else table
 
 
 def failures_line(case: Case, run: Money) -> str:
