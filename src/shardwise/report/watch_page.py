@@ -29,19 +29,21 @@ def watch_page(
         f"<li><b>{escape(cause.what)}</b> {escape(cause.where)}: {escape(cause.evidence)}. "
         f"{escape(CURES[cause.code])}</li>" for cause in causes
     ) or "<li>nothing was found</li>"  # fmt: skip
-    figure = "" if grid is None else chart_svg(_chart(name, status, grid, causes, counters, times))
+    panels = [] if grid is None else _panels(status, grid, causes, counters, times)
+    # a chart each: lines of one panel mean other things than those of the next, and a chart has one legend
+    figures = "\n".join(chart_svg(Chart(panel.title, [panel], heading=False, legend="right")) for panel in panels)
     title = escape(f"{name}: a training run")
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"/>{MARK}<title>{title}</title>'
         f"<style>{STYLE}</style></head>\n<body>\n<h2>{title}</h2>\n<table>\n{rows}\n</table>\n"
-        f"<h2>What is wrong, and what to do</h2>\n<ul>\n{told}\n</ul>\n{figure}\n</body>\n</html>\n"
+        f"<h2>What is wrong, and what to do</h2>\n<ul>\n{told}\n</ul>\n{figures}\n</body>\n</html>\n"
     )
 
 
-def _chart(
-    name: str, status: RunStatus, grid: StepGrid, causes: Sequence[Cause], counters: Sequence[CounterSeries],
+def _panels(
+    status: RunStatus, grid: StepGrid, causes: Sequence[Cause], counters: Sequence[CounterSeries],
     times: Sequence[float],
-) -> Chart:  # fmt: skip
+) -> list[Panel]:  # fmt: skip
     across = PlotAxis("step")
     steps = grid.step.tolist()
     since = [RuleMark(cause.what, x=float(cause.since), colour=ALARM) for cause in causes if cause.since is not None]
@@ -60,8 +62,7 @@ def _chart(
     known = [row for row in range(len(grid.ranks))[:MOST_RANKS] if not np.isnan(grid.held_bytes[row]).any()]
     held = [LineMark(_points(steps, grid.held_bytes[row] / 2**20), f"rank {grid.ranks[row]}") for row in known]
     panels += [Panel("memory, MiB", held, across)] if held else []
-    panels += _counter_panels(counters, steps, times, across)
-    return Chart(f"{name}: steps", panels, heading=False, legend="right")
+    return panels + _counter_panels(counters, steps, times, across)
 
 
 def _counter_panels(
