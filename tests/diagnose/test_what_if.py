@@ -126,3 +126,17 @@ def test_published_traces(name, code, slowdown):
     found = what_if(read_straggler_trace(Path(REAL) / f"trace-{name}.parquet"))
     assert found.cause.code == code
     assert found.slowdown == pytest.approx(slowdown, rel=0.02)
+
+
+def test_a_table_that_is_none_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "trace.csv"
+    head = "dp_rank,stage,rank,step,optype,start_ts,duration,mb_id,gmc\n"
+    for rows, says in (
+        ("x" * 140_000, "is no table"),
+        ("1,2,3\r4\n", "no number"),
+        ("0,0,0,0,forward-compute,0,inf,nan,0", "put"),
+    ):
+        path.write_text(head + rows)
+        with pytest.raises(ValueError, match=says) as refused:
+            read_straggler_trace(path)
+        assert "\n" not in str(refused.value)

@@ -86,8 +86,12 @@ def _clocks(gpus: _Gpus) -> list[GpuClock]:
 def _of_smi(text: str) -> _Gpus:
     found = _Gpus()
     head = _SMI.search(text)
-    rows = io.StringIO(text[head.start() if head else 0 :])
-    for row in csv.DictReader(rows, skipinitialspace=True, restkey="", restval=""):
+    try:
+        rows = io.StringIO(text[head.start() if head else 0 :], newline=None)
+        table = list(csv.DictReader(rows, skipinitialspace=True, restkey="", restval=""))
+    except csv.Error:  # a line that no table has
+        return found
+    for row in table:
         told = {_column(key): value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
         mhz = _first(told, "clocks.current.sm", "clocks.sm")
         if mhz is not None:

@@ -34,7 +34,7 @@ def read_straggler_trace(path: Path) -> PipelineTrace:
     columns = _parquet_columns(path) if path.suffix == ".parquet" else _csv_columns(path)
     try:
         return _trace(columns)
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, OverflowError) as error:
         raise ValueError(f"folder: {path.name} is no trace of a pipeline that can be put together ({error})") from None
 
 
@@ -64,7 +64,11 @@ def _parquet_columns(path: Path) -> Columns:
 
 
 def _csv_columns(path: Path) -> Columns:
-    rows = list(csv.DictReader(io.StringIO(read_bytes(path, "folder").decode("utf-8", errors="replace"))))
+    text = read_bytes(path, "folder").decode("utf-8", errors="replace")
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline=None)))
+    except csv.Error as error:
+        raise ValueError(f"folder: {path.name} is no table ({error})") from None
     try:
         found: Columns = {
             name: np.array([float(row[name]) for row in rows]) for name in COLUMNS if name != "optype"
