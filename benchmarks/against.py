@@ -1,7 +1,7 @@
 """Whether this tree is as fast as another one: the same anchors in both, in turn, in one run.
 
-    git worktree add --detach /tmp/base COMMIT
-    python benchmarks/against.py --base /tmp/base [--only estimate,search,simulate,fabric,start] [--rounds 3] [--json]
+    git worktree add --detach ../base COMMIT
+    python benchmarks/against.py --base ../base [--only estimate,search,simulate,fabric,start] [--rounds 3] [--json]
 
 Each anchor calls what a tree's own benchmarks/ define, so the two may differ inside. One thread and processor time
 throughout, also where a benchmark itself looks at the clock on the wall; a part of a tree runs in a process of its own,

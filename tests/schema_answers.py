@@ -196,6 +196,7 @@ OTHERS = (
     "place bert-large --on dgx-h100:64 --topology site-ib.txt --budget 100 --json",
     "check ds.json --model gpt2 --on 4xv100 --json", "models gpt2 --json", "gpus h200 --json",
     "clusters 2x8xh100 --json", "stacks deepspeed --json", "roofline dgx-a100:64 --json",
+    "answers burst --json",
     "mfu llama-3-8b --tps 9000 --on h100 --json", "batch --global 64 --seq 1024 --dp 8 --micro 1 --json",
     "mcp --list --json", "schema plan --json", "completion zsh --json",
 )  # fmt: skip

@@ -89,7 +89,7 @@ def test_what_was_done_is_shown(words, inner, kept, monkeypatch, capsys):
     found = msgspec.json.decode(shown.out)
     assert len(found[kept]) == 2
     assert any(note.startswith("interrupted: ") for note in found["notes"])
-    assert shown.err == "interrupted\n"
+    assert shown.err.splitlines()[-1] == "interrupted"  # a slow machine tells how far it is before
 
 
 @pytest.mark.usefixtures("ctrl_c_interrupts")

@@ -19,7 +19,7 @@ PLAN = ["plan", "llama-3-70b", "--on", "dgx-h100:64"]
 GOOD = [
     [*SIZE, "--within", "30 d", "--budget", "500k USD"],
     ["size", "gpt2", "--on", "4xv100"],
-    [*SIZE, "--mfu", "0.4", "--within", "60 d"],
+    [*SIZE, "--mfu", "0.4", "--within", "60 d", "--failures", "off"],
     ["size", "mixtral-8x7b", "--on", "h100", "--max-gpus", "64", "--rent", "2.5", "--seq", "4096"],
     ["size", "--chinchilla", "--flops", "5.76e23", "--on", "dgx-h100:1024"],
     ["size", "--chinchilla", "--budget", "1M USD", "--on", "h100"],

@@ -38,6 +38,9 @@ class _Ruler:
     def law(self, op: str, size: Any, stride: Any = 1) -> _Line:  # noqa: ARG002
         return _Line(op, self.counted, size)
 
+    def law_of(self, op: str, found: Any) -> _Line:
+        return self.law(op, found[0][found[2]])
+
     def seconds(self, op: str, bytes_: Any, size: Any, stride: Any = 1) -> Any:
         return self.law(op, size, stride).seconds(bytes_)
 

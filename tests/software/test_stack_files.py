@@ -63,6 +63,8 @@ def test_a_number_of_another_stack_stays_where_it_comes_from(monkeypatch: pytest
         ({"kernels": {"kernel_efficiency": {"fitted": 0.9}}}, "write fitted_on ="),
         ({"kernels": {"kernel_efficiency": {"set": 0.9, "by": "rows"}}}, "'by' is unknown beside 'set'"),
         ({"kernels": {"kernel_efficiency": {"like": "megatron-cor"}}}, "megatron-core"),
+        ({"kernels": {"kernel_efficiency": {"like": 3}}}, "kernels.kernel_efficiency: like is 3; write a name"),
+        ({"like": 3}, "stack mine.toml: like is 3; write a name in quotes"),
         ({"matches": "x"}, "stack mine.toml: .*matches"),
         ({"loss": {"loss_logit_bytes": -3.0}}, "stack mine.toml: loss.loss_logit_bytes is -3.0; write a number from 0"),
         ({"loss": {"loss_logit_bytes": float("nan")}}, "loss.loss_logit_bytes is nan"),

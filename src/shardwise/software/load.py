@@ -61,8 +61,15 @@ def _taken(value: dict[str, Any], setting: str, where: str) -> tuple[Any, Origin
     for key in value:
         if key not in ("like", "setting"):
             raise ValueError(f"{where}: {key!r} is unknown beside 'like'; {closest(key, ['setting'])}")
-    other, name = known_stack(value["like"]), value.get("setting", setting)
+    other, name = known_stack(_named(value, "like", where)), _named({"setting": setting} | value, "setting", where)
     return other.setting(name), other.origin(name)
+
+
+def _named(fields: dict[str, Any], key: str, where: str) -> str:
+    name = fields[key]
+    if not isinstance(name, str):
+        raise ValueError(f"{where}: {key} is {name!r}; write a name in quotes")
+    return name
 
 
 def _near(part: str) -> list[str]:
@@ -76,7 +83,7 @@ def _near(part: str) -> list[str]:
 @cache
 def stack_of(name: str) -> Stack:
     head, parts, origins = _own(name)
-    base: Stack | None = stack_of(head["like"]) if "like" in head else None
+    base: Stack | None = stack_of(_named(head, "like", f"stack {name}.toml")) if "like" in head else None
     found: dict[str, Any] = {} if base is None else {key: getattr(base, key) for key in INHERITED}
     found |= head
     for part, struct in PARTS.items():
