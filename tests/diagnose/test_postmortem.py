@@ -1,6 +1,7 @@
 """What happened first, on which rank, and what was lost: of records, dumps, lines of logs and counters."""
 
 import json
+import os
 
 import pytest
 from made_records import BEGIN, MadeRun
@@ -12,7 +13,9 @@ from shardwise.diagnose.postmortem import SavedState, diagnose
 from shardwise.diagnose.recorder import stuck_in
 from shardwise.importers.counters import parse_counters
 from shardwise.importers.flight_recorder import read_dump
+from shardwise.importers.run_folder import read_folder
 from shardwise.importers.step_records import read_records, record_files
+from shardwise.importers.straggler_trace import is_straggler_trace
 from shardwise.record.step import RunEvent
 
 SAVED = (SavedState("step-00000060", 60, ""), SavedState("step-00000040", 40, ""))
@@ -159,3 +162,14 @@ def test_quiet_counters_say_nothing():
     assert parse_counters("no counters\nat all: here\n") == []
     missing = [series for series in parse_counters(DCGM) if "TEMP" in series.name]
     assert missing == [], "a number that means: not known"
+
+
+def test_what_is_no_folder_is_said(tmp_path):
+    for name in ("n" * 5000, "missing"):
+        with pytest.raises(ValueError, match="is no folder; write the one"):
+            read_folder(tmp_path / name)
+
+
+def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "trace.csv")
+    assert not is_straggler_trace(tmp_path / "trace.csv")

@@ -24,6 +24,8 @@ Columns = dict[str, NDArray[Any]]
 def is_straggler_trace(path: Path) -> bool:
     """A CSV, by its columns."""
     try:
+        if not path.is_file():  # a pipe may have nobody who writes
+            return False
         with path.open(encoding="utf-8", errors="replace") as file:
             return set(COLUMNS) <= set(file.readline(2000).strip().split(","))
     except OSError:
