@@ -28,6 +28,7 @@ from shardwise.estimate.once import (
 )
 from shardwise.estimate.once_each import PACED, REPEATED, SHARDED, UPDATED, OnceEach, finer, of_frames, of_policies
 from shardwise.estimate.pipeline import Pipeline, pipeline_of
+from shardwise.estimate.pipeline.laws import gathered_before_chunks
 from shardwise.estimate.pipeline.micro_batch import (
     GatherTimes,
     MicroBatch,
@@ -282,6 +283,9 @@ def _overlapped_sync(
     layout, policies = work.layout, work.layout.policies
     rows, own = np.arange(len(layout.pp)), 1.0 / layout.vpp
     between = np.where(piles_up(work), np.maximum(layout.micro_batches, layout.pp), layout.pp)
+    chunked = np.flatnonzero((layout.vpp > 1) & (policies.overlap_param > 0) & np.isnan(pipeline.gathered))
+    if len(chunked):
+        pipeline.gathered[chunked] = gathered_before_chunks(given, sync[1], pipeline.starts, chunked)
     for name, grid, window_at, overlap, spare, followed in (
         ("grad", sync[0], given.last_back_at, policies.overlap_grad > 0, pipeline.ends, pipeline.reduced),
         ("param", sync[1], given.forward_at, policies.overlap_param > 0, pipeline.starts, pipeline.gathered),

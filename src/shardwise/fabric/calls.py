@@ -7,6 +7,8 @@ part and the lane of the timeline they run on.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from shardwise.cost.placement import Placement
 from shardwise.schedules import held_pieces, schedules
 from shardwise.spec.policy import Policies, Policy
@@ -62,27 +64,56 @@ class _Chunk:
 
 def calls_of(work: Work) -> list[Call]:
     """For the one policy `work` was made for (with every stage)."""
-    policy = work.layout.policies[0]
+    policy, placed = work.layout.policies[0], _placed(work.layout.policies)
+    return [
+        call
+        for chunk, _, its_messages in _sent(work, policy)
+        for call in _calls(work, policy, placed, chunk, its_messages)
+    ]
+
+
+def lane_bytes_of(work: Work) -> Iterator[tuple[int, int, dict[tuple[str, bool], float]]]:
+    """Of every piece: its stage, its number, and what its calls carry in a step by (lane, whether it is a forward).
+    Pieces that hold the same and have neighbours alike are counted once."""
+    policy, placed = work.layout.policies[0], _placed(work.layout.policies)
+    known: dict[int, dict[tuple[str, bool], float]] = {}
+    for chunk, kind, its_messages in _sent(work, policy):
+        if kind not in known:
+            totals = known[kind] = {}
+            for call in _calls(work, policy, placed, chunk, its_messages):
+                key = (call.lane, call.phase == "forward")
+                totals[key] = totals.get(key, 0.0) + call.bytes * call.times
+        yield chunk.stage, chunk.piece, known[kind]
+
+
+def _sent(work: Work, policy: Policy) -> Iterator[tuple[_Chunk, int, list[StepMessage]]]:
+    """Every piece on its rank, a number that pieces share which send the same, and what they send."""
     held = held_pieces(policy.schedule, policy.pp, policy.vpp)
     cut = cut_into(work, held)
-    repeated = repeated_share(work, policy)
-    placed = _placed(work.layout.policies)
-    known: dict[tuple[object, ...], list[StepMessage]] = {}
-    found = []
+    repeated, last = repeated_share(work, policy), int(held.max())
+    kinds, first, final = (
+        np.stack(cut.stages.kinds)[:, 0].T.tolist(), cut.stages.first[0].tolist(), cut.stages.last[0].tolist()
+    )  # fmt: skip
+    together = [{0, last} <= set(row) for row in held.tolist()]
+    known: dict[tuple[object, ...], tuple[int, list[StepMessage]]] = {}
     for chunk in _chunks(policy, held):
-        layers = float(sum(kind[0, chunk.piece] for kind in cut.stages.kinds))
-        both = {0, int(held.max())} <= set(held[chunk.stage].tolist())
+        number, both = chunk.piece, together[chunk.stage]
         piece = Piece(
-            chunk.piece, repeated * layers, sends_on=chunk.behind != chunk.stage,
+            number, repeated * sum(kinds[number]), sends_on=chunk.behind != chunk.stage,
             sends_back=chunk.before != chunk.stage, ends_together=both,
         )  # fmt: skip
-        # pieces that hold the same and have neighbours alike send the same
-        alike = (*(float(kind[0, chunk.piece]) for kind in cut.stages.kinds), float(cut.stages.first[0, chunk.piece]),
-                 float(cut.stages.last[0, chunk.piece]), piece.sends_on, piece.sends_back, both)  # fmt: skip
+        alike = (*kinds[number], first[number], final[number], piece.sends_on, piece.sends_back, both)
         if alike not in known:
-            known[alike] = messages(cut, piece)
-        found += [_call(work, policy, placed, chunk, sent) for sent in known[alike]]
-    return [call for call in found if call.times > 0 and call.size > 1 and call.bytes > 0]
+            known[alike] = len(known), messages(cut, piece)
+        yield chunk, *known[alike]
+
+
+def _calls(
+    work: Work, policy: Policy, placed: dict[str, tuple[int, int]], chunk: _Chunk, sent: list[StepMessage]
+) -> Iterator[Call]:
+    for call in (_call(work, policy, placed, chunk, message) for message in sent):
+        if call.times > 0 and call.size > 1 and call.bytes > 0:
+            yield call
 
 
 def _placed(policies: Policies) -> dict[str, tuple[int, int]]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwise.fabric.calls import Call, calls_of
+from shardwise.fabric.calls import lane_bytes_of
 from shardwise.simulate.costs import Costs, Stream
 from shardwise.tasks.engine import Floats
 from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT, Program
@@ -13,30 +13,23 @@ from shardwise.work import Work
 
 def with_sent_bytes(costs: Costs, program: Program, work: Work) -> Costs:
     """`work`: of the simulated policy, with every stage."""
-    calls = calls_of(work)
     passes = [
         np.bincount(program.stage[chosen], minlength=program.stages).astype(np.float64)
         for chosen in (program.kind == FORWARD, (program.kind != FORWARD) & (program.kind != WEIGHT_GRADIENT))
     ]
-    streams = {axis: _stream(stream, axis, calls, passes) for axis, stream in costs.streams.items()}
-    grad, param = (_per_chunk(calls, lane, program) for lane in ("grad", "param"))
+    found = {lane: np.zeros((2, program.pp, program.stages)) for lane in (*costs.streams, "grad", "param")}
+    for stage, piece, totals in lane_bytes_of(work):
+        for (lane, forward), total in totals.items():
+            if lane in found:
+                found[lane][int(not forward), stage, piece] += total
+    streams = {axis: _stream(stream, found[axis].sum(axis=1), passes) for axis, stream in costs.streams.items()}
+    grad, param = (
+        np.take_along_axis(found[lane].sum(axis=0), program.held, axis=1) for lane in ("grad", "param")
+    )  # ranks x chunks, in a whole step
     return replace(costs, streams=streams, reduce_bytes=grad, gather_bytes=param)
 
 
-def _stream(stream: Stream, axis: str, calls: list[Call], passes: list[Floats]) -> Stream:
+def _stream(stream: Stream, sent: Floats, passes: list[Floats]) -> Stream:
     """Of one task of each piece, forward and backward."""
-    sent = np.zeros((2, len(passes[0])))
-    for call in calls:
-        if call.lane == axis:
-            sent[int(call.phase != "forward"), call.piece] += call.bytes * call.times
     forward, backward = (total / np.maximum(number, 1) for total, number in zip(sent, passes, strict=True))
     return replace(stream, bytes=(forward, backward))
-
-
-def _per_chunk(calls: list[Call], lane: str, program: Program) -> Floats:
-    """ranks x chunks, in a whole step."""
-    found = np.zeros((program.pp, program.stages))
-    for call in calls:
-        if call.lane == lane:
-            found[call.stage, call.piece] += call.bytes * call.times
-    return np.asarray(np.take_along_axis(found, program.held, axis=1))

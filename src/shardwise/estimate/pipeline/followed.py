@@ -31,11 +31,11 @@ TOGETHER = 8192
 
 def followed_rows(given: MicroBatch) -> Ints:
     """Where the backward is split, where stages run far ahead or chunks are not alike, and where each micro-batch
-    reduces its gradients while chunks hold different amounts of them or stages reduce at different paces."""
+    reduces its gradients and stages do so at different paces."""
     work, reductions = given.work, given.reductions
     policies, model, split = work.layout.policies, work.model, work.stack.abilities.stage_split
     chunked = policies.vpp > 1
-    sure = splits_backward(work) | runs_ahead(work) | (reductions.each & (chunked | reductions.paces.differ))
+    sure = splits_backward(work) | runs_ahead(work) | (reductions.each & reductions.paces.differ)
     if len(model.kinds) == 1 and split == "even" and not model.mtp_layers:
         chunked &= model.layers % (policies.pp * policies.vpp) != 0
     rows = np.flatnonzero((policies.pp > 1) & chunked & ~sure)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.estimate.pipeline.micro_batch import MicroBatch, piles_up
+from shardwise.estimate.pipeline.micro_batch import MicroBatch, piles_up, reduced_pieces, seconds_of_parts
 from shardwise.schedules import used
 from shardwise.tasks.engine import Ints
 from shardwise.work import Work
@@ -26,6 +26,32 @@ def ends_by_law(given: MicroBatch, slowest: Ints) -> tuple[Numbers, Grid, Grid]:
     late = given.transfers.under_way
     ahead, back = forwards / (pp * vpp) + late, (everything - forwards) / (pp * vpp) + late
     return end, index * ahead[:, None], index * back[:, None]
+
+
+def gathered_before_chunks(given: MicroBatch, gather: Grid, starts: Grid, rows: Ints) -> Numbers:
+    """Seconds by which the pipeline is late where stages gather parameters chunk by chunk, each beside its own first
+    forward: chunks have their turn as far apart as micro-batches take that pass one before the next, so the first or
+    the last is the latest. `gather`: of all chunks on each evaluated stage, before any overlap."""
+    work, stages = given.work, given.work.stages.take(rows)
+    pp, vpp, micro = (x[rows, None] for x in (work.layout.pp, work.layout.vpp, work.layout.micro_batches))
+    parts = zip(*seconds_of_parts(given.gathers.take(rows).rates, work, rows), strict=True)
+    *_, embedding, head = ((dense + expert)[:, None] for dense, expert in parts)
+    read, predict = (seconds[:, None] for seconds in given.of_units("forward", rows)[-2:])
+    chunk = (gather[rows] - stages.first * embedding - stages.last * head) / vpp
+    forward = (given.forward(rows) - stages.first * read - stages.last * predict) / vpp
+    hides = (1.0 - given.reductions.slowdown) * given.gathers.hidden[rows, None]
+
+    def late(there: Grid, own: Grid, beside: Grid, turn: Grid) -> Grid:
+        return there - hides * np.minimum(own, beside) - turn
+
+    first = chunk + stages.first * embedding
+    between = np.where(piles_up(work)[rows, None], np.maximum(micro, pp), pp)
+    turn = starts[rows] + (vpp - 1.0) * between * forward
+    ways = (
+        late(first, first, forward + stages.first * read, starts[rows]),
+        late(gather[rows], chunk + stages.last * head, forward + stages.last * predict, turn),
+    )
+    return np.maximum(largest(np.maximum(*ways))[0], 0.0)
 
 
 def _idle(work: Work, rows: Ints) -> Numbers:
@@ -96,6 +122,9 @@ def _heavy_ends(given: MicroBatch, rows: Ints, piled: NDArray[np.bool_], everyth
     layout, first_load, last_load = given.work.layout, given.stage.load[rows, 0], given.stage.load[rows, -1]
     pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
     embedding, head = given.units[-2].total[rows], given.units[-1].total[rows]
+    if given.reductions.each[rows].any():
+        inner, *ends = reduced_pieces(given.work, given.units, given.reductions.take(rows), rows)
+        embedding, head = (of + (end - inner)[:, 0] for of, end in zip((embedding, head), ends, strict=True))
     chunk = np.maximum((last_load - head) / vpp, 0.0)
     first, last = (first_load - embedding) / vpp + embedding, chunk + head
     more = np.maximum(micro - pp, 0.0)

@@ -198,9 +198,31 @@ def micro_batch_of(
         whole = total[rows] - forward
         window = np.where(splits_backward(work)[rows, None], weight, whole)
         reduced[rows] = reductions.take(rows).beside(needed, window)
+        chunked = rows[work.layout.vpp[rows] > 1]
+        if len(chunked):
+            reduced[chunked] = _reduced_in_chunks(work, units, reductions.take(chunked), chunked)
     transfers = transfers.crowded(total.max(axis=1) / work.layout.vpp)
     stage = StageSeconds(total, copies, reduced, _sends(work, transfers))
     return MicroBatch(work, alone(len(total)), units, transfers, reductions, gathers, copy_s, stage)
+
+
+def _reduced_in_chunks(work: Work, units: list[Unit], reductions: Reductions, rows: Ints) -> Grid:
+    """What a micro-batch's reductions take longer on stages whose chunks are alike: each hides under its own backward,
+    those of the embedding and the head under that of the chunk they are in."""
+    stages, chunks = work.stages.take(rows), work.layout.vpp[rows, None]
+    inner, first, last = reduced_pieces(work, units, reductions, rows)
+    return (chunks - stages.first - stages.last) * inner + stages.first * first + stages.last * last
+
+
+def reduced_pieces(work: Work, units: list[Unit], reductions: Reductions, rows: Ints) -> tuple[Grid, Grid, Grid]:
+    """The same of one chunk of layers, of one with the embedding, of one with the head; one column each."""
+    layers = [kind[rows, :1] / work.layout.vpp[rows, None] for kind in work.stages.kinds]
+    needed = [(dense + expert)[:, None] for dense, expert in zip(*reductions.of_parts(work, rows), strict=True)]
+    back = [(unit.total - unit.forward)[rows, None] for unit in units]
+    of_layers = [_sum(n * seconds for n, seconds in zip(layers, each, strict=False)) for each in (needed, back)]
+    inner = reductions.beside(*of_layers)
+    first, last = (reductions.beside(of_layers[0] + needed[end], of_layers[1] + back[end]) for end in (-2, -1))
+    return inner, first, last
 
 
 def stage_counts(work: Work) -> list[Grid]:
