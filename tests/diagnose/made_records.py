@@ -41,6 +41,8 @@ class MadeRun:
     checkpoints: str = ""
     processor: bool = True
     """ranks say how long they had the processor"""
+    pressure: tuple[float, float] | None = None
+    """share of the time in which someone waited for a processor, before `since` and from there on"""
 
     def lines(self) -> dict[str, list[bytes]]:
         random = np.random.default_rng(self.seed)
@@ -72,6 +74,7 @@ class MadeRun:
                 rows.append(_line(StepRecord(
                     step=step + 1, at_s=at, step_s=total, data_s=waited, comm_s=comm, hidden_s=0.01,
                     axes_s={"dp": comm}, save_s=save or None, cpu_s=work if self.processor else None,
+                    pressure_s=total * self.pressure[int(wrong[step])] if self.pressure else None,
                     peak_bytes=int(held),
                     held_bytes=int(held), experts=None if tokens is None else [tokens[rank][step]], loss=2.0,
                 )))  # fmt: skip

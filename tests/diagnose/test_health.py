@@ -33,6 +33,13 @@ CASES = {
     "late data on one": (MadeRun(late_data={3: 0.05}), "data", 3, None),
     "late data on all": (MadeRun(late_data=dict.fromkeys(range(4), 0.05)), "data", None, None),
     "slow network": (MadeRun(network=4.0, since=40), "slow_link", None, 41),
+    "slow network beside idle processors": (
+        MadeRun(network=4.0, since=40, pressure=(0.5, 0.1)),
+        "slow_link",
+        None,
+        41,
+    ),
+    "slower beside as many as before": (MadeRun(everyone=1.5, since=40, pressure=(0.4, 0.4)), "shift", None, 41),
     "saving too often": (MadeRun(save_s=0.5), "checkpoint", None, None),
     "hot expert": (MadeRun(hot=0.5, since=30), "hot_expert", None, 31),
     "a leak": (MadeRun(leak={1: 2 * LEAK}), "memory_leak", 1, None),
@@ -60,6 +67,15 @@ def test_healthy_ranks_are_left_alone(seed, noise, tmp_path):
         made = MadeRun(ranks=ranks, stages=stages, noise=noise, seed=seed, processor=seed % 2 == 0)
         found = health_of(read(made, tmp_path / f"{ranks}-{stages}"))
         assert found.causes == (), found.causes
+
+
+@pytest.mark.parametrize("pressure", [(0.3, 0.6), (0.95, 0.97)])
+@pytest.mark.parametrize("made", [{"everyone": 1.5}, {"network": 4.0}])
+def test_a_machine_that_others_use_is_no_fault_of_the_run(made, pressure, tmp_path):
+    """All is slower from a step on, and more processes than before wait for the processors, or always some do."""
+    found = health_of(read(MadeRun(since=40, pressure=pressure, **made), tmp_path))
+    assert found.causes == ()
+    assert [remark.code for remark in found.remarks] == ["contention"]
 
 
 def test_first_steps_are_not_judged(tmp_path):

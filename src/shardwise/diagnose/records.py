@@ -80,6 +80,7 @@ class StepGrid:
     hidden_s: Floats
     save_s: Floats
     cpu_s: Floats
+    pressure_s: Floats
     held_bytes: Floats
     axes_s: dict[str, Floats] = field(default_factory=dict)
     experts: tuple[tuple[list[list[int]] | None, ...], ...] = ()
@@ -100,8 +101,8 @@ class StepGrid:
         return StepGrid(
             self.ranks, self.places, self.step[first:], self.step_s[:, first:], self.own_s[:, first:],
             self.data_s[:, first:], self.comm_s[:, first:], self.hidden_s[:, first:], self.save_s[:, first:],
-            self.cpu_s[:, first:], self.held_bytes[:, first:], {a: v[:, first:] for a, v in self.axes_s.items()},
-            tuple(row[first:] for row in self.experts), self.devices,
+            self.cpu_s[:, first:], self.pressure_s[:, first:], self.held_bytes[:, first:],
+            {a: v[:, first:] for a, v in self.axes_s.items()}, tuple(row[first:] for row in self.experts), self.devices,
         )  # fmt: skip
 
 
@@ -122,6 +123,7 @@ def grid_of(run: RunRecords) -> StepGrid | None:
         ranks=tuple(rows), places=tuple(run.ranks[number].head.places for number in rows),
         step=np.array(common, dtype=np.int64), step_s=table("step_s"), own_s=table("own_s"), data_s=table("data_s"),
         comm_s=table("comm_s"), hidden_s=table("hidden_s"), save_s=table("save_s"), cpu_s=table("cpu_s"),
+        pressure_s=table("pressure_s"),
         held_bytes=table("held_bytes"),
         axes_s={axis: np.array([[(s.axes_s or {}).get(axis, 0.0) for s in row] for row in steps]) for axis in axes},
         experts=tuple(tuple(step.experts for step in row) for row in steps),

@@ -42,6 +42,16 @@ def cpu_seconds() -> float:
     return process_time()
 
 
+def pressure_seconds() -> float | None:
+    """Since this machine's start: in which some process that could have run waited for a processor. None where the
+    kernel does not count it."""
+    try:
+        with open("/proc/pressure/cpu", "rb") as file:
+            return int(file.readline().rsplit(b"total=", 1)[1]) / 1e6
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def rank_here() -> tuple[int, int]:
     """By the process group if there is one, else by the launcher's environment."""
     torch = torch_if_loaded()

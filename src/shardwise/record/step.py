@@ -51,6 +51,8 @@ class StepRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """evaluating, logging"""
     cpu_s: float | None = None
     """of the processor, all threads of the process"""
+    pressure_s: float | None = None
+    """in which some process of the machine, of this run or not, waited for a processor"""
     peak_bytes: int | None = None
     """the most held so far"""
     held_bytes: int | None = None

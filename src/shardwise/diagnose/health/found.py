@@ -13,7 +13,7 @@ from shardwise.diagnose.health.parts import (
     waiting_for_data,
 )
 from shardwise.diagnose.health.ranks import slow_ranks
-from shardwise.diagnose.health.windows import LASTS, rise_of, settled
+from shardwise.diagnose.health.windows import LASTS, crowded, rise_of, settled
 from shardwise.diagnose.records import RunRecords, StepGrid, grid_of
 
 SHIFT = 0.1
@@ -55,7 +55,7 @@ def health_of(run: RunRecords) -> Health:
     remarks = []
     if not any(cause.seconds > 0 for cause in found):
         moved = _slower_since(grid)
-        busy = moved is not None and _processor_taken(grid)
+        busy = moved is not None and (_processor_taken(grid) or _crowded_since(grid, moved))
         remarks += [_busy_processor(grid, moved)] if moved is not None and busy else []
         found += [moved] if moved is not None and not busy else []
     return Health(grid, tuple(sorted(found, key=lambda cause: -cause.seconds)), tuple(remarks))
@@ -102,9 +102,15 @@ def _processor_taken(grid: StepGrid) -> bool:
     return bool(np.median(grid.cpu_s / np.maximum(grid.own_s, 1e-9)) < TAKEN)
 
 
+def _crowded_since(grid: StepGrid, moved: Cause) -> bool:
+    return crowded(grid, int(np.searchsorted(grid.step, moved.since or 0)))
+
+
 def _busy_processor(grid: StepGrid, moved: Cause) -> Cause:
     share = float(np.median(grid.cpu_s / np.maximum(grid.own_s, 1e-9)))
+    waited = float(np.median(np.minimum(grid.pressure_s / np.maximum(grid.step_s, 1e-9), 1.0)))
+    told = "" if np.isnan(waited) else f"; {waited:.0%} of it someone on the machine waited for one"
     return Cause(
         code="contention", seconds=moved.seconds, where=moved.where, since=moved.since,
-        evidence=f"the ranks had a processor for {share:.0%} of the time they worked",
+        evidence=f"the ranks had a processor for {share:.0%} of the time they worked{told}",
     )  # fmt: skip

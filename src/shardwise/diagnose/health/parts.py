@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 
 from shardwise.diagnose.causes import Cause
-from shardwise.diagnose.health.windows import LASTS, Floats, rise_of, since_of
+from shardwise.diagnose.health.windows import LASTS, Floats, crowded, rise_of, since_of
 from shardwise.diagnose.records import StepGrid
 
 SHARE = 0.1
@@ -72,7 +72,7 @@ def slow_network(grid: StepGrid) -> list[Cause]:
         own = np.median(grid.own_s, axis=0)
         grown = np.median(own[rise.place :]) / max(np.median(own[: rise.place]), 1e-9)
         # a processor that others use makes messages slow too, and work as well
-        if rise.factor < LINK * max(grown, 1.0):
+        if rise.factor < LINK * max(grown, 1.0) or crowded(grid, rise.place):
             continue
         found.append(Cause(
             code="slow_link", seconds=rise.after - rise.before, where=f"messages over {axis}",

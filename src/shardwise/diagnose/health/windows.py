@@ -13,6 +13,10 @@ LASTS = 16
 """steps that something must last before it is named: no flapping"""
 MOSTLY = 0.8
 """of them that must show it"""
+CROWDED = 0.8
+"""of the time: then some process waits for a processor nearly always"""
+MORE_CROWDED = 0.1
+"""of the time more than before"""
 SETTLED = 4
 """first steps that never count: compilation, allocator, first batches"""
 
@@ -58,6 +62,16 @@ def rise_of(values: Floats, least: float) -> Rise | None:
     lasting = np.mean(values[place:] > line) >= MOSTLY and np.mean(values[-LASTS:] > line) >= MOSTLY
     quiet = np.mean(values[:place] < line) >= MOSTLY
     return Rise(place, before, after) if after - before > least and lasting and quiet else None
+
+
+def crowded(grid: StepGrid, place: int) -> bool:
+    """Ranks on the CPU, and from a step on more waited for this machine's processors than before, or nearly always
+    someone did: what takes longer then may be no fault of the run. A slow network leaves processors idle."""
+    if any(device != "cpu" for device in grid.devices) or np.isnan(grid.pressure_s).any():
+        return False
+    share = np.median(np.minimum(grid.pressure_s / np.maximum(grid.step_s, 1e-9), 1.0), axis=0)
+    before, after = float(np.median(share[:place])), float(np.median(share[place:]))
+    return after > CROWDED or after - before > MORE_CROWDED
 
 
 def since_of(shown: NDArray[np.bool_]) -> int | None:
