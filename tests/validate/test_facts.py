@@ -9,6 +9,7 @@ from shardwise.validate.facts import (
     named_loss,
     named_modules,
     offloads,
+    sharing_ranks,
     with_stated_dispatcher,
     with_stated_gradients,
 )
@@ -135,3 +136,8 @@ def test_how_a_run_was_sharded(cell: str, stage: int, group: int) -> None:
     case = measured_case(row)
     assert {(policy.zero, policy.shard_group) for policy in case.candidates} == {(stage, group)}
     assert not any("zero" in line for line in case.assumed)
+
+
+@pytest.mark.parametrize(("notes", "ranks"), [("zero1=8; RoCE", 8), ("zero1=-1", 0), ("zero1=64", 0), ("", 0)])
+def test_replicas_that_share_one_optimizer(notes: str, ranks: int) -> None:
+    assert sharing_ranks(_row(notes=notes), 64) == ranks

@@ -25,7 +25,14 @@ from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
 from shardwise.spec.reported import catalog_gpu
-from shardwise.validate.facts import named_loss, named_modules, offloads, with_stated_dispatcher, with_stated_gradients
+from shardwise.validate.facts import (
+    named_loss,
+    named_modules,
+    offloads,
+    sharing_ranks,
+    with_stated_dispatcher,
+    with_stated_gradients,
+)
 from shardwise.validate.table import MeasuredRow
 
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
@@ -304,7 +311,8 @@ def _zero(reader: _Reader, layout: dict[str, int]) -> tuple[int, int]:
         return 3, min(layout["dp"], 8)
     digits = re.findall(r"[0-3]", cell.replace("fsdp2", "fsdp"))
     if digits:
-        return int(digits[-1]), 0
+        zero = int(digits[-1])
+        return zero, sharing_ranks(reader.row, layout["dp"]) if zero == 1 else 0
     if "fsdp" in cell:
         return 3, 0
     reader.assumed.append("zero=0")
