@@ -6,6 +6,7 @@ from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS
 from shardwise.validate.facts import (
     Offloading,
+    flushes,
     named_loss,
     named_modules,
     offloads,
@@ -141,3 +142,26 @@ def test_how_a_run_was_sharded(cell: str, stage: int, group: int) -> None:
 @pytest.mark.parametrize(("notes", "ranks"), [("zero1=8; RoCE", 8), ("zero1=-1", 0), ("zero1=64", 0), ("", 0)])
 def test_replicas_that_share_one_optimizer(notes: str, ranks: int) -> None:
     assert sharing_ranks(_row(notes=notes), 64) == ranks
+
+
+@pytest.mark.parametrize(
+    ("notes", "stages", "times"),
+    [("TE+DeepEP; local batch 8; mock data", 4, 4), ("local batch 8", 1, 1), ("local batch 3", 4, 1), ("", 4, 1)],
+)
+def test_pipelines_of_one_step(notes: str, stages: int, times: int) -> None:
+    assert flushes(_row(notes=notes), stages, 8192, 256) == times
+
+
+def test_a_step_of_several_pipelines_is_as_long_as_these() -> None:
+    """Each has the bubble of its own few micro-batches, which one pipeline of all would have once."""
+    text = {
+        "source": "a page", "model": "llama-3-8b", "gpu": "H100", "gpus": "32", "seq": "4096", "global_batch": "128",
+        "micro_batch": "1", "tp": "1", "pp": "4", "vpp": "1", "cp": "1", "dp": "8", "zero_stage_or_fsdp": "1",
+        "recompute": "none", "software": "torchtitan",
+    }  # fmt: skip
+    rows = [_row(**text), _row(**text, notes="local batch 4"), _row(**(text | {"global_batch": "32"}))]
+    whole, cut, quarter = (predict([row])[0] for row in rows)
+    assert whole.step_s and cut.step_s and quarter.step_s
+    assert cut.step_s == pytest.approx(4 * quarter.step_s)
+    assert cut.step_s > 1.3 * whole.step_s
+    assert "fills and drains 4 times" in cut.why

@@ -18,6 +18,7 @@ _MORE_AWAY = re.compile(r"offloads (\d+) layers")
 _SOME_AWAY = re.compile(r"\+ CPU offload")
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
 _SHARING = re.compile(r"\bzero1=(\d+)")
+_LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
 LAYERS_AWAY = (5, 10, 20, 30, 40)
 """of the numbers a range of notes allows, those that are tried"""
@@ -71,6 +72,14 @@ def sharing_ranks(row: MeasuredRow, replicas: int) -> int:
     found = _SHARING.search(row.word("notes"))
     ranks = int(found[1]) if found else 0
     return ranks if 0 < ranks < replicas and replicas % ranks == 0 else 0
+
+
+def flushes(row: MeasuredRow, stages: int, batch: int, replicas: int) -> int:
+    """Times a step fills and drains its pipeline: PyTorch's schedules run one local batch after the other (NeMo
+    AutoModel, torchtitan), with what is gathered before each and reduced behind it."""
+    found = _LOCAL_BATCH.search(row.word("notes"))
+    each = int(found[1]) * replicas if found and stages > 1 else 0
+    return batch // each if each and batch % each == 0 else 1
 
 
 def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:

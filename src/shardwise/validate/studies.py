@@ -49,9 +49,7 @@ class PricedCase:
     def fitting(self) -> dict[Open, tuple[int, float]]:
         """Place and seconds of those that fit, by their open settings."""
         fits, step = self.result.fits[self._here], self.result.times.step_s[self._here]
-        return {
-            _open(policy): (place, float(step[place])) for place, policy in enumerate(self.policies) if fits[place]
-        }
+        return {_open(policy): (place, float(step[place])) for place, policy in enumerate(self.policies) if fits[place]}
 
 
 def same_in_all(priced: list[PricedCase]) -> dict[int, int]:
