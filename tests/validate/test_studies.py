@@ -22,7 +22,7 @@ def _recompute(*rows: MeasuredRow) -> list[Any]:
 
 
 def test_what_the_smallest_run_needs_all_have() -> None:
-    """On 64 GPUs the optimizer's state leaves no room for activations; on 512 it is sharded over eight times as many."""
+    """On 64 GPUs the optimizer's state leaves no room for activations; on 512 it is sharded over eight times more."""
     alone = [*_recompute(_row(0, 64)), *_recompute(_row(0, 512))]
     assert alone == ["full", "selective"]
     together = predict([_row(0, 64), _row(1, 512)])

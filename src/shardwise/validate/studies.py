@@ -1,7 +1,7 @@
 """Rows of one scaling study: what it did not publish was the same in all of its runs.
 
-Rows of one source that differ in the number of GPUs (and with it in replicas and batch) are one job made larger. Each by
-itself, the best candidate of a large run may be one for which the small run has no memory: ZeRO shards its optimizer
+Rows of one source that differ in the number of GPUs (and with it in replicas and batch) are one job made larger. Each
+by itself, the best candidate of a large run may be one for which the small run has no memory: ZeRO shards its optimizer
 over more GPUs. Who scales a job does not change its settings, so the candidate is taken that fits all runs.
 """
 
