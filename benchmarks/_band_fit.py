@@ -21,6 +21,9 @@ from shardwise.estimate.band import HELD, MISSING, end_of
 MOST = 60
 """residuals that stand for all those of one source with the same support: more change no digit"""
 
+DIGITS = 3
+"""of what ships: a page that looked at more would count other rows as inside than `validate` does"""
+
 
 class Bands(NamedTuple):
     low: dict[str, float]
@@ -56,7 +59,8 @@ def bands_from(rows: Iterable[Residual]) -> Bands:
     sides = []
     for start, quantile in zip(base, (beyond, 1 - beyond), strict=True):
         parts = _parts(rest, float(start), quantile)
-        sides.append({"base": float(start)} | {what: float(part) for what, part in zip(MISSING, parts, strict=True)})
+        numbers = zip(("base", *MISSING), (start, *parts), strict=True)
+        sides.append({what: round(float(part), DIGITS) for what, part in numbers})
     return Bands(*sides)
 
 

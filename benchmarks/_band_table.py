@@ -9,7 +9,7 @@ import numpy as np
 from _accuracy_csv import Cell, Table
 from _accuracy_data import ROOT, Floats, has_truth, measured_rows
 from _accuracy_tables import markdown, percent
-from _band_fit import Bands, Coverage, bands_from, coverage, left_out_coverage
+from _band_fit import DIGITS, Bands, Coverage, bands_from, coverage, left_out_coverage
 from _band_rows import MORE, cases_of, fitted_table, publisher_of, taught_rows, test_rows, without_its_source
 from shardwise.estimate import band
 from shardwise.estimate.band import HELD, MISSING, Fitted
@@ -40,7 +40,7 @@ def write_bands() -> None:
         "# high one. The base holds where nothing is missing; with the parts of what is, the root of the squares does.",
     ]
     for side, numbers in (("low", bands.low), ("high", bands.high)):
-        lines += ["", f"[{side}]", *(f"{key} = {value:.3f}" for key, value in numbers.items())]
+        lines += ["", f"[{side}]", *(f"{key} = {value:.{DIGITS}f}" for key, value in numbers.items())]
     lines += [
         "",
         "# Logarithm of measured over predicted peak memory, a source weighing as the root of its runs: by shipped",

@@ -50,6 +50,11 @@ def test_a_gpu_without_rates_is_supported_by_runs_of_the_program_on_it():
     assert band("nanotron", gpu="gb300").missing == ("chip",)
 
 
+def test_a_chip_whose_links_alone_differ_has_the_rates_of_the_measured_one():
+    assert band("NeMo 24.07", gpu="h800").missing == band("NeMo 24.07", gpu="h100").missing == ()
+    assert band("NeMo 24.07", gpu="h100-pcie").missing == ("chip",)
+
+
 def test_a_stack_by_its_own_name_and_the_text_it_was_taken_for():
     job, cluster, model = Job(seq=4096, global_batch=64), cluster_of("8xh100"), model_of("llama-3-8b")
     by_name = case_of(model, cluster, job, stack_of("nemo-24"))

@@ -6,9 +6,11 @@ from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS
 from shardwise.validate.facts import (
     Offloading,
+    flushes,
     named_loss,
     named_modules,
     offloads,
+    sharing_ranks,
     with_stated_dispatcher,
     with_stated_gradients,
 )
@@ -135,3 +137,31 @@ def test_how_a_run_was_sharded(cell: str, stage: int, group: int) -> None:
     case = measured_case(row)
     assert {(policy.zero, policy.shard_group) for policy in case.candidates} == {(stage, group)}
     assert not any("zero" in line for line in case.assumed)
+
+
+@pytest.mark.parametrize(("notes", "ranks"), [("zero1=8; RoCE", 8), ("zero1=-1", 0), ("zero1=64", 0), ("", 0)])
+def test_replicas_that_share_one_optimizer(notes: str, ranks: int) -> None:
+    assert sharing_ranks(_row(notes=notes), 64) == ranks
+
+
+@pytest.mark.parametrize(
+    ("notes", "stages", "times"),
+    [("TE+DeepEP; local batch 8; mock data", 4, 4), ("local batch 8", 1, 1), ("local batch 3", 4, 1), ("", 4, 1)],
+)
+def test_pipelines_of_one_step(notes: str, stages: int, times: int) -> None:
+    assert flushes(_row(notes=notes), stages, 8192, 256) == times
+
+
+def test_a_step_of_several_pipelines_is_as_long_as_these() -> None:
+    """Each has the bubble of its own few micro-batches, which one pipeline of all would have once."""
+    text = {
+        "source": "a page", "model": "llama-3-8b", "gpu": "H100", "gpus": "32", "seq": "4096", "global_batch": "128",
+        "micro_batch": "1", "tp": "1", "pp": "4", "vpp": "1", "cp": "1", "dp": "8", "zero_stage_or_fsdp": "1",
+        "recompute": "none", "software": "torchtitan",
+    }  # fmt: skip
+    rows = [_row(**text), _row(**text, notes="local batch 4"), _row(**(text | {"global_batch": "32"}))]
+    found = [predict([row])[0] for row in rows]
+    whole, cut, quarter = (each.step_s or 0.0 for each in found)
+    assert cut == pytest.approx(4 * quarter)
+    assert cut > 1.3 * whole > 0.0
+    assert "fills and drains 4 times" in found[1].why

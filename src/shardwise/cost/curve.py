@@ -87,6 +87,8 @@ class Curve(Struct, frozen=True, kw_only=True):
     memory: dict[str, float]
     """share of the bandwidth by kind of element-wise pass"""
     attention_peak: float
+    same_chip: bool = False
+    """the GPU is the measured one with other links: its kernels are the same"""
 
     def gemm_law(self, dtype: str) -> GemmLaw:
         return _pick(self.gemm, dtype, "dtype")
@@ -129,14 +131,20 @@ def _curve(encoded: bytes) -> Curve:
         attention=msgspec.convert(data["attention"], dict[str, dict[str, AttentionLaw]]),
         memory=data["memory"],
         attention_peak=gpu.peak("bf16"),
+        same_chip=_own(gpu.name.lower()).get("same_chip", False),
     )
+
+
+def _own(name: str) -> dict[str, Any]:
+    """What a GPU's own file states of its kernels."""
+    known: dict[str, Any] = catalog.entry("gpus", name) if name in catalog.names("gpus") else {}
+    return known.get("kernels") or _DEFAULT
 
 
 @cache
 def _constants(name: str) -> tuple[dict[str, Any], str]:
     """The constants of a GPU laid over those it falls back to, and the name of the GPU that was measured."""
-    stated = catalog.entry("gpus", name).get("kernels") if name in catalog.names("gpus") else None
-    own = stated or _DEFAULT
+    own = _own(name)
     _check(own, name)
     if "fallback" not in own:
         return own, name
@@ -146,7 +154,7 @@ def _constants(name: str) -> tuple[dict[str, Any], str]:
 
 def _check(own: dict[str, Any], name: str) -> None:
     """A constant under a name nobody reads would be a default in disguise."""
-    known = ("fallback", "source", "date", "kernel_floor_s", "gemm", "attention", "memory")
+    known = ("fallback", "same_chip", "source", "date", "kernel_floor_s", "gemm", "attention", "memory")
     gemm = (*GemmLaw.__struct_fields__, *_ORIGIN)
     tables: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {"": (own, known)}
     tables |= {f"gemm.{dtype}.": (table, gemm) for dtype, table in own.get("gemm", {}).items()}

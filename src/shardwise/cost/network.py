@@ -175,7 +175,7 @@ class Network:
         chosen = self._algorithms(op, algorithm)
         latencies, slopes, names = [], [], []
         for found in chosen:
-            latency, slope, _ = self._lines(found, op, shape)
+            latency, slope, _ = self.lines(found, op, shape)
             latencies.append(latency)
             slopes.append(slope)
             names += [found.name] * len(latency)
@@ -228,7 +228,7 @@ class Network:
         shape = level_members(self.cluster, ranks, apart)
         level = np.zeros(ranks.shape, dtype=np.int64)
         for name in dict.fromkeys(law.algorithm):
-            binding = np.argmax(self._lines(collective(name), op, shape)[2], axis=0)
+            binding = np.argmax(self.lines(collective(name), op, shape)[2], axis=0)
             level = np.where(names == name, binding, level)
         return Breakdown(law.seconds(bytes_), law.latency[line, law.group], names, level)
 
@@ -292,7 +292,7 @@ class Network:
             volume[2] += load.across[1]
         return volume
 
-    def _lines(self, found: Collective, op: str, shape: Shape) -> tuple[Floats, Floats, Floats]:
+    def lines(self, found: Collective, op: str, shape: Shape) -> tuple[Floats, Floats, Floats]:
         """(seconds, seconds per byte) with a first axis for protocols; seconds per byte by level at full rate."""
         load = found.load(op, shape)
         volume = self._routed(load)

@@ -99,7 +99,7 @@ def lacking(software: Match, curve: Curve, fitted: Fitted, *, gpus: int, experts
         found["unknown"] = software.note
     if not _under_its_name(software, fitted):
         found["alike"] = f"no run of {software.text or software.stack.name} was fitted"
-    if curve.measured != curve.gpu.lower() and curve.gpu.lower() not in runs.on:
+    if curve.measured != curve.gpu.lower() and not curve.same_chip and curve.gpu.lower() not in runs.on:
         found["chip"] = f"no kernel rates of {curve.gpu}, those of {curve.measured} taken"
     if software.known and runs.runs and gpus > runs.gpus:
         found["scale"] = f"{gpus:,} GPUs, {whose} was fitted on up to {runs.gpus:,}"

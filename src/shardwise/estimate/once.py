@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwise.cost.gpu import memory_seconds
+from shardwise.cost.relay import relay_seconds
 from shardwise.estimate.layers import Machine
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import SHARES, Ints
@@ -46,7 +47,7 @@ class SyncRates:
 def sync_rates(work: Work, machine: Machine) -> SyncRates:
     """As fast as on the stage with the most parameters, whose messages are the longest."""
     held = {of: largest(work.elements(of))[0] for of in ("dense", "expert")}
-    return _rates(work.parameter_messages, held, work.tensors, machine)
+    return _rates(work.parameter_messages, held, _sent_apart(work), machine)
 
 
 def inner_rates(work: Work, machine: Machine) -> SyncRates:
@@ -56,9 +57,14 @@ def inner_rates(work: Work, machine: Machine) -> SyncRates:
     dense, expert = (largest(grid)[0] for grid in work.parameters)
     together = layout.expert_ranks == layout.grad_ranks
     held = dense + np.where(together, expert, 0.0)
-    rates = _rates(worker_messages(work.job, work.stack, layout), {"dense": held}, work.tensors, machine)
+    rates = _rates(worker_messages(work.job, work.stack, layout), {"dense": held}, _sent_apart(work), machine)
     reduce, gather = (np.where(together, pair[0], 0.0) for pair in (rates.reduce, rates.gather))
     return SyncRates(reduce=(rates.reduce[0], reduce), gather=(rates.gather[0], gather))
+
+
+def _sent_apart(work: Work) -> Numbers:
+    """Tensors that may be messages of their own: owners' short ones go beside the long ones at no cost."""
+    return work.matrices if work.stack.network.by_owner else work.tensors
 
 
 def _rates(
@@ -85,7 +91,11 @@ def _seconds(message: ParameterMessage, elements: Numbers, tensors: Numbers, mac
     if message.packed == "once":
         return machine.over(message.op, bytes_, message.ranks, stride)
     bucket = bucket_bytes(machine.stack, message.op, bytes_, message.ranks, tensors)
-    return machine.over(message.op, bucket, message.ranks, stride) * (bytes_ / np.maximum(bucket, 1.0))
+    if message.op == "all_gather" and machine.stack.network.by_owner:
+        each = relay_seconds(machine.network, bucket, message.ranks, stride)
+    else:
+        each = machine.over(message.op, bucket, message.ranks, stride)
+    return each * (bytes_ / np.maximum(bucket, 1.0))
 
 
 def shared_seconds(work: Work, machine: Machine) -> Numbers:

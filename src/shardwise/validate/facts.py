@@ -17,6 +17,8 @@ _LAYERS_AWAY = re.compile(r"offloads? activations of (\d+)-(\d+) layers")
 _MORE_AWAY = re.compile(r"offloads (\d+) layers")
 _SOME_AWAY = re.compile(r"\+ CPU offload")
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
+_SHARING = re.compile(r"\bzero1=(\d+)")
+_LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
 LAYERS_AWAY = (5, 10, 20, 30, 40)
 """of the numbers a range of notes allows, those that are tried"""
@@ -63,6 +65,21 @@ def offloads(row: MeasuredRow, layers: int) -> tuple[Offloading, ...]:
     if _SOME_AWAY.search(notes):
         return tuple(Offloading(what) for what in OFFLOAD)
     return (Offloading("none"),)
+
+
+def sharing_ranks(row: MeasuredRow, replicas: int) -> int:
+    """Consecutive replicas that share one copy of the optimizer's state, as InternEvo's `zero1` says; 0: all."""
+    found = _SHARING.search(row.word("notes"))
+    ranks = int(found[1]) if found else 0
+    return ranks if 0 < ranks < replicas and replicas % ranks == 0 else 0
+
+
+def flushes(row: MeasuredRow, stages: int, batch: int, replicas: int) -> int:
+    """Times a step fills and drains its pipeline: PyTorch's schedules run one local batch after the other (NeMo
+    AutoModel, torchtitan), with what is gathered before each and reduced behind it."""
+    found = _LOCAL_BATCH.search(row.word("notes"))
+    each = int(found[1]) * replicas if found and stages > 1 else 0
+    return batch // each if each and batch % each == 0 else 1
 
 
 def with_stated_gradients(row: MeasuredRow, precision: Precision) -> Precision:

@@ -25,7 +25,15 @@ from shardwise.spec.model import Model
 from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
 from shardwise.spec.reported import catalog_gpu
-from shardwise.validate.facts import named_loss, named_modules, offloads, with_stated_dispatcher, with_stated_gradients
+from shardwise.validate.facts import (
+    flushes,
+    named_loss,
+    named_modules,
+    offloads,
+    sharing_ranks,
+    with_stated_dispatcher,
+    with_stated_gradients,
+)
 from shardwise.validate.table import MeasuredRow
 
 NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
@@ -52,6 +60,8 @@ class MeasuredCase:
     stack: Stack
     candidates: tuple[Policy, ...]
     assumed: tuple[str, ...]
+    flushes: int = 1
+    """pipelines of the job's batch that one step of the run goes through"""
 
 
 @dataclass
@@ -87,9 +97,12 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
         batch = layout["dp"] * (row.whole("micro_batch") or 1) * max(4 * layout["pp"], 1)
         reader.assumed.append(f"global_batch={batch} (not published)")
     precision = with_stated_gradients(row, precision_of(stack.precision_for(dtype)))
-    job = Job(seq=seq, global_batch=batch, precision=precision)
+    times = flushes(row, layout["pp"], batch, layout["dp"])
+    if times > 1:
+        reader.assumed.append(f"the pipeline fills and drains {times} times")
+    job = Job(seq=seq, global_batch=batch // times, precision=precision)
     candidates = tuple(_candidates(reader, model, job, stack, layout, _plain_attention(reader, model, cluster, stack)))
-    return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed))
+    return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed), times)
 
 
 def _model(reader: _Reader) -> Model:
@@ -304,7 +317,8 @@ def _zero(reader: _Reader, layout: dict[str, int]) -> tuple[int, int]:
         return 3, min(layout["dp"], 8)
     digits = re.findall(r"[0-3]", cell.replace("fsdp2", "fsdp"))
     if digits:
-        return int(digits[-1]), 0
+        zero = int(digits[-1])
+        return zero, sharing_ranks(reader.row, layout["dp"]) if zero == 1 else 0
     if "fsdp" in cell:
         return 3, 0
     reader.assumed.append("zero=0")

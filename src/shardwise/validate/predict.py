@@ -17,6 +17,7 @@ from shardwise.software import named
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
+from shardwise.validate.studies import SAME, PricedCase, same_in_all
 from shardwise.validate.table import MeasuredRow
 
 
@@ -104,10 +105,12 @@ def predict_cases(cases: Iterable[MeasuredCase], profile: Profile | None = None)
             case.stack,
         )
         batches[keys.setdefault(key, len(keys))].append(case)
-    return [prediction for batch in batches.values() for prediction in _batch(batch, profile)]
+    found = [each for batch in batches.values() for each in _batch(batch, profile)]
+    shared = same_in_all([each for each in found if isinstance(each, PricedCase)])
+    return [each if isinstance(each, Prediction) else _prediction(each, shared.get(id(each))) for each in found]
 
 
-def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[Prediction]:
+def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[PricedCase | Prediction]:
     first = cases[0]
     if profile is not None and not profile.fits(first.cluster.gpu):
         profile = None
@@ -127,39 +130,37 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[Predictio
         return [_illegal(case) for case in cases]
     whole = case_of(first.model, first.cluster, first.job, first.stack, profile)
     result = estimate(whole, every.take(np.flatnonzero(allowed)), every_stage=True)
-    peak, step, band = result.memory.peak, result.times.step_s, band_of(replace(whole, stack=first.stack))
-    flops = next(c.flops_per_token for c in conventions(first.model, first.job.seq) if c.key == "full_square")
-    predictions = []
-    for case, start, count in spans:
-        if not count:
-            predictions.append(_illegal(case))
-            continue
-        part = slice(start, start + count)
-        # a tuned setting is the fastest that fits; when none fits, the smallest
-        fits = result.fits[part]
-        best = start + int(np.argmin(np.where(fits, step[part], np.inf)) if fits.any() else np.argmin(peak[part]))
-        truth = case.measured.tokens_per_s_per_gpu
-        empty = int(result.empty_stages[best])
-        if empty > case.stack.abilities.empty_stages:
-            why = f"stages have layers: {empty} of {policies[best].pp} stages would hold no parameter"
-            predictions.append(Prediction(case.measured, "illegal", why, stack=case.stack.name))
-            continue
-        predictions.append(
-            Prediction(
-                case.measured,
-                "ok" if result.fits[best] else "oom",
-                "; ".join(case.assumed),
-                step_s=float(step[best]),
-                tokens_per_s_per_gpu=float(result.tokens_per_s_per_gpu[best]),
-                peak_bytes=float(peak[best]),
-                measured_mfu=truth * flops / case.cluster.gpu.peak("bf16") if truth else None,
-                policy=policies[best],
-                stack=case.stack.name,
-                host_share=float(result.times.parts["host"][best] / step[best]),
-                band=band,
-            )
-        )
-    return predictions
+    band = band_of(replace(whole, stack=first.stack))
+    return [
+        PricedCase(case, tuple(policies[start : start + count]), result, start, band) if count else _illegal(case)
+        for case, start, count in spans
+    ]
+
+
+def _prediction(priced: PricedCase, shared: int | None) -> Prediction:
+    """`shared`: which of its policies the whole study has; else the best of them."""
+    case, result = priced.case, priced.result
+    place = priced.best() if shared is None else shared
+    best, policy = priced.start + place, priced.policies[place]
+    empty = int(result.empty_stages[best])
+    if empty > case.stack.abilities.empty_stages:
+        why = f"stages have layers: {empty} of {policy.pp} stages would hold no parameter"
+        return Prediction(case.measured, "illegal", why, stack=case.stack.name)
+    truth, step = case.measured.tokens_per_s_per_gpu, result.times.step_s
+    flops = next(c.flops_per_token for c in conventions(case.model, case.job.seq) if c.key == "full_square")
+    return Prediction(
+        case.measured,
+        "ok" if result.fits[best] else "oom",
+        "; ".join((*case.assumed, *(() if shared is None else (SAME,)))),
+        step_s=case.flushes * float(step[best]),
+        tokens_per_s_per_gpu=float(result.tokens_per_s_per_gpu[best]),
+        peak_bytes=float(result.memory.peak[best]),
+        measured_mfu=truth * flops / case.cluster.gpu.peak("bf16") if truth else None,
+        policy=policy,
+        stack=case.stack.name,
+        host_share=float(result.times.parts["host"][best] / step[best]),
+        band=priced.band,
+    )
 
 
 def _illegal(case: MeasuredCase) -> Prediction:

@@ -22,6 +22,9 @@ from shardwise.work.runs import Runs, runs_of
 from shardwise.work.stages import Grid, Stages, mirrored, stages_of, totals
 from shardwise.work.tuned import tuned_embedding, tuned_head
 
+SHORT_TENSOR = 1e5
+"""elements up to which a tensor is a norm's or a bias, whose message takes next to no time"""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -78,6 +81,14 @@ class Work:
         counts = self.counts
         layers = sum(n * len(kind.tensors) for n, kind in zip(totals(self.model), counts.kinds, strict=True))
         return (layers + len(counts.embedding.tensors) + len(counts.head_alone.tensors)) / self.layout.pp
+
+    @cached_property
+    def matrices(self) -> Numbers:
+        """Of those tensors the long ones."""
+        counts, short = self.counts, SHORT_TENSOR
+        per_kind = [sum(size > short for size in kind.tensors) for kind in counts.kinds]
+        ends = sum(size > short for end in (counts.embedding, counts.head_alone) for size in end.tensors)
+        return (sum(n * long for n, long in zip(totals(self.model), per_kind, strict=True)) + ends) / self.layout.pp
 
     @cached_property
     def expert_tensors(self) -> Numbers:
