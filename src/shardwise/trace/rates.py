@@ -126,6 +126,16 @@ def oddly(work: Product) -> bool:
     return len(work.rows) == 3 and any(row % EVEN for row in work.rows)
 
 
+def padded_bytes(work: Product) -> int:
+    """Of the factors that a compiler copies so that their rows start on 16 bytes; the result it writes with room behind
+    each row."""
+    if not oddly(work):
+        return 0
+    width = 4 if work.dtype == "fp32" else 2
+    sizes = (work.m * work.k, work.k * work.n)
+    return sum(work.batch * size * width for size, row in zip(sizes, work.rows, strict=False) if row % EVEN)
+
+
 def least_seconds(gpu: Gpu, work: Product) -> float:
     """Of a product whose factors are thin."""
     long, *short = sorted((work.m, work.n, work.k), reverse=True)

@@ -135,7 +135,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = func(*args, **kwargs)
         except VALUE_ERRORS:
             out = self._constants.answer(func, args, kwargs)
-            if out is None:
+            if out is None and func._opname == "index":
+                args = (args[0], self._places(args[1]), *args[2:])
+                out = func(*args, **kwargs)
+            elif out is None:
                 out = values.answer(func, args)
                 if out is values.UNKNOWN:
                     raise
@@ -146,6 +149,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             values.follow(func, args, out)
             self._note(func, args, kwargs, out)
         return out
+
+    def _places(self, indices: Any) -> list[Any]:
+        """Where masks among the indices are true: CUDA finds that first, and the host waits for how many there are."""
+        found: list[Any] = []
+        for index in indices:
+            if isinstance(index, Tensor) and index.dtype is torch.bool:
+                found += self.__torch_dispatch__(torch.ops.aten.nonzero.default, (), (index,)).unbind(1)
+            else:
+                found.append(index)
+        return found
 
     def _note(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         self.operators += 1
