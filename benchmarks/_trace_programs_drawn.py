@@ -70,9 +70,9 @@ def _words(name: str, given: dict[str, Any]) -> None:
     if around == "compiled":
         settings = {key: FEWEST_COMPILED if isinstance(value, int) and not isinstance(value, bool) else value
                     for key, value in settings.items()}  # fmt: skip
-    if family == "experts":
-        settings["experts_implementation"] = "grouped_mm"
     kind = getattr(transformers, given["kind"])
+    if family == "experts" and kind._can_set_experts_implementation():
+        settings["experts_implementation"] = "grouped_mm"
     config = kind.config_class(**settings)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     places = [value for key in POSITIONS if isinstance(value := getattr(text, key, None), int) and value > 0]

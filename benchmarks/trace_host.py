@@ -76,7 +76,7 @@ def measured(program: Any) -> dict[str, Any]:
 
 def main() -> int:
     import _trace_programs_fourth  # noqa: F401
-    from _trace_programs_fifth import PROGRAMS
+    from _trace_programs_sixth import PROGRAMS
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="NAMES", help="these, with commas between")
