@@ -39,12 +39,11 @@ def launches(event: StepEvent, of_message: float) -> float:
         return units
     phase = event.phase
     views = event.calls - 1 - event.quiet
-    return (
-        KERNEL[phase][_kind(event)] + VIEW[phase] * views + QUIET[phase] * event.quiet + MODULE * event.modules + units
-    )
+    around = VIEW[phase] * views + QUIET[phase] * event.quiet + MODULE * event.modules
+    return KERNEL[phase][kind_of(event)] + around + units
 
 
-def _kind(event: StepEvent) -> str:
+def kind_of(event: StepEvent) -> str:
     if event.name == CAST:
         return "cast"
     if event.name.startswith(LIST):
