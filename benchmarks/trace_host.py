@@ -1,16 +1,15 @@
 """What the host needs to launch a training step, measured on programs whose batch is so small that the GPU waits.
 
-    python benchmarks/trace_host.py measure --out host.csv                         # on the GPU
+    python benchmarks/trace_host.py --out host.csv [--only NAME,NAME]                        # on the GPU
 
-The programs are those of `_trace_programs.py`, cut to two rows of 64 tokens; `--only NAME,NAME` takes some of them.
+The programs are those of `_trace_programs.py` and files named after it, cut to two rows of 64 tokens, one after the
+other in one process; `host_us` is what `shardwise calibrate` measures of the machine's host, just before each.
 """
 
 import argparse
 import csv
-import json
-import subprocess
+import gc
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -20,11 +19,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-HERE = Path(__file__).resolve().parent
 ROWS, TOKENS = 2, 64
-WARM_UP, STEPS = 3, 7
+WARM_UP, STEPS = 3, 9
 PHASES = ("forward", "backward", "optimizer")
-MEASURED = ["name", *(f"{phase}_ms" for phase in PHASES), "whole_ms", "waited_ms", "why"]
+MEASURED = ["name", "host_us", *(f"{phase}_ms" for phase in PHASES), "whole_ms", "waited_ms", "fastest_ms", "why"]
 
 
 def cut(leaf: Any) -> Any:
@@ -34,16 +32,15 @@ def cut(leaf: Any) -> Any:
     return few[:, :TOKENS].contiguous() if few.dim() == 2 and not few.is_floating_point() else few.contiguous()
 
 
-def measured(name: str) -> dict[str, Any]:
-    from _trace_programs_fourth import PROGRAMS
+def measured(program: Any) -> dict[str, Any]:
+    from trace_programs import _host
 
-    program = PROGRAMS[name]
+    host_us = _host() * 1e6
     parts = program.build()
     spent = dict.fromkeys(PHASES, 0.0)
+    backward = torch.Tensor.backward
 
-    def watched(owner: Any, method: str, phase: str) -> None:
-        original = getattr(owner, method)
-
+    def watched(original: Any, phase: str) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:
             begin = perf_counter()
             try:
@@ -51,54 +48,53 @@ def measured(name: str) -> dict[str, Any]:
             finally:
                 spent[phase] += perf_counter() - begin
 
-        setattr(owner, method, called)
+        return called
 
-    watched(torch.Tensor, "backward", "backward")
+    torch.Tensor.backward = watched(backward, "backward")  # type: ignore[method-assign]
     for part in parts:
         if isinstance(part, torch.optim.Optimizer):
-            watched(part, "step", "optimizer")
+            part.step = watched(part.step, "optimizer")  # type: ignore[method-assign]
     rows = []
-    for _ in range(WARM_UP + STEPS):
-        given = tree_map(cut, program.batch())
-        torch.cuda.synchronize()
-        spent.update(dict.fromkeys(PHASES, 0.0))
-        begin = perf_counter()
-        program.step(*parts, given)
-        host = perf_counter() - begin
-        torch.cuda.synchronize()
-        rows.append([host - spent["backward"] - spent["optimizer"], spent["backward"], spent["optimizer"], host,
-                     perf_counter() - begin - host])  # fmt: skip
-    found = [median(column) for column in zip(*rows[WARM_UP:], strict=True)]
-    return {"name": name, **{field: f"{value * 1e3:.3f}" for field, value in zip(MEASURED[1:-1], found, strict=True)}}
+    try:
+        for _ in range(WARM_UP + STEPS):
+            given = tree_map(cut, program.batch())
+            torch.cuda.synchronize()
+            spent.update(dict.fromkeys(PHASES, 0.0))
+            begin = perf_counter()
+            program.step(*parts, given)
+            host = perf_counter() - begin
+            torch.cuda.synchronize()
+            rows.append([host - spent["backward"] - spent["optimizer"], spent["backward"], spent["optimizer"], host,
+                         perf_counter() - begin - host])  # fmt: skip
+    finally:
+        torch.Tensor.backward = backward  # type: ignore[method-assign]
+    kept = rows[WARM_UP:]
+    found = [*(median(column) for column in zip(*kept, strict=True)), min(row[3] for row in kept)]
+    times = {field: f"{value * 1e3:.3f}" for field, value in zip(MEASURED[2:-1], found, strict=True)}
+    return {"host_us": f"{host_us:.2f}", **times}
 
 
 def main() -> int:
+    import _trace_programs_fourth  # noqa: F401
+    from _trace_programs_sixth import PROGRAMS
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("measure", "one-measure"))
-    parser.add_argument("given", nargs="*", help="one-...: a program")
     parser.add_argument("--only", metavar="NAMES", help="these, with commas between")
-    parser.add_argument("--out", type=Path, help="CSV to write")
-    parser.add_argument("--jobs", type=int, default=1, help="programs at a time")
+    parser.add_argument("--out", type=Path, required=True, help="CSV to write")
     asked = parser.parse_args()
-    if asked.verb == "one-measure":
-        print(json.dumps(measured(asked.given[0])))
-        return 0
-    from _trace_programs_fourth import PROGRAMS
-
-    def one(name: str) -> dict[str, Any]:
-        words = [sys.executable, str(Path(__file__).resolve()), "one-measure", name]
-        run = subprocess.run(words, capture_output=True, text=True, check=False)
-        lines = run.stdout.strip().splitlines()
-        row = json.loads(lines[-1]) if run.returncode == 0 else {"why": run.stderr.strip().splitlines()[-1][:200]}
-        print(name, row, file=sys.stderr, flush=True)
-        return {"name": name} | row
-
     names = asked.only.split(",") if asked.only else list(PROGRAMS)
-    with asked.out.open("w", encoding="utf-8", newline="") as file, ThreadPoolExecutor(asked.jobs) as pool:
+    with asked.out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, MEASURED)
         writer.writeheader()
-        for row in pool.map(one, names):
-            writer.writerow(row)
+        for name in names:
+            try:
+                row = measured(PROGRAMS[name])
+            except Exception as error:
+                row = {"why": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+            gc.collect()
+            torch.cuda.empty_cache()
+            print(name, row, file=sys.stderr, flush=True)
+            writer.writerow({"name": name} | row)
             file.flush()
     return 0
 

@@ -191,11 +191,12 @@ def optimizers() -> Iterator[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="CSV to write")
+    parser.add_argument("--groups", default="host,optimizers,cache", help="these, with commas between")
     asked = parser.parse_args()
     with asked.out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
-        for group in (host, optimizers, cache):
+        for group in (each for each in (host, optimizers, cache) if each.__name__ in asked.groups.split(",")):
             if group is cache:
                 torch.cuda.set_stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]  # the default one cannot be captured
             for row in group():

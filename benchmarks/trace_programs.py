@@ -16,6 +16,8 @@ import sys
 import tempfile
 from dataclasses import replace
 from itertools import pairwise
+from math import sqrt
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, median
 from time import perf_counter
@@ -26,10 +28,12 @@ GIB = 2.0**30
 ON = "1xh200"
 WARM_UP, FEWEST, MOST, LONG_ENOUGH_S = 3, 5, 30, 3.0
 TIME_LIMIT_S = 120
+CANNOT_FORK = "initial"
+"""in what CUDA says of a child whose parent has used it"""
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from _trace_programs_fifth import PROGRAMS
+from _trace_programs_sixth import PROGRAMS
 
 PROGRAM = PROGRAMS[{name!r}]
 
@@ -42,7 +46,7 @@ def batch():
 def step(*given):
     PROGRAM.step(*given)
 """
-HOSTS, USUAL_HOST = (10, 14, 18, 24), 14
+HOSTS, USUAL_HOST = (10, 14, 18, 24, 30), 14
 """microseconds of an operation, as `shardwise calibrate` measures them; parts are those of the usual one"""
 PREDICTED = ["name", "family", *(f"step_ms_host_{host}us" for host in HOSTS), "peak_gib", "peak_phase", "products_ms",
              "attention_ms", "passes_ms", "optimizer_ms", "host_ms", "why"]  # fmt: skip
@@ -52,7 +56,7 @@ MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "peak
 
 def predicted(name: str) -> dict[str, Any]:
     """Step times at each of `HOSTS`: a table says nothing of the machine's host, which is measured with the steps."""
-    from _trace_programs_fifth import PROGRAMS
+    from _trace_programs_sixth import PROGRAMS
     from shardwise.software import known_stack
     from shardwise.spec.load import cluster_of
     from shardwise.trace.capture import traced
@@ -84,10 +88,11 @@ def predicted(name: str) -> dict[str, Any]:
 def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     import torch
 
-    from _trace_programs_fifth import PROGRAMS
+    from _trace_programs_sixth import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
+    hosts = [_host()]
     parts = program.build()
     torch.cuda.empty_cache()
 
@@ -106,14 +111,14 @@ def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     count = min(MOST, max(FEWEST, int(LONG_ENOUGH_S / first[-1])))
     steps = [step() for _ in range(count)]
     peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    host = _host()  # before the profiler, whose hooks make every later launch slower
+    hosts.append(_host())  # before the profiler, whose hooks make every later launch slower
     if kernels is not None:
         _profiled(step, kernels / f"{name}.csv")
     middle = median(steps)
     return {
         "name": name, "family": program.family, "step_ms": f"{middle * 1e3:.2f}",
         "spread": f"{(max(steps) - min(steps)) / middle:.3f}", "called_ms": f"{median(called[-count:]) * 1e3:.2f}",
-        "host_us": f"{host * 1e6:.2f}", "peak_alloc_gib": f"{peaks[0] / GIB:.3f}",
+        "host_us": f"{mean(hosts) * 1e6:.2f}", "peak_alloc_gib": f"{peaks[0] / GIB:.3f}",
         "peak_reserved_gib": f"{peaks[1] / GIB:.3f}", "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
     }  # fmt: skip
 
@@ -130,7 +135,7 @@ def _host() -> float:
 
 
 def _profiled(step: Any, to: Path) -> None:
-    """Device time of one step by operator."""
+    """Device and host time of one step by operator; the profiler is in the latter."""
     import torch
 
     with torch.profiler.profile(
@@ -139,20 +144,29 @@ def _profiled(step: Any, to: Path) -> None:
         step()
     with to.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["operator", "count", "self_device_us"])
+        writer.writerow(["operator", "count", "self_device_us", "self_host_us"])
         for event in sorted(p.key_averages(), key=lambda e: -e.self_device_time_total):
-            if event.self_device_time_total:
-                writer.writerow([event.key[:120], event.count, round(event.self_device_time_total, 1)])
+            writer.writerow([event.key[:120], event.count, round(event.self_device_time_total, 1),
+                             round(event.self_cpu_time_total, 1)])  # fmt: skip
 
 
 def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Path | None, jobs: int) -> None:
     """In processes of their own: one program's memory and failure are not the next one's."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from _trace_programs_fifth import PROGRAMS
+    from _trace_programs_sixth import PROGRAMS
 
     def one(name: str) -> dict[str, Any]:
         begin = perf_counter()
+        row = _forked(name, kernels) if verb == "measure" and not name.endswith("compiled") else {"why": CANNOT_FORK}
+        if CANNOT_FORK in row.get("why", ""):
+            row = called(name)
+        row = {"name": name, "family": PROGRAMS[name].family} | row
+        print(f"{name:32} {row.get('step_ms', '-'):>9} ms {row.get('peak_gib', row.get('peak_alloc_gib', '-')):>9} GiB "
+              f"{row.get('why', '')} ({perf_counter() - begin:.0f} s)", file=sys.stderr, flush=True)  # fmt: skip
+        return row
+
+    def called(name: str) -> dict[str, Any]:
         words = [sys.executable, str(Path(__file__).resolve()), "one-" + verb, name]
         if kernels is not None:
             words += ["--kernels", str(kernels)]
@@ -162,21 +176,47 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
             row = json.loads(lines[-1]) if run.returncode == 0 else {"why": run.stderr.strip().splitlines()[-1][:200]}
         except subprocess.TimeoutExpired:
             row = {"why": f"longer than {TIME_LIMIT_S} s"}
-        row = {"name": name, "family": PROGRAMS[name].family} | row
-        print(f"{name:32} {row.get('step_ms', '-'):>9} ms {row.get('peak_gib', row.get('peak_alloc_gib', '-')):>9} GiB "
-              f"{row.get('why', '')} ({perf_counter() - begin:.0f} s)", file=sys.stderr, flush=True)  # fmt: skip
         return row
 
     with out.open("w", encoding="utf-8", newline="") as file, ThreadPoolExecutor(jobs) as pool:
         writer = csv.DictWriter(file, fields)
         writer.writeheader()
-        for row in pool.map(one, names):
+        for row in map(one, names) if jobs == 1 else pool.map(one, names):
             writer.writerow(row)
             file.flush()
 
 
+def _forked(name: str, kernels: Path | None) -> dict[str, Any]:
+    """In a child that has its libraries already."""
+    import timm  # noqa: F401
+    import transformers.modeling_utils  # noqa: F401
+
+    context = get_context("fork")
+    here, there = context.Pipe()
+
+    def child() -> None:
+        try:
+            there.send(measured(name, kernels))
+        except BaseException as error:
+            there.send({"why": f"{type(error).__name__}: {error}"[:200]})
+
+    process = context.Process(target=child)
+    process.start()
+    there.close()
+    row: dict[str, Any] = {"why": f"longer than {TIME_LIMIT_S} s"}
+    try:
+        if here.poll(TIME_LIMIT_S):
+            row = here.recv()
+    except EOFError:
+        row = {"why": "ended without a word"}
+    process.join(5.0)
+    process.kill()
+    return row
+
+
 def compared(predictions: Path, measurements: Path, host_us: float | None) -> dict[str, Any]:
-    """`host_us`: of the machine; not given, the median of what was measured beside the steps."""
+    """`host_us`: of the machine; not given, what was measured beside the steps: a program's own and the median of all
+    count the same, since one measurement spreads by a fifth (geometric mean)."""
 
     def rows(path: Path) -> dict[str, dict[str, str]]:
         with path.open(encoding="utf-8", newline="") as file:
@@ -184,14 +224,15 @@ def compared(predictions: Path, measurements: Path, host_us: float | None) -> di
 
     said, seen = rows(predictions), rows(measurements)
     hosts = [float(row["host_us"]) for row in seen.values() if row.get("host_us")]
-    host = host_us if host_us is not None else median(hosts) if hosts else float(USUAL_HOST)
+    usual = host_us if host_us is not None else median(hosts) if hosts else float(USUAL_HOST)
     times, peaks, found = [], [], []
     for name, row in seen.items():
         guess = said.get(name, {})
         if not row["step_ms"] or not guess.get("peak_gib"):
             found.append({"name": name, "why": row.get("why") or guess.get("why") or "not predicted"})
             continue
-        step = _at(guess, host)
+        own = float(row.get("host_us") or usual) if host_us is None else usual
+        step = _at(guess, sqrt(own * usual))
         time = step / float(row["step_ms"]) - 1.0
         peak = float(guess["peak_gib"]) / float(row["peak_alloc_gib"]) - 1.0
         times.append(abs(time))
@@ -200,7 +241,7 @@ def compared(predictions: Path, measurements: Path, host_us: float | None) -> di
         print(f"{name:32} {step:8.1f} ms of {float(row['step_ms']):8.1f} ({time:+6.1%})   "
               f"{float(guess['peak_gib']):6.2f} GiB of {float(row['peak_alloc_gib']):6.2f} ({peak:+6.1%})",
               file=sys.stderr)  # fmt: skip
-    return {"host_us": host, "programs": len(times), "time_mape": mean(times), "time_median_ape": median(times),
+    return {"host_us": usual, "programs": len(times), "time_mape": mean(times), "time_median_ape": median(times),
             "time_largest": max(times), "memory_mape": mean(peaks), "memory_median_ape": median(peaks),
             "memory_largest": max(peaks), "each": found}  # fmt: skip
 
@@ -209,7 +250,7 @@ def _at(guess: dict[str, str], host: float) -> float:
     """The step at the machine's host, between the two of the table that it lies between."""
     if guess.get("step_ms"):
         return float(guess["step_ms"])
-    known = [(place, float(guess[f"step_ms_host_{place}us"])) for place in HOSTS]
+    known = [(place, float(guess[f"step_ms_host_{place}us"])) for place in HOSTS if f"step_ms_host_{place}us" in guess]
     low, high = next(((a, b) for a, b in pairwise(known) if host <= b[0]), (known[-2], known[-1]))
     return low[1] + (high[1] - low[1]) * (host - low[0]) / (high[0] - low[0])
 
@@ -231,9 +272,9 @@ def main() -> int:
         name = asked.given[0]
         print(json.dumps(predicted(name) if asked.verb == "one-predict" else measured(name, asked.kernels)))
         return 0
-    from _trace_programs_fifth import FIFTH
+    from _trace_programs_sixth import SIXTH
 
-    names = asked.only.split(",") if asked.only else FIFTH
+    names = asked.only.split(",") if asked.only else SIXTH
     each(names, asked.verb, PREDICTED if asked.verb == "predict" else MEASURED, asked.out, asked.kernels, asked.jobs)
     return 0
 

@@ -112,6 +112,8 @@ def test_dropout_keeps_a_byte_an_element(tmp_path) -> None:
         ("x + y", "stream"),
         ("x * torch.ones(64)", "broadcast"),
         ("x * y.to(torch.bfloat16)", "mixed"),
+        ("x * torch.tensor(2.0)", "stream"),
+        ("x * torch.tensor(2.0, device='cuda')", "broadcast"),
         ("-x[:, :32]", "strided"),
         ("x.t().contiguous()", "turned"),
         ("x.to(torch.bfloat16).float()", "widened"),
@@ -206,6 +208,14 @@ def test_sums_of_few_columns_wait_longer_than_sums_of_rows(tmp_path) -> None:
 )
 def test_an_operator_is_as_many_kernels_as_cuda_runs(call, kernels, tmp_path) -> None:
     assert names(captured(tmp_path, call))[-len(kernels) :] == kernels
+
+
+def test_a_part_of_the_channels_is_copied_and_convolved_as_it_lies(tmp_path) -> None:
+    made = "x = torch.ones(2, 8, 8, 96)[..., :64].permute(0, 3, 1, 2)\nw = torch.ones(64, 1, 3, 3)"
+    found = captured(tmp_path, f"{made}\nF.conv2d(x, w, groups=64)")
+    (work,) = works(found, "convolution")
+    assert work.last
+    assert names(found)[-2:] == ["copy_", "convolution"]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,27 @@ def test_what_something_unknown_was_written_into_is_no_longer_known(tmp_path) ->
     assert found.numbers_read == 1
 
 
+def test_a_mask_of_known_values_picks_as_many_as_it_has(tmp_path) -> None:
+    """SpecAugment: the mask is made on the host, and its gradient picks what it has replaced."""
+    found = captured(
+        tmp_path,
+        "return torch.tensor([[True, False, True, True]])",
+        "x = torch.randn(1, 4, 8, requires_grad=True)\nassert (x * 2)[parts[0]].shape == (3, 8)",
+    )
+    waited = [event.name for event in found.events if event.read_by_host]
+    assert waited == ["nonzero"]
+
+
+def test_no_number_is_lost_and_a_router_counts_evenly(tmp_path) -> None:
+    captured(
+        tmp_path,
+        "return 1",
+        "x = torch.randn(64, 16)\nassert x.isnan().sum() == 0\n"
+        "chosen = torch.topk(x, 2, dim=1)[1]\n"
+        "sizes = torch.zeros(64, 16).scatter(1, chosen, 1).long().sum(0).tolist()\nassert sizes == [8] * 16",
+    )
+
+
 def test_an_unknown_size_is_still_refused(tmp_path) -> None:
     with pytest.raises(ValueError, match="has no values"):
         captured(tmp_path, "return 1", "x = torch.randn(8)\nx[x > 0].sum()")

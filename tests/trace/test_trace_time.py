@@ -6,14 +6,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from shardwise.estimate.layers import ODD_READ, UNEVEN_READ  # noqa: E402
 from shardwise.software import known_stack  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
 from shardwise.trace import private  # noqa: E402
 from shardwise.trace.compiled import compiled_changes, fused  # noqa: E402
 from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, Product, StepEvent, TensorStorage  # noqa: E402
+from shardwise.trace.launches import launches  # noqa: E402
 from shardwise.trace.overlap import KERNELS, played  # noqa: E402
 from shardwise.trace.price import prices_of  # noqa: E402
-from shardwise.trace.rates import ODD_READ, UNEVEN  # noqa: E402
 
 DP = ProcessGroup("dp", 8, 1, True)
 BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", rows=(8192.0,) * 3)
@@ -87,17 +88,39 @@ def test_work_behind_a_reduction_does_not_hold_kernels_up() -> None:
 
 
 def test_rows_that_start_off_the_lines_are_slow() -> None:
-    def seconds(width: float) -> float:
-        (span,) = step_of([event(replace(BIG, rows=(8192.0, width, 8192.0)))]).spans
+    def seconds(width: float, *, compiled: bool = False) -> float:
+        called = replace(event(replace(BIG, rows=(8192.0, width, 8192.0))), compiled=compiled)
+        (span,) = step_of([called]).spans
         return span.end_s - span.start_s
 
     for width, slowed in (
         (50304.0, 1.0),
         (1800.0, 1.0),
-        (30522.0, UNEVEN),
+        (30522.0, UNEVEN_READ),
         (50257.0, ODD_READ),
     ):
         assert seconds(width) / seconds(8192.0) == pytest.approx(slowed, rel=0.01)
+        # a compiler copies the factor, which costs its bytes and nothing else
+        assert 1.0 <= seconds(width, compiled=True) / seconds(8192.0, compiled=True) < 1.1
+
+
+def test_a_compiler_holds_a_copy_of_what_lies_badly() -> None:
+    badly = replace(BIG, rows=(8192.0, 50257.0, 8192.0))
+    events = [replace(event(badly), phase="forward"), event(BIG)]
+    found = compiled_changes(Capture(rank=0, world=1, events=events))
+    assert [change for _, _, change in found] == [8192 * 8192 * 2, -8192 * 8192 * 2]
+
+
+def test_the_host_takes_longer_for_a_product_than_for_a_cast_and_for_hooks_than_for_both() -> None:
+    product, cast, plain = (
+        replace(event(work, name=name), compiled=False)
+        for work, name in ((BIG, "mm"), (Pass(8), "_to_copy"), (Pass(8), "add"))
+    )
+    assert launches(product, 0.0) > launches(plain, 0.0) > launches(cast, 0.0) > 0
+    assert launches(replace(plain, calls=5), 0.0) > launches(replace(plain, calls=5, quiet=4), 0.0)
+    hooked = replace(plain, units={"FullyShardedDataParallel": 1})
+    assert launches(hooked, 0.0) > 10 * launches(product, 0.0)
+    assert launches(replace(plain, calls=0), 0.0) == 0.0
 
 
 def test_a_compiler_joins_passes_between_products() -> None:

@@ -39,6 +39,16 @@ EVEN = 8.0
 UNEVEN_TIME = 2.8
 """time of a product whose width is not a multiple of that: the head of vTrain's runs on one A100 rank, 50,257 columns,
 against the split and padded one on two ranks (hidden 1,024 and 2,048, three micro-batches each)"""
+WITH_COPY_ENGINE = ("Hopper", "Blackwell")
+"""architectures whose copy engine loads rows that start on 16 bytes; from there on they are as fast as on 128: 50,264
+columns take as long as 50,304"""
+ODD_WRITE, ODD_READ, UNEVEN_READ = 6.6, 4.75, 2.55
+"""time of their product whose result, or whose factor, has rows that do not start on 16 bytes: kernels of earlier
+generations run. Of an odd number of elements: 50,257; of an even one: 30,522, 50,260 and 250,002 (one H200, torch 2.11,
+docs/benchmarks/trace-stream-h200.csv)"""
+KEPT_APART_TIME = 1.3
+"""of the gradient of a weight where such a result was written with room behind each row (GPT-2's head in `shardwise
+run`, the same machine: 1.26 ms of 8,192 tokens)"""
 UNEVEN_ATTENTION_TIME = 8.0
 """the same of attention's batched products, which leave the tensor cores: 312 to 39 TFLOP/s in bf16 on an A100. Runs of
 BigScience with heads of 108 and 150 ask for 8 to 9"""
@@ -251,10 +261,37 @@ def gemm_passes(gemm: Gemm, machine: Machine, imbalance: Value | None = None) ->
     if precision.by_row and dtype == precision.compute:
         both = (gemm.n + gemm.k) * rows * (1.0 if batch is None else batch)
         weight_grad = weight_grad + rounding_seconds(curve, both, dtype)
-    slowed = in_turn * misalignment(gemm.n, gemm.k) / efficiency
     passes = ((forward, True), (input_grad, gemm.input_grad), (weight_grad, gemm.weight_grad))
-    first, second, third = (np.asarray(seconds * (slowed if wanted else 0.0)) for seconds, wanted in passes)
+    slowed = _slowed(gemm, machine)
+    first, second, third = (
+        np.asarray(seconds * (in_turn * slow / efficiency if wanted else 0.0))
+        for (seconds, wanted), slow in zip(passes, slowed, strict=True)
+    )
     return first, second, third
+
+
+def _slowed(gemm: Gemm, machine: Machine) -> tuple[Value, Value, Value]:
+    """Time of the three passes over those of a product whose rows lie well."""
+    if machine.network.cluster.gpu.architecture not in WITH_COPY_ENGINE:
+        each = misalignment(gemm.n, gemm.k)
+        return each, each, each
+    n, k = gemm.n, gemm.k
+    weight = odd_rows(k, k) if machine.stack.kernels.keeps_rows_apart else odd_rows(k, n, k)
+    if machine.stack.kernels.keeps_rows_apart:
+        weight = np.where(np.mod(n, EVEN) != 0, np.maximum(weight, KEPT_APART_TIME), weight)
+    return odd_rows(n, k), odd_rows(k, n, k), weight
+
+
+def odd_rows(result: Value, *factors: Value) -> Value:
+    """Time of a product of Hopper and later over one whose rows start on 16 bytes, by the elements (of 2 bytes) from
+    one row to the next."""
+    if not any(np.any(np.mod(row, EVEN)) for row in (result, *factors)):
+        return 1.0
+    slowed: Value = np.where(np.mod(result, 2.0) != 0, ODD_WRITE, np.where(np.mod(result, EVEN) != 0, UNEVEN_READ, 1.0))
+    for row in factors:
+        its = np.where(np.mod(row, 2.0) != 0, ODD_READ, np.where(np.mod(row, EVEN) != 0, UNEVEN_READ, 1.0))
+        slowed = np.maximum(slowed, its)
+    return slowed
 
 
 def misalignment(*rows: Value) -> Value:

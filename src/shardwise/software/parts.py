@@ -13,6 +13,8 @@ class Kernels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     kernel_efficiency: float = 1.0
     """matrix-product rate in a long training run over the rate of the fitted kernel curves"""
+    keeps_rows_apart: bool = False
+    """results of products whose rows would not start on 16 bytes are written with room behind each row"""
     attention_kernel: Literal["flash", "flash2", "flash1"] = "flash"
     """the fused attention kernel of its time: what the vendor's library has now, FlashAttention-2 or the first one"""
     attention_efficiency: float = 1.0

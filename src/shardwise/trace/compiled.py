@@ -8,7 +8,8 @@ and so is what was only repeated from something smaller.
 
 from collections.abc import Iterable
 
-from shardwise.trace.events import Capture, Pass, StepEvent, TensorStorage
+from shardwise.trace.events import Capture, Pass, Product, StepEvent, TensorStorage
+from shardwise.trace.rates import padded_bytes
 
 COMPILED_PASSES = 1.1
 """traffic of what a compiler leaves over the ideal of `fused` (steps measured on one H200)"""
@@ -56,6 +57,11 @@ def compiled_changes(captured: Capture) -> list[Change]:
             size[key] = size.get(key, 0) + change
     held_by = {id(held): held for held, _ in captured.changes}
     found += [(freed[key], held_by[key], -bytes_) for key, bytes_ in size.items()]
+    for event in captured.events:
+        copied = padded_bytes(event.work) if event.compiled and isinstance(event.work, Product) else 0
+        if copied:
+            held = TensorStorage("working", copied)
+            found += [(event.at, held, copied), (event.at, held, -copied)]
     return sorted(found, key=lambda change: change[0])
 
 

@@ -51,6 +51,8 @@ def _in_order(tensor: Tensor) -> list[Named]:
     if tensor.is_contiguous() or _channels_last(tensor):
         return []
     into = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+    if _like_last(tensor):
+        into = into.to(memory_format=torch.channels_last)
     return [("copy_", Pass(2 * _size(tensor), *copied_way(tensor, into)))]
 
 
@@ -59,7 +61,7 @@ def _kernel(
 ) -> Convolution:
     small, large = (x, out) if transposed else (out, x)
     places, reached = (t.numel() // t.shape[1] for t in (small, large))
-    last = _channels_last(x) or _channels_last(out)
+    last = any(_channels_last(t) or _like_last(t) for t in (x, out))
     taps, plane = prod(weight.shape[2:]), prod(x.shape[2:])
     as_product = taps == 1 and set(stride) == {1} and plane % PLANE == 0
     kind = "dense"
@@ -80,6 +82,15 @@ def _channels_last(tensor: Tensor) -> bool:
     forms = {4: torch.channels_last, 5: torch.channels_last_3d}
     form = forms.get(tensor.dim())
     return form is not None and tensor.shape[1] > 1 and tensor.is_contiguous(memory_format=form)
+
+
+def _like_last(tensor: Tensor) -> bool:
+    """A part of the channels of such a tensor: cuDNN is given a copy in the same layout."""
+    if tensor.dim() != 4 or tensor.shape[1] < 2:
+        return False
+    rows, channels, height, width = tensor.stride()
+    _, many, high, wide = tensor.shape
+    return channels == 1 and width >= many and height >= width * wide and rows >= height * high
 
 
 def _size(tensor: Tensor) -> int:

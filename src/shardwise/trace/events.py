@@ -156,6 +156,14 @@ class StepEvent:
     """of what torch.compile was asked for; backward: it reads what that has made"""
     modules: int = 0
     """modules the host called since the event before"""
+    quiet: int = 0
+    """of the calls, those that neither run a kernel nor make a view"""
+    units: dict[str, int] = field(default_factory=dict)
+    """units of FSDP whose hooks ran since the event before, by whose they are"""
+
+    @property
+    def is_message(self) -> bool:
+        return isinstance(self.work, CollectiveCall)
 
 
 @dataclass

@@ -15,6 +15,8 @@ Work = Product | Convolution | AttentionCall | Pass
 FREE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "lift_fresh",
                   "_local_scalar_dense", "set_", "resize_", "alias", "_unsafe_view", "lift"})  # fmt: skip
 """no kernel runs"""
+QUIET = FREE - {"_unsafe_view", "set_", "resize_", "lift"}
+"""neither a kernel nor a view"""
 ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
 MASKS = ("attn_bias", "attn_mask", "bias")
 NAMESPACES = ("prim", "profiler", "c10d", "_c10d_functional", "_dtensor")

@@ -13,34 +13,15 @@ from dataclasses import dataclass, field
 
 from shardwise.trace.cache import Cache
 from shardwise.trace.events import AttentionCall, CollectiveCall, Convolution, Product, StepEvent
+from shardwise.trace.launches import launches
 from shardwise.trace.price import KernelPrices
 
 KERNELS = "kernels"
-LAUNCH_TIME = {"forward": (0.72, 0.2), "recompute": (0.72, 0.2), "backward": (0.72, 0.25), "optimizer": (1.0, 0.55)}
-"""of an operator that runs a kernel, and of a view or of a number on the host, over the operation that `calibrate`
-measures as the machine's host: Python calls the forward, autograd's own thread the backward"""
-MODULE_TIME = 0.5
-PRODUCT_TIME = {"forward": 2.2, "recompute": 2.2, "backward": 1.8, "optimizer": 1.0}
-CONVOLUTION_TIME = {"forward": 3.0, "recompute": 3.0, "backward": 2.5, "optimizer": 1.0}
-ATTENTION_TIME = {"forward": 5.9, "recompute": 5.9, "backward": 5.0, "optimizer": 1.0}
-"""the same for the call of a module, and beyond an operator for a product, a convolution and fused attention, with the
-Python around them. Set on the host times of 13 programs of the third and fourth sets on one machine, in part by hand"""
-PLANNED: dict[type, dict[str, float]] = {
-    Product: PRODUCT_TIME,
-    Convolution: CONVOLUTION_TIME,
-    AttentionCall: ATTENTION_TIME,
-}
-UPDATE_TIME = 200.0
-"""once a step, before the optimizer's first operator"""
-COMPILED_TIME = {"forward": 1.4, "recompute": 1.4, "backward": 1.6, "optimizer": 1.0}
-"""of each kernel, where a compiler has made them (12 and 24 small layers on one H200)"""
 READ_S = 1e-5
 """until the host goes on behind a number it has waited for (`host_item` of `trace-kernels-h200.csv` less its sum)"""
 SIDE = ("before gathers", "behind reductions")
 GATHER, COPY_OUT, REDUCE = "all_gather", "all_gather_copy_out", "post_backward_reduce"
 """FSDP2's labels"""
-FUSED = "fused"
-"""what a compiler joined"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +69,14 @@ class _Stage:
         self.host = 0.0
         self.cache = Cache(prices.cluster.gpu.l2_bytes)
         self.copied_out = [0.0, 0.0]
-        self.reduced = self.updated = False
+        self.reduced = False
         self.played = Playback()
 
     def put(self, event: StepEvent) -> None:
         lane = self._lane(event)
         message = isinstance(event.work, CollectiveCall)
-        self.host += self.prices.stack.host.host_s_per_op * self._launches(event)
+        host = self.prices.stack.host
+        self.host += host.host_s_per_op * launches(event, host.ops_per_collective)
         seconds = self.prices.of(event, self.cache.touched(event))
         free = self.free.get(lane, 0.0)
         needed, by = max((self.ready.get(id(held), (0.0, KERNELS)) for held, _ in event.reads), default=(0.0, KERNELS))
@@ -117,22 +99,6 @@ class _Stage:
         size = event.work.bytes if isinstance(event.work, CollectiveCall) else 0
         self.played.spans.append(LaneSpan(lane, event.name, event.phase, start, end, size, event.at))
         self.played.end_s = max(self.played.end_s, end)
-
-    def _launches(self, event: StepEvent) -> float:
-        """Mean calls the host spends until the event is launched."""
-        if isinstance(event.work, CollectiveCall):
-            return self.prices.stack.host.ops_per_collective
-        if event.compiled or event.name == FUSED:
-            return COMPILED_TIME[event.phase] * bool(event.calls)
-        if not event.calls:
-            return 0.0
-        kernel, view = LAUNCH_TIME[event.phase]
-        planned = PLANNED.get(type(event.work))
-        more = planned[event.phase] if planned is not None else 0.0
-        if event.phase == "optimizer" and not self.updated:
-            self.updated = True
-            more += UPDATE_TIME
-        return kernel + view * (event.calls - 1) + MODULE_TIME * event.modules + more
 
     def _lane(self, event: StepEvent) -> str:
         if isinstance(event.work, CollectiveCall):

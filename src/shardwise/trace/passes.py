@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from shardwise.trace.events import Pass
+from shardwise.trace.on_host import all_on_host
 from shardwise.trace.reductions import reduced
 
 FILLS = frozenset({"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full",
@@ -353,7 +354,8 @@ def _found(out: Tensor, operands: Sequence[Tensor]) -> int:
 
 
 def _pointwise(name: str, ins: list[Tensor], out: Tensor) -> tuple[str, int]:
-    operands = [t for t in ins if t.numel() > 1 or t.dim()]
+    # a number that lies on the GPU is broadcast like any other tensor, one of the host is not
+    operands = [t for t in ins if t.dim() or not (name == "where" or all_on_host([t]))]
     floats = {t.dtype for t in (*operands, out) if t.is_floating_point()}
     if all(_same_layout(t, out) for t in operands):
         if len(floats) > 1:

@@ -1,17 +1,19 @@
 """Seconds of each operator and message of a traced step, by the planner's own kernel curves and network."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 
 from shardwise.calibrate.overlay import curve_with, stack_with
 from shardwise.calibrate.profile import Profile
 from shardwise.case import driven_network
 from shardwise.cost.gpu import Curve, gemm_seconds
 from shardwise.cost.network import Network
+from shardwise.estimate.layers import EVEN
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.trace.attention_rates import attention_kernel_seconds
 from shardwise.trace.convolution_rates import convolution_seconds
-from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Convolution, Product, StepEvent
+from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Convolution, Pass, Product, StepEvent
 from shardwise.trace.rates import (
     FLOOR_SHARE,
     GROUPED_TIME,
@@ -19,6 +21,7 @@ from shardwise.trace.rates import (
     least_seconds,
     misaligned,
     oddly,
+    padded_bytes,
     pass_seconds,
 )
 
@@ -45,7 +48,7 @@ class KernelPrices:
             return self._message(work)
         gap = self.stack.host.gap_s_per_op
         if isinstance(work, Product):
-            return gap + self._product(work)
+            return gap + (self._padded(work) if event.compiled else self._product(work))
         if isinstance(work, AttentionCall):
             return gap + self._attention(work)
         if isinstance(work, Convolution):
@@ -74,6 +77,12 @@ class KernelPrices:
             slowed *= sustained / (1.0 - (1.0 - sustained) * self.duty)
         priced = max(float(seconds) * slowed, least_seconds(self.cluster.gpu, work)) + cut_seconds(work)
         return priced / self.stack.kernels.kernel_efficiency
+
+    def _padded(self, work: Product) -> float:
+        """A compiler's product: what does not lie on 16 bytes is copied to where it does."""
+        copied = padded_bytes(work)
+        even = replace(work, rows=tuple(ceil(row / EVEN) * EVEN for row in work.rows)) if oddly(work) else work
+        return self._product(even) + pass_seconds(self.curve, self.cluster.gpu, Pass(2 * copied))
 
     def _convolution(self, work: Convolution) -> float:
         seconds = convolution_seconds(self.curve, self.cluster.gpu, work)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import hypot, inf
 
 from shardwise.cost.gpu import Curve
-from shardwise.estimate.layers import EVEN, misalignment
+from shardwise.estimate.layers import EVEN, WITH_COPY_ENGINE, misalignment, odd_rows
 from shardwise.spec.gpu import Gpu
 from shardwise.trace.cache import CACHED_TIME
 from shardwise.trace.events import Pass, Product
@@ -107,11 +107,6 @@ def pass_seconds(curve: Curve, gpu: Gpu, work: Pass, cached: float = 0.0) -> flo
 
 GROUPED_TIME = {"tokens": 1.13, "weights": 1.4}
 """experts' products in one kernel over one product of each (8, 64 and 128 experts)"""
-ODD_READ, ODD_WRITE, UNEVEN = 4.75, 6.6, 2.55
-"""a product of Hopper whose factor, or whose result, has rows that do not start on 16 bytes: its copy engine cannot
-load them, and kernels of the generation before run, whose clock the power limit does not lower. Rows of an odd number
-of elements: 50,257; of an even one: 30,522, 50,260 and 250,002 (`docs/benchmarks/trace-stream-h200.csv`)"""
-WITH_COPY_ENGINE = ("Hopper", "Blackwell")
 FLOOR_SHARE = 0.45
 """of the planner's floor of a kernel, which was measured in a graph and has the gap behind it too"""
 CUT_SUM_S, FEW_TILES = 3.5e-6, 66
@@ -124,6 +119,16 @@ rows of 8)"""
 def oddly(work: Product) -> bool:
     """Rows that do not start on 16 bytes."""
     return len(work.rows) == 3 and any(row % EVEN for row in work.rows)
+
+
+def padded_bytes(work: Product) -> int:
+    """Of the factors that a compiler copies so that their rows start on 16 bytes; the result it writes with room behind
+    each row."""
+    if not oddly(work):
+        return 0
+    width = 4 if work.dtype == "fp32" else 2
+    sizes = (work.m * work.k, work.k * work.n)
+    return sum(work.batch * size * width for size, row in zip(sizes, work.rows, strict=False) if row % EVEN)
 
 
 def least_seconds(gpu: Gpu, work: Product) -> float:
@@ -143,7 +148,5 @@ def misaligned(gpu: Gpu, work: Product) -> float:
     """Time of a product over one whose rows start on 128-byte lines."""
     if gpu.architecture in WITH_COPY_ENGINE and len(work.rows) == 3:
         *factors, result = work.rows
-        if oddly(work):
-            return max(ODD_WRITE * (result % 2), ODD_READ * max(row % 2 for row in factors), UNEVEN)
-        return 1.0  # on 16 bytes, though not on 128: 50,264 columns take as long as 50,304
+        return float(odd_rows(result, *factors))
     return float(misalignment(*work.rows))

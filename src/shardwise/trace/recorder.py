@@ -1,5 +1,6 @@
 """Listens to every operator of the process: what it computes, what it sends, which storages it touches."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -20,7 +21,7 @@ from shardwise.trace.constants import Constants
 from shardwise.trace.events import Capture, StepEvent, Touched
 from shardwise.trace.messages import is_message, message_of, tensors_in, written_by
 from shardwise.trace.on_host import all_on_host, mark_computed
-from shardwise.trace.operators import runs_nothing, size_of, works_of
+from shardwise.trace.operators import QUIET, runs_nothing, size_of, works_of
 from shardwise.trace.private import (
     VALUE_ERRORS,
     compiling,
@@ -35,7 +36,9 @@ from shardwise.trace.private import (
 from shardwise.trace.storages import Storages
 
 MADE_IN = {"forward": "activations", "recompute": "activations", "backward": "working", "optimizer": "working"}
-FSDP = "FSDP::"
+FSDP, FSDP1 = "FSDP::", "FullyShardedDataParallel"
+UNITS = ("FSDP::pre_forward", "FSDP::post_backward_reduce", f"{FSDP1}._pre_forward", f"{FSDP1}._post_backward_hook")
+"""labels of hooks that run once a unit, forward and backward"""
 TRANSFERS = ("send", "recv_", "isend", "irecv")
 """between pipeline stages, outside autograd: gradients after a backward, activations after a forward"""
 READ_BY_HOST = ("_local_scalar_dense", "nonzero")
@@ -60,7 +63,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._optimizing = False
         self._paused = 0
         self._compiling = 0
-        self._calls = self._modules = 0
+        self._calls = self._modules = self._quiet = 0
+        self._units: Counter[str] = Counter()
 
     @contextmanager
     def listening(self) -> Iterator["Recorder"]:
@@ -84,8 +88,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.captured.events.clear()
         self.captured.numbers_read = 0
         self._after_backward = False
-        self._calls = self._modules = 0
+        self._counted_from_here()
         self.recording = True
+
+    def _counted_from_here(self) -> None:
+        self._calls = self._modules = self._quiet = 0
+        self._units = Counter()
 
     def end(self) -> None:
         self.captured.changes = list(self.storages.changes)
@@ -135,7 +143,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = func(*args, **kwargs)
         except VALUE_ERRORS:
             out = self._constants.answer(func, args, kwargs)
-            if out is None:
+            if out is None and func._opname == "index":
+                args = (args[0], self._places(args[1]), *args[2:])
+                out = func(*args, **kwargs)
+            elif out is None:
                 out = values.answer(func, args)
                 if out is values.UNKNOWN:
                     raise
@@ -146,6 +157,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             values.follow(func, args, out)
             self._note(func, args, kwargs, out)
         return out
+
+    def _places(self, indices: Any) -> list[Any]:
+        """Where masks among the indices are true: CUDA finds that first, and the host waits for how many there are."""
+        found: list[Any] = []
+        for index in indices:
+            if isinstance(index, Tensor) and index.dtype is torch.bool:
+                found += self.__torch_dispatch__(torch.ops.aten.nonzero.default, (), (index,)).unbind(1)
+            else:
+                found.append(index)
+        return found
 
     def _note(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         self.operators += 1
@@ -167,6 +188,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for held, _ in writes if compiled else ():
             held.compiled = True
         self._calls += 1
+        self._quiet += func._opname in QUIET
         # an optimizer counts its steps on the host
         counted = self._optimizing and any(held.kind == "optimizer" for held, _ in reads)
         asked = func._opname in READ_BY_HOST and not counted and not all_on_host(ins)
@@ -174,8 +196,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.recording or (not message and not asked and runs_nothing(func)):
             return
         scope = self._scopes[-1] if self._scopes else ""
-        at, calls, modules = len(self.storages.changes), self._calls, self._modules
-        self._calls = self._modules = 0
+        at, calls, modules, quiet, units = (
+            len(self.storages.changes), self._calls, self._modules, self._quiet, self._units
+        )  # fmt: skip
+        self._counted_from_here()
         works: list[tuple[str, Any]]
         if message:
             sent = message_of(func, args, kwargs, out)
@@ -186,7 +210,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             first, last = place == 0, place == len(works) - 1
             self.captured.events.append(
                 StepEvent(name, phase, work, scope, reads, writes, at, calls if first else 0, asked and last, compiled,
-                          modules if first else 0)
+                          modules if first else 0, quiet if first else 0, dict(units) if first else {})
             )  # fmt: skip
 
     def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
@@ -197,6 +221,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """FSDP2 says what it does in the profiler's labels."""
         if "enter" in func._opname:
             text = args[0] if args and isinstance(args[0], str) else ""
+            if text.startswith(UNITS):
+                self._units["FSDP" if text.startswith(FSDP) else FSDP1] += 1
             self._scopes.append(text.split(" ")[0].removeprefix(FSDP) if text.startswith(FSDP) else "")
         elif self._scopes:
             self._scopes.pop()

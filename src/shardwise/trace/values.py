@@ -22,6 +22,11 @@ NONE_LOST = "_none_lost"
 UNSCALES = "_amp_foreach_non_finite_check_and_unscale_"
 COUNT_OF = "_count_of"
 """of the number of elements that are true: of how many"""
+PICKS = "_times_picked"
+"""of how often each choice was picked: the mean"""
+NEVER = "_never_true"
+"""of a mask of what no healthy number is, and of how many of its elements are true"""
+UNHEALTHY = frozenset({"isnan", "isinf"})
 KEEPS = frozenset({"_to_copy", "clone", "index", "index_select", "copy", "lift_fresh", "reshape", "contiguous", "sort"})
 """besides views: the result holds what the argument held"""
 COMPARES = frozenset({"eq"})
@@ -38,11 +43,21 @@ def follow(func: Any, args: Any, out: Any) -> None:
     if name == UNSCALES:
         setattr(args[1], NONE_LOST, True)
         return
+    if name in UNHEALTHY:
+        setattr(out, NEVER, True)
+        return
     if name in ("all", "any") and isinstance(out, Tensor):
         setattr(out, ARE_ALL, name == "all")
         return
+    if name == "scatter" and hasattr(args[2], CHOICES):
+        setattr(out, SHARE, args[2].shape[args[1]] / getattr(args[2], CHOICES))
+        return
     source = args[0] if args else None
     if not isinstance(source, Tensor) or not isinstance(out, (Tensor, list, tuple)):
+        return
+    if name in ("sum", "eq") and hasattr(source, NEVER) and isinstance(out, Tensor):
+        # none of them is, so their sum is zero
+        setattr(out, *((NEVER, True) if name == "sum" else (ARE_ALL, args[1] == 0)))
         return
     if name == "sum" and source.dtype is torch.bool and isinstance(out, Tensor) and not out.dim():
         setattr(out, COUNT_OF, source.numel())
@@ -50,13 +65,14 @@ def follow(func: Any, args: Any, out: Any) -> None:
     if name == "eq" and getattr(source, COUNT_OF, None) == args[1]:
         setattr(out, ARE_ALL, True)
         return
-    marks = {mark: getattr(source, mark) for mark in (SHARE, CHOICES, INDEX) if hasattr(source, mark)}
+    marks = {mark: getattr(source, mark) for mark in (SHARE, CHOICES, INDEX, PICKS) if hasattr(source, mark)}
     if not marks:
         return
     if name in COMPARES and CHOICES in marks:
         setattr(out, SHARE, 1.0 / marks[CHOICES])
-    elif name == "sum" and SHARE in marks:
+    elif name == "sum" and SHARE in marks and isinstance(out, Tensor):
         setattr(out, SHARE, 1.0)
+        setattr(out, PICKS, marks[SHARE] * source.numel() / max(out.numel(), 1))
     elif func.is_view or name in KEEPS or name in QUESTIONS:
         for tensor in (out,) if isinstance(out, Tensor) else out:
             for mark, value in marks.items():
@@ -78,6 +94,8 @@ def answer(func: Any, args: Any) -> Any:
             return 0.0 if hasattr(asked, NONE_LOST) else 1.0
         if asked.dtype is torch.bool:
             return bool(getattr(asked, ARE_ALL, False))
+        if hasattr(asked, PICKS):
+            return round(getattr(asked, PICKS))
         return 0 if hasattr(asked, INDEX) else UNKNOWN
     if func._opname == "nonzero" and hasattr(asked, SHARE):
         count = max(round(asked.numel() * getattr(asked, SHARE)), 1)

@@ -1,0 +1,8 @@
+"""A sixth set of training steps, drawn by `draw_programs.py` (seed 6): predicted and committed before any of them was
+measured, and no constant was changed between. `_trace_programs.py` says how they are run."""
+
+from _trace_programs_drawn import programs_of
+from _trace_programs_fifth import FIFTH, PROGRAMS
+
+SIXTH = programs_of("h200_programs_sixth_drawn.json")
+__all__ = ["FIFTH", "PROGRAMS", "SIXTH"]
