@@ -43,6 +43,8 @@ class Watched:
     inputs: dict[str, int] = field(default_factory=dict)
     """elements of the first input of modules outside the blocks"""
     outputs: dict[str, int] = field(default_factory=dict)
+    returns: dict[str, int] = field(default_factory=dict)
+    """of the first block of each kind: 0 for a tensor, n for n values that begin with one, -1 for something else"""
 
 
 def block_kinds(model: nn.Module) -> list[BlockKind]:
@@ -83,6 +85,7 @@ def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object])
     for name, module in model.named_modules():
         if name in members:
             hooks.append(module.register_forward_pre_hook(_noted(seen, name, members[name]), with_kwargs=True))
+            hooks.append(module.register_forward_hook(_returned(seen, members[name])))
         elif not any(name.startswith(f"{block}.") for block in members) and isinstance(module, nn.Linear | nn.Embedding):
             hooks.append(module.register_forward_hook(_measured(seen, name)))
     try:
@@ -99,6 +102,14 @@ def _noted(seen: Watched, name: str, kind: BlockKind) -> Callable[..., None]:
         if kind.names[0] not in seen.calls:
             call = Call(args, kwargs)
             seen.calls[kind.names[0]] = Call(*call.fresh())
+
+    return hook
+
+
+def _returned(seen: Watched, kind: BlockKind) -> Callable[..., None]:
+    def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        several = type(output) in (tuple, list) and output and isinstance(output[0], Tensor)
+        seen.returns[kind.names[0]] = 0 if isinstance(output, Tensor) else len(output) if several else -1
 
     return hook
 

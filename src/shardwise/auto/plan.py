@@ -98,6 +98,8 @@ class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """of one block"""
     split_parameters: int = 0
     """of them, in products that are cut"""
+    returns: int = -1
+    """0: a tensor; n: n values of which the first is the tensor that the next block takes; -1: something else"""
 
 
 class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,7 +120,16 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     refusals: tuple[Refusal, ...] = ()
     samples: int = 1
     """of the batch on which elements were counted"""
+    order: tuple[str, ...] = ()
+    """blocks as they are called"""
     version: int = VERSION
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """Blocks of each pipeline stage: as even as they come, the first stages one more."""
+        count, pp = len(self.order), self.degrees.pp
+        ends = [(count * (stage + 1) + pp - 1) // pp for stage in range(pp)]
+        return tuple(self.order[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
 
     @property
     def blocks(self) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from shardwise.auto.blocks import until_backward
 from shardwise.auto.messages import MessageLog, Sent, foretold
+from shardwise.auto.norms import Clip, clip_whole, clipping
 from shardwise.auto.plan import AutoPlan, Degrees
 from shardwise.auto.split import Applied, applied, mesh_of
+from shardwise.auto.stage import cannot_stage
 from shardwise.auto.understand import understood
 from shardwise.auto.watch import before_update, losses_of, part_of, samples_of
 from shardwise.auto.wide import comparable, draws, widened
@@ -83,6 +85,8 @@ class Truth:
     losses: list[float]
     gradients: list[dict[str, Tensor | None]]
     last: float
+    clips: list[Clip]
+    """what one step asked of `clip_grad_norm_`"""
 
 
 def program_of(build: Step, batch: Callable[[], Any], step: Step, steps: int, dtype: str) -> Program:
@@ -98,17 +102,24 @@ def program_of(build: Step, batch: Callable[[], Any], step: Step, steps: int, dt
 
 def truth_of(program: Program) -> Truth:
     own = program.copy()
-    found = Truth([], [], 0.0)
+    found = Truth([], [], 0.0, [])
 
     def look() -> None:
         found.gradients.append(
             {n: None if p.grad is None else p.grad.detach().clone() for n, p in own.model.named_parameters()}
         )
 
-    with comparable(own.model, wide=own.dtype == "float64"), losses_of() as losses, before_update(look):
+    plain = torch.nn.utils.clip_grad_norm_
+
+    def clipped(parameters: Any, clip: Clip) -> Any:
+        found.clips.append(clip)
+        return plain(parameters, clip.most, clip.order)
+
+    with comparable(own.model, wide=own.dtype == "float64"), before_update(look), clipping(clipped):
         for batch in own.batches[:-1]:
-            losses.clear()
-            own.step(*own.parts, batch)
+            found.clips.clear()
+            with losses_of() as losses:
+                own.step(*own.parts, batch)
             found.losses.append(sum(losses))
         if len(found.gradients) != len(found.losses):
             raise ValueError(f"step: it made {len(found.gradients)} optimizer steps in {len(found.losses)}; write one a step")
@@ -166,7 +177,9 @@ def _cannot(program: Program, plan: AutoPlan) -> str:
     samples, parts = samples_of(program.batches[0]), plan.degrees.dp * plan.degrees.micro_batches
     if samples % parts:
         return f"{samples} samples are not shared evenly by {parts}"
-    return "" if plan.kinds else "no module repeats"
+    if not plan.kinds:
+        return "no module repeats"
+    return cannot_stage(plan) if plan.degrees.pp > 1 else ""
 
 
 def _judged(proof: Proof, ranks: list[_Seen], program: Program, plan: AutoPlan, truth: Truth) -> Proof:
@@ -221,18 +234,34 @@ def _rank(program: Program, plan: AutoPlan, truth: Truth) -> _Seen:
     def look() -> None:
         _compare(done, truth.gradients[number], seen.gaps, FLOORS[program.dtype])
 
-    with comparable(program.model, wide=program.dtype == "float64"), losses_of() as losses:
+    with comparable(program.model, wide=program.dtype == "float64"):
         for number, batch in enumerate(program.batches[:-1]):
-            losses.clear()
             with before_update(look) if number != 1 else log:
-                program.step(*program.parts, part_of(batch, place, degrees.dp))
-            seen.losses.append(sum(losses))
-        if len(program.batches) > 2:
+                found = run_step(done, program, part_of(batch, place, degrees.dp), truth.clips)
+            seen.losses += [] if found is None else [found]
+        if len(program.batches) > 2 and done.stage is None:
             own = samples_of(program.batches[1]) // degrees.dp
             width = torch.finfo(next(plain.model.parameters()).dtype).bits // 8
             seen.count, seen.messages = sum(log.sent.values()), log.sent == foretold(plain.model, plan, own, width)
         seen.checkpoint = seen.checkpoint or _reloaded(done, plain, truth)
     return seen
+
+
+def run_step(done: Applied, program: Program, batch: Any, clips: list[Clip]) -> float | None:
+    """One training step of this rank; its loss, where this rank sees one."""
+    if done.stage is None:
+        with losses_of() as losses, clipping(lambda _, clip: clip_whole(done, clip)):
+            program.step(*program.parts, batch)
+        return sum(losses)
+    found = done.stage.run(program.step, program.parts, batch)
+    done.sum_ends()
+    for clip in clips:
+        clip_whole(done, clip)
+    for part in program.parts:
+        if isinstance(part, torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler):
+            part.step()
+    done.model.zero_grad()
+    return sum(found) / len(found) if found else None
 
 
 def _held(parameter: Tensor) -> int:
@@ -270,6 +299,10 @@ def _local(x: Any) -> Tensor:
 def _reloaded(done: Applied, plain: Program, truth: Truth) -> str:
     """What the ranks hold, loaded into a plain model, gives the loss of one process."""
     state = {name: done.shares.whole(name, p) for name, p in done.model.named_parameters()}
+    if done.stage is not None:
+        parts: list[Any] = [None] * done.plan.degrees.pp
+        dist.all_gather_object(parts, state, group=done.mesh["pp"].get_group())
+        state = {name: tensor for part in parts for name, tensor in part.items()}
     if dist.get_rank():
         return ""
     for name, parameter in plain.model.named_parameters():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -14,6 +15,7 @@ from shardwise.auto.cutting import apply_cut, keep_columns
 from shardwise.auto.lanes import Lane, RankLane
 from shardwise.auto.plan import AXES, AutoPlan, Degrees
 from shardwise.auto.shares import Shares, shares_of
+from shardwise.auto.stage import Stage, connect, staged
 
 
 @dataclass
@@ -26,17 +28,40 @@ class Applied:
     shares: Shares
     moved: dict[int, tuple[nn.Module, str]] = field(default_factory=dict)
     """where the parameter of this id was, before the model was split: an optimizer made then still holds it"""
+    stage: Stage | None = None
+    ends: dict[str, nn.Parameter] = field(default_factory=dict)
+    """parameters that every pipeline stage holds: their gradients are summed over the stages"""
 
     def rebind(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer that was made for the whole model steps the shares."""
+        """An optimizer that was made for the whole model steps the shares. Sharded and plain ones are kept apart: torch
+        steps the tensors of a group together, and not both kinds."""
+        groups = []
         for group in optimizer.param_groups:
-            group["params"] = [self._now(p) for p in group["params"]]
+            now = [p for p in map(self._now, group["params"]) if p is not None]
+            for sharded in (False, True):
+                chosen = [p for p in now if hasattr(p, "to_local") is sharded]
+                if chosen:
+                    groups.append({**group, "params": chosen})
+        optimizer.param_groups = groups
 
     def _now(self, parameter: Tensor) -> Any:
         if id(parameter) not in self.moved:
             return parameter
         owner, name = self.moved[id(parameter)]
         return getattr(owner, name)
+
+    def sum_ends(self) -> None:
+        """Behind the last backward: what a stage knows of a gradient is a part of it."""
+        degrees = self.plan.degrees
+        for parameter in self.ends.values():
+            if not parameter.requires_grad:
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad, group=self.mesh["pp"].get_group())
+            if degrees.dp > 1:
+                dist.all_reduce(parameter.grad, group=self.mesh["dp"].get_group())
+                parameter.grad /= degrees.dp
 
 
 def mesh_of(degrees: Degrees, device: str) -> DeviceMesh:
@@ -61,22 +86,30 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
     }  # fmt: skip
     lane = RankLane(mesh["tp"].get_group()) if degrees.tp > 1 else None
     shares = shares_of(model, plan, None if lane is None else lane.group)
+    stage = staged(model, plan, mesh) if degrees.pp > 1 else None
+    blocks = plan.blocks if stage is None else plan.stages[stage.place]
     if lane is not None:
-        cut_model(model, plan, lane)
+        cut_model(model, plan, lane, blocks)
     if degrees.recompute:
-        for name in plan.blocks:
+        for name in blocks:
             _recomputed(model.get_submodule(name))
+    inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
+    ends = {} if stage is None else {name: p for name, p in model.named_parameters() if id(p) not in inside}
     if degrees.dp > 1:
-        for name in plan.blocks:
-            fully_shard(model.get_submodule(name), mesh=mesh["dp"])
-        fully_shard(model, mesh=mesh["dp"])
-    return Applied(model, plan, mesh, shares, moved)
+        for name in blocks:
+            fully_shard(model.get_submodule(name), mesh=mesh["dp"], reshard_after_forward=True)
+        if stage is None:
+            # a stage leaves its code in the middle, where a sharded root would wait for the end
+            fully_shard(model, mesh=mesh["dp"])
+    if stage is not None:
+        connect(stage)
+    return Applied(model, plan, mesh, shares, moved, stage, ends)
 
 
-def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane) -> None:
+def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, ...]) -> None:
     held: set[int] = set()
     for kind in plan.kinds:
-        for name in kind.blocks:
+        for name in (each for each in kind.blocks if each in blocks):
             for cut in kind.cuts:
                 apply_cut(model.get_submodule(name), cut, lane, held)
     words = plan.vocabulary

@@ -23,12 +23,15 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
     seen = watched(model, found, run)
     kinds = tuple(_kind(kind, seen, degrees.tp) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
-    return AutoPlan(degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples)
+    return AutoPlan(
+        degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples, order=tuple(seen.order)
+    )  # fmt: skip
 
 
 def _kind(kind: BlockKind, seen: Watched, ranks: int) -> Kind:
     parameters = sum(p.numel() for p in kind.first.parameters())
-    found = Kind(class_name=kind.class_name, blocks=tuple(kind.names), parameters=parameters)
+    found = Kind(class_name=kind.class_name, blocks=tuple(kind.names), parameters=parameters,
+                 returns=seen.returns.get(kind.names[0], -1))  # fmt: skip
     call = seen.calls.get(kind.names[0])
     if ranks == 1:
         return found
