@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 LEAST_SHARE = 0.02
 """of all parameters, below which repeated modules are not what a model is made of"""
@@ -43,6 +44,15 @@ class Watched:
     inputs: dict[str, int] = field(default_factory=dict)
     """elements of the first input of modules outside the blocks"""
     outputs: dict[str, int] = field(default_factory=dict)
+    times: dict[str, set[int]] = field(default_factory=dict)
+    """of modules outside the blocks: how many blocks had been called when they were"""
+    sides: bool = False
+    """a block takes something else that is trained, beside what the block before it has made"""
+    boundary: int = 0
+    tokens: int = 0
+    attention: list[tuple[int, int]] = field(default_factory=list)
+    inside: int = 0
+    """blocks that have been entered and not left"""
     returns: dict[str, int] = field(default_factory=dict)
     """of the first block of each kind: 0 for a tensor, n for n values that begin with one, -1 for something else"""
 
@@ -86,11 +96,22 @@ def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object])
         if name in members:
             hooks.append(module.register_forward_pre_hook(_noted(seen, name, members[name]), with_kwargs=True))
             hooks.append(module.register_forward_hook(_returned(seen, members[name])))
-        elif not any(name.startswith(f"{block}.") for block in members) and isinstance(module, nn.Linear | nn.Embedding):
-            hooks.append(module.register_forward_hook(_measured(seen, name)))
+        elif not any(name.startswith(f"{block}.") for block in members):
+            hooks.append(module.register_forward_pre_hook(_timed(seen, name)))
+            if isinstance(module, nn.Linear | nn.Embedding):
+                hooks.append(module.register_forward_hook(_measured(seen, name)))
+    attends = F.scaled_dot_product_attention
+
+    def attended(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if seen.inside:
+            seen.attention.append((key.numel(), value.numel()))
+        return attends(query, key, value, *args, **kwargs)
+
+    F.scaled_dot_product_attention = attended  # type: ignore[assignment]
     try:
         run()
     finally:
+        F.scaled_dot_product_attention = attends
         for hook in hooks:
             hook.remove()
     return seen
@@ -99,6 +120,11 @@ def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object])
 def _noted(seen: Watched, name: str, kind: BlockKind) -> Callable[..., None]:
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         seen.order.append(name)
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.is_floating_point()]
+        seen.sides |= any(x.requires_grad for x in tensors[1:])
+        seen.boundary = tensors[0].numel() if tensors else 0
+        seen.tokens = tensors[0].shape[1] if tensors and tensors[0].dim() == 3 else 0
+        seen.inside += 1
         if kind.names[0] not in seen.calls:
             call = Call(args, kwargs)
             seen.calls[kind.names[0]] = Call(*call.fresh())
@@ -106,8 +132,16 @@ def _noted(seen: Watched, name: str, kind: BlockKind) -> Callable[..., None]:
     return hook
 
 
+def _timed(seen: Watched, name: str) -> Callable[..., None]:
+    def hook(*_: Any) -> None:
+        seen.times.setdefault(name, set()).add(len(seen.order))
+
+    return hook
+
+
 def _returned(seen: Watched, kind: BlockKind) -> Callable[..., None]:
     def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        seen.inside -= 1
         several = type(output) in (tuple, list) and output and isinstance(output[0], Tensor)
         seen.returns[kind.names[0]] = 0 if isinstance(output, Tensor) else len(output) if several else -1
 

@@ -27,7 +27,10 @@ class MessageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, plan: AutoPlan) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._alone = next((axis for axis in AXES if getattr(plan.degrees, axis) == plan.degrees.ranks), "world")
+        degrees = plan.degrees
+        both = degrees.dp > 1 and degrees.cp > 1 and degrees.dp * degrees.cp == degrees.ranks
+        alone = (axis for axis in AXES if getattr(degrees, axis) == degrees.ranks)
+        self._alone = "dp_cp" if both else next(alone, "world")
         self.sent: Counter[Sent] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -44,41 +47,81 @@ class MessageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def foretold(model: nn.Module, plan: AutoPlan, samples: int, width: int) -> "Counter[Sent]":
+def foretold(model: nn.Module, plan: AutoPlan, samples: int, width: int, stage: int = 0) -> "Counter[Sent]":
     """Of one step of this rank. `model`: before it is split; `samples` of this rank; `width` bytes a number."""
     degrees = plan.degrees
+    scale = samples / plan.samples / degrees.micro_batches
     found: Counter[Sent] = Counter()
     if degrees.tp > 1:
-        _of_cuts(model, plan, samples / plan.samples, width, found)
-    if degrees.dp > 1:
-        _of_shards(model, plan, width, found)
+        _of_cuts(model, plan, scale, width, stage, found)
+    if degrees.dp * degrees.cp > 1:
+        _of_shards(model, plan, width, stage, found)
+    if degrees.cp > 1:
+        _of_tokens(plan, scale, width, found)
+    found = Counter({sent: count * degrees.micro_batches for sent, count in found.items()})
+    if degrees.pp > 1:
+        sends = (stage < degrees.pp - 1) + (stage > 0)
+        found[Sent("pp", "send", round(plan.boundary * scale * width))] += sends * degrees.micro_batches
+        _of_ends(model, plan, width, stage, found)
     return found
 
 
-def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]") -> None:
+def _of_ends(model: nn.Module, plan: AutoPlan, width: int, stage: int, found: "Counter[Sent]") -> None:
+    """Once a step: parameters outside the blocks."""
+    degrees, cut = plan.degrees, shares_of(model, plan, None).of
+    for end in plan.ends:
+        parameter = model.get_parameter(end.parameter)
+        if not parameter.requires_grad:
+            continue
+        size = parameter.numel() // (degrees.tp if end.parameter in cut else 1) * width
+        if sum(end.needed(each, degrees.pp) for each in range(degrees.pp)) > 1:
+            found[Sent("pp", "all_reduce", size)] += 1
+        if degrees.dp > 1 and end.needed(stage, degrees.pp):
+            found[Sent("dp", "all_reduce", size)] += 1
+
+
+def _of_cuts(
+    model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: int, found: "Counter[Sent]"
+) -> None:
+    inside = scale / plan.degrees.cp
+
     def add(op: str, elements: float, times: int = 1) -> None:
         found[Sent("tp", op, round(elements * width))] += times
 
     again = 2 if plan.degrees.recompute else 1
+    own, pp = plan.stages[stage], plan.degrees.pp
     for kind in plan.kinds:
-        for name in kind.blocks:
+        for name in (each for each in kind.blocks if each in own):
             for cut in kind.cuts:
-                add("all_reduce", cut.row_elements * scale, again)
+                add("all_reduce", cut.row_elements * inside, again)
                 for elements, grows in cut.entries:
-                    add("all_reduce", elements * (scale if grows else 1))
+                    add("all_reduce", elements * (inside if grows else 1))
                 for inner in cut.inner:
                     add("all_reduce", model.get_submodule(name).get_parameter(inner).numel())
     words = plan.vocabulary
-    for elements in words.table_outputs:
+    for elements in words.table_outputs if stage == 0 else ():
         add("all_reduce", elements * scale)
-    for into, out in zip(words.head_inputs, words.head_outputs, strict=True):
+    for into, out in zip(words.head_inputs, words.head_outputs, strict=True) if stage == pp - 1 else ():
         add("all_reduce", into * scale)
         add("all_gather", out * scale)
 
 
-def _of_shards(model: nn.Module, plan: AutoPlan, width: int, found: "Counter[Sent]") -> None:
+def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]") -> None:
+    """Keys and values are gathered for every attention, what the blocks make once behind the last; gradients go back."""
+    again = 2 if plan.degrees.recompute else 1
+    for sizes in plan.attention:
+        for elements in sizes:
+            size = round(elements * scale / plan.degrees.tp * width)
+            found[Sent("cp", "all_gather", size)] += again
+            found[Sent("cp", "reduce_scatter", size)] += 1
+    found[Sent("cp", "all_gather", round(plan.boundary * scale * width))] += 2
+
+
+def _of_shards(model: nn.Module, plan: AutoPlan, width: int, stage: int, found: "Counter[Sent]") -> None:
     """FSDP2 gathers a block for its forward and again for its backward, the rest once; each is padded to equal rows."""
-    ranks, blocks = plan.degrees.dp, plan.blocks
+    degrees, blocks = plan.degrees, plan.stages[stage]
+    ranks = degrees.dp * degrees.cp
+    axis = "dp_cp" if degrees.dp > 1 and degrees.cp > 1 else "dp" if degrees.dp > 1 else "cp"
     cut = shares_of(model, plan, None).of
     shapes = {}
     for name, parameter in model.named_parameters():
@@ -88,9 +131,10 @@ def _of_shards(model: nn.Module, plan: AutoPlan, width: int, found: "Counter[Sen
         shapes[id(parameter)] = shape
     inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
     units = [({id(p) for p in model.get_submodule(name).parameters()}, 2) for name in blocks]
-    units.append((shapes.keys() - inside, 1))
+    if plan.degrees.pp == 1:
+        units.append((set(shapes) - inside, 1))
     for parameters, gathers in units:
         size = sum(math.ceil(shapes[p][0] / ranks) * ranks * math.prod(shapes[p][1:]) for p in parameters)
         if size:
-            found[Sent("dp", "all_gather", size * width)] += gathers
-            found[Sent("dp", "reduce_scatter", size * width)] += 1
+            found[Sent(axis, "all_gather", size * width)] += gathers
+            found[Sent(axis, "reduce_scatter", size * width)] += 1

@@ -45,7 +45,7 @@ def clip_whole(done: Applied, clip: Clip) -> Tensor:
         local = local.to_local() if sharded else local
         held.append(local)
         copies = (1 if name in done.shares.of else degrees.tp) * (1 if sharded else degrees.dp) * degrees.cp
-        copies *= degrees.pp if name in done.ends else 1
+        copies *= done.holders(name)
         total += local.detach().double().square().sum() / copies
     if degrees.ranks > 1:
         dist.all_reduce(total)

@@ -78,6 +78,8 @@ class Cut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """of the tensors that enter it and whose gradients are summed: elements, and whether they grow with the batch"""
     row_elements: int = 0
     """of the summed output"""
+    attends: bool = False
+    """tokens meet in it: heads are what is shared out"""
 
 
 class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,6 +115,19 @@ class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     head_outputs: tuple[int, ...] = ()
 
 
+class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A parameter outside the blocks, and which pipeline stages need it: of a module that runs before the first block,
+    behind the last one, or wherever."""
+
+    parameter: str
+    first: bool = False
+    last: bool = False
+
+    def needed(self, stage: int, stages: int) -> bool:
+        everywhere = not self.first and not self.last
+        return everywhere or (self.first and stage == 0) or (self.last and stage == stages - 1)
+
+
 class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     degrees: Degrees
     kinds: tuple[Kind, ...]
@@ -122,6 +137,13 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """of the batch on which elements were counted"""
     order: tuple[str, ...] = ()
     """blocks as they are called"""
+    ends: tuple[End, ...] = ()
+    boundary: int = 0
+    """elements of what a block hands to the next"""
+    tokens: int = 0
+    """length of its second axis; 0 where it has no such axis"""
+    attention: tuple[tuple[int, int], ...] = ()
+    """elements of the keys and of the values of every scaled dot-product attention in the blocks"""
     version: int = VERSION
 
     @property

@@ -1,7 +1,6 @@
 """A split held against one process: losses, the gradient of every parameter, messages, and what a checkpoint holds."""
 
 import copy
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,12 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from shardwise.auto.blocks import until_backward
-from shardwise.auto.messages import MessageLog, Sent, foretold
+from shardwise.auto.context import cannot_share_tokens
+from shardwise.auto.memory import foretold_elements, held_elements, state_elements
+from shardwise.auto.messages import MessageLog, foretold
 from shardwise.auto.norms import Clip, clip_whole, clipping
 from shardwise.auto.plan import AutoPlan, Degrees
-from shardwise.auto.split import Applied, applied, mesh_of
+from shardwise.auto.split import Applied, applied, mesh_of, sharding_mesh
 from shardwise.auto.stage import cannot_stage
 from shardwise.auto.understand import understood
 from shardwise.auto.watch import before_update, losses_of, part_of, samples_of
@@ -68,6 +69,8 @@ class Proof(Struct, frozen=True, kw_only=True):
     messages_equal: bool | None = None
     """None where nothing is foretold"""
     messages: int = 0
+    memory_gap: float = 0.0
+    """of parameters and optimizer state, as foretold and as held by the rank where they differ most"""
     share: float = 1.0
     """of all parameters that one rank holds, the most"""
     why: str = ""
@@ -87,6 +90,8 @@ class Truth:
     last: float
     clips: list[Clip]
     """what one step asked of `clip_grad_norm_`"""
+    moments: float = 0.0
+    """numbers that optimizers keep for one of a parameter"""
 
 
 def program_of(build: Step, batch: Callable[[], Any], step: Step, steps: int, dtype: str) -> Program:
@@ -124,6 +129,7 @@ def truth_of(program: Program) -> Truth:
         if len(found.gradients) != len(found.losses):
             raise ValueError(f"step: it made {len(found.gradients)} optimizer steps in {len(found.losses)}; write one a step")
         found.last = forward_loss(own, own.batches[-1])
+    found.moments = state_elements(own.optimizers) / max(held_elements(own.model.parameters()), 1)
     return found
 
 
@@ -154,6 +160,7 @@ class _Seen(Struct):
     messages: bool | None
     count: int
     held: int
+    memory_gap: float
 
 
 def proven(program: Program, plan: AutoPlan, truth: Truth) -> Proof:
@@ -177,9 +184,19 @@ def _cannot(program: Program, plan: AutoPlan) -> str:
     samples, parts = samples_of(program.batches[0]), plan.degrees.dp * plan.degrees.micro_batches
     if samples % parts:
         return f"{samples} samples are not shared evenly by {parts}"
+    return refused(plan)
+
+
+def refused(plan: AutoPlan) -> str:
+    """Empty, or why the plan is not carried out as it stands."""
+    degrees = plan.degrees
     if not plan.kinds:
         return "no module repeats"
-    return cannot_stage(plan) if plan.degrees.pp > 1 else ""
+    if degrees.tp > 1 and not any(kind.cuts for kind in plan.kinds):
+        return f"no product of the blocks can be cut: {plan.all_refusals[0].why}" if plan.all_refusals else "nothing is cut"
+    if degrees.pp > 1 and degrees.cp > 1:
+        return "stages of a shared sequence are not made"
+    return (cannot_stage(plan) if degrees.pp > 1 else "") or (cannot_share_tokens(plan) if degrees.cp > 1 else "")
 
 
 def _judged(proof: Proof, ranks: list[_Seen], program: Program, plan: AutoPlan, truth: Truth) -> Proof:
@@ -196,7 +213,8 @@ def _judged(proof: Proof, ranks: list[_Seen], program: Program, plan: AutoPlan, 
     found = _with(
         proof, loss_gap=loss_gap, gradient_gap=gaps.get(worst, 0.0), worst=worst, compared=len(gaps),
         checkpoint_equal=not any(rank.checkpoint for rank in ranks), messages=ranks[0].count,
-        messages_equal=all(foretold_ones) if foretold_ones else None, share=max(rank.held for rank in ranks) / max(size, 1),
+        messages_equal=all(foretold_ones) if foretold_ones else None,
+        memory_gap=max(rank.memory_gap for rank in ranks), share=max(rank.held for rank in ranks) / max(size, 1),
     )  # fmt: skip
     return _with(found, why=_why(found, ranks))
 
@@ -226,8 +244,8 @@ def _rank(program: Program, plan: AutoPlan, truth: Truth) -> _Seen:
     for optimizer in program.optimizers:
         done.rebind(optimizer)
     kept = _kept(done, before)
-    seen = _Seen([], {}, "" if kept else "the split model does not hold what the whole one held", None, 0, 0)
-    seen.held = sum(_held(p) for p in program.model.parameters())
+    seen = _Seen([], {}, "" if kept else "the split model does not hold what the whole one held", None, 0, 0, 0.0)
+    seen.held = held_elements(program.model.parameters())
     log, place = MessageLog(plan), mesh["dp"].get_local_rank() if degrees.dp > 1 else 0
     number = 0
 
@@ -239,10 +257,13 @@ def _rank(program: Program, plan: AutoPlan, truth: Truth) -> _Seen:
             with before_update(look) if number != 1 else log:
                 found = run_step(done, program, part_of(batch, place, degrees.dp), truth.clips)
             seen.losses += [] if found is None else [found]
-        if len(program.batches) > 2 and done.stage is None:
+        if len(program.batches) > 2:
             own = samples_of(program.batches[1]) // degrees.dp
             width = torch.finfo(next(plain.model.parameters()).dtype).bits // 8
-            seen.count, seen.messages = sum(log.sent.values()), log.sent == foretold(plain.model, plan, own, width)
+            stage = 0 if done.stage is None else done.stage.place
+            told = foretold(plain.model, plan, own, width, stage)
+            seen.count, seen.messages = sum(log.sent.values()), log.sent == told
+        seen.memory_gap = _memory_gap(done, program, plain, truth)
         seen.checkpoint = seen.checkpoint or _reloaded(done, plain, truth)
     return seen
 
@@ -264,9 +285,11 @@ def run_step(done: Applied, program: Program, batch: Any, clips: list[Clip]) -> 
     return sum(found) / len(found) if found else None
 
 
-def _held(parameter: Tensor) -> int:
-    local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-    return local.numel()
+def _memory_gap(done: Applied, program: Program, plain: Program, truth: Truth) -> float:
+    over, stage = sharding_mesh(done.plan.degrees, done.mesh), 0 if done.stage is None else done.stage.place
+    told = foretold_elements(plain.model, done.plan, stage, 0 if over is None else over.get_local_rank())
+    held = held_elements(program.model.parameters()) + state_elements(program.optimizers)
+    return abs(told * (1 + truth.moments) / held - 1) if held else 0.0
 
 
 def _kept(done: Applied, before: dict[str, Tensor]) -> bool:

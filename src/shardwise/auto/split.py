@@ -11,6 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
+from shardwise.auto.context import TokenLane, share_tokens
 from shardwise.auto.cutting import apply_cut, keep_columns
 from shardwise.auto.lanes import Lane, RankLane
 from shardwise.auto.plan import AXES, AutoPlan, Degrees
@@ -30,7 +31,14 @@ class Applied:
     """where the parameter of this id was, before the model was split: an optimizer made then still holds it"""
     stage: Stage | None = None
     ends: dict[str, nn.Parameter] = field(default_factory=dict)
-    """parameters that every pipeline stage holds: their gradients are summed over the stages"""
+    """parameters outside the blocks that this pipeline stage holds"""
+    forms: dict[str, Tensor] = field(default_factory=dict)
+    """of all of them, as a share, without values"""
+
+    def holders(self, name: str) -> int:
+        """Pipeline stages that hold the parameter."""
+        pp = self.plan.degrees.pp
+        return next((sum(e.needed(stage, pp) for stage in range(pp)) for e in self.plan.ends if e.parameter == name), 1)
 
     def rebind(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer that was made for the whole model steps the shares. Sharded and plain ones are kept apart: torch
@@ -53,15 +61,21 @@ class Applied:
     def sum_ends(self) -> None:
         """Behind the last backward: what a stage knows of a gradient is a part of it."""
         degrees = self.plan.degrees
-        for parameter in self.ends.values():
-            if not parameter.requires_grad:
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dist.all_reduce(parameter.grad, group=self.mesh["pp"].get_group())
-            if degrees.dp > 1:
+        for end in self.plan.ends:
+            parameter, form = self.ends.get(end.parameter), self.forms[end.parameter]
+            if form.requires_grad and self.holders(end.parameter) > 1:
+                self._sum_over_stages(parameter, form)
+            if degrees.dp > 1 and parameter is not None and parameter.grad is not None:
                 dist.all_reduce(parameter.grad, group=self.mesh["dp"].get_group())
                 parameter.grad /= degrees.dp
+
+    def _sum_over_stages(self, parameter: nn.Parameter | None, like: Tensor) -> None:
+        grad = None if parameter is None else parameter.grad
+        # a stage between those that hold a shared table passes zeros on
+        total = torch.zeros(like.shape, dtype=like.dtype, device=self.mesh.device_type) if grad is None else grad
+        dist.all_reduce(total, group=self.mesh["pp"].get_group())
+        if parameter is not None:
+            parameter.grad = total
 
 
 def mesh_of(degrees: Degrees, device: str) -> DeviceMesh:
@@ -86,6 +100,7 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
     }  # fmt: skip
     lane = RankLane(mesh["tp"].get_group()) if degrees.tp > 1 else None
     shares = shares_of(model, plan, None if lane is None else lane.group)
+    forms = {} if degrees.pp == 1 else {end.parameter: _form(model, end.parameter, shares) for end in plan.ends}
     stage = staged(model, plan, mesh) if degrees.pp > 1 else None
     blocks = plan.blocks if stage is None else plan.stages[stage.place]
     if lane is not None:
@@ -95,15 +110,25 @@ def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
             _recomputed(model.get_submodule(name))
     inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
     ends = {} if stage is None else {name: p for name, p in model.named_parameters() if id(p) not in inside}
-    if degrees.dp > 1:
+    over = sharding_mesh(degrees, mesh)
+    if over is not None:
         for name in blocks:
-            fully_shard(model.get_submodule(name), mesh=mesh["dp"], reshard_after_forward=True)
+            fully_shard(model.get_submodule(name), mesh=over, reshard_after_forward=True)
         if stage is None:
             # a stage leaves its code in the middle, where a sharded root would wait for the end
-            fully_shard(model, mesh=mesh["dp"])
+            fully_shard(model, mesh=over)
+    if degrees.cp > 1:
+        share_tokens(model, plan, TokenLane(mesh["cp"].get_group()))
     if stage is not None:
         connect(stage)
-    return Applied(model, plan, mesh, shares, moved, stage, ends)
+    return Applied(model, plan, mesh, shares, moved, stage, ends, forms)
+
+
+def sharding_mesh(degrees: Degrees, mesh: DeviceMesh) -> DeviceMesh | None:
+    """The ranks over which FSDP2 shards: those that share the batch, and those that share the sequence."""
+    if degrees.dp > 1 and degrees.cp > 1:
+        return mesh["dp", "cp"]._flatten("dp_cp")
+    return mesh["dp"] if degrees.dp > 1 else mesh["cp"] if degrees.cp > 1 else None
 
 
 def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, ...]) -> None:
@@ -113,10 +138,11 @@ def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, .
             for cut in kind.cuts:
                 apply_cut(model.get_submodule(name), cut, lane, held)
     words = plan.vocabulary
-    for name in words.tables:
-        _share_table(model.get_submodule(name), lane, held)
-    for name in words.heads:
-        _share_head(model.get_submodule(name), lane, held)
+    for name, share in (*((t, _share_table) for t in words.tables), *((h, _share_head) for h in words.heads)):
+        module = model.get_submodule(name)
+        passed_by = "forward" in vars(module)  # a table behind the first stage
+        if module.weight is not None and not passed_by:
+            share(module, lane, held)
 
 
 def _share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
@@ -146,6 +172,14 @@ def _share_head(head: nn.Module, lane: Lane, held: set[int]) -> None:
     keep_columns(head, tuple(range(lane.rank * rows, (lane.rank + 1) * rows)), held)
     head.register_forward_pre_hook(lambda _, args: (lane.enter(args[0]), *args[1:]))
     head.register_forward_hook(lambda _, __, output: lane.gather(output))
+
+
+def _form(model: nn.Module, name: str, shares: Shares) -> Tensor:
+    parameter = model.get_parameter(name)
+    shape = list(parameter.shape)
+    if name in shares.of:
+        shape[shares.of[name].axis] = len(shares.of[name].indices[0])
+    return torch.empty(shape, dtype=parameter.dtype, device="meta", requires_grad=parameter.requires_grad)
 
 
 def _recomputed(block: nn.Module) -> None:

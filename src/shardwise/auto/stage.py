@@ -101,11 +101,11 @@ class Stage:
 
     def _send(self, x: Tensor, step: int) -> None:
         x = x.contiguous()
-        self.sent.append((dist.isend(x, self.peer(step)), x))
+        self.sent.append((dist.isend(x, self.peer(step), group=self.mesh["pp"].get_group()), x))
 
     def _receive(self, like: Tensor, step: int) -> Tensor:
         into = torch.empty_like(like, memory_format=torch.contiguous_format, requires_grad=False)
-        dist.recv(into, self.peer(step))
+        dist.recv(into, self.peer(step), group=self.mesh["pp"].get_group())
         return into
 
 
@@ -120,7 +120,25 @@ def staged(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Stage:
             for module in block.modules():
                 module._parameters = {key: None for key in module._parameters}
             block.forward = _passed_by(returns[name])  # type: ignore[method-assign]
+    _drop_ends(model, plan, stage.place)
     return stage
+
+
+def _drop_ends(model: nn.Module, plan: AutoPlan, place: int) -> None:
+    """Tables and heads that other stages hold; a table that is asked behind the first stage answers zeros, which are
+    passed by."""
+    gone = {id(model.get_parameter(end.parameter)) for end in plan.ends if not end.needed(place, plan.degrees.pp)}
+    early = {id(model.get_parameter(end.parameter)) for end in plan.ends if end.first and place > 0}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) in early and isinstance(module, nn.Embedding):
+                module.forward = _zeros(module.embedding_dim, parameter.dtype)  # type: ignore[method-assign]
+            if parameter is not None and id(parameter) in gone:
+                module._parameters[name] = None
+
+
+def _zeros(width: int, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    return lambda words: torch.zeros(*words.shape, width, dtype=dtype, device=words.device)
 
 
 def connect(stage: Stage) -> None:

@@ -20,6 +20,9 @@ CLOSE = 1e-4
 FAILURES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError, KeyError, NotImplementedError)
 
 
+ATTENDS = frozenset({"scaled_dot_product_attention", "softmax"})
+
+
 class Reached(BaseException):
     """Thrown where the row product has been reached: nothing behind it matters."""
 
@@ -31,8 +34,17 @@ class TrialLane:
         self.size, self.rank, self.detached = size, rank, detached
         self.left: Tensor | None = None
         self.entered: list[Tensor] = []
+        self.mode = Widened()
+        self.start = 0
+        """functions called before anything entered"""
+
+    @property
+    def attends(self) -> bool:
+        return any(name in ATTENDS for name in self.mode.called[self.start :])
 
     def enter(self, x: Tensor) -> Tensor:
+        if not self.entered:
+            self.start = len(self.mode.called)
         self.entered.append(x)
         return x.detach().requires_grad_(False) if self.detached else x
 
@@ -190,7 +202,7 @@ class CutTrial:
         """With the elements of what enters it, whose gradients are summed, and of its output."""
         lane, _ = self._share(replace(cut, inner=()), 0)
         entries = tuple((x.numel(), x.shape[0] > 1) for x in lane.entered if x.requires_grad)
-        return replace(cut, entries=entries, row_elements=self.whole.numel())
+        return replace(cut, entries=entries, row_elements=self.whole.numel(), attends=lane.attends)
 
     def _share(self, cut: Cut, rank: int, *, detached: bool = False) -> tuple[TrialLane, Run]:
         lane = TrialLane(self.ranks, rank, detached=detached)
@@ -205,7 +217,7 @@ class CutTrial:
 
         hook = block.get_submodule(self.row).register_forward_pre_hook(seen)
         try:
-            with Widened():
+            with lane.mode:
                 block(*args, **kwargs)
         except Reached:
             pass

@@ -1,6 +1,6 @@
 """A model understood: its repeated blocks, the products inside them that can be cut, and why others cannot."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 from torch import nn
@@ -8,7 +8,7 @@ from torch import nn
 from shardwise.auto.blocks import BlockKind, Watched, block_kinds, watched
 from shardwise.auto.experts import expert_cut
 from shardwise.auto.flow import Candidate, candidates
-from shardwise.auto.plan import AutoPlan, Cut, Degrees, Kind, Refusal, Vocabulary
+from shardwise.auto.plan import AutoPlan, Cut, Degrees, End, Kind, Refusal, Vocabulary
 from shardwise.auto.products import is_product, widths
 from shardwise.auto.sizes import fitting
 from shardwise.auto.trial import FAILURES, CutTrial, Run, run_whole, stacked, wide_call, wide_copy
@@ -24,8 +24,28 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
     kinds = tuple(_kind(kind, seen, degrees.tp) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
     return AutoPlan(
-        degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples, order=tuple(seen.order)
+        degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples, order=tuple(seen.order),
+        ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary,
+        tokens=seen.tokens, attention=tuple(seen.attention),
     )  # fmt: skip
+
+
+def _ends(model: nn.Module, kinds: tuple[Kind, ...], seen: Watched) -> Iterator[End]:
+    """Only tables of words are left out of stages behind the first: what another module makes may be used by all."""
+    blocks = {name for kind in kinds for name in kind.blocks}
+    inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
+    users: dict[int, list[tuple[bool, bool]]] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            times = seen.times.get(name, set())
+            first = times == {0} and isinstance(module, nn.Embedding) and not seen.sides
+            last = times == {len(seen.order)} and not any(block.startswith(f"{name}.") for block in blocks)
+            users.setdefault(id(parameter), []).append((first, last))
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in inside:
+            known = users[id(parameter)]
+            here = all(first or last for first, last in known)
+            yield End(parameter=name, first=here and any(f for f, _ in known), last=here and any(each for _, each in known))
 
 
 def _kind(kind: BlockKind, seen: Watched, ranks: int) -> Kind:

@@ -14,10 +14,15 @@ GROUPED = frozenset({"grouped_mm", "_grouped_mm"})
 
 
 class Widened(TorchFunctionMode):
-    """Code that asks for 32 bits gets 64: what it rounds would hide what a split does."""
+    """Code that asks for 32 bits gets 64: what it rounds would hide what a split does. `called`: functions by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        self.called.append(getattr(func, "__name__", ""))
         if func is Tensor.float:
             return args[0].double()
         if getattr(func, "__name__", "") in GROUPED and args[0].dtype == torch.float64:
