@@ -30,7 +30,7 @@ class MessageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         degrees = plan.degrees
         both = degrees.dp > 1 and degrees.cp > 1 and degrees.dp * degrees.cp == degrees.ranks
         alone = (axis for axis in AXES if getattr(degrees, axis) == degrees.ranks)
-        self._alone = "dp_cp" if both else next(alone, "world")
+        self.alone = "dp_cp" if both else next(alone, "world")
         self.sent: Counter[Sent] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -42,7 +42,7 @@ class MessageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
             call = message_of(func, args, kwargs, out)
             if call.op != "receive":
                 # an axis over all ranks goes by another name
-                axis = self._alone if call.group.name == "world" else call.group.name
+                axis = self.alone if call.group.name == "world" else call.group.name
                 self.sent[Sent(axis, call.op, call.bytes)] += 1
         return out
 
@@ -88,12 +88,11 @@ def _of_cuts(
     def add(op: str, elements: float, times: int = 1) -> None:
         found[Sent("tp", op, round(elements * width))] += times
 
-    again = 2 if plan.degrees.recompute else 1
     own, pp = plan.stages[stage], plan.degrees.pp
     for kind in plan.kinds:
         for name in (each for each in kind.blocks if each in own):
             for cut in kind.cuts:
-                add("all_reduce", cut.row_elements * inside, again)
+                add("all_reduce", cut.row_elements * inside)
                 for elements, grows in cut.entries:
                     add("all_reduce", elements * (inside if grows else 1))
                 for inner in cut.inner:
@@ -108,11 +107,10 @@ def _of_cuts(
 
 def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]") -> None:
     """Keys and values are gathered for every attention, what the blocks make once behind the last; gradients go back."""
-    again = 2 if plan.degrees.recompute else 1
     for sizes in plan.attention:
         for elements in sizes:
             size = round(elements * scale / plan.degrees.tp * width)
-            found[Sent("cp", "all_gather", size)] += again
+            found[Sent("cp", "all_gather", size)] += 1
             found[Sent("cp", "reduce_scatter", size)] += 1
     found[Sent("cp", "all_gather", round(plan.boundary * scale * width))] += 2
 

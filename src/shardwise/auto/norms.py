@@ -12,6 +12,10 @@ from shardwise.auto.split import Applied
 from shardwise.trace.private import swapped_everywhere
 
 
+NORM_BYTES = 8
+"""of the message that adds the squares of all ranks"""
+
+
 class Clip:
     """What a step asked of `clip_grad_norm_`."""
 

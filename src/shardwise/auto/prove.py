@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from shardwise.auto.blocks import until_backward
 from shardwise.auto.context import cannot_share_tokens
 from shardwise.auto.memory import foretold_elements, held_elements, state_elements
-from shardwise.auto.messages import MessageLog, foretold
-from shardwise.auto.norms import Clip, clip_whole, clipping
+from shardwise.auto.messages import MessageLog, Sent, foretold
+from shardwise.auto.norms import NORM_BYTES, Clip, clip_whole, clipping
 from shardwise.auto.plan import AutoPlan, Degrees
 from shardwise.auto.split import Applied, applied, mesh_of, sharding_mesh
 from shardwise.auto.stage import cannot_stage
@@ -257,12 +257,15 @@ def _rank(program: Program, plan: AutoPlan, truth: Truth) -> _Seen:
             with before_update(look) if number != 1 else log:
                 found = run_step(done, program, part_of(batch, place, degrees.dp), truth.clips)
             seen.losses += [] if found is None else [found]
-        if len(program.batches) > 2:
+        # how much of a block runs again depends on what its last products keep: not foretold
+        if len(program.batches) > 2 and not degrees.recompute:
             own = samples_of(program.batches[1]) // degrees.dp
             width = torch.finfo(next(plain.model.parameters()).dtype).bits // 8
             stage = 0 if done.stage is None else done.stage.place
             told = foretold(plain.model, plan, own, width, stage)
-            seen.count, seen.messages = sum(log.sent.values()), log.sent == told
+            told[Sent(log.alone, "all_reduce", NORM_BYTES)] += len(truth.clips) if degrees.ranks > 1 else 0
+            seen.messages = +log.sent == +told
+        seen.count = sum(log.sent.values())
         seen.memory_gap = _memory_gap(done, program, plain, truth)
         seen.checkpoint = seen.checkpoint or _reloaded(done, plain, truth)
     return seen
