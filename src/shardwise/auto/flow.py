@@ -20,19 +20,24 @@ class Candidate:
     """products of which some outputs reach several shares: they could not be cut"""
 
 
-def candidates(run: Run, ranks: int) -> list[Candidate]:
-    """The largest first."""
+def candidates(run: Run, ranks: int, others: list[Run]) -> list[Candidate]:
+    """The largest first. `others`: runs on other inputs, for outputs that an activation hid in the first."""
     once = [name for name, count in run.counts.items() if count == 1]
-    found = [_candidate(run, row, once[:place], ranks) for place, row in enumerate(once) if place]
+    found = [_candidate(run, row, once[:place], ranks, others) for place, row in enumerate(once) if place]
     return sorted((each for each in found if each is not None), key=lambda each: -each.parameters)
 
 
-def _candidate(run: Run, row: str, before: list[str], ranks: int) -> Candidate | None:
+def _candidate(run: Run, row: str, before: list[str], ranks: int, others: list[Run]) -> Candidate | None:
     into = run.inputs[row]
     if not into.requires_grad or into.shape[-1] % ranks:
         return None
     earlier = [name for name in before if run.outputs[name].requires_grad]
-    reached = _reached(run, into, earlier, ranks)
+    reached = _reached(run, row, earlier, ranks)
+    for other in others:
+        if not any(_dead(marks) for marks in reached.values()):
+            break
+        again = _reached(other, row, earlier, ranks)
+        reached = {name: marks | again[name] for name, marks in reached.items()}
     columns, shared = [], []
     for name in earlier:
         marks = reached[name]
@@ -50,8 +55,15 @@ def _candidate(run: Run, row: str, before: list[str], ranks: int) -> Candidate |
     return Candidate(row, tuple(columns), sum(p.numel() for m in modules for p in m.parameters()), tuple(shared))
 
 
-def _reached(run: Run, into: Tensor, earlier: list[str], ranks: int) -> dict[str, Tensor]:
+def _dead(marks: Tensor) -> bool:
+    """Some outputs reach nothing while others do."""
+    hits = marks.any(0)
+    return bool(hits.any()) and not bool(hits.all())
+
+
+def _reached(run: Run, row: str, earlier: list[str], ranks: int) -> dict[str, Tensor]:
     """For each earlier product a table [rank, output]: does the output reach the rank's share?"""
+    into = run.inputs[row]
     generator = torch.Generator().manual_seed(0)
     width = into.shape[-1] // ranks
     rows: dict[str, list[Tensor]] = {name: [] for name in earlier}

@@ -96,6 +96,18 @@ def wide_call(call: Call) -> Call:
     return Call(tree_map(wide, call.args), tree_map(wide, call.kwargs))
 
 
+def noisy_call(call: Call, seed: int) -> Call:
+    """With other values where gradients are asked for."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def noisy(x: Any) -> Any:
+        if not isinstance(x, Tensor) or not x.requires_grad:
+            return x
+        return torch.randn(x.shape, generator=generator, dtype=x.dtype).mul_(2.0).requires_grad_()
+
+    return Call(tree_map(noisy, call.args), tree_map(noisy, call.kwargs))
+
+
 def run_whole(block: nn.Module, call: Call) -> Run:
     run = Run(block, call, {}, {}, {})
 

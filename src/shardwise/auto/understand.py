@@ -11,7 +11,11 @@ from shardwise.auto.flow import Candidate, candidates
 from shardwise.auto.plan import AutoPlan, Cut, Degrees, End, Kind, Refusal, Vocabulary
 from shardwise.auto.products import is_product, widths
 from shardwise.auto.sizes import fitting
-from shardwise.auto.trial import FAILURES, CutTrial, Run, run_whole, stacked, wide_call, wide_copy
+from shardwise.auto.trial import FAILURES, CutTrial, Run, noisy_call, run_whole, stacked, wide_call, wide_copy
+
+
+OTHER_INPUTS = 3
+"""on which a block is run again, to see what an activation hid"""
 
 
 def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, samples: int = 1) -> AutoPlan:
@@ -76,7 +80,8 @@ def _cuts(whole: Run, ranks: int) -> tuple[list[Cut], list[Refusal]]:
     cuts: list[Cut] = []
     tried: list[tuple[set[str], Refusal]] = []
     taken: set[str] = set()
-    for each in candidates(whole, ranks):
+    others = [run_whole(whole.block, noisy_call(whole.call, seed)) for seed in range(OTHER_INPUTS)]
+    for each in candidates(whole, ranks, others):
         names = {each.row, *(column.module for column in each.columns)}
         if names & taken:
             continue
