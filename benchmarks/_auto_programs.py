@@ -65,7 +65,14 @@ def _program(
 
 PICTURES = {"image_size": 16, "patch_size": 4, "num_labels": 10, "hidden_size": 64, "num_hidden_layers": 4,
             "num_attention_heads": 8, "intermediate_size": 128}  # fmt: skip
-EXPERTS = {**GROUPED, **QUIET, "num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+EXPERTS = {
+    **GROUPED,
+    **QUIET,
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+}
 
 
 class NanoBlock(nn.Module):

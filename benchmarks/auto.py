@@ -7,7 +7,6 @@ rank, foretold against held (activations are not foretold). attention_and_feed_f
 tensor parallelism cuts both. `--fresh` takes families that nothing was developed with. `--page` writes the tables of docs/auto.md.
 """
 
-# ruff: noqa: E402
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch starts its threads
@@ -66,7 +65,17 @@ def _with(plan: AutoPlan, degrees: Any) -> AutoPlan:
 
 
 def _facts(proof: Proof) -> dict[str, Any]:
-    names = ("loss_gap", "gradient_gap", "compared", "trainable", "messages", "messages_equal", "memory_gap", "share", "why")
+    names = (
+        "loss_gap",
+        "gradient_gap",
+        "compared",
+        "trainable",
+        "messages",
+        "messages_equal",
+        "memory_gap",
+        "share",
+        "why",
+    )
     return {"equal": proof.equal, **{name: getattr(proof, name) for name in names}}
 
 
@@ -74,7 +83,15 @@ def _cut(plan: AutoPlan) -> str:
     """What is cut in every block."""
     attention = all(any(cut.attends for cut in kind.cuts) for kind in plan.kinds)
     rest = all(any(not cut.attends for cut in kind.cuts) for kind in plan.kinds)
-    return "attention and feed-forward" if attention and rest else "attention" if attention else "feed-forward" if rest else ""
+    return (
+        "attention and feed-forward"
+        if attention and rest
+        else "attention"
+        if attention
+        else "feed-forward"
+        if rest
+        else ""
+    )
 
 
 def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -103,7 +120,13 @@ def matrix(rows: list[dict[str, Any]]) -> str:
             why = cell.get("refused") or cell.get("why")
             if why and why not in notes:
                 notes.append(why)
-            mark = f"refused ({notes.index(why) + 1})" if "refused" in cell else f"{cell['gradient_gap']:.0e}" if cell["equal"] else f"**no** ({notes.index(why) + 1})"
+            mark = (
+                f"refused ({notes.index(why) + 1})"
+                if "refused" in cell
+                else f"{cell['gradient_gap']:.0e}"
+                if cell["equal"]
+                else f"**no** ({notes.index(why) + 1})"
+            )
             shown.append(mark)
         share = f", {row['split_share']:.0%}" if row.get("split_share") is not None else ""
         lines.append(f"| {row['name']} | {(row['cut'] or 'nothing') + share} | " + " | ".join(shown) + " |")

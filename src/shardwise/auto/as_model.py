@@ -107,7 +107,7 @@ def _ends(model: nn.Module, kinds: list[BlockKind], seen: list[BlockSeen], hidde
     words = max(tables, key=lambda m: (any(h.out_features == m.num_embeddings for h in heads), m.num_embeddings))
     head = next((h for h in heads if h.out_features == words.num_embeddings), None)
     others = [m.num_embeddings for m in tables if m is not words]
-    square = [h for h in heads if h.in_features == h.out_features == hidden]
+    square = [h for h in heads if h is not head and h.in_features == h.out_features == hidden]
     norms = [m for m in outside if _wide_norm(m, hidden)]
     first = seen[0].norms[0] if seen[0].norms else ("", (), False)
     transform = bool(square) and head is not None and len(norms) > 1

@@ -69,7 +69,11 @@ def chosen(program: Program, cluster: Cluster, fix: Sequence[str] = ()) -> Choic
             continue
         return Choice(plan=plan, model=model, policy=candidate.policy, step_s=float(candidate.step_s),
                       peak_bytes=float(candidate.peak_bytes), passed_over=tuple(dict.fromkeys(passed)))  # fmt: skip
-    words = f"no policy of {ranked.points:,} that can be made here fits" if not ranked.best else "none of the fastest can be made"
+    words = (
+        f"no policy of {ranked.points:,} that can be made here fits"
+        if not ranked.best
+        else "none of the fastest can be made"
+    )
     return replace(_sharded_only(program, cluster, samples, words), model=model, fits=False)
 
 

@@ -40,7 +40,9 @@ def _ways(module: nn.Module, name: str, ranks: int) -> Iterator[tuple[Stack, ...
             if width % ranks or not all(outer in shape[1:] for shape in others.values()):
                 continue
             for in_turn in (False, True):
-                stacks = [_into(f"{name}.{each}", shape, outer, width, ranks, in_turn) for each, shape in others.items()]
+                stacks = [
+                    _into(f"{name}.{each}", shape, outer, width, ranks, in_turn) for each, shape in others.items()
+                ]
                 if all(stack is not None for stack in stacks):
                     own = Stack(parameter=f"{name}.{last}", axis=axis, indices=_even(width, ranks))
                     yield (*(stack for stack in stacks if stack is not None), own)
@@ -57,7 +59,11 @@ def _into(name: str, shape: tuple[int, ...], outer: int, width: int, ranks: int,
         if shape[axis] == 2 * width:
             even = _even(width, ranks)
             if in_turn:
-                return Stack(parameter=name, axis=axis, indices=tuple(tuple(x for i in own for x in (2 * i, 2 * i + 1)) for own in even))
+                return Stack(
+                    parameter=name,
+                    axis=axis,
+                    indices=tuple(tuple(x for i in own for x in (2 * i, 2 * i + 1)) for own in even),
+                )
             return Stack(parameter=name, axis=axis, indices=tuple((*own, *(width + i for i in own)) for own in even))
     return None
 

@@ -50,7 +50,11 @@ def _neighbours(indices: tuple[int, ...]) -> bool:
 
 def _by_styles(plan: AutoPlan) -> Iterator[str]:
     degrees = plan.degrees
-    yield "import copy\n" if any(s.name.startswith("config.") for k in plan.kinds for c in k.cuts for s in c.sizes) else ""
+    yield (
+        "import copy\n"
+        if any(s.name.startswith("config.") for k in plan.kinds for c in k.cuts for s in c.sizes)
+        else ""
+    )
     yield "from torch import nn\nfrom torch.distributed.device_mesh import DeviceMesh"
     if degrees.dp > 1:
         yield "from torch.distributed.fsdp import fully_shard"
@@ -68,7 +72,7 @@ def _by_styles(plan: AutoPlan) -> Iterator[str]:
 def _styles(kind: Kind) -> Iterator[str]:
     yield f"    for name in {_names(kind)}:"
     yield "        block = model.get_submodule(name)"
-    yield "        parallelize_module(block, mesh[\"tp\"], {"
+    yield '        parallelize_module(block, mesh["tp"], {'
     for cut in kind.cuts:
         for column in cut.columns:
             yield f'            "{column.module}": ColwiseParallel(),'
@@ -152,7 +156,9 @@ def _body(source: str) -> str:
 
 def _cut_text(cut: Cut) -> str:
     columns = ", ".join(f"Cut(module={c.module!r}, indices={_indices(c.indices)})" for c in cut.columns)
-    stacks = ", ".join(f"Cut(parameter={s.parameter!r}, axis={s.axis}, indices={_indices(s.indices)})" for s in cut.stacks)
+    stacks = ", ".join(
+        f"Cut(parameter={s.parameter!r}, axis={s.axis}, indices={_indices(s.indices)})" for s in cut.stacks
+    )
     sizes = ", ".join(f"Cut(module={s.module!r}, name={s.name!r}, value={s.value})" for s in cut.sizes)
     return (f"Cut(around={cut.around!r}, columns=[{columns}], row={cut.row!r}, stacks=[{stacks}], inner={list(cut.inner)!r}, "
             f"sizes=[{sizes}], fitted={cut.fitted})")  # fmt: skip

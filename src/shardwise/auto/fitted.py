@@ -27,6 +27,8 @@ class Fitted(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         try:
+            if getattr(func, "__name__", "") in SPLITS and _ragged(args, kwargs):
+                raise ValueError("parts of different lengths")
             return func(*args, **kwargs)
         except FAILURES as error:
             found = self._again(func, args, kwargs)
@@ -78,6 +80,13 @@ def _divided(shape: torch.Size, sizes: tuple[Any, ...], ranks: int) -> list[tupl
     return [
         (*sizes[:at], sizes[at] // ranks, *sizes[at + 1 :]) for at in places if sizes[at] > 0 and sizes[at] % ranks == 0
     ]
+
+
+def _ragged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Equal parts were asked for and the last one would be shorter."""
+    size = args[1] if len(args) > 1 else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
+    axis = args[2] if len(args) > 2 else kwargs.get("dim", 0)
+    return isinstance(size, int) and bool(args[0].shape[axis] % size)
 
 
 def _shares(size: Any, ranks: int) -> Any:

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Set
 from typing import Any
 
 from msgspec import Struct
@@ -47,15 +48,18 @@ class MessageLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def foretold(model: nn.Module, plan: AutoPlan, samples: int, width: int, stage: int = 0) -> "Counter[Sent]":
-    """Of one step of this rank. `model`: before it is split; `samples` of this rank; `width` bytes a number."""
+def foretold(
+    model: nn.Module, plan: AutoPlan, samples: int, width: int, stage: int = 0, unused: Set[str] = frozenset()
+) -> "Counter[Sent]":
+    """Of one step of this rank. `model`: before it is split; `samples` of this rank; `width` bytes a number; `unused`:
+    parameters that get no gradient."""
     degrees = plan.degrees
     scale = samples / plan.samples / degrees.micro_batches
     found: Counter[Sent] = Counter()
     if degrees.tp > 1:
         _of_cuts(model, plan, scale, width, stage, found)
     if degrees.dp * degrees.cp > 1:
-        _of_shards(model, plan, width, stage, found)
+        _of_shards(model, plan, width, stage, unused, found)
     if degrees.cp > 1:
         _of_tokens(plan, scale, width, found)
     found = Counter({sent: count * degrees.micro_batches for sent, count in found.items()})
@@ -80,9 +84,7 @@ def _of_ends(model: nn.Module, plan: AutoPlan, width: int, stage: int, found: "C
             found[Sent("dp", "all_reduce", size)] += 1
 
 
-def _of_cuts(
-    model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: int, found: "Counter[Sent]"
-) -> None:
+def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: int, found: "Counter[Sent]") -> None:
     inside = scale / plan.degrees.cp
 
     def add(op: str, elements: float, times: int = 1) -> None:
@@ -115,7 +117,9 @@ def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]")
     found[Sent("cp", "all_gather", round(plan.boundary * scale * width))] += 2
 
 
-def _of_shards(model: nn.Module, plan: AutoPlan, width: int, stage: int, found: "Counter[Sent]") -> None:
+def _of_shards(
+    model: nn.Module, plan: AutoPlan, width: int, stage: int, unused: Set[str], found: "Counter[Sent]"
+) -> None:
     """FSDP2 gathers a block for its forward and again for its backward, the rest once; each is padded to equal rows."""
     degrees, blocks = plan.degrees, plan.stages[stage]
     ranks = degrees.dp * degrees.cp
@@ -131,8 +135,9 @@ def _of_shards(model: nn.Module, plan: AutoPlan, width: int, stage: int, found: 
     units = [({id(p) for p in model.get_submodule(name).parameters()}, 2) for name in blocks]
     if plan.degrees.pp == 1:
         units.append((set(shapes) - inside, 1))
+    silent = {id(p) for name, p in model.named_parameters() if name in unused}
     for parameters, gathers in units:
-        size = sum(math.ceil(shapes[p][0] / ranks) * ranks * math.prod(shapes[p][1:]) for p in parameters)
-        if size:
-            found[Sent(axis, "all_gather", size * width)] += gathers
-            found[Sent(axis, "reduce_scatter", size * width)] += 1
+        padded = {p: math.ceil(shapes[p][0] / ranks) * ranks * math.prod(shapes[p][1:]) for p in parameters}
+        size, learned = sum(padded.values()), sum(n for p, n in padded.items() if p not in silent)
+        found[Sent(axis, "all_gather", size * width)] += gathers if size else 0
+        found[Sent(axis, "reduce_scatter", learned * width)] += 1 if learned else 0

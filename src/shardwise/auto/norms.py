@@ -11,7 +11,6 @@ from torch import Tensor
 from shardwise.auto.split import Applied
 from shardwise.trace.private import swapped_everywhere
 
-
 NORM_BYTES = 8
 """of the message that adds the squares of all ranks"""
 
@@ -48,7 +47,7 @@ def clip_whole(done: Applied, clip: Clip) -> Tensor:
         sharded = hasattr(local, "to_local")
         local = local.to_local() if sharded else local
         held.append(local)
-        copies = (1 if name in done.shares.of else degrees.tp) * (1 if sharded else degrees.dp) * degrees.cp
+        copies = (1 if name in done.shares.of else degrees.tp) * (1 if sharded else degrees.dp * degrees.cp)
         copies *= done.holders(name)
         total += local.detach().double().square().sum() / copies
     if degrees.ranks > 1:

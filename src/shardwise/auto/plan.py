@@ -193,7 +193,11 @@ def plan_file(path: Path) -> AutoPlan:
     try:
         plan = msgspec.json.decode(raw, type=AutoPlan)
     except msgspec.DecodeError as error:
-        raise ValueError(f"plan: {path.name} is no plan ({error}); write one with `shardwise auto --out {path.name}`") from None
+        raise ValueError(
+            f"plan: {path.name} is no plan ({error}); write one with `shardwise auto --out {path.name}`"
+        ) from None
     if plan.version != VERSION:
-        raise ValueError(f"plan: {path.name} is of version {plan.version}, this reads {VERSION}; write it anew with `auto --out`")
+        raise ValueError(
+            f"plan: {path.name} is of version {plan.version}, this reads {VERSION}; write it anew with `auto --out`"
+        )
     return plan

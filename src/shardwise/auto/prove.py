@@ -20,7 +20,7 @@ from shardwise.auto.split import Applied, applied, mesh_of, sharding_mesh
 from shardwise.auto.stage import cannot_stage
 from shardwise.auto.understand import understood
 from shardwise.auto.watch import before_update, losses_of, part_of, samples_of
-from shardwise.auto.wide import comparable, draws, widened
+from shardwise.auto.wide import comparable, widened
 from shardwise.runtime.train.fork import forked
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}
@@ -127,7 +127,9 @@ def truth_of(program: Program) -> Truth:
                 own.step(*own.parts, batch)
             found.losses.append(sum(losses))
         if len(found.gradients) != len(found.losses):
-            raise ValueError(f"step: it made {len(found.gradients)} optimizer steps in {len(found.losses)}; write one a step")
+            raise ValueError(
+                f"step: it made {len(found.gradients)} optimizer steps in {len(found.losses)}; write one a step"
+            )
         found.last = forward_loss(own, own.batches[-1])
     found.moments = state_elements(own.optimizers) / max(held_elements(own.model.parameters()), 1)
     return found
@@ -193,7 +195,11 @@ def refused(plan: AutoPlan) -> str:
     if not plan.kinds:
         return "no module repeats"
     if degrees.tp > 1 and not any(kind.cuts for kind in plan.kinds):
-        return f"no product of the blocks can be cut: {plan.all_refusals[0].why}" if plan.all_refusals else "nothing is cut"
+        return (
+            f"no product of the blocks can be cut: {plan.all_refusals[0].why}"
+            if plan.all_refusals
+            else "nothing is cut"
+        )
     if degrees.pp > 1 and degrees.cp > 1:
         return "stages of a shared sequence are not made"
     return (cannot_stage(plan) if degrees.pp > 1 else "") or (cannot_share_tokens(plan) if degrees.cp > 1 else "")
@@ -262,7 +268,8 @@ def _rank(program: Program, plan: AutoPlan, truth: Truth) -> _Seen:
             own = samples_of(program.batches[1]) // degrees.dp
             width = torch.finfo(next(plain.model.parameters()).dtype).bits // 8
             stage = 0 if done.stage is None else done.stage.place
-            told = foretold(plain.model, plan, own, width, stage)
+            unused = {name for name, gradient in truth.gradients[1].items() if gradient is None}
+            told = foretold(plain.model, plan, own, width, stage, unused)
             told[Sent(log.alone, "all_reduce", NORM_BYTES)] += len(truth.clips) if degrees.ranks > 1 else 0
             seen.messages = +log.sent == +told
         seen.count = sum(log.sent.values())

@@ -32,9 +32,13 @@ def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) ->
     def step(*args: Any) -> object:
         return script.call(names["step"], *args)
 
-    program = program_of(lambda: script.call(names["build"], 1), lambda: script.call(names["batch"], 1), step, steps, dtype)
+    program = program_of(
+        lambda: script.call(names["build"], 1), lambda: script.call(names["batch"], 1), step, steps, dtype
+    )
     if not any(isinstance(part, nn.Module) for part in program.parts):
-        raise ScriptError(f"{script.path.name}: build() returns no torch.nn.Module; write build() -> (model, optimizer)")
+        raise ScriptError(
+            f"{script.path.name}: build() returns no torch.nn.Module; write build() -> (model, optimizer)"
+        )
     if not program.optimizers:
         raise ScriptError(f"{script.path.name}: build() returns no optimizer; write build() -> (model, optimizer)")
     if any(p.is_meta for p in program.model.parameters()):

@@ -12,7 +12,9 @@ MOST_TOGETHER = 3
 MOST_TRIED = 600
 HEADS = "head"
 """of a configuration only numbers with this in their name are tried: it is shared by all that a model is made of"""
-NEVER = frozenset({"in_features", "out_features", "nf", "nx", "layer_idx", "layer_id", "layer_index", "normalized_shape"})
+NEVER = frozenset(
+    {"in_features", "out_features", "nf", "nx", "layer_idx", "layer_id", "layer_index", "normalized_shape"}
+)
 
 
 def fitting(cut: Cut, block: nn.Module, ranks: int, fits: Callable[[Cut], str]) -> tuple[Cut | None, str]:

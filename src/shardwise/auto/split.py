@@ -197,4 +197,6 @@ def _check(plan: AutoPlan, mesh: DeviceMesh) -> None:
         size = getattr(plan.degrees, axis)
         found = mesh[axis].size() if axis in names else 1
         if size != found:
-            raise ValueError(f"mesh: the plan has {axis} {size}, the mesh {found}; write a mesh with an axis {axis!r} of {size}")
+            raise ValueError(
+                f"mesh: the plan has {axis} {size}, the mesh {found}; write a mesh with an axis {axis!r} of {size}"
+            )

@@ -118,7 +118,7 @@ def staged(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Stage:
         block = model.get_submodule(name)
         if name not in own:
             for module in block.modules():
-                module._parameters = {key: None for key in module._parameters}
+                module._parameters = dict.fromkeys(module._parameters)
             block.forward = _passed_by(returns[name])  # type: ignore[method-assign]
     _drop_ends(model, plan, stage.place)
     return stage
@@ -137,8 +137,8 @@ def _drop_ends(model: nn.Module, plan: AutoPlan, place: int) -> None:
                 module._parameters[name] = None
 
 
-def _zeros(width: int, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    return lambda words: torch.zeros(*words.shape, width, dtype=dtype, device=words.device)
+def _zeros(width: int, dtype: torch.dtype) -> Callable[..., Tensor]:
+    return lambda words, *_, **__: torch.zeros(*words.shape, width, dtype=dtype, device=words.device)
 
 
 def connect(stage: Stage) -> None:

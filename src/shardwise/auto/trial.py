@@ -17,7 +17,16 @@ from shardwise.auto.wide import Widened
 
 CLOSE = 1e-4
 """relative: what is wrong is wrong by far more, and code that computes in 32 bits is right to less"""
-FAILURES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError, KeyError, NotImplementedError)
+FAILURES = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    IndexError,
+    AssertionError,
+    AttributeError,
+    KeyError,
+    NotImplementedError,
+)
 
 
 ATTENDS = frozenset({"scaled_dot_product_attention", "softmax"})
@@ -247,9 +256,7 @@ def _gradients(output: Tensor, direction: Tensor, leaves: list[Tensor]) -> list[
     return [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(given, leaves, strict=True)]
 
 
-def _indices_of(
-    name: str, indices: dict[str, Any], rank: int, share: Tensor, whole: Tensor
-) -> tuple[int, list[int]]:
+def _indices_of(name: str, indices: dict[str, Any], rank: int, share: Tensor, whole: Tensor) -> tuple[int, list[int]]:
     axis = next(a for a in range(whole.dim()) if share.shape[a] != whole.shape[a])
     for owner in (name, name.rpartition(".")[0]):
         if owner in indices:

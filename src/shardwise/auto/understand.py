@@ -13,7 +13,6 @@ from shardwise.auto.products import is_product, widths
 from shardwise.auto.sizes import fitting
 from shardwise.auto.trial import FAILURES, CutTrial, Run, noisy_call, run_whole, stacked, wide_call, wide_copy
 
-
 OTHER_INPUTS = 3
 """on which a block is run again, to see what an activation hid"""
 
@@ -49,7 +48,9 @@ def _ends(model: nn.Module, kinds: tuple[Kind, ...], seen: Watched) -> Iterator[
         if id(parameter) not in inside:
             known = users[id(parameter)]
             here = all(first or last for first, last in known)
-            yield End(parameter=name, first=here and any(f for f, _ in known), last=here and any(each for _, each in known))
+            yield End(
+                parameter=name, first=here and any(f for f, _ in known), last=here and any(each for _, each in known)
+            )
 
 
 def _kind(kind: BlockKind, seen: Watched, ranks: int) -> Kind:
@@ -157,7 +158,9 @@ def _vocabulary(
     uneven = [(n, m) for n, m in (*tables, *heads) if m.weight.shape[0] % ranks]  # type: ignore[index,operator]
     if uneven:
         rows = uneven[0][1].weight.shape[0]  # type: ignore[index]
-        return Vocabulary(), [Refusal(where=n, why=f"{rows} words are not shared evenly by {ranks} ranks") for n, _ in uneven]
+        return Vocabulary(), [
+            Refusal(where=n, why=f"{rows} words are not shared evenly by {ranks} ranks") for n, _ in uneven
+        ]
     return Vocabulary(
         tables=tuple(n for n, _ in tables), heads=tuple(n for n, _ in heads),
         head_inputs=tuple(seen.inputs[n] for n, _ in heads), head_outputs=tuple(seen.outputs[n] for n, _ in heads),

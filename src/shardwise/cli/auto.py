@@ -34,9 +34,13 @@ def auto(
     fix: Annotated[
         list[str] | None, Parameter(negative=(), help="Only such splits: tp=2, 'pp<=2'; may repeat.")
     ] = None,
-    device: Annotated[str, Parameter(help="none: plan and prove; cpu: train too, with gloo ranks of this machine.")] = "none",
+    device: Annotated[
+        str, Parameter(help="none: plan and prove; cpu: train too, with gloo ranks of this machine.")
+    ] = "none",
     steps: Annotated[int, Parameter(help="Steps to train with --device cpu.")] = 10,
-    explain: Annotated[bool, Parameter(negative=(), help="Print the split as torch code that runs without shardwise.")] = False,
+    explain: Annotated[
+        bool, Parameter(negative=(), help="Print the split as torch code that runs without shardwise.")
+    ] = False,
     out: Annotated[Path | None, Parameter(help="Write the plan here, for `prove` and `shardwise.parallelize`.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -104,7 +108,9 @@ def _made(
 def _facts(choice: Any, proof: Any, losses: list[float]) -> list[tuple[str, Cell]]:
     facts: list[tuple[str, Cell]] = [("split", f"{choice.plan.degrees.text} ({choice.plan.degrees.ranks} ranks)")]
     if choice.step_s is not None:
-        facts.append(("predicted", f"{time_text(choice.step_s)} a step, {choice.peak_bytes / GIB:,.2f} GiB on the fullest GPU"))
+        facts.append(
+            ("predicted", f"{time_text(choice.step_s)} a step, {choice.peak_bytes / GIB:,.2f} GiB on the fullest GPU")
+        )
     if choice.unknown:
         facts.append(("predicted", f"nothing: {choice.unknown}"))
     facts.append(("proof", f"{proof.plan} on {proof.ranks} ranks of this machine, a small copy"))

@@ -62,7 +62,9 @@ def _filled(degrees: Degrees, ranks: int | None) -> Degrees:
         raise ValueError(f"ranks: {ranks} is out of range; write 1 to {MOST_RANKS}, they are processes of this machine")
     others = degrees.ranks // degrees.dp
     if ranks % degrees.ranks or (degrees.dp > 1 and ranks != degrees.ranks):
-        raise ValueError(f"ranks: {ranks} is not what {degrees.text} takes; write --ranks {degrees.ranks} or another plan")
+        raise ValueError(
+            f"ranks: {ranks} is not what {degrees.text} takes; write --ranks {degrees.ranks} or another plan"
+        )
     return structs.replace(degrees, dp=ranks // others)
 
 
