@@ -176,8 +176,9 @@ PROGRAMS = {
         _program("vit", "vision", "ViT", PICTURES, "ForImageClassification"),
         _program("mixtral", "experts", "Mixtral", EXPERTS),
         _program("qwen3-moe", "experts", "Qwen3Moe", {**EXPERTS, "head_dim": 8}),
-        _program("mamba2", "mixer", "Mamba2", {"hidden_size": 64, "num_hidden_layers": 4, "vocab_size": WORDS, "num_heads": 8,
-                                               "head_dim": 16, "state_size": 16, "n_groups": 2, "chunk_size": 8, **QUIET}),
+        _program("mamba2", "mixer", "Mamba2", {"hidden_size": 64, "num_hidden_layers": 4, "vocab_size": WORDS,
+                                               "num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 2,
+                                               "chunk_size": 8, **QUIET}),
         Program("nanogpt", "decoder", NanoGPT, _words),
         Program("diffusion", "diffusion", Diffusion, _noisy),
     )

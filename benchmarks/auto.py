@@ -1,10 +1,11 @@
 """Models whose split nobody wrote, split and held against one process: which cells hold, which are refused and why.
 
-programs: how many were tried. cells_legal: program x plan that is not refused beforehand; cells_equal: of these, losses and
-the gradient of every parameter equal one process over all steps and a checkpoint loads into the plain model.
+programs: how many were tried. cells_legal: program x plan that is not refused beforehand; cells_equal: of these, losses
+and the gradient of every parameter equal one process over all steps and a checkpoint loads into the plain model.
 messages_equal: of those, every message of a step was foretold. memory_gap_max: parameters and optimizer state of a
-rank, foretold against held (activations are not foretold). attention_and_feed_forward: share of the families with attention in which
-tensor parallelism cuts both. `--fresh` takes families that nothing was developed with. `--page` writes the tables of docs/auto.md.
+rank, foretold against held (activations are not foretold). attention_and_feed_forward: share of the families with
+attention in which tensor parallelism cuts both. families_gap_params: parameters of the planner's Model traced from a
+module against those of its hand-written family. `--fresh` takes families that nothing was developed with.
 """
 
 import os
@@ -27,7 +28,7 @@ from shardwise.auto.prove import Proof, plan_of, program_of, proven, refused, tr
 
 CELLS = ("fsdp=2", "tp=2", "fsdp=2,tp=2", "pp=2", "fsdp=2,pp=2", "tp=2,pp=2", "cp=2")
 STEPS = 3
-PAGE = Path(__file__).parents[1] / "docs" / "auto.md"
+BOTH = "attention and feed-forward"
 
 
 def tried(program: Program, cells: tuple[str, ...], steps: int, dtype: str) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def tried(program: Program, cells: tuple[str, ...], steps: int, dtype: str) -> d
     if 2 in plans:
         found["cut"] = _cut(plans[2])
         found["not_cut"] = [f"{r.where}: {r.why}" for r in plans[2].all_refusals]
-        kinds = [k for k in plans[2].kinds]
+        kinds = plans[2].kinds
         found["split_share"] = sum(k.split_parameters * len(k.blocks) for k in kinds) / sum(
             k.parameters * len(k.blocks) for k in kinds
         )
@@ -104,7 +105,7 @@ def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "messages_equal": sum(bool(cell["messages_equal"]) for cell in equal),
         "memory_gap_max": max((cell["memory_gap"] for cell in equal), default=None),
         "gradient_gap_max": max((cell["gradient_gap"] for cell in equal), default=None),
-        "attention_and_feed_forward": sum(r["cut"] == "attention and feed-forward" for r in attends) / max(len(attends), 1),
+        "attention_and_feed_forward": sum(r["cut"] == BOTH for r in attends) / max(len(attends), 1),
     }  # fmt: skip
 
 

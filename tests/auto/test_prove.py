@@ -31,8 +31,8 @@ def changed_cut(plan, row, **fields):
 
 @pytest.mark.parametrize(
     ("block", "text"),
-    [("normed", "fsdp=2,tp=2"), ("fused", "tp=2"), ("fused", "pp=2"), ("normed", "tp=2,pp=2"), ("normed", "fsdp=2,pp=2"),
-     ("fused", "cp=2"), ("normed", "tp=2,cp=2"), ("mixing", "fsdp=2")],
+    [("normed", "fsdp=2,tp=2"), ("fused", "tp=2"), ("fused", "pp=2"), ("normed", "tp=2,pp=2"),
+     ("normed", "fsdp=2,pp=2"), ("fused", "cp=2"), ("normed", "tp=2,cp=2"), ("mixing", "fsdp=2")],
 )  # fmt: skip
 def test_a_split_equals_one_process(block, text):
     found = proof(block, text)

@@ -72,7 +72,8 @@ def _attention(at: AttentionSeen, before: list[ProductSeen], out: ProductSeen, s
     full = sizes.count((queries,)) > 2 if queries == seen.hidden else (queries,) in sizes
     norm = "head" if (at.head_dim,) in sizes else "full" if full else "none"
     return Attention(
-        heads=at.heads, kv_heads=keys, head_dim=at.head_dim, v_head_dim=0 if at.value_dim == at.head_dim else at.value_dim,
+        heads=at.heads, kv_heads=keys, head_dim=at.head_dim,
+        v_head_dim=0 if at.value_dim == at.head_dim else at.value_dim,
         bias_qkv=any(each.bias for each in before), bias_out=out.bias, qk_norm=norm,  # type: ignore[arg-type]
         causal=at.causal,
     )  # fmt: skip

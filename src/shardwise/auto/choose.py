@@ -81,7 +81,7 @@ def _run(program: Program) -> tuple[nn.Module, Callable[[], None]]:
     own = program.copy()
 
     def run() -> None:
-        with comparable(own.model, wide=own.dtype == "float64"), until_backward():
+        with comparable(wide=own.dtype == "float64"), until_backward():
             own.step(*own.parts, own.batches[0])
 
     return own.model, run

@@ -1,6 +1,7 @@
 """A sequence shared by ranks: each runs the blocks on its own tokens, and attention sees the keys and values of all.
 
-The code around the blocks runs on whole sequences on every rank, so that positions, masks and the loss stay the user's own.
+The code around the blocks runs on whole sequences on every rank, so that positions, masks and the loss stay the
+user's own.
 """
 
 from collections.abc import Callable, Iterator
@@ -169,7 +170,8 @@ def cannot_share_tokens(plan: AutoPlan) -> str:
     if len(holders) > 1:
         return f"{len(holders)} stacks of blocks ({', '.join(sorted(holders))}): the sequence of one is shared"
     if len(plan.attention) < len(plan.order):
-        return f"{len(plan.order) - len(plan.attention)} blocks have no scaled dot-product attention, which is where tokens meet"
+        without = len(plan.order) - len(plan.attention)
+        return f"{without} blocks have no scaled dot-product attention, which is where tokens meet"
     if not plan.tokens or plan.tokens % plan.degrees.cp:
         return f"{plan.tokens} tokens are not shared evenly by {plan.degrees.cp} ranks"
     return ""

@@ -18,8 +18,8 @@ HEAD = '''"""Splits a model: {what}. Written by shardwise, runs without it.
     model = parallelize(build_model(), mesh)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)  # shards and whole weights lie side by side
 
-Every rank of `tp` gets the same samples, every rank of `dp` its own; gradients are means over `dp`. Clip gradients by the norm
-over all ranks: torch's function sees the shares of one.
+Every rank of `tp` gets the same samples, every rank of `dp` its own; gradients are means over `dp`. Clip gradients by
+the norm over all ranks: torch's function sees the shares of one.
 """
 '''
 
@@ -61,7 +61,7 @@ def _by_styles(plan: AutoPlan) -> Iterator[str]:
     if degrees.tp > 1:
         yield "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module"
     if degrees.recompute:
-        yield "from torch.utils.checkpoint import checkpoint"
+        yield "from functools import partial\n\nfrom torch.utils.checkpoint import checkpoint"
     yield "\n\ndef parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:"
     for kind in plan.kinds:
         if degrees.tp > 1 and kind.cuts:
@@ -103,7 +103,8 @@ def _shards(plan: AutoPlan) -> Iterator[str]:
         yield f"    for name in {_names(kind)}:"
         yield "        block = model.get_submodule(name)"
         if degrees.recompute:
-            yield "        block.forward = (lambda forward: lambda *a, **k: checkpoint(forward, *a, use_reentrant=False, **k))(block.forward)"
+            yield "        forward = partial(checkpoint, block.forward, use_reentrant=False)"
+            yield "        block.forward = forward"
         if degrees.dp > 1:
             yield '        fully_shard(block, mesh=mesh["dp"])'
     if degrees.dp > 1:
@@ -115,7 +116,7 @@ def _by_hand(plan: AutoPlan) -> Iterator[str]:
     yield _IMPORTS
     for part in (lanes, products, fitted, cutting):
         yield _body(inspect.getsource(part))
-    yield "\n".join(inspect.getsource(each) for each in (split._share_table, split._share_head, split._recomputed))
+    yield "\n".join(inspect.getsource(each) for each in (split._share_table, split._share_head))
     yield "\n\ndef parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:"
     yield '    lane, held = RankLane(mesh["tp"].get_group()), set()'
     for kind in plan.kinds:
@@ -131,6 +132,7 @@ def _by_hand(plan: AutoPlan) -> Iterator[str]:
 _IMPORTS = """import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -160,7 +162,8 @@ def _cut_text(cut: Cut) -> str:
         f"Cut(parameter={s.parameter!r}, axis={s.axis}, indices={_indices(s.indices)})" for s in cut.stacks
     )
     sizes = ", ".join(f"Cut(module={s.module!r}, name={s.name!r}, value={s.value})" for s in cut.sizes)
-    return (f"Cut(around={cut.around!r}, columns=[{columns}], row={cut.row!r}, stacks=[{stacks}], inner={list(cut.inner)!r}, "
+    return (f"Cut(around={cut.around!r}, columns=[{columns}], row={cut.row!r}, stacks=[{stacks}], "
+            f"inner={list(cut.inner)!r}, "
             f"sizes=[{sizes}], fitted={cut.fitted})")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Code that writes the whole model's sizes into its views, run by a rank that holds a share: sizes are fitted as it runs.
+"""Code that writes the whole model's sizes into its views, run by a rank that holds a share: sizes are fitted then.
 
 Only calls that fail are changed. What they then give is held against the whole block before a cut is made.
 """

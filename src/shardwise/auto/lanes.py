@@ -66,11 +66,11 @@ class _Enter(torch.autograd.Function):
 
 class _Leave(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, group: Any) -> Tensor:  # type: ignore[override]
+    def forward(_: FunctionCtx, x: Tensor, group: Any) -> Tensor:  # type: ignore[override]
         return _summed(x, group)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(_: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         return grad, None
 
 

@@ -108,7 +108,7 @@ def _of_cuts(model: nn.Module, plan: AutoPlan, scale: float, width: int, stage: 
 
 
 def _of_tokens(plan: AutoPlan, scale: float, width: int, found: "Counter[Sent]") -> None:
-    """Keys and values are gathered for every attention, what the blocks make once behind the last; gradients go back."""
+    """Keys and values are gathered for every attention, what blocks make once, behind the last; so are gradients."""
     for sizes in plan.attention:
         for elements in sizes:
             size = round(elements * scale / plan.degrees.tp * width)

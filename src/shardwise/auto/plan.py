@@ -1,4 +1,4 @@
-"""What is done to a model: how many ranks share what, which products are cut, and why others are not. Plain data, no torch."""
+"""What is done to a model: how many ranks share what, which products are cut, why others are not. No torch here."""
 
 from pathlib import Path
 
@@ -174,7 +174,8 @@ def degrees_of(text: str, field: str = "plan") -> Degrees:
         name, _, value = word.partition("=")
         if name not in named or not (value.isascii() and value.isdigit()) or not 1 <= int(value) <= 4096:
             raise ValueError(
-                f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, cp=2, micro=4 or recompute, joined by commas"
+                f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, cp=2, micro=4 or recompute, "
+                "joined by commas"
             )
         if named[name] in found:
             raise ValueError(f"{field}: {name} is given twice in {text!r}; write it once")

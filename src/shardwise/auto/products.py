@@ -1,4 +1,4 @@
-"""Products of a model that can be cut: linear modules, and those of transformers that keep their weight the other way round."""
+"""Products of a model that can be cut: linear modules, and those of transformers that keep their weight turned."""
 
 from torch import Tensor, nn
 

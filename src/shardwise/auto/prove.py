@@ -120,7 +120,7 @@ def truth_of(program: Program) -> Truth:
         found.clips.append(clip)
         return plain(parameters, clip.most, clip.order)
 
-    with comparable(own.model, wide=own.dtype == "float64"), before_update(look), clipping(clipped):
+    with comparable(wide=own.dtype == "float64"), before_update(look), clipping(clipped):
         for batch in own.batches[:-1]:
             found.clips.clear()
             with losses_of() as losses:
@@ -147,7 +147,7 @@ def plan_of(program: Program, degrees: Degrees) -> AutoPlan:
     batch = own.batches[0]
 
     def run() -> None:
-        with comparable(own.model, wide=own.dtype == "float64"), until_backward():
+        with comparable(wide=own.dtype == "float64"), until_backward():
             own.step(*own.parts, batch)
 
     return understood(own.model, run, degrees, samples_of(batch))
@@ -176,10 +176,10 @@ def proven(program: Program, plan: AutoPlan, truth: Truth) -> Proof:
     if why:
         return _with(proof, why=why)
     try:
-        ranks = forked(degrees.ranks, lambda rank: _rank(program.copy(), plan, truth))
+        ranks = forked(degrees.ranks, lambda _: _rank(program.copy(), plan, truth))
     except RuntimeError as error:
         return _with(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:200]}")
-    return _judged(proof, ranks, program, plan, truth)
+    return _judged(proof, ranks, program, truth)
 
 
 def _cannot(program: Program, plan: AutoPlan) -> str:
@@ -205,7 +205,7 @@ def refused(plan: AutoPlan) -> str:
     return (cannot_stage(plan) if degrees.pp > 1 else "") or (cannot_share_tokens(plan) if degrees.cp > 1 else "")
 
 
-def _judged(proof: Proof, ranks: list[_Seen], program: Program, plan: AutoPlan, truth: Truth) -> Proof:
+def _judged(proof: Proof, ranks: list[_Seen], program: Program, truth: Truth) -> Proof:
     gaps: dict[str, float] = {}
     for rank in ranks:
         for name, gap in rank.gaps.items():
@@ -258,7 +258,7 @@ def _rank(program: Program, plan: AutoPlan, truth: Truth) -> _Seen:
     def look() -> None:
         _compare(done, truth.gradients[number], seen.gaps, FLOORS[program.dtype])
 
-    with comparable(program.model, wide=program.dtype == "float64"):
+    with comparable(wide=program.dtype == "float64"):
         for number, batch in enumerate(program.batches[:-1]):
             with before_update(look) if number != 1 else log:
                 found = run_step(done, program, part_of(batch, place, degrees.dp), truth.clips)

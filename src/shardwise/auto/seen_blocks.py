@@ -1,4 +1,4 @@
-"""What the first block of each kind does, in order: its products, its attention, its experts; shapes only, any tensors."""
+"""What the first block of each kind does, in order: its products, its attention, its experts; shapes only."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class ExpertsSeen:
 
 @dataclass
 class BlockSeen:
-    """One block: what ran in it, and its weights with one axis beside biases of products, by the module that has them."""
+    """One block: what ran in it, and its norms."""
 
     events: list[ProductSeen | AttentionSeen | ExpertsSeen] = field(default_factory=list)
     norms: list[tuple[str, tuple[int, ...], bool]] = field(default_factory=list)

@@ -30,7 +30,7 @@ def fitting(cut: Cut, block: nn.Module, ranks: int, fits: Callable[[Cut], str]) 
 
 
 def _ways(cut: Cut, numbers: list[Size]) -> Iterator[Cut]:
-    """What changes least first; fitting while it runs costs time in every step, so it comes behind one or two numbers."""
+    """What changes least first; fitting while it runs costs time in every step: it comes behind one or two numbers."""
 
     def sets(counts: range) -> Iterator[tuple[Size, ...]]:
         return chain.from_iterable(combinations(numbers, count) for count in counts)

@@ -1,7 +1,7 @@
 """One pipeline stage of a user's model: the whole outer code runs, blocks of other stages are passed by.
 
-Masks, rotary angles and conditions are so computed by the user's own code on every stage. A stage's first block takes what
-was received, and the code is left behind its last block. A schedule file says what runs next.
+Masks, rotary angles and conditions are so computed by the user's own code on every stage. A stage's first block takes
+what was received, and the code is left behind its last block. A schedule file says what runs next.
 """
 
 from collections.abc import Callable
@@ -142,7 +142,7 @@ def _zeros(width: int, dtype: torch.dtype) -> Callable[..., Tensor]:
 
 
 def connect(stage: Stage) -> None:
-    """The first block takes what is received, before FSDP2 looks at its inputs; the last one ends the code, behind FSDP2."""
+    """The first block takes what is received, before FSDP2 sees it; the last one ends the code, behind FSDP2."""
     own = stage.plan.stages[stage.place]
     if stage.place > 0:
         stage.model.get_submodule(own[0]).register_forward_pre_hook(_taking(stage), with_kwargs=True, prepend=True)

@@ -1,4 +1,4 @@
-"""A cut tried in one process: every rank's share is run after the other, and shares and gradients must add up to the whole."""
+"""A cut tried in one process: every rank's share is run, and outputs and gradients must add up to the whole."""
 
 import copy
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class TrialLane:
         self.left = x
         raise Reached
 
-    def gather(self, x: Tensor) -> Tensor:
+    def gather(self, x: Tensor) -> Tensor:  # noqa: ARG002
         raise AssertionError("no part of a cut")
 
 
@@ -209,7 +209,7 @@ class CutTrial:
         return ""
 
     def inner(self, cut: Cut) -> tuple[list[str], list[str]]:
-        """(parameters, inputs) that reach the row product between the cuts: every rank has a part of their gradients."""
+        """(parameters, inputs) that reach the row product between the cuts: each rank has a part of their gradients."""
         lane, run = self._share(cut, 0, detached=True)
         assert lane.left is not None
         leaves = run.leaves

@@ -27,7 +27,8 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
     kinds = tuple(_kind(kind, seen, degrees.tp) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
     return AutoPlan(
-        degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples, order=tuple(seen.order),
+        degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
+        order=tuple(seen.order),
         ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary,
         tokens=seen.tokens, attention=tuple(seen.attention),
     )  # fmt: skip

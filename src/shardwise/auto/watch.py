@@ -1,4 +1,4 @@
-"""What a user's step does, seen from outside: the loss it calls `backward` on, and the gradients its optimizer is given."""
+"""What a user's step does, seen from outside: the loss it calls `backward` on, the gradients its optimizer gets."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

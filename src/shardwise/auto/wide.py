@@ -1,4 +1,4 @@
-"""A step computed in 64 bits throughout and without chance, so that a split and the whole can be held against each other."""
+"""A step computed in 64 bits throughout and without chance, so that a split can be held against the whole."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
@@ -47,7 +47,7 @@ def widened(value: Any) -> Any:
 
 
 @contextmanager
-def without_chance(model: nn.Module) -> Iterator[None]:
+def without_chance() -> Iterator[None]:
     """Dropout does nothing: ranks would draw other numbers than one process."""
     plain, attends = F.dropout, F.scaled_dot_product_attention
 
@@ -65,15 +65,10 @@ def without_chance(model: nn.Module) -> Iterator[None]:
         F.dropout, F.scaled_dot_product_attention = plain, attends
 
 
-def draws(model: nn.Module) -> bool:
-    """A dropout of the model is on while it trains."""
-    return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules())
-
-
 @contextmanager
-def comparable(model: nn.Module, *, wide: bool) -> Iterator[None]:
+def comparable(*, wide: bool) -> Iterator[None]:
     with ExitStack() as stack:
-        stack.enter_context(without_chance(model))
+        stack.enter_context(without_chance())
         if wide:
             stack.enter_context(Widened())
         yield

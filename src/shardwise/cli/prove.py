@@ -94,10 +94,10 @@ def facts_of(proof: Any, plan: AutoPlan) -> list[tuple[str, Cell]]:
         messages = {True: "equal", False: "NOT equal", None: "not foretold"}[proof.messages_equal]
         facts += [
             ("losses", f"{proof.loss_gap:.1e} apart at most over {proof.steps} steps ({proof.dtype})"),
-            ("gradients", f"{proof.compared} of {proof.trainable} parameters compared, {proof.gradient_gap:.1e} apart at most"
-                          f" ({proof.worst})"),
+            ("gradients", f"{proof.compared} of {proof.trainable} parameters compared, {proof.gradient_gap:.1e} "
+                          f"apart at most ({proof.worst})"),
             ("messages", f"{proof.messages:,} a step on rank 0, to the prediction: {messages}"),
             ("holds most", f"{proof.share:.1%} of the parameters; state {proof.memory_gap:.1%} off the prediction"),
-            ("checkpoint", "loads into the plain model" if proof.checkpoint_equal else "does NOT load into the plain model"),
+            ("checkpoint", f"{'loads' if proof.checkpoint_equal else 'does NOT load'} into the plain model"),
         ]  # fmt: skip
     return facts
