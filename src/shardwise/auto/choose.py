@@ -28,12 +28,9 @@ MADE_HERE = "ep=1,vpp=1,zero=3,shard_group=0,schedule=1f1b,sp=off,recompute!=sel
 LOOKED_AT = 400
 
 
-class Choice(Struct, frozen=True, kw_only=True):
-    """The split to make, and what the planner says of it where it knows the model."""
+class Prediction(Struct, frozen=True, kw_only=True):
+    """What the planner says of a split, where it knows the model."""
 
-    plan: AutoPlan
-    model: Model | None = None
-    policy: Policy | None = None
     step_s: float | None = None
     peak_bytes: float | None = None
     fits: bool = True
@@ -41,6 +38,15 @@ class Choice(Struct, frozen=True, kw_only=True):
     """faster ones that cannot be made, and why"""
     unknown: str = ""
     """why the planner does not know the model"""
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """The split to make."""
+
+    plan: AutoPlan
+    prediction: Prediction
+    model: Model | None = None
+    policy: Policy | None = None
 
 
 def chosen(program: Program, cluster: Cluster, fix: Sequence[str] = ()) -> Choice:
@@ -67,14 +73,13 @@ def chosen(program: Program, cluster: Cluster, fix: Sequence[str] = ()) -> Choic
         if why:
             passed.append(f"{degrees.text}: {why}")
             continue
-        return Choice(plan=plan, model=model, policy=candidate.policy, step_s=float(candidate.step_s),
-                      peak_bytes=float(candidate.peak_bytes), passed_over=tuple(dict.fromkeys(passed)))  # fmt: skip
-    words = (
-        f"no policy of {ranked.points:,} that can be made here fits"
-        if not ranked.best
-        else "none of the fastest can be made"
-    )
-    return replace(_sharded_only(program, cluster, samples, words), model=model, fits=False)
+        told = Prediction(
+            step_s=candidate.step_s, peak_bytes=candidate.peak_bytes, passed_over=tuple(dict.fromkeys(passed))
+        )
+        return Choice(plan=plan, prediction=told, model=model, policy=candidate.policy)
+    why = "none of the fastest can be made" if ranked.best else f"none of {ranked.points:,} policies fits"
+    found = _sharded_only(program, cluster, samples, why)
+    return replace(found, model=model, prediction=replace(found.prediction, fits=False))
 
 
 def _run(program: Program) -> tuple[nn.Module, Callable[[], None]]:
@@ -99,7 +104,7 @@ def _degrees(policy: Policy, samples: int) -> Degrees | None:
 def _sharded_only(program: Program, cluster: Cluster, samples: int, why: str) -> Choice:
     """FSDP2 needs nothing but blocks that repeat."""
     degrees = Degrees(dp=next(size for size in _divisors(cluster.gpus) if samples % size == 0))
-    return Choice(plan=plan_of(program, degrees), unknown=why)
+    return Choice(plan=plan_of(program, degrees), prediction=Prediction(unknown=why))
 
 
 def _divisors(number: int) -> Iterator[int]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from msgspec import Struct
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from shardwise.auto.blocks import until_backward
@@ -16,6 +17,7 @@ from shardwise.auto.memory import foretold_elements, held_elements, state_elemen
 from shardwise.auto.messages import MessageLog, Sent, foretold
 from shardwise.auto.norms import NORM_BYTES, Clip, clip_whole, clipping
 from shardwise.auto.plan import AutoPlan, Degrees
+from shardwise.auto.proof import Proof
 from shardwise.auto.split import Applied, applied, mesh_of, sharding_mesh
 from shardwise.auto.stage import cannot_stage
 from shardwise.auto.understand import understood
@@ -48,37 +50,6 @@ class Program:
 
     def copy(self) -> "Program":
         return Program(copy.deepcopy(self.parts), self.step, self.batches, self.dtype)
-
-
-class Proof(Struct, frozen=True, kw_only=True):
-    """What was compared, and how far apart it is at most."""
-
-    plan: str
-    ranks: int
-    steps: int
-    dtype: str
-    tolerance: float
-    loss_gap: float = 0.0
-    gradient_gap: float = 0.0
-    worst: str = ""
-    """the parameter whose gradient is furthest off"""
-    trainable: int = 0
-    compared: int = 0
-    """parameters whose gradients were compared, over all ranks"""
-    checkpoint_equal: bool = False
-    messages_equal: bool | None = None
-    """None where nothing is foretold"""
-    messages: int = 0
-    memory_gap: float = 0.0
-    """of parameters and optimizer state, as foretold and as held by the rank where they differ most"""
-    share: float = 1.0
-    """of all parameters that one rank holds, the most"""
-    why: str = ""
-    """it could not be run, or does not hold"""
-
-    @property
-    def equal(self) -> bool:
-        return not self.why
 
 
 @dataclass
@@ -174,11 +145,11 @@ def proven(program: Program, plan: AutoPlan, truth: Truth) -> Proof:
                   trainable=len(trainable))  # fmt: skip
     why = _cannot(program, plan)
     if why:
-        return _with(proof, why=why)
+        return replace(proof, why=why)
     try:
         ranks = forked(degrees.ranks, lambda _: _rank(program.copy(), plan, truth))
     except RuntimeError as error:
-        return _with(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:200]}")
+        return replace(proof, why=f"it does not run: {str(error).strip().splitlines()[-1][:200]}")
     return _judged(proof, ranks, program, truth)
 
 
@@ -216,13 +187,13 @@ def _judged(proof: Proof, ranks: list[_Seen], program: Program, truth: Truth) ->
     worst = max(gaps, key=lambda name: gaps[name], default="")
     size = sum(p.numel() for p in program.model.parameters())
     foretold_ones = [rank.messages for rank in ranks if rank.messages is not None]
-    found = _with(
+    found = replace(
         proof, loss_gap=loss_gap, gradient_gap=gaps.get(worst, 0.0), worst=worst, compared=len(gaps),
         checkpoint_equal=not any(rank.checkpoint for rank in ranks), messages=ranks[0].count,
         messages_equal=all(foretold_ones) if foretold_ones else None,
         memory_gap=max(rank.memory_gap for rank in ranks), share=max(rank.held for rank in ranks) / max(size, 1),
     )  # fmt: skip
-    return _with(found, why=_why(found, ranks))
+    return replace(found, why=_why(found, ranks))
 
 
 def _why(found: Proof, ranks: list[_Seen]) -> str:
@@ -233,12 +204,6 @@ def _why(found: Proof, ranks: list[_Seen]) -> str:
     if not found.loss_gap <= found.tolerance:
         return f"losses are {found.loss_gap:.2g} off"
     return next((rank.checkpoint for rank in ranks if rank.checkpoint), "")
-
-
-def _with(proof: Proof, **changes: Any) -> Proof:
-    from msgspec.structs import replace
-
-    return replace(proof, **changes)
 
 
 def _rank(program: Program, plan: AutoPlan, truth: Truth) -> _Seen:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
+from msgspec import Struct
 
 from shardwise.cli._files import Overwrite
 from shardwise.cli._options import Json
@@ -24,6 +25,13 @@ MOST_RANKS, MOST_STEPS, PROOF_STEPS = 16, 1000, 3
 GIB = 2.0**30
 MARK = b'{"degrees":'
 """how a plan begins"""
+
+
+class Made(Struct, frozen=True, kw_only=True):
+    """What came of it besides: losses of training, or torch code."""
+
+    losses: tuple[float, ...] = ()
+    code: str = ""
 
 
 def auto(
@@ -61,21 +69,20 @@ def auto(
 
     with spoken() as said:
         choice, proof, losses = _made(script, cluster, fix or [], steps if device == "cpu" else 0, said)
-    code = explained(choice.plan) if explain else None
+    code = explained(choice.plan) if explain else ""
     if file is not None:
         file.write(msgspec.json.encode(choice.plan))
     if json:
         print_json({"script": script.name, "cluster": cluster.name, "split": choice.plan.degrees, "holds": proof.equal,
-                    "proof": proof, "step_s": choice.step_s, "peak_bytes": choice.peak_bytes, "fits": choice.fits,
-                    "unknown": choice.unknown, "passed_over": choice.passed_over, "cuts": cuts_of(choice.plan),
-                    "not_cut": choice.plan.all_refusals, "losses": losses, "code": code})  # fmt: skip
-    elif code is not None:
+                    "proof": proof, "prediction": choice.prediction, "cuts": cuts_of(choice.plan),
+                    "not_cut": choice.plan.all_refusals, "made": Made(losses=tuple(losses), code=code)})  # fmt: skip
+    elif code:
         print(code, end="")
     else:
         print_facts(f"{script.name} on {cluster.name}", _facts(choice, proof, losses))
         print_notes([f"{each.where}: {each.why}" for each in choice.plan.all_refusals], title="not cut")
-        print_notes(choice.passed_over, title="faster, but not made")
-    return 0 if proof.equal and choice.fits else DOES_NOT_HOLD
+        print_notes(choice.prediction.passed_over, title="faster, but not made")
+    return 0 if proof.equal and choice.prediction.fits else DOES_NOT_HOLD
 
 
 def _made(
@@ -107,12 +114,12 @@ def _made(
 
 def _facts(choice: Any, proof: Any, losses: list[float]) -> list[tuple[str, Cell]]:
     facts: list[tuple[str, Cell]] = [("split", f"{choice.plan.degrees.text} ({choice.plan.degrees.ranks} ranks)")]
-    if choice.step_s is not None:
-        facts.append(
-            ("predicted", f"{time_text(choice.step_s)} a step, {choice.peak_bytes / GIB:,.2f} GiB on the fullest GPU")
-        )
-    if choice.unknown:
-        facts.append(("predicted", f"nothing: {choice.unknown}"))
+    told = choice.prediction
+    if told.step_s is not None:
+        peak = told.peak_bytes / GIB
+        facts.append(("predicted", f"{time_text(told.step_s)} a step, {peak:,.2f} GiB on the fullest GPU"))
+    if told.unknown:
+        facts.append(("predicted", f"nothing: {told.unknown}"))
     facts.append(("proof", f"{proof.plan} on {proof.ranks} ranks of this machine, a small copy"))
     facts += facts_of(proof, choice.plan)
     if losses:

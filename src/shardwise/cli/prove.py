@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from msgspec import structs
 
 from shardwise.auto.plan import AutoPlan, Degrees, degrees_of, plan_file
+from shardwise.auto.proof import Proof
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes
 
@@ -46,7 +47,7 @@ def prove(
         found = plan_of(program, degrees) if stated is None else structs.replace(stated, degrees=degrees)
         proof = proven(program, found, truth)
     if json:
-        print_json({"script": script.name, "holds": proof.equal, **structs.asdict(proof), "cuts": cuts_of(found),
+        print_json({"script": script.name, "holds": proof.equal, "proof": proof, "cuts": cuts_of(found),
                     "not_cut": found.all_refusals})  # fmt: skip
     else:
         print_facts(f"{script.name}, {proof.plan} on {proof.ranks} ranks", facts_of(proof, found))
@@ -83,7 +84,7 @@ def _text(cut: Any) -> str:
     return f"{', '.join(column.module for column in cut.columns)} by columns, {cut.row} by rows"
 
 
-def facts_of(proof: Any, plan: AutoPlan) -> list[tuple[str, Cell]]:
+def facts_of(proof: Proof, plan: AutoPlan) -> list[tuple[str, Cell]]:
     facts: list[tuple[str, Cell]] = [("holds", "yes" if proof.equal else f"NO: {proof.why}")]
     for kind in plan.kinds:
         if kind.cuts:
