@@ -6,6 +6,7 @@ from pathlib import Path
 from shardwise import catalog
 
 ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples" / "auto_gpt.py"
 RUN = "config.json --on 2xh100 --seq 16 --global-batch 4 --micro 1"
 FSDP = "llama-3-8b --on 8xh100 --zero 3"
 PIPE = "llama-3-8b --on 8xh100 --pp 4 --global-batch 32"
@@ -120,6 +121,8 @@ ASKED = {
     "verify": {"": [f"verify {RUN} --dp 2 --json"]},
     "checkpoints": {"": ["checkpoints kept --json", "checkpoints kept --verify --keep 1 --json"]},
     "trace": {"": ["trace small.py --world 2 --on 2xh100 --json"]},
+    "auto": {"": [f"auto {EXAMPLE} --on 2xh100 --fix tp=2 --json"]},
+    "prove": {"": [f"prove {EXAMPLE} tp=2 --steps 2 --json"]},
     "calibrate": {"": ["calibrate --from nccl.txt --out zero.toml --on 4x4xh100 --json",
                        "calibrate --from nccl.json --out one.toml --on 4x4xh100 --json",
                        "calibrate --from trace.json --out two.toml --on 8xh200 --json"]},

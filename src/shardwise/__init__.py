@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardwise.arch import model_of
+    from shardwise.auto.split import parallelize
     from shardwise.case import Case, case_of
     from shardwise.software import Stack, stack_of
     from shardwise.spec.cluster import Cluster
@@ -33,6 +34,7 @@ _HOMES = {
     "cluster_of": "spec.load",
     "gpu_of": "spec.load",
     "model_of": "arch",
+    "parallelize": "auto.split",
     "report_of": "studies.build",
     "stack_of": "software",
 }
@@ -51,6 +53,7 @@ __all__ = [
     "cluster_of",
     "gpu_of",
     "model_of",
+    "parallelize",
     "report_of",
     "stack_of",
 ]

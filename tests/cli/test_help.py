@@ -18,6 +18,8 @@ LONG = (
     "run",
     "verify",
     "trace",
+    "auto",
+    "prove",
     "calibrate",
     "validate",
     "checkpoints",

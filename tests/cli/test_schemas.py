@@ -15,7 +15,7 @@ from shardwise.cli._verbs import VERBS
 from shardwise.cli.schema import FOLDER, published_schema
 
 ROOT = Path(__file__).resolve().parents[2]
-TRAIN = ("run", "verify", "checkpoints", "trace")
+TRAIN = ("run", "verify", "checkpoints", "trace", "auto", "prove")
 """held to the answers that their schema was made of, in the order they need each other"""
 
 

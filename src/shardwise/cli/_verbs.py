@@ -31,6 +31,8 @@ VERBS: dict[str, str] = {
     "watch": "Beside a run: step against prediction, slow ranks, causes.",
     "doctor": "A failed run: what came first, what is lost, how to go on.",
     "trace": "Your own PyTorch step as one rank of any world, on a CPU.",
+    "auto": "Your own PyTorch model: split, proven, run, for a cluster.",
+    "prove": "A split of your own model, held against one process.",
     "calibrate": "Measure this GPU and these links; write a profile to use.",
     "models": "The models in the catalog, or all about one of them.",
     "gpus": "The GPUs in the catalog: peaks, memory, links, power, price.",
@@ -50,7 +52,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Look closer": ("simulate", "stages", "search", "cuts", "sync", "fabric", "collective", "layouts"),
     "Launch and run": (
         "export", "check", "place", "preflight", "run", "verify", "checkpoints", "watch", "doctor", "why", "trace",
-        "calibrate",
+        "auto", "prove", "calibrate",
     ),
     "Know": ("models", "gpus", "clusters", "stacks", "validate", "answers", "schema", "mcp", "completion"),
 }  # fmt: skip

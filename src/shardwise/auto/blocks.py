@@ -1,0 +1,188 @@
+"""Which modules of a model repeat, and what the first of each kind is called with."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+LEAST_SHARE = 0.02
+"""of all parameters, below which repeated modules are not what a model is made of"""
+
+
+@dataclass
+class BlockKind:
+    """Blocks of one class with parameters of the same names and sizes, in the order of the model."""
+
+    class_name: str
+    names: list[str]
+    first: nn.Module
+
+
+@dataclass
+class Call:
+    """The arguments of one call of a module; copies are made for every new one."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def fresh(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return tree_map(_own, self.args), tree_map(_own, self.kwargs)
+
+
+@dataclass
+class Watched:
+    """What was seen while the model ran once: the first call of each kind, and who was called, in order."""
+
+    calls: dict[str, Call] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    inputs: dict[str, int] = field(default_factory=dict)
+    """elements of the first input of modules outside the blocks"""
+    outputs: dict[str, int] = field(default_factory=dict)
+    times: dict[str, set[int]] = field(default_factory=dict)
+    """of modules outside the blocks: how many blocks had been called when they were"""
+    sides: bool = False
+    """a block takes something else that is trained, beside what the block before it has made"""
+    boundary: int = 0
+    tokens: int = 0
+    attention: list[tuple[int, int]] = field(default_factory=list)
+    inside: int = 0
+    """blocks that have been entered and not left"""
+    returns: dict[str, int] = field(default_factory=dict)
+    """of the first block of each kind: 0 for a tensor, n for n values that begin with one, -1 for something else"""
+
+
+def block_kinds(model: nn.Module) -> list[BlockKind]:
+    """Outermost lists of modules of which at least two are of one class."""
+    total = sum(p.numel() for p in model.parameters())
+    found: list[BlockKind] = []
+    inside: list[str] = []
+    for name, holder in model.named_modules():
+        if not isinstance(holder, nn.ModuleList | nn.Sequential) or any(name.startswith(f"{n}.") for n in inside):
+            continue
+        kinds = _kinds_in(name, holder)
+        held = sum(p.numel() for p in holder.parameters())
+        if kinds and held >= LEAST_SHARE * total:
+            found += kinds
+            inside += [each for kind in kinds for each in kind.names]
+    return found
+
+
+def _kinds_in(name: str, holder: nn.ModuleList | nn.Sequential) -> list[BlockKind]:
+    classes: dict[str, int] = {}
+    for child in holder:
+        classes[type(child).__name__] = classes.get(type(child).__name__, 0) + 1
+    by_form: dict[tuple[Any, ...], BlockKind] = {}
+    for key, child in holder.named_children():
+        if classes[type(child).__name__] < 2 or not any(True for _ in child.parameters()):
+            continue
+        form = (type(child).__name__, *((n, tuple(p.shape)) for n, p in child.named_parameters()))
+        kind = by_form.setdefault(form, BlockKind(type(child).__name__, [], child))
+        kind.names.append(f"{name}.{key}" if name else key)
+    return list(by_form.values())
+
+
+def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object]) -> Watched:
+    """Runs the model once, listening."""
+    seen = Watched()
+    members = {name: kind for kind in kinds for name in kind.names}
+    hooks = []
+    for name, module in model.named_modules():
+        if name in members:
+            hooks.append(module.register_forward_pre_hook(_noted(seen, name, members[name]), with_kwargs=True))
+            hooks.append(module.register_forward_hook(_returned(seen, members[name])))
+        elif not any(name.startswith(f"{block}.") for block in members):
+            hooks.append(module.register_forward_pre_hook(_timed(seen, name)))
+            if isinstance(module, nn.Linear | nn.Embedding):
+                hooks.append(module.register_forward_hook(_measured(seen, name)))
+    attends = F.scaled_dot_product_attention
+
+    def attended(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if seen.inside:
+            seen.attention.append((key.numel(), value.numel()))
+        return attends(query, key, value, *args, **kwargs)
+
+    F.scaled_dot_product_attention = attended  # type: ignore[assignment]
+    try:
+        run()
+    finally:
+        F.scaled_dot_product_attention = attends
+        for hook in hooks:
+            hook.remove()
+    return seen
+
+
+def _noted(seen: Watched, name: str, kind: BlockKind) -> Callable[..., None]:
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        seen.order.append(name)
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.is_floating_point()]
+        seen.sides |= any(x.requires_grad for x in tensors[1:])
+        seen.boundary = tensors[0].numel() if tensors else 0
+        seen.tokens = tensors[0].shape[1] if tensors and tensors[0].dim() == 3 else 0
+        seen.inside += 1
+        if kind.names[0] not in seen.calls:
+            call = Call(args, kwargs)
+            seen.calls[kind.names[0]] = Call(*call.fresh())
+
+    return hook
+
+
+def _timed(seen: Watched, name: str) -> Callable[..., None]:
+    def hook(*_: Any) -> None:
+        seen.times.setdefault(name, set()).add(len(seen.order))
+
+    return hook
+
+
+def _returned(seen: Watched, kind: BlockKind) -> Callable[..., None]:
+    def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        seen.inside -= 1
+        several = type(output) in (tuple, list) and output and isinstance(output[0], Tensor)
+        seen.returns[kind.names[0]] = 0 if isinstance(output, Tensor) else len(output) if several else -1
+
+    return hook
+
+
+def _measured(seen: Watched, name: str) -> Callable[..., None]:
+    def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
+            seen.inputs[name] = seen.inputs.get(name, 0) + args[0].numel()
+            seen.outputs[name] = seen.outputs.get(name, 0) + output.numel()
+
+    return hook
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.device):
+        return value
+    return copy.deepcopy(value)
+
+
+class _Stopped(BaseException):
+    """Thrown where a step's forward pass has ended."""
+
+
+@contextmanager
+def until_backward() -> Iterator[list[Tensor]]:
+    """What runs inside ends where it would call `backward`: losses so far."""
+    losses: list[Tensor] = []
+
+    def stop(self: Tensor, *_: Any, **__: Any) -> None:
+        losses.append(self)
+        raise _Stopped
+
+    before = torch.Tensor.backward
+    torch.Tensor.backward = stop  # type: ignore[method-assign,assignment]
+    try:
+        yield losses
+    except _Stopped:
+        pass
+    finally:
+        torch.Tensor.backward = before  # type: ignore[method-assign]

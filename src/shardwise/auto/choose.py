@@ -1,0 +1,111 @@
+"""Which split of a user's model is fastest on a cluster: the planner's answer, among those that can be made of it."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+from torch import nn
+
+from shardwise.auto.as_model import NotRecognised, traced_model
+from shardwise.auto.blocks import until_backward
+from shardwise.auto.plan import AutoPlan, Degrees
+from shardwise.auto.prove import Program, plan_of, refused
+from shardwise.auto.watch import samples_of
+from shardwise.auto.wide import comparable
+from shardwise.case import case_of
+from shardwise.plan import Limits, scan
+from shardwise.plan.constraints import constraints_of
+from shardwise.software import stack_of
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.job import Job
+from shardwise.spec.model import Model
+from shardwise.spec.policy import Policy
+
+STACK = "torchtitan"
+"""FSDP2 and torch's own kernels: what the split is run with"""
+MADE_HERE = "ep=1,vpp=1,zero=3,shard_group=0,schedule=1f1b,sp=off,recompute!=selective,recompute_layers=-1,offload=none"
+"""what `parallelize` does of all that a policy may say"""
+LOOKED_AT = 400
+
+
+class Prediction(Struct, frozen=True, kw_only=True):
+    """What the planner says of a split, where it knows the model."""
+
+    step_s: float | None = None
+    peak_bytes: float | None = None
+    fits: bool = True
+    passed_over: tuple[str, ...] = ()
+    """faster ones that cannot be made, and why"""
+    unknown: str = ""
+    """why the planner does not know the model"""
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """The split to make."""
+
+    plan: AutoPlan
+    prediction: Prediction
+    model: Model | None = None
+    policy: Policy | None = None
+
+
+def chosen(program: Program, cluster: Cluster, fix: Sequence[str] = ()) -> Choice:
+    samples = samples_of(program.batches[0])
+    plain = plan_of(program, Degrees())
+    try:
+        model = traced_model(*_run(program), "traced")
+    except NotRecognised as error:
+        return _sharded_only(program, cluster, samples, str(error))
+    job = Job(seq=max(plain.tokens, 1), global_batch=samples)
+    case = case_of(model, cluster, job, stack_of(STACK))
+    limits = Limits(micro_batch=max(samples, 1), least_local_seq=1, some_layers=False, shard_groups=False)
+    ranked = scan(case, top=LOOKED_AT, risk=1.0, limits=limits, only=constraints_of([MADE_HERE, *fix]), losers=False)
+    passed: list[str] = []
+    plans: dict[int, AutoPlan] = {1: plain}
+    for candidate in ranked.best:
+        degrees = _degrees(candidate.policy, samples)
+        if degrees is None:
+            continue
+        if degrees.tp not in plans:
+            plans[degrees.tp] = plan_of(program, degrees)
+        plan = replace(plans[degrees.tp], degrees=degrees)
+        why = refused(plan)
+        if why:
+            passed.append(f"{degrees.text}: {why}")
+            continue
+        told = Prediction(
+            step_s=candidate.step_s, peak_bytes=candidate.peak_bytes, passed_over=tuple(dict.fromkeys(passed))
+        )
+        return Choice(plan=plan, prediction=told, model=model, policy=candidate.policy)
+    why = "none of the fastest can be made" if ranked.best else f"none of {ranked.points:,} policies fits"
+    found = _sharded_only(program, cluster, samples, why)
+    return replace(found, model=model, prediction=replace(found.prediction, fits=False))
+
+
+def _run(program: Program) -> tuple[nn.Module, Callable[[], None]]:
+    own = program.copy()
+
+    def run() -> None:
+        with comparable(wide=own.dtype == "float64"), until_backward():
+            own.step(*own.parts, own.batches[0])
+
+    return own.model, run
+
+
+def _degrees(policy: Policy, samples: int) -> Degrees | None:
+    """Without stages a rank's samples run at once; a policy that cuts them into micro-batches is not this one."""
+    each = samples // (policy.dp * policy.micro_batch)
+    if policy.pp == 1 and each > 1:
+        return None
+    return Degrees(dp=policy.dp, tp=policy.tp, pp=policy.pp, cp=policy.cp, micro_batches=each,
+                   recompute=policy.recompute == "full")  # fmt: skip
+
+
+def _sharded_only(program: Program, cluster: Cluster, samples: int, why: str) -> Choice:
+    """FSDP2 needs nothing but blocks that repeat."""
+    degrees = Degrees(dp=next(size for size in _divisors(cluster.gpus) if samples % size == 0))
+    return Choice(plan=plan_of(program, degrees), prediction=Prediction(unknown=why))
+
+
+def _divisors(number: int) -> Iterator[int]:
+    return (size for size in range(number, 0, -1) if number % size == 0)

@@ -1,0 +1,204 @@
+"""What is done to a model: how many ranks share what, which products are cut, why others are not. No torch here."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from shardwise.fields import read_file
+
+VERSION = 1
+AXES = ("pp", "dp", "cp", "tp")
+"""as ranks are numbered: the last one changes fastest"""
+MOST_BYTES = 2**28
+
+
+class Degrees(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many ranks share the batch (dp, with FSDP2), the sequence (cp), each product (tp) and the blocks (pp)."""
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    micro_batches: int = 1
+    """of a step, where there are pipeline stages"""
+    recompute: bool = False
+    """blocks keep their inputs only and run again in the backward pass"""
+
+    @property
+    def ranks(self) -> int:
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def text(self) -> str:
+        named = {"fsdp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp}
+        return " x ".join(f"{name} {size}" for name, size in named.items() if size > 1) or "one process"
+
+
+class Column(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A product whose outputs are shared out. `indices`: which of them each rank holds."""
+
+    module: str
+    indices: tuple[tuple[int, ...], ...]
+
+
+class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A weight of several experts, shared out along one of its axes."""
+
+    parameter: str
+    axis: int
+    indices: tuple[tuple[int, ...], ...]
+
+
+class Size(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole number in the user's code that counts what is now shared out, and what it becomes."""
+
+    module: str
+    name: str
+    """`config.NAME`: of the module's own copy of its configuration"""
+    value: int
+
+
+class Cut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Products between which every rank computes its own share: column products, then one row product whose outputs are
+    summed. Names are relative to the block."""
+
+    around: str
+    """the module that holds all of it"""
+    columns: tuple[Column, ...] = ()
+    row: str = ""
+    stacks: tuple[Stack, ...] = ()
+    """in their place: weights of experts, between the inputs and the output of the module around them"""
+    inner: tuple[str, ...] = ()
+    """weights used between them, whole on every rank: their gradients are summed"""
+    sizes: tuple[Size, ...] = ()
+    fitted: bool = False
+    """sizes written into views and tensors of all heads are fitted while it runs"""
+    entries: tuple[tuple[int, bool], ...] = ()
+    """of the tensors that enter it and whose gradients are summed: elements, and whether they grow with the batch"""
+    row_elements: int = 0
+    """of the summed output"""
+    attends: bool = False
+    """tokens meet in it: heads are what is shared out"""
+
+
+class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is not cut, and why not."""
+
+    where: str
+    why: str
+
+
+class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Blocks that are alike: the cuts are the same in all of them."""
+
+    class_name: str
+    blocks: tuple[str, ...]
+    cuts: tuple[Cut, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    parameters: int = 0
+    """of one block"""
+    split_parameters: int = 0
+    """of them, in products that are cut"""
+    returns: int = -1
+    """0: a tensor; n: n values of which the first is the tensor that the next block takes; -1: something else"""
+
+
+class Vocabulary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tables with a row a word, and products with an output a word, shared out by words."""
+
+    tables: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    head_inputs: tuple[int, ...] = ()
+    """elements of the input of each head"""
+    table_outputs: tuple[int, ...] = ()
+    head_outputs: tuple[int, ...] = ()
+
+
+class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A parameter outside the blocks, and which pipeline stages need it: of a module that runs before the first block,
+    behind the last one, or wherever."""
+
+    parameter: str
+    first: bool = False
+    last: bool = False
+
+    def needed(self, stage: int, stages: int) -> bool:
+        everywhere = not self.first and not self.last
+        return everywhere or (self.first and stage == 0) or (self.last and stage == stages - 1)
+
+
+class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    degrees: Degrees
+    kinds: tuple[Kind, ...]
+    vocabulary: Vocabulary = Vocabulary()
+    refusals: tuple[Refusal, ...] = ()
+    samples: int = 1
+    """of the batch on which elements were counted"""
+    order: tuple[str, ...] = ()
+    """blocks as they are called"""
+    ends: tuple[End, ...] = ()
+    boundary: int = 0
+    """elements of what a block hands to the next"""
+    tokens: int = 0
+    """length of its second axis; 0 where it has no such axis"""
+    attention: tuple[tuple[int, int], ...] = ()
+    """elements of the keys and of the values of every scaled dot-product attention in the blocks"""
+    version: int = VERSION
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """Blocks of each pipeline stage: as even as they come, the first stages one more."""
+        count, pp = len(self.order), self.degrees.pp
+        ends = [(count * (stage + 1) + pp - 1) // pp for stage in range(pp)]
+        return tuple(self.order[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        return tuple(name for kind in self.kinds for name in kind.blocks)
+
+    @property
+    def all_refusals(self) -> tuple[Refusal, ...]:
+        return (*self.refusals, *(each for kind in self.kinds for each in kind.refusals))
+
+
+def degrees_of(text: str, field: str = "plan") -> Degrees:
+    """`fsdp=2,tp=2,micro=4,recompute` in numbers."""
+    named = {"dp": "dp", "fsdp": "dp", "tp": "tp", "pp": "pp", "cp": "cp", "micro": "micro_batches"}
+    found: dict[str, int] = {}
+    recompute = False
+    for word in filter(None, text.replace(" ", "").split(",")):
+        if word == "recompute":
+            recompute = True
+            continue
+        name, _, value = word.partition("=")
+        if name not in named or not (value.isascii() and value.isdigit()) or not 1 <= int(value) <= 4096:
+            raise ValueError(
+                f"{field}: {word!r} is no part of a plan; write fsdp=2, tp=2, pp=2, cp=2, micro=4 or recompute, "
+                "joined by commas"
+            )
+        if named[name] in found:
+            raise ValueError(f"{field}: {name} is given twice in {text!r}; write it once")
+        found[named[name]] = int(value)
+    if not found and not recompute:
+        raise ValueError(f"{field}: {text!r} says nothing; write fsdp=2,tp=2 or the path of a plan")
+    if found.get("pp", 1) > 1:
+        found.setdefault("micro_batches", 2 * found["pp"])
+    elif found.get("micro_batches", 1) > 1:
+        raise ValueError(f"{field}: micro-batches are those of a pipeline; write pp=2 too, or leave micro out")
+    return Degrees(**found, recompute=recompute)
+
+
+def plan_file(path: Path) -> AutoPlan:
+    raw = read_file(path, "plan", MOST_BYTES, "a plan that `auto --out` has written, or fsdp=2,tp=2")
+    try:
+        plan = msgspec.json.decode(raw, type=AutoPlan)
+    except msgspec.DecodeError as error:
+        raise ValueError(
+            f"plan: {path.name} is no plan ({error}); write one with `shardwise auto --out {path.name}`"
+        ) from None
+    if plan.version != VERSION:
+        raise ValueError(
+            f"plan: {path.name} is of version {plan.version}, this reads {VERSION}; write it anew with `auto --out`"
+        )
+    return plan

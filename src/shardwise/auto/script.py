@@ -1,0 +1,46 @@
+"""A user's file with `build`, `batch` and `step` as a program that can be split and proven."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from shardwise.auto.prove import Program, program_of
+from shardwise.trace.script import Script, ScriptError, script_of, told_in_one_line
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Script, dict[str, Any]]]:
+    """Its names after running it; what it prints goes to stderr, and its mistakes are told in one line."""
+    script = script_of(path)
+    if not script.functions:
+        raise ScriptError(
+            f"{path.name} has no functions `build` and `step`; write build() -> (model, optimizer), batch() -> inputs "
+            "and step(model, optimizer, batch)"
+        )
+    with redirect_stdout(sys.stderr), told_in_one_line(script):
+        names = script.run()
+        if "batch" not in names:
+            raise ScriptError(f"{path.name} has no function `batch`; write batch() -> the inputs of a whole step")
+        yield script, names
+
+
+def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) -> Program:
+    def step(*args: Any) -> object:
+        return script.call(names["step"], *args)
+
+    program = program_of(
+        lambda: script.call(names["build"], 1), lambda: script.call(names["batch"], 1), step, steps, dtype
+    )
+    if not any(isinstance(part, nn.Module) for part in program.parts):
+        raise ScriptError(
+            f"{script.path.name}: build() returns no torch.nn.Module; write build() -> (model, optimizer)"
+        )
+    if not program.optimizers:
+        raise ScriptError(f"{script.path.name}: build() returns no optimizer; write build() -> (model, optimizer)")
+    if any(p.is_meta for p in program.model.parameters()):
+        raise ScriptError(f"{script.path.name}: build() leaves weights on the meta device; a proof needs values")
+    return program

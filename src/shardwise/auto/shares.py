@@ -1,0 +1,79 @@
+"""Which part of every parameter this rank holds, and the whole of it put together again."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from shardwise.auto.plan import AutoPlan
+from shardwise.auto.products import output_axis
+
+
+@dataclass(frozen=True)
+class Share:
+    axis: int
+    indices: tuple[tuple[int, ...], ...]
+    """of each rank that shares the products"""
+    length: int
+    """of the whole axis"""
+
+
+@dataclass
+class Shares:
+    """Of a model that was split, by the name of the parameter."""
+
+    of: dict[str, Share] = field(default_factory=dict)
+    group: Any = None
+    """the ranks that share products; None where one rank holds them whole"""
+
+    def whole(self, name: str, held: Tensor) -> Tensor:
+        """Every rank of the axes that share it must ask."""
+        full = held.full_tensor() if hasattr(held, "full_tensor") else held
+        share = self.of.get(name)
+        if share is None or self.group is None:
+            return full.detach()
+        parts = [torch.empty_like(full, memory_format=torch.contiguous_format) for _ in share.indices]
+        dist.all_gather(parts, full.detach().contiguous(), group=self.group)
+        shape = list(full.shape)
+        shape[share.axis] = share.length
+        whole = full.new_zeros(shape)
+        for part, indices in zip(parts, share.indices, strict=True):
+            whole.index_copy_(share.axis, torch.tensor(indices, device=whole.device), part)
+        return whole
+
+
+def shares_of(model: nn.Module, plan: AutoPlan, group: Any) -> Shares:
+    """Asked before the model is split, while its modules still say how large they are."""
+    found = Shares(group=group)
+    ranks = plan.degrees.tp
+    if ranks == 1:
+        return found
+    names = {id(p): name for name, p in model.named_parameters()}
+
+    def note(owner: str, parameter: str, axis: int, indices: tuple[tuple[int, ...], ...] | None = None) -> None:
+        tensor = getattr(model.get_submodule(owner), parameter, None)
+        if tensor is None:
+            return
+        length = tensor.shape[axis]
+        even = tuple(tuple(range(r * length // ranks, (r + 1) * length // ranks)) for r in range(ranks))
+        found.of[names[id(tensor)]] = Share(axis, indices or even, length)
+
+    for kind in plan.kinds:
+        for block in kind.blocks:
+            for cut in kind.cuts:
+                for column in cut.columns:
+                    axis = output_axis(model.get_submodule(f"{block}.{column.module}"))
+                    note(f"{block}.{column.module}", "weight", axis, column.indices)
+                    note(f"{block}.{column.module}", "bias", 0, column.indices)
+                if cut.row:
+                    note(f"{block}.{cut.row}", "weight", 1 - output_axis(model.get_submodule(f"{block}.{cut.row}")))
+                for stack in cut.stacks:
+                    owner, _, parameter = f"{block}.{stack.parameter}".rpartition(".")
+                    note(owner, parameter, stack.axis, stack.indices)
+    for name in (*plan.vocabulary.tables, *plan.vocabulary.heads):
+        note(name, "weight", 0)
+    for name in plan.vocabulary.heads:
+        note(name, "bias", 0)
+    return found

@@ -1,0 +1,63 @@
+"""Whole numbers in the user's modules that count what a cut shares out: the smallest set that makes the cut right."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain, combinations, islice
+
+from msgspec.structs import replace
+from torch import nn
+
+from shardwise.auto.plan import Cut, Size
+
+MOST_TOGETHER = 3
+MOST_TRIED = 600
+HEADS = "head"
+"""of a configuration only numbers with this in their name are tried: it is shared by all that a model is made of"""
+NEVER = frozenset(
+    {"in_features", "out_features", "nf", "nx", "layer_idx", "layer_id", "layer_index", "normalized_shape"}
+)
+
+
+def fitting(cut: Cut, block: nn.Module, ranks: int, fits: Callable[[Cut], str]) -> tuple[Cut | None, str]:
+    """The cut with what it needs beside it; or none, and why not as it was."""
+    why = fits(cut)
+    if not why:
+        return cut, ""
+    numbers = list(_numbers(block, cut, ranks))
+    for tried in islice(_ways(cut, numbers), MOST_TRIED):
+        if not fits(tried):
+            return tried, ""
+    return None, why
+
+
+def _ways(cut: Cut, numbers: list[Size]) -> Iterator[Cut]:
+    """What changes least first; fitting while it runs costs time in every step: it comes behind one or two numbers."""
+
+    def sets(counts: range) -> Iterator[tuple[Size, ...]]:
+        return chain.from_iterable(combinations(numbers, count) for count in counts)
+
+    for chosen in sets(range(1, 3)):
+        yield replace(cut, sizes=chosen)
+    for chosen in sets(range(2)):
+        yield replace(cut, sizes=chosen, fitted=True)
+    for chosen in sets(range(3, MOST_TOGETHER + 1)):
+        yield replace(cut, sizes=chosen)
+    for chosen in sets(range(2, MOST_TOGETHER + 1)):
+        yield replace(cut, sizes=chosen, fitted=True)
+
+
+def _numbers(block: nn.Module, cut: Cut, ranks: int) -> Iterator[Size]:
+    around = block.get_submodule(cut.around)
+    for name, module in around.named_modules(prefix=cut.around):
+        for attribute, value in vars(module).items():
+            if _counts(attribute, value, ranks):
+                yield Size(module=name, name=attribute, value=value // ranks)
+        config = getattr(module, "config", None)
+        for attribute, value in vars(config).items() if hasattr(config, "__dict__") else ():
+            if HEADS in attribute and _counts(attribute, value, ranks):
+                yield Size(module=name, name=f"config.{attribute}", value=value // ranks)
+
+
+def _counts(name: str, value: object, ranks: int) -> bool:
+    if name.startswith("_") or name in NEVER or isinstance(value, bool) or not isinstance(value, int):
+        return False
+    return value > 1 and value % ranks == 0

@@ -1,0 +1,51 @@
+"""A small copy of a user's program, to prove a plan on before the whole is run: fewer blocks, fewer ranks."""
+
+from msgspec.structs import replace
+from torch import nn
+
+from shardwise.auto.blocks import block_kinds
+from shardwise.auto.plan import Degrees
+from shardwise.auto.prove import Program, forward_loss
+
+LEAST_BLOCKS = 2
+MOST = 2
+"""ranks of one kind of sharing"""
+
+
+def few_ranks(degrees: Degrees, samples: int) -> Degrees:
+    """The same kinds of sharing, two ranks each. Micro-batches: as many as the samples allow, at most four."""
+    fewer = replace(degrees, **{axis: min(MOST, getattr(degrees, axis)) for axis in ("dp", "tp", "pp", "cp")})
+    each = samples // fewer.dp
+    count = next(n for n in range(min(degrees.micro_batches, 4), 0, -1) if each % n == 0)
+    return replace(fewer, micro_batches=count if fewer.pp > 1 else 1)
+
+
+def few_blocks(program: Program, degrees: Degrees) -> Program:
+    """Lists keep their first blocks of each kind; where the program does not run so, it stays whole."""
+    own = program.copy()
+    try:
+        _shorten(own.model, max(LEAST_BLOCKS, degrees.pp))
+        held = {id(p) for p in own.model.parameters()}
+        for optimizer in own.optimizers:
+            for group in optimizer.param_groups:
+                group["params"] = [p for p in group["params"] if id(p) in held]
+            optimizer.param_groups = [group for group in optimizer.param_groups if group["params"]]
+        forward_loss(own.copy(), own.batches[0])
+    except Exception:  # code that counts its blocks in its own way
+        return program
+    return own
+
+
+def _shorten(model: nn.Module, least: int) -> None:
+    keep: dict[str, set[str]] = {}
+    for kind in block_kinds(model):
+        for name in kind.names[:least]:
+            holder, _, key = name.rpartition(".")
+            keep.setdefault(holder, set()).add(key)
+    for holder, keys in keep.items():
+        blocks = model.get_submodule(holder)
+        if not isinstance(blocks, nn.ModuleList):
+            continue
+        kept = [block for key, block in blocks.named_children() if key in keys]
+        del blocks[:]
+        blocks.extend(kept)

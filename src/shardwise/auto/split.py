@@ -1,0 +1,202 @@
+"""A plan applied to this rank's model: products cut, words shared out, blocks recomputed, the rest sharded by FSDP2."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils.checkpoint import checkpoint
+
+from shardwise.auto.context import TokenLane, share_tokens
+from shardwise.auto.cutting import apply_cut, keep_columns
+from shardwise.auto.lanes import Lane, RankLane
+from shardwise.auto.plan import AXES, AutoPlan, Degrees
+from shardwise.auto.shares import Shares, shares_of
+from shardwise.auto.stage import Stage, connect, staged
+
+
+@dataclass
+class Applied:
+    """What was done to a model on this rank."""
+
+    model: nn.Module
+    plan: AutoPlan
+    mesh: DeviceMesh
+    shares: Shares
+    moved: dict[int, tuple[nn.Module, str]] = field(default_factory=dict)
+    """where the parameter of this id was, before the model was split: an optimizer made then still holds it"""
+    stage: Stage | None = None
+    ends: dict[str, nn.Parameter] = field(default_factory=dict)
+    """parameters outside the blocks that this pipeline stage holds"""
+    forms: dict[str, Tensor] = field(default_factory=dict)
+    """of all of them, as a share, without values"""
+
+    def holders(self, name: str) -> int:
+        """Pipeline stages that hold the parameter."""
+        pp = self.plan.degrees.pp
+        return next((sum(e.needed(stage, pp) for stage in range(pp)) for e in self.plan.ends if e.parameter == name), 1)
+
+    def rebind(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer that was made for the whole model steps the shares. Sharded and plain ones are kept apart: torch
+        steps the tensors of a group together, and not both kinds."""
+        groups = []
+        for group in optimizer.param_groups:
+            now = [p for p in map(self._now, group["params"]) if p is not None]
+            for sharded in (False, True):
+                chosen = [p for p in now if hasattr(p, "to_local") is sharded]
+                if chosen:
+                    groups.append({**group, "params": chosen})
+        optimizer.param_groups = groups
+
+    def _now(self, parameter: Tensor) -> Any:
+        if id(parameter) not in self.moved:
+            return parameter
+        owner, name = self.moved[id(parameter)]
+        return getattr(owner, name)
+
+    def sum_ends(self) -> None:
+        """Behind the last backward: what a stage knows of a gradient is a part of it."""
+        degrees = self.plan.degrees
+        for end in self.plan.ends:
+            parameter, form = self.ends.get(end.parameter), self.forms[end.parameter]
+            if form.requires_grad and self.holders(end.parameter) > 1:
+                self._sum_over_stages(parameter, form)
+            if degrees.dp > 1 and parameter is not None and parameter.grad is not None:
+                dist.all_reduce(parameter.grad, group=self.mesh["dp"].get_group())
+                parameter.grad /= degrees.dp
+
+    def _sum_over_stages(self, parameter: nn.Parameter | None, like: Tensor) -> None:
+        grad = None if parameter is None else parameter.grad
+        # a stage between those that hold a shared table passes zeros on
+        total = torch.zeros(like.shape, dtype=like.dtype, device=self.mesh.device_type) if grad is None else grad
+        dist.all_reduce(total, group=self.mesh["pp"].get_group())
+        if parameter is not None:
+            parameter.grad = total
+
+
+def mesh_of(degrees: Degrees, device: str) -> DeviceMesh:
+    """One axis for every kind of sharing, in the order in which ranks are numbered."""
+    return init_device_mesh(device, tuple(getattr(degrees, axis) for axis in AXES), mesh_dim_names=AXES)
+
+
+def parallelize(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> nn.Module:
+    """The model with this rank's share of the plan applied, changed in place: FSDP2 over `dp`, cut products over `tp`,
+    recomputed blocks. `mesh` has the axes that the plan uses, by name. An optimizer is made afterwards."""
+    degrees = plan.degrees
+    if degrees.pp > 1 or degrees.cp > 1:
+        raise ValueError(f"plan: {degrees.text} changes the step, not the model alone; run it with `shardwise auto`")
+    return applied(model, plan, mesh).model
+
+
+def applied(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Applied:
+    _check(plan, mesh)
+    degrees = plan.degrees
+    moved = {
+        id(p): (owner, name) for owner in model.modules() for name, p in owner.named_parameters(recurse=False)
+    }  # fmt: skip
+    lane = RankLane(mesh["tp"].get_group()) if degrees.tp > 1 else None
+    shares = shares_of(model, plan, None if lane is None else lane.group)
+    forms = {} if degrees.pp == 1 else {end.parameter: _form(model, end.parameter, shares) for end in plan.ends}
+    stage = staged(model, plan, mesh) if degrees.pp > 1 else None
+    blocks = plan.blocks if stage is None else plan.stages[stage.place]
+    if lane is not None:
+        cut_model(model, plan, lane, blocks)
+    if degrees.recompute:
+        for name in blocks:
+            _recomputed(model.get_submodule(name))
+    inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
+    ends = {} if stage is None else {name: p for name, p in model.named_parameters() if id(p) not in inside}
+    over = sharding_mesh(degrees, mesh)
+    if over is not None:
+        for name in blocks:
+            fully_shard(model.get_submodule(name), mesh=over, reshard_after_forward=True)
+        if stage is None:
+            # a stage leaves its code in the middle, where a sharded root would wait for the end
+            fully_shard(model, mesh=over)
+    if degrees.cp > 1:
+        share_tokens(model, plan, TokenLane(mesh["cp"].get_group()))
+    if stage is not None:
+        connect(stage)
+    return Applied(model, plan, mesh, shares, moved, stage, ends, forms)
+
+
+def sharding_mesh(degrees: Degrees, mesh: DeviceMesh) -> DeviceMesh | None:
+    """The ranks over which FSDP2 shards: those that share the batch, and those that share the sequence."""
+    if degrees.dp > 1 and degrees.cp > 1:
+        return mesh["dp", "cp"]._flatten("dp_cp")
+    return mesh["dp"] if degrees.dp > 1 else mesh["cp"] if degrees.cp > 1 else None
+
+
+def cut_model(model: nn.Module, plan: AutoPlan, lane: Lane, blocks: tuple[str, ...]) -> None:
+    held: set[int] = set()
+    for kind in plan.kinds:
+        for name in (each for each in kind.blocks if each in blocks):
+            for cut in kind.cuts:
+                apply_cut(model.get_submodule(name), cut, lane, held)
+    words = plan.vocabulary
+    for name, share in (*((t, _share_table) for t in words.tables), *((h, _share_head) for h in words.heads)):
+        module = model.get_submodule(name)
+        passed_by = "forward" in vars(module)  # a table behind the first stage
+        if module.weight is not None and not passed_by:
+            share(module, lane, held)
+
+
+def _share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
+    """Words of other ranks are zero here; the sum over the ranks is the row."""
+    weight: Any = table.weight
+    if id(weight) not in held:
+        held.add(id(weight))
+        weight.data = weight.data.chunk(lane.size, 0)[lane.rank].contiguous().clone()
+    rows: int = weight.shape[0]
+    first = lane.rank * rows
+    padding = table.padding_idx
+    table.num_embeddings = rows  # type: ignore[assignment]
+    if isinstance(padding, int):
+        table.padding_idx = padding - first if first <= padding < first + rows else None  # type: ignore[assignment]
+    forward = table.forward
+
+    def called(words: Tensor) -> Tensor:
+        others = (words < first) | (words >= first + rows)
+        found = forward((words - first).masked_fill(others, 0))
+        return lane.leave(found.masked_fill(others.unsqueeze(-1), 0.0))
+
+    table.forward = called  # type: ignore[method-assign]
+
+
+def _share_head(head: nn.Module, lane: Lane, held: set[int]) -> None:
+    rows = head.out_features // lane.size  # type: ignore[operator]
+    keep_columns(head, tuple(range(lane.rank * rows, (lane.rank + 1) * rows)), held)
+    head.register_forward_pre_hook(lambda _, args: (lane.enter(args[0]), *args[1:]))
+    head.register_forward_hook(lambda _, __, output: lane.gather(output))
+
+
+def _form(model: nn.Module, name: str, shares: Shares) -> Tensor:
+    parameter = model.get_parameter(name)
+    shape = list(parameter.shape)
+    if name in shares.of:
+        shape[shares.of[name].axis] = len(shares.of[name].indices[0])
+    return torch.empty(shape, dtype=parameter.dtype, device="meta", requires_grad=parameter.requires_grad)
+
+
+def _recomputed(block: nn.Module) -> None:
+    forward: Callable[..., Any] = block.forward
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    block.forward = called  # type: ignore[method-assign]
+
+
+def _check(plan: AutoPlan, mesh: DeviceMesh) -> None:
+    names = mesh.mesh_dim_names or ()
+    for axis in AXES:
+        size = getattr(plan.degrees, axis)
+        found = mesh[axis].size() if axis in names else 1
+        if size != found:
+            raise ValueError(
+                f"mesh: the plan has {axis} {size}, the mesh {found}; write a mesh with an axis {axis!r} of {size}"
+            )

@@ -1,0 +1,169 @@
+"""A model understood: its repeated blocks, the products inside them that can be cut, and why others cannot."""
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+from torch import nn
+
+from shardwise.auto.blocks import BlockKind, Watched, block_kinds, watched
+from shardwise.auto.experts import expert_cut
+from shardwise.auto.flow import Candidate, candidates
+from shardwise.auto.plan import AutoPlan, Cut, Degrees, End, Kind, Refusal, Vocabulary
+from shardwise.auto.products import is_product, widths
+from shardwise.auto.sizes import fitting
+from shardwise.auto.trial import FAILURES, CutTrial, Run, noisy_call, run_whole, stacked, wide_call, wide_copy
+
+OTHER_INPUTS = 3
+"""on which a block is run again, to see what an activation hid"""
+
+
+def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, samples: int = 1) -> AutoPlan:
+    """`run` makes one forward pass of the model as the user's step does; nothing of the model is changed."""
+    found = block_kinds(model)
+    if not found:
+        why = "no module repeats: nothing to cut, shard or stage by blocks"
+        return AutoPlan(degrees=degrees, kinds=(), refusals=(Refusal(where="model", why=why),), samples=samples)
+    seen = watched(model, found, run)
+    kinds = tuple(_kind(kind, seen, degrees.tp) for kind in found)
+    words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
+    return AutoPlan(
+        degrees=degrees, kinds=kinds, vocabulary=words, refusals=tuple(refusals), samples=samples,
+        order=tuple(seen.order),
+        ends=tuple(_ends(model, kinds, seen)), boundary=seen.boundary,
+        tokens=seen.tokens, attention=tuple(seen.attention),
+    )  # fmt: skip
+
+
+def _ends(model: nn.Module, kinds: tuple[Kind, ...], seen: Watched) -> Iterator[End]:
+    """Only tables of words are left out of stages behind the first: what another module makes may be used by all."""
+    blocks = {name for kind in kinds for name in kind.blocks}
+    inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
+    users: dict[int, list[tuple[bool, bool]]] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            times = seen.times.get(name, set())
+            first = times == {0} and isinstance(module, nn.Embedding) and not seen.sides
+            last = times == {len(seen.order)} and not any(block.startswith(f"{name}.") for block in blocks)
+            users.setdefault(id(parameter), []).append((first, last))
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in inside:
+            known = users[id(parameter)]
+            here = all(first or last for first, last in known)
+            yield End(
+                parameter=name, first=here and any(f for f, _ in known), last=here and any(each for _, each in known)
+            )
+
+
+def _kind(kind: BlockKind, seen: Watched, ranks: int) -> Kind:
+    parameters = sum(p.numel() for p in kind.first.parameters())
+    found = Kind(class_name=kind.class_name, blocks=tuple(kind.names), parameters=parameters,
+                 returns=seen.returns.get(kind.names[0], -1))  # fmt: skip
+    call = seen.calls.get(kind.names[0])
+    if ranks == 1:
+        return found
+    if call is None:
+        return replace(found, refusals=(Refusal(where=kind.names[0], why="the block was not called"),))
+    try:
+        whole = run_whole(wide_copy(kind.first), wide_call(call))
+    except FAILURES as error:
+        why = f"it does not run by itself: {str(error).strip().splitlines()[0][:120]}"
+        return replace(found, refusals=(Refusal(where=kind.names[0], why=why),))
+    cuts, refusals = _cuts(whole, ranks)
+    named = [replace(each, where=f"{kind.names[0]}.{each.where}") for each in refusals]
+    split = sum(
+        whole.block.get_parameter(f"{name}.weight").numel()
+        for cut in cuts if cut.row for name in (cut.row, *(column.module for column in cut.columns))
+    )  # fmt: skip
+    split += sum(whole.block.get_parameter(stack.parameter).numel() for cut in cuts for stack in cut.stacks)
+    return replace(found, cuts=tuple(cuts), refusals=tuple(named), split_parameters=split)
+
+
+def _cuts(whole: Run, ranks: int) -> tuple[list[Cut], list[Refusal]]:
+    cuts: list[Cut] = []
+    tried: list[tuple[set[str], Refusal]] = []
+    taken: set[str] = set()
+    others = [run_whole(whole.block, noisy_call(whole.call, seed)) for seed in range(OTHER_INPUTS)]
+    for each in candidates(whole, ranks, others):
+        names = {each.row, *(column.module for column in each.columns)}
+        if names & taken:
+            continue
+        cut, why = _proven(whole, each, ranks)
+        if cut is None:
+            tried.append((names, Refusal(where=each.row, why=why)))
+        else:
+            cuts.append(cut)
+            taken |= names
+    for name, module in whole.block.named_modules():
+        if stacked(module):
+            cut, why = expert_cut(whole, name, ranks)
+            if cut is None:
+                tried.append(({name}, Refusal(where=name, why=why)))
+            else:
+                cuts.append(cut)
+    refusals = [refusal for names, refusal in tried if not names & taken]
+    said = {name for names, _ in tried for name in names} | taken
+    left = [name for name, module in whole.block.named_modules() if is_product(module) and name not in said]
+    refusals += [Refusal(where=name, why=_why_not(whole, name)) for name in left]
+    return cuts, refusals
+
+
+def _why_not(whole: Run, name: str) -> str:
+    count = whole.counts.get(name, 0)
+    if count == 0:
+        return "it is not called as a module"
+    return f"it runs {count} times" if count > 1 else "no other product takes its features in separate shares"
+
+
+def _proven(whole: Run, each: Candidate, ranks: int) -> tuple[Cut | None, str]:
+    trial = CutTrial(whole, each.row, ranks)
+    cut = Cut(around=_around((each.row, *(c.module for c in each.columns))), columns=each.columns, row=each.row)
+    fitted, why = fitting(cut, whole.block, ranks, trial.fits)
+    if fitted is None:
+        shared = f" ({', '.join(each.shared)} feed several ranks)" if each.shared else ""
+        return None, why + shared
+    why = trial.proven(fitted)
+    if why:
+        return None, why
+    inner, inputs = trial.inner(fitted)
+    if inputs:
+        return None, f"{', '.join(inputs)} of the block enters between the products"
+    return trial.counted(replace(fitted, inner=tuple(inner))), ""
+
+
+def _around(names: tuple[str, ...]) -> str:
+    """The smallest module that holds them all."""
+    parts = [name.split(".")[:-1] for name in names]
+    common: list[str] = []
+    for level in zip(*parts, strict=False):
+        if len(set(level)) > 1:
+            break
+        common.append(level[0])
+    return ".".join(common)
+
+
+def _vocabulary(
+    model: nn.Module, kinds: tuple[Kind, ...], seen: Watched, ranks: int
+) -> tuple[Vocabulary, list[Refusal]]:
+    if ranks == 1:
+        return Vocabulary(), []
+    blocks = tuple(name for kind in kinds for name in kind.blocks)
+    outside = [
+        (name, module) for name, module in model.named_modules(remove_duplicate=False)
+        if name in seen.outputs and not any(name.startswith(f"{block}.") for block in blocks)
+    ]  # fmt: skip
+    heads = [(n, m) for n, m in outside if type(m) is nn.Linear]
+    words = {m.num_embeddings for _, m in outside if isinstance(m, nn.Embedding)}
+    heads = [(n, m) for n, m in heads if widths(m)[1] in words]
+    words &= {widths(m)[1] for _, m in heads}
+    tables = [(n, m) for n, m in outside if isinstance(m, nn.Embedding) and m.num_embeddings in words]
+    uneven = [(n, m) for n, m in (*tables, *heads) if m.weight.shape[0] % ranks]  # type: ignore[index,operator]
+    if uneven:
+        rows = uneven[0][1].weight.shape[0]  # type: ignore[index]
+        return Vocabulary(), [
+            Refusal(where=n, why=f"{rows} words are not shared evenly by {ranks} ranks") for n, _ in uneven
+        ]
+    return Vocabulary(
+        tables=tuple(n for n, _ in tables), heads=tuple(n for n, _ in heads),
+        head_inputs=tuple(seen.inputs[n] for n, _ in heads), head_outputs=tuple(seen.outputs[n] for n, _ in heads),
+        table_outputs=tuple(seen.outputs[n] for n, _ in tables),
+    ), []  # fmt: skip

@@ -1,0 +1,104 @@
+"""`shardwise prove`: a split of the user's own model, run on ranks of this machine and held against one process."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from msgspec import structs
+
+from shardwise.auto.plan import AutoPlan, Degrees, degrees_of, plan_file
+from shardwise.auto.proof import Proof
+from shardwise.cli._options import Json
+from shardwise.cli._output import Cell, print_facts, print_json, print_notes
+
+DOES_NOT_HOLD = 1
+MOST_RANKS, MOST_STEPS = 16, 1000
+DTYPES = ("float64", "float32")
+
+
+def prove(
+    script: Annotated[Path, Parameter(help="Your Python file with build, batch and step; its code is run.")],
+    plan: Annotated[str, Parameter(help="fsdp=2,tp=2 (also pp, cp, micro, recompute), or a plan from `auto --out`.")],
+    /,
+    *,
+    ranks: Annotated[
+        int | None, Parameter(help="Ranks on this machine; FSDP takes those the plan leaves. Default: the plan's.")
+    ] = None,
+    steps: Annotated[int, Parameter(help="Training steps to compare.")] = 20,
+    dtype: Annotated[str, Parameter(help="float64: equal to 1e-9; float32: to 1e-5.")] = "float64",
+    json: Json = False,
+) -> int:
+    """Losses and the gradient of every parameter of a split model, equal to one process?"""
+    stated = plan_file(Path(plan)) if "=" not in plan and plan != "recompute" else None
+    degrees = _filled(degrees_of(plan) if stated is None else stated.degrees, ranks)
+    if not 2 <= steps <= MOST_STEPS:
+        raise ValueError(f"steps: {steps} is out of range; write 2 to {MOST_STEPS:,}")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype: {dtype!r} is unknown; write {' or '.join(DTYPES)}")
+    if find_spec("torch") is None:
+        raise ValueError("prove needs torch, which is not installed; write pip install 'shardwise[run]'")
+    from shardwise.auto.prove import plan_of, proven, truth_of
+    from shardwise.auto.script import opened, program_in
+
+    with opened(script) as (read, names):
+        program = program_in(read, names, steps, dtype)
+        truth = truth_of(program)
+        found = plan_of(program, degrees) if stated is None else structs.replace(stated, degrees=degrees)
+        proof = proven(program, found, truth)
+    if json:
+        print_json({"script": script.name, "holds": proof.equal, "proof": proof, "cuts": cuts_of(found),
+                    "not_cut": found.all_refusals})  # fmt: skip
+    else:
+        print_facts(f"{script.name}, {proof.plan} on {proof.ranks} ranks", facts_of(proof, found))
+        print_notes([f"{each.where}: {each.why}" for each in found.all_refusals], title="not cut")
+    return 0 if proof.equal else DOES_NOT_HOLD
+
+
+def _filled(degrees: Degrees, ranks: int | None) -> Degrees:
+    """FSDP over the ranks that are left."""
+    if ranks is None:
+        ranks = degrees.ranks
+    if not 1 <= ranks <= MOST_RANKS:
+        raise ValueError(f"ranks: {ranks} is out of range; write 1 to {MOST_RANKS}, they are processes of this machine")
+    others = degrees.ranks // degrees.dp
+    if ranks % degrees.ranks or (degrees.dp > 1 and ranks != degrees.ranks):
+        raise ValueError(
+            f"ranks: {ranks} is not what {degrees.text} takes; write --ranks {degrees.ranks} or another plan"
+        )
+    return structs.replace(degrees, dp=ranks // others)
+
+
+def cuts_of(plan: AutoPlan) -> list[dict[str, Any]]:
+    """What is cut in blocks that are alike, in words."""
+    return [
+        {"block": kind.class_name, "blocks": len(kind.blocks), "share": kind.split_parameters / max(kind.parameters, 1),
+         "cuts": [_text(cut) for cut in kind.cuts]}
+        for kind in plan.kinds
+    ]  # fmt: skip
+
+
+def _text(cut: Any) -> str:
+    if cut.stacks:
+        return f"{cut.around}: experts by width"
+    return f"{', '.join(column.module for column in cut.columns)} by columns, {cut.row} by rows"
+
+
+def facts_of(proof: Proof, plan: AutoPlan) -> list[tuple[str, Cell]]:
+    facts: list[tuple[str, Cell]] = [("holds", "yes" if proof.equal else f"NO: {proof.why}")]
+    for kind in plan.kinds:
+        if kind.cuts:
+            share = kind.split_parameters / max(kind.parameters, 1)
+            facts.append((kind.class_name, f"{len(kind.blocks)} blocks, {share:.0%} of their parameters cut"))
+            facts += [("", _text(cut)) for cut in kind.cuts]
+    if proof.compared:
+        messages = {True: "equal", False: "NOT equal", None: "not foretold"}[proof.messages_equal]
+        facts += [
+            ("losses", f"{proof.loss_gap:.1e} apart at most over {proof.steps} steps ({proof.dtype})"),
+            ("gradients", f"{proof.compared} of {proof.trainable} parameters compared, {proof.gradient_gap:.1e} "
+                          f"apart at most ({proof.worst})"),
+            ("messages", f"{proof.messages:,} a step on rank 0, to the prediction: {messages}"),
+            ("holds most", f"{proof.share:.1%} of the parameters; state {proof.memory_gap:.1%} off the prediction"),
+            ("checkpoint", f"{'loads' if proof.checkpoint_equal else 'does NOT load'} into the plain model"),
+        ]  # fmt: skip
+    return facts

@@ -1,0 +1,103 @@
+"""Small models as people write them, each with something that a split must get right."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WORDS, WIDTH, HEADS, TOKENS, SAMPLES = 48, 32, 4, 12, 8
+
+
+class NormedBlock(nn.Module):
+    """Queries and keys are normed head by head with weights that all heads share; keys and values are of two heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        size = WIDTH // HEADS
+        self.norm1, self.norm2 = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+        self.q, self.o = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.k, self.v = nn.Linear(WIDTH, WIDTH // 2, bias=False), nn.Linear(WIDTH, WIDTH // 2, bias=False)
+        self.q_norm, self.k_norm = nn.RMSNorm(size), nn.RMSNorm(size)
+        self.gate, self.up = nn.Linear(WIDTH, 48, bias=False), nn.Linear(WIDTH, 48, bias=False)
+        self.down = nn.Linear(48, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        shape = (*y.shape[:-1], -1, WIDTH // HEADS)
+        q = self.q_norm(self.q(y).view(shape)).transpose(1, 2)
+        k = self.k_norm(self.k(y).view(shape)).transpose(1, 2)
+        v = self.v(y).view(shape).transpose(1, 2)
+        k, v = (each.repeat_interleave(2, 1) for each in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class FusedBlock(nn.Module):
+    """One product for queries, keys and values; whole sizes are written into every view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 64), nn.Linear(64, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, T, C = x.shape
+        q, k, v = self.qkv(self.norm1(x)).split(C, dim=2)
+        q, k, v = (each.view(B, T, HEADS, C // HEADS).transpose(1, 2) for each in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(B, T, C))
+        return x + self.down(F.relu(self.up(self.norm2(x))))
+
+
+class MixingBlock(nn.Module):
+    """Between its two products every channel meets every other: nothing can be cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 64), nn.Linear(64, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(F.softmax(self.up(x), -1))
+
+
+class Tiny(nn.Module):
+    """Words, blocks, and a head that shares the table's weight."""
+
+    def __init__(self, block: type[nn.Module], *, tied: bool = True) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.ModuleList(block() for _ in range(2))
+        self.norm = (nn.RMSNorm if issubclass(block, NormedBlock) else nn.LayerNorm)(WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        if tied:
+            self.head.weight = self.words.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def batch() -> Tensor:
+    return torch.randint(0, WORDS, (SAMPLES, TOKENS))
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: Tensor) -> None:
+    logits = model(tokens)
+    F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def program(block: type[nn.Module], *, tied: bool = True, steps: int = 3, dtype: str = "float64"):
+    from shardwise.auto.prove import program_of
+
+    def build():
+        model = Tiny(block, tied=tied)
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    return program_of(build, batch, step, steps, dtype)

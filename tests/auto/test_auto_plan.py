@@ -1,0 +1,52 @@
+"""Plans in words and in files, and what is wrong with others."""
+
+import msgspec
+import pytest
+
+from shardwise.auto.plan import AutoPlan, Degrees, End, Kind, degrees_of, plan_file
+
+
+def test_words_name_what_is_shared():
+    assert degrees_of("fsdp=2,tp=4") == Degrees(dp=2, tp=4)
+    assert degrees_of("pp=4,recompute") == Degrees(pp=4, micro_batches=8, recompute=True)
+    assert degrees_of("dp=2,tp=2,pp=2").ranks == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("tp", "'tp' is no part of a plan"), ("tp=0", "no part"), ("tp=2,tp=4", "given twice"), ("", "says nothing"),
+     ("micro=4", "write pp=2 too"), ("ep=2", "no part"), ("tp=²", "no part")],
+)  # fmt: skip
+def test_other_words_are_refused_in_one_line(text, words):
+    with pytest.raises(ValueError, match=words) as told:
+        degrees_of(text)
+    assert "\n" not in str(told.value)
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path):
+    plan = AutoPlan(
+        degrees=Degrees(tp=2), kinds=(Kind(class_name="Block", blocks=("a.0", "a.1")),), order=("a.0", "a.1")
+    )
+    path = tmp_path / "plan.json"
+    path.write_bytes(msgspec.json.encode(plan))
+    assert plan_file(path) == plan
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"degrees": {"tp": "two"}, "kinds": []}', b"\xff\xfe"])
+def test_a_file_that_is_none_is_refused_in_one_line(tmp_path, content):
+    path = tmp_path / "plan.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="plan") as told:
+        plan_file(path)
+    assert "\n" not in str(told.value)
+
+
+def test_stages_are_as_even_as_they_come():
+    plan = AutoPlan(degrees=Degrees(pp=3), kinds=(), order=tuple("abcde"))
+    assert plan.stages == (("a", "b"), ("c", "d"), ("e",))
+
+
+def test_ends_are_where_they_are_needed():
+    tied = End(parameter="words", first=True, last=True)
+    assert [tied.needed(stage, 3) for stage in range(3)] == [True, False, True]
+    assert all(End(parameter="time").needed(stage, 3) for stage in range(3))

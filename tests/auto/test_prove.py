@@ -1,0 +1,91 @@
+"""Splits equal one process, gradient by gradient; splits with one thing left out do not, and the proof says so."""
+
+from functools import cache
+
+import pytest
+from msgspec.structs import replace
+from small_models import FusedBlock, MixingBlock, NormedBlock, program
+
+from shardwise.auto.plan import Column, degrees_of
+from shardwise.auto.prove import plan_of, proven, truth_of
+
+BLOCKS = {"normed": NormedBlock, "fused": FusedBlock, "mixing": MixingBlock}
+
+
+@cache
+def told(block, dtype="float64"):
+    own = program(BLOCKS[block], dtype=dtype)
+    return own, truth_of(own)
+
+
+def proof(block, text, change=lambda plan: plan, dtype="float64"):
+    own, truth = told(block, dtype)
+    return proven(own, change(plan_of(own, degrees_of(text))), truth)
+
+
+def changed_cut(plan, row, **fields):
+    kind = plan.kinds[0]
+    cuts = tuple(replace(cut, **fields) if cut.row == row else cut for cut in kind.cuts)
+    return replace(plan, kinds=(replace(kind, cuts=cuts),))
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [("normed", "fsdp=2,tp=2"), ("fused", "tp=2"), ("fused", "pp=2"), ("normed", "tp=2,pp=2"),
+     ("normed", "fsdp=2,pp=2"), ("fused", "cp=2"), ("normed", "tp=2,cp=2"), ("mixing", "fsdp=2")],
+)  # fmt: skip
+def test_a_split_equals_one_process(block, text):
+    found = proof(block, text)
+    assert found.why == ""
+    assert found.compared == found.trainable > 0
+    assert found.gradient_gap < 1e-12
+    assert found.checkpoint_equal
+    assert found.messages_equal
+    assert found.memory_gap == 0.0
+
+
+def test_recomputed_blocks_give_the_same():
+    assert proof("normed", "tp=2,recompute").equal
+
+
+def test_in_32_bits_too():
+    found = proof("fused", "tp=2", dtype="float32")
+    assert found.equal
+    assert found.tolerance == 1e-5
+
+
+def test_a_forgotten_sum_of_inner_weights_is_seen_in_gradients():
+    found = proof("normed", "tp=2", lambda plan: changed_cut(plan, "o", inner=()))
+    assert not found.equal
+    assert found.gradient_gap > 0.1
+    assert found.worst.endswith("norm.weight")
+
+
+def test_swapped_indices_of_a_fused_product_are_seen():
+    def swapped(plan):
+        column = next(cut for cut in plan.kinds[0].cuts if cut.row == "out").columns[0]
+        wrong = tuple(tuple(range(48 * rank, 48 * (rank + 1))) for rank in range(2))
+        return changed_cut(plan, "out", columns=(Column(module=column.module, indices=wrong),))
+
+    assert not proof("fused", "tp=2", swapped).equal
+
+
+def test_a_tied_table_that_is_not_summed_is_seen():
+    def apart(plan):
+        ends = tuple(replace(end, last=False) if end.parameter == "words.weight" else end for end in plan.ends)
+        return replace(plan, ends=ends)
+
+    found = proof("fused", "pp=2", apart)
+    assert not found.equal
+
+
+def test_a_batch_that_does_not_divide_is_refused_before_anything_runs():
+    assert "8 samples are not shared evenly by 3" in proof("fused", "fsdp=3").why
+
+
+def test_nothing_to_cut_is_refused():
+    assert proof("mixing", "tp=2").why.startswith("no product of the blocks can be cut")
+
+
+def test_without_attention_tokens_are_not_shared():
+    assert "no scaled dot-product attention" in proof("mixing", "cp=2").why

@@ -1,0 +1,68 @@
+"""The planner's Model told by what a module runs is the one its hand-written family reads from the configuration."""
+
+import pytest
+import torch
+from msgspec.structs import replace
+from small_models import FusedBlock, MixingBlock, NormedBlock, batch, program
+
+from shardwise.arch import model_from_config
+from shardwise.arch.tensors import parameters
+from shardwise.auto.as_model import NotRecognised, traced_model
+
+SMALL = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "vocab_size": 96,
+    "intermediate_size": 128,
+}
+GROUPED = {**SMALL, "num_key_value_heads": 4}
+EXPERTS = {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}
+FAMILIES = {
+    "Llama": ("LlamaForCausalLM", GROUPED),
+    "Qwen3": ("Qwen3ForCausalLM", {**GROUPED, "head_dim": 16}),
+    "Mixtral": ("MixtralForCausalLM", EXPERTS),
+    "GPT2": ("GPT2LMHeadModel", {"n_embd": 64, "n_layer": 2, "n_head": 8, "vocab_size": 96, "n_positions": 32}),
+    "Bert": ("BertForPreTraining", {**SMALL, "max_position_embeddings": 32}),
+}
+NOT_SEEN = ("family", "context", "norm_epsilon", "rope_theta", "source")
+"""what a module's shapes do not tell, and what no cost depends on"""
+
+
+def traced(model):
+    return traced_model(model, lambda: model(batch()), "mine")
+
+
+def test_a_module_nobody_wrote_a_family_for():
+    own = program(NormedBlock, tied=False).model
+    found = traced(own.float())
+    (layer,) = found.kinds
+    assert (layer.attention.heads, layer.attention.kv_heads, layer.attention.qk_norm) == (4, 2, "head")
+    assert (layer.feed_forward.width, layer.feed_forward.glu) == (48, True)
+    assert found.pattern == (0, 0)
+    assert parameters(found) == sum(p.numel() for p in own.parameters())
+
+
+def test_a_fused_block_is_the_same_to_the_planner():
+    found = traced(program(FusedBlock).model.float())
+    assert found.tied
+    assert found.kinds[0].attention.bias_qkv
+
+
+def test_what_is_not_recognised_is_refused():
+    with pytest.raises(NotRecognised, match="0 scaled dot-product attentions"):
+        traced(program(MixingBlock).model.float())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_is_what_the_family_reads(family):
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed: no family to compare with"
+    )
+    name, fields = FAMILIES[family]
+    config = getattr(transformers, f"{family}Config")(**fields)
+    model = getattr(transformers, name)(config).eval()
+    found = traced_model(model, lambda: model(input_ids=torch.randint(3, 96, (2, 8))), "mine")
+    wanted = model_from_config(config.to_dict(), "mine")
+    same = {field: getattr(wanted, field) for field in NOT_SEEN}
+    assert replace(found, **same) == wanted
