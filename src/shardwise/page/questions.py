@@ -16,7 +16,7 @@ import msgspec
 
 STATIC = Path(__file__).parent / "static"
 Value = str | int | float | bool | tuple[str, ...]
-MOST_WORDS = 8
+MOST_WORDS = 64
 MOST_OPTIONS = 60
 LONGEST_WORD = 400
 LONGEST_FILE = 2**20
