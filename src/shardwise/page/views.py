@@ -1,5 +1,6 @@
 """What the views ask, from the table the browser reads too: a state as it stands in a link becomes the same question."""
 
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -27,7 +28,34 @@ def asked_by(name: str, state: Mapping[str, str]) -> Question:
         if not value or (value == usual.get(field) and field not in table()["always"]):
             continue
         options[field] = True if fields.get(field, {}).get("kind") == "switch" else value
-    return checked(Sent(verb=ask["verb"], first=first, options=options | ask["with"]))
+    files = {whole["model"]: _unpacked(whole["config"])} if whole.get("config") and _is_file(whole["model"]) else {}
+    return checked(Sent(verb=ask["verb"], first=first, options=options | ask["with"], files=files))
+
+
+def _is_file(model: str) -> bool:
+    return model.endswith(".json")
+
+
+def _unpacked(text: str) -> str:
+    """A configuration as a link holds it: base64 for links, without its padding."""
+    try:
+        return urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except ValueError:
+        raise Refused("config", text[:80], "it is no configuration packed by the page; drop the file again") from None
+
+
+def policy_state(policy: Mapping[str, Any], gpus: int) -> dict[str, str]:
+    """The fields of a form that state a policy, as `policyState` of the browser gives them."""
+    usual = "interleaved" if policy["vpp"] > 1 else "1f1b"
+    stated = {
+        "tp": policy["tp"], "pp": policy["pp"], "cp": policy["cp"], "ep": policy["ep"], "vpp": policy["vpp"],
+        "micro": policy["micro_batch"], "zero": policy["zero"], "shard-group": policy["shard_group"],
+        "recompute": policy["recompute"], "recompute-layers": policy["recompute_layers"],
+        "schedule": "" if policy["schedule"] == usual else policy["schedule"], "offload": policy["offload"],
+        "no-sp": "1" if not policy["sp"] and policy["tp"] > 1 else "",
+        "dp": "" if policy["dp"] * policy["tp"] * policy["pp"] * policy["cp"] == gpus else policy["dp"],
+    }  # fmt: skip
+    return {name: str(value) for name, value in stated.items()}
 
 
 def _filled(word: str, state: Mapping[str, str]) -> str:

@@ -34,6 +34,7 @@ export async function ask(question, { signal, progress } = {}) {
   if (window.shardwiseAnswers) {
     const found = window.shardwiseAnswers[key];
     if (!found) throw new Trouble([{ field: "", value: "", message: "This page is only files: it shows the cases it was written with. For others run `shardwise serve`." }]);
+    if (found.errors) throw new Trouble(found.errors);
     return found;
   }
   if (kept.has(key)) return kept.get(key);

@@ -22,7 +22,7 @@ export async function drawFabric(state, context) {
     h("p", { class: "small muted" }, net.bottleneck.why));
   head.classList.add("headline");
   head.dataset.step = net.step_s;
-  return [head, map(net), load(net), wide(matrices(net), "half"), wide(links(net), "half"), wide(whatIf(net), "half"), wide(sheet(net), "half"), calls(net), notes(net.assumptions, "What is assumed"), notes(net.notes)];
+  return [head, map(net), wide(load(net), "two-thirds"), wide(burst(net), "third"), wide(matrices(net), "half"), wide(links(net), "half"), wide(whatIf(net), "half"), wide(sheet(net), "half"), calls(net), notes(net.assumptions, "What is assumed"), notes(net.notes)];
 }
 
 // The tiers as rows of boxes, the colour of each its fullest link.
@@ -41,6 +41,14 @@ function map(net) {
 function load(net) {
   const series = net.tiers.map((tier, place) => ({ name: `${tier.tier}: fullest link`, colour: `series-${place}`, values: tier.series.map((share, at) => [at * net.bin_s, share * 100]), area: true }));
   return card("Load over a step", "the fullest link of each tier", lines(series, { label: "Load of the fullest link of each tier over the step", x: { label: "s" }, y: { label: "% of a link" }, most: 105 }), legend(net.tiers.map((tier, place) => [tier.tier, `series-${place}`])));
+}
+
+function burst(net) {
+  if (!net.burst) return card("The burst", null, h("p", { class: "muted" }, "nothing is sent between nodes"));
+  const { series, from_s: from, to_s: to } = net.burst;
+  const values = series.map((share, at) => [(from + ((to - from) * at) / (series.length - 1)), share * 100]);
+  return card("The burst, close up", "of the tier beyond the node", lines([{ name: "load", colour: "series-1", values, area: true }], { label: "The burst of a step, close up", x: { label: "s" }, y: { label: "% of a link" }, most: 105 }),
+    h("p", { class: "small muted" }, `${percent(net.burst.mean_share, 2)} on average over the step, ${percent(net.burst.peak_share, 0)} when it counts`));
 }
 
 function matrices(net) {
@@ -62,14 +70,14 @@ function links(net) {
 
 function whatIf(net) {
   if (!net.what_if) return null;
-  return card("What if", "one change at a time", table(["change", "step", "more"], net.what_if.map((each) => [h("td", { title: each.what }, each.name), timeText(each.step_s), h("td", { class: each.growth > 0.05 ? "bad" : "" }, `${each.growth >= 0 ? "+" : "−"}${Math.abs(each.growth * 100).toFixed(1)}%`)]), { label: "what if" }));
+  return card("What if", "one change at a time", table(["change", "", "step", "more"], net.what_if.map((each) => [each.name, h("td", { class: "muted small left" }, each.what), timeText(each.step_s), h("td", { class: each.growth > 0.05 ? "bad" : "" }, `${each.growth >= 0 ? "+" : "−"}${Math.abs(each.growth * 100).toFixed(1)}%`)]), { label: "what if" }));
 }
 
 function sheet(net) {
   const need = net.requirement;
   const tiers = need.tiers.map((tier) => [tier.tier, rate(tier.link_bytes_per_s), rate(tier.mean_bytes_per_s), rate(tier.needed_bytes_per_s), digits(tier.oversubscription["5%"])]);
   const budgets = ["1%", "5%", "10%"].map((share) => [`for ${share} of the step`, timeText(need.latency_budget_s[share]), timeText(need.jitter_budget_s[share])]);
-  return card("What to ask of a fabric", "for this policy", table(["tier", "link", "mean", "needed", "oversubscribed at most"], tiers, { label: "needs by tier" }), table(["budget", "latency", "jitter of a collective"], budgets, { label: "budgets" }));
+  return card("What to ask of a fabric", "for this policy", table(["tier", "link", "mean", "needed", "oversub. ≤"], tiers, { label: "needs by tier" }), table(["budget", "latency", "jitter of a collective"], budgets, { label: "budgets" }));
 }
 
 function calls(net) {

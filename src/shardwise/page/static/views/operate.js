@@ -20,7 +20,7 @@ export async function drawOperate(state, context) {
       fact("Rent", dollars(run.usd), "USD", `electricity ${dollars(run.electricity_usd)} USD`)));
   head.classList.add("headline");
   head.dataset.goodput = run.goodput;
-  return [head, wide(lost(run), "half"), wide(card("Goodput against the interval of saves", "the best interval is marked", window.shardwiseAnswers ? h("p", { class: "muted" }, "drawn by a server") : curve), "half"), timeline(run), wide(ways(run), "half"), wide(worth(run), "half"), notes([`failures: ${run.failure_source}`, ...run.notes])];
+  return [head, wide(lost(run), "half"), wide(card("Goodput against the interval of saves", "the best interval is marked", window.shardwiseAnswers ? h("p", { class: "muted" }, "drawn by a server") : curve), "half"), timeline(run), wide(ways(run), "two-thirds"), wide(worth(run), "third"), notes([`failures: ${run.failure_source}`, ...run.notes])];
 }
 
 function lost(run) {
@@ -53,7 +53,7 @@ async function intervals(run, state, context, holder) {
 
 // One run of so many failures, evenly drawn: what a failure costs is seen beside the work.
 function timeline(run) {
-  const stops = Math.min(60, Math.round(run.failures));
+  const stops = Math.min(240, Math.round(run.failures));
   if (!stops) return null;
   const cost = run.detect_s + run.schedule_s + run.start_s + run.load_s;
   const marks = [...Array(stops)].map((_, place) => h("i", { class: "stop", css: { left: `${((place + 0.5) / stops) * 100}%` }, title: `failure ${place + 1}` }));

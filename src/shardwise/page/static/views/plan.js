@@ -5,7 +5,6 @@ import { digits, dollars, gib, percent, policyChips, policyCode, policyState, se
 
 const RISKS = [[0.005, "series-2", "less than 0.5%"], [0.1, "series-4", "up to 10%"], [0.3, "series-6", "up to 30%"], [2, "series-8", "more"]];
 const FIRST_ROWS = 10;
-const TARGETS = ["megatron", "torchtitan", "deepspeed", "accelerate", "nanotron", "bridge", "automodel", "primus", "maxtext", "verl"];
 
 export async function drawPlan(state, context) {
   const plan = await context.ask("plan");
@@ -168,7 +167,7 @@ function exports(plan, context) {
     }
   };
   return card("Launch it", "the files for each program",
-    h("div", { class: "buttons", id: "targets" }, TARGETS.map((target) => h("button", { type: "button", "aria-pressed": "false", onclick: (event) => show(target, event.currentTarget) }, target))), shown);
+    h("div", { class: "buttons", id: "targets" }, context.table.targets.map((target) => h("button", { type: "button", "aria-pressed": "false", onclick: (event) => show(target, event.currentTarget) }, target))), shown);
 }
 
 function files(answer) {

@@ -68,5 +68,5 @@ function graph(cost) {
 
 function all(list, context) {
   const rows = list.strategies.map((each) => h("tr", null, h("td", null, h("button", { type: "button", class: "inline", onclick: () => context.change({ strategy: each.name }) }, each.name)), h("td", null, each.summary), h("td", null, each.source)));
-  return card("All strategies", `${list.strategies.length}; a name opens it`, table(["name", "what it does", "source"], rows, { class: "words", label: "strategies" }));
+  return h("details", { class: "card" }, h("summary", null, `All ${list.strategies.length} strategies; a name opens it`), table(["name", "what it does", "source"], rows, { class: "words", label: "strategies" }));
 }
