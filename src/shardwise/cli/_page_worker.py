@@ -13,7 +13,7 @@ from shardwise.arch import offered
 from shardwise.cli import main
 from shardwise.cli._progress import heard_by
 from shardwise.page.questions import STATIC
-from shardwise.page.workers import Answered, Asked, Progress, Line
+from shardwise.page.workers import Answered, Asked, Line, Progress
 
 MEMORY = 8 * 2**30
 """bytes a question may address"""
@@ -47,8 +47,8 @@ def _bounded() -> None:
 
 
 def run() -> None:
-    """The two streams are taken for questions and answers; whatever else prints goes nowhere. Relative names lead to the
-    page's own files, so that no word can be taken for a file of the user."""
+    """The two streams are taken for questions and answers; whatever else prints goes nowhere. Relative names lead to
+    the page's own files, so that no word can be taken for a file of the user."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)

@@ -80,7 +80,9 @@ def _check(host: str, port: int, token: str | None, seconds: float) -> None:
     if not 0 < seconds <= LONGEST_WAIT:
         raise ValueError(f"seconds: {seconds:g} is out of range; write more than 0 and at most {LONGEST_WAIT:g}")
     if token is not None and token != "new" and (len(token) < SHORTEST_TOKEN or not token.isascii() or " " in token):
-        raise ValueError(f"token: it is too short or not plain; write {SHORTEST_TOKEN} letters and digits or more, or new")
+        raise ValueError(
+            f"token: it is too short or not plain; write {SHORTEST_TOKEN} letters and digits or more, or new"
+        )
     try:
         loopback = host == "localhost" or ip_address(host).is_loopback
     except ValueError:

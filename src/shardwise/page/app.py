@@ -76,9 +76,9 @@ def static_files() -> list[str]:
 @cache
 def lessons_json() -> str:
     """Lessons in their order, each a file."""
-    found: list[dict[str, Any]] = []
-    for path in sorted(LESSONS.glob("*.toml")):
-        found.append({"name": path.stem} | tomllib.loads(path.read_text(encoding="utf-8")))
+    found: list[dict[str, Any]] = [
+        {"name": path.stem} | tomllib.loads(path.read_text(encoding="utf-8")) for path in LESSONS.glob("*.toml")
+    ]
     return msgspec.json.encode({"lessons": sorted(found, key=lambda lesson: lesson["order"])}).decode()
 
 

@@ -1,6 +1,6 @@
 """The page's modules as one plain script, for pages that are opened as files: browsers load modules from servers only.
 
-What the modules may contain is little, on purpose: imports in one line each and exports of names where they are defined.
+What the modules may contain is little, on purpose: imports in one line each, exports of names where they are defined.
 """
 
 import re

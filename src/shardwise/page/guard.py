@@ -1,4 +1,4 @@
-"""Who may ask: the Host and the Origin of a request, a token where one is set, its size; and the headers of every answer.
+"""Who may ask: Host and Origin of a request, its token where one is set, its size; and the headers of every answer.
 
 A page in another tab can send requests to a server of this machine, and a name can be made to point here: both are told
 by these headers, so a request that does not come from the page itself is refused before anything reads it.

@@ -101,7 +101,7 @@ def checked(sent: Sent) -> Question:
     for name, value in sent.options.items():
         if name not in allowed()[sent.verb]:
             raise Refused(name[:40], str(value)[:80], f"{sent.verb} has no such option on the page; leave it out")
-        for word in value if isinstance(value, tuple) else [value]:
+        for word in value if isinstance(value, tuple) else (str(value),):
             _check_word(name, str(word), known)
     return Question(sent.verb, tuple(sent.first), tuple(sent.options.items()), files)
 

@@ -29,7 +29,8 @@ def theme_css() -> str:
 
 def at_night(colour: str) -> str:
     """The same hue, lighter: dark colours on a dark page could not be told from it."""
-    parts = tuple(int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    parts = (red, green, blue)
     if max(parts) / 255 < DARKEST:
         return "#c9ced6"
     return between((parts, WHITE), NIGHT)

@@ -1,4 +1,4 @@
-"""What the views ask, from the table the browser reads too: a state as it stands in a link becomes the same question."""
+"""What the views ask, from the table the browser reads too: the state of a link becomes the same question here."""
 
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
@@ -66,7 +66,9 @@ def state_of(link: str) -> tuple[str, dict[str, str]]:
     """View and state of a link of the page, or of the part behind its '#'."""
     view, _, query = link.partition("#")[2].removeprefix("/").partition("?") if "#" in link else _plain(link)
     if view not in table()["views"]:
-        raise Refused("case", link[:80], f"it names no view; copy a link of the page, such as #/{next(iter(table()['views']))}")
+        raise Refused(
+            "case", link[:80], f"it names no view; copy a link of the page, such as #/{next(iter(table()['views']))}"
+        )
     return view, dict(parse_qsl(query))
 
 

@@ -1,7 +1,7 @@
-"""Processes that wait for questions: started before they are asked, one question at a time each, ended when it takes too
-long or nobody waits for it any more.
+"""Processes that wait for questions: started before they are asked, one question at a time each, ended when it takes
+too long or nobody waits for it any more.
 
-A process is started by a command that reads one JSON line for a question and writes JSON lines: `progress`, then `code`.
+The command that starts one reads a question as a JSON line and writes lines of `progress`, then one of `answer`.
 """
 
 import asyncio
@@ -136,7 +136,9 @@ async def _exchange(process: asyncio.subprocess.Process, asked: Asked, told: Tol
         except ValueError:
             return Answered(2, "", "error: the answer is too long for a page; ask for less")
         if not raw:
-            return Answered(70, "", "error: the process that worked on it ended, perhaps for want of memory; ask for less")
+            return Answered(
+                70, "", "error: the process that worked on it ended, perhaps for want of memory; ask for less"
+            )
         line = msgspec.json.decode(raw, type=Line)
         if line.answer is not None:
             return line.answer

@@ -66,7 +66,7 @@ function bytes(t, width, em) {
   parts.forEach(([name, size, colour], place) => {
     const grown = ease(t * 6 - place);
     chart.append(box(x, 2 * em, size * scale * grown - 2, 3 * em, colour));
-    if (grown > 0.6) chart.append(words(x + (size * scale) / 2, 3.8 * em, `${size}`, { fill: "#fff" }), words(x + (size * scale) / 2, (place % 2 ? 7.4 : 6.2) * em, name));
+    if (grown > 0.6) chart.append(words(x + (size * scale) / 2, 3.8 * em, `${size}`, { class: "on" }), words(x + (size * scale) / 2, (place % 2 ? 7.4 : 6.2) * em, name));
     x += size * scale * grown;
   });
   chart.append(words(width / 2, 1.3 * em, `${Math.round((x - em) / scale)} bytes for each parameter`, { class: "strong" }));
@@ -191,7 +191,7 @@ function pipeline(t, width, em) {
     for (const [kind, number, begun, end] of row) {
       if (begun > now) continue;
       chart.append(box(x(begun) + 1, y, x(Math.min(end, now)) - x(begun) - 2, 2 * em, kind === "f" ? "task-forward" : "task-backward"));
-      if (now >= end) chart.append(words((x(begun) + x(end)) / 2, y + 1.35 * em, String(number + 1), { fill: "#fff" }));
+      if (now >= end) chart.append(words((x(begun) + x(end)) / 2, y + 1.35 * em, String(number + 1), { class: kind === "f" ? "on" : "on-light" }));
     }
   });
   for (let time = 0; time < whole; time += 2) chart.append(words(x(time + 0.5), (stages * 2.4 + 1.6) * em, `t${time + 1}`));
@@ -283,7 +283,7 @@ function overlap(t, width, em) {
     const apart = layer * 3.2;
     const close = layer * 2;
     const from = apart + (close - apart) * shift;
-    chart.append(box(from * unit + 2, em, 2 * unit - 4, 2.4 * em, "task-backward"), words((from + 1) * unit, 2.5 * em, `layer ${4 - layer}`, { fill: "#fff" }));
+    chart.append(box(from * unit + 2, em, 2 * unit - 4, 2.4 * em, "task-backward"), words((from + 1) * unit, 2.5 * em, `layer ${4 - layer}`, { class: "on-light" }));
     const send = from + 2;
     chart.append(box(send * unit + 2, 4.4 * em, 1.2 * unit - 4, 1.8 * em, "task-reduce"));
   }
@@ -374,7 +374,7 @@ function context(t, width, em) {
   const step = Math.min(count - 0.001, t * 1.05 * count);
   for (let rank = 0; rank < count; rank += 1) {
     const x = (rank + 0.5) * (width / count);
-    chart.append(box(x - 3 * em, 1.4 * em, 6 * em, 2.2 * em, `series-${rank}`), words(x, 2.8 * em, `queries ${rank}`, { fill: "#fff" }));
+    chart.append(box(x - 3 * em, 1.4 * em, 6 * em, 2.2 * em, `series-${rank}`), words(x, 2.8 * em, `queries ${rank}`, { class: "on" }));
     const now = x + ease(step % 1) * (width / count);
     const key = (((rank - Math.floor(step)) % count) + count) % count;
     const shown = now > width - 2 * em ? now - width : now;
