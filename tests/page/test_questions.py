@@ -1,4 +1,4 @@
-"""What the page may ask, from the table its forms are made of: every field is an option, nothing writes, no path passes."""
+"""What the page may ask, from the table its forms are made of: fields are options, nothing writes, no path passes."""
 
 import json
 import re
@@ -113,8 +113,13 @@ def test_only_the_run_of_the_server_is_watched():
     assert asked_by("watch", {}).words == ("watch", "@run", "--once")
 
 
-@pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b'{"verb": 3}', b'{"verb": "run"}', b"\xff", b"[" * 5000,
-                                 b'{"verb": "plan", "options": {"profile": "x"}}', b'{"verb": "plan", "more": 1}'])  # fmt: skip
+NO_QUESTIONS = [
+    b"", b"[]", b"{}", b'{"verb": 3}', b'{"verb": "run"}', b"\xff", b"[" * 5000,
+    b'{"verb": "plan", "options": {"profile": "x"}}', b'{"verb": "plan", "more": 1}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", NO_QUESTIONS)
 def test_what_is_no_question_is_refused(raw):
     with pytest.raises(Refused) as refused:
         question_of(raw)

@@ -94,5 +94,7 @@ def test_too_many_are_turned_away(monkeypatch):
         with pytest.raises(Busy):
             await pool.ask(asked("a"))
         waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
 
     run(work)

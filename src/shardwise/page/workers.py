@@ -18,6 +18,8 @@ LONGEST_ANSWER = 64 * 2**20
 MOST_WAITING = 64
 WORKERS = 2
 
+ENDED_WORDS = "error: the process that worked on it ended, perhaps for want of memory; ask for less"
+
 Told = Callable[[str, int, int], None]
 """what is being done, how much of it, of how many"""
 
@@ -36,6 +38,9 @@ class Answered(msgspec.Struct):
     err: str
 
 
+ENDED = Answered(70, "", ENDED_WORDS)
+
+
 class Line(msgspec.Struct):
     progress: Progress | None = None
     answer: Answered | None = None
@@ -48,6 +53,10 @@ class Asked(msgspec.Struct):
 
 class TooLong(Exception):
     """No answer in the time that was given."""
+
+
+class _Ended(Exception):
+    """The process did, in the middle of its work."""
 
 
 class Busy(Exception):
@@ -71,8 +80,9 @@ class Pool:
             self._idle.append(await self._started())
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
+        """Nothing is started any more, whoever still waits."""
+        self._turn = None
+        await asyncio.gather(*self._tasks)
         for process in list(self._all):
             await self._ended(process)
 
@@ -90,6 +100,8 @@ class Pool:
                     self._replace(process)
                     if isinstance(error, TimeoutError):
                         raise TooLong from None
+                    if isinstance(error, _Ended | ConnectionError):
+                        return ENDED
                     raise
                 self._idle.append(process)
                 return answer
@@ -101,7 +113,8 @@ class Pool:
 
         async def again() -> None:
             await self._ended(process)
-            self._idle.append(await self._started())
+            if self._turn is not None:
+                self._idle.append(await self._started())
 
         task = asyncio.get_running_loop().create_task(again())
         self._tasks.add(task)
@@ -136,9 +149,7 @@ async def _exchange(process: asyncio.subprocess.Process, asked: Asked, told: Tol
         except ValueError:
             return Answered(2, "", "error: the answer is too long for a page; ask for less")
         if not raw:
-            return Answered(
-                70, "", "error: the process that worked on it ended, perhaps for want of memory; ask for less"
-            )
+            raise _Ended
         line = msgspec.json.decode(raw, type=Line)
         if line.answer is not None:
             return line.answer
