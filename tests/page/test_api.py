@@ -21,7 +21,8 @@ FAKE = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
 CONFIG = (Path(__file__).resolve().parents[2] / "docs" / "tiny-llama.json").read_text()
 SMALL = {"model": "llama-3-8b", "on": "8xh100"}
 ASKED = {
-    "plan": {**SMALL, "fix": "tp=8"}, "estimate": {**SMALL, "zero": "3"}, "simulate": {**SMALL, "pp": "4", "global-batch": "32"},
+    "plan": {**SMALL, "fix": "tp=8"}, "estimate": {**SMALL, "zero": "3"},
+    "simulate": {**SMALL, "pp": "4", "global-batch": "32"},
     "export": {**SMALL, "tp": "8", "to": "megatron"}, "operate": {**SMALL, "tokens": "1B", "step": "1 s", "runs": "10"},
     "fabric": {"model": "gpt2", "on": "8xh100"}, "sync-cost": {"model": "gpt2", "strategy": "dsgd"},
     "sync-simulate": {"steps": "50", "workers": "8"}, "card": {"card": "pipeline-bubble"}, "clusters": {},
@@ -107,7 +108,9 @@ def test_what_takes_too_long_is_told():
     assert got.json()["errors"][0]["message"].startswith("models: no answer in 0.2 s")
 
 
-@pytest.mark.parametrize("path", ["/", *(f"/{name}" for name in static_files() if name != "index.html"), "/theme.css", "/lessons.json"])
+@pytest.mark.parametrize(
+    "path", ["/", *(f"/{name}" for name in static_files() if name != "index.html"), "/theme.css", "/lessons.json"]
+)
 def test_every_file_has_the_headers(path, client):
     got = client.get(path)
     assert got.status_code == 200

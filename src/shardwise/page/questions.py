@@ -29,8 +29,8 @@ class Refused(ValueError):
     """What is wrong, told beside the field it was written in."""
 
     def __init__(self, field: str, value: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field, self.value, self.message = field, value, message
+        self.field, self.value, self.message = (" ".join(text.split()) for text in (field, value, message))
+        super().__init__(f"{self.field}: {self.message}")
 
     @property
     def data(self) -> dict[str, str]:
