@@ -85,7 +85,7 @@ ASKED = {
     "simulate": {
         "a policy that can run": [
             f"simulate {PIPE} --json", f"simulate {PIPE} --jitter 0.05 --steps 20 --json", f"simulate {FULL} --json",
-            f"simulate {PIPE} --straggler stage=2,factor=1.2 --json",
+            f"simulate {PIPE} --straggler stage=2,factor=1.2 --json", f"simulate {PIPE} --spans --json",
         ],
         CANNOT: [f"simulate {ILLEGAL} --json"],
     },
@@ -155,6 +155,10 @@ ASKED = {
                  "mfu gpt-3-175b --tokens 300B --gpus 1024 --time '35 d' --on a100-80 --json"]},
     "batch": {"": ["batch --global 2048 --seq 4096 --dp 64 --micro 2 --json",
                    "batch --global 2048 --seq 4096 --gpus 1024 --tp 8 --json"]},
+    "serve": {
+        "views": ["serve --list --json"],
+        "the page as files": ["serve --export page --case '#/policy?model=llama-3-8b&on=8xh100' --json"],
+    },
     "mcp": {"": ["mcp --list --json"]},
     "schema": {"": []},
     "completion": {"": ["completion bash --json"]},
@@ -201,7 +205,7 @@ OTHERS = (
     "clusters 2x8xh100 --json", "stacks deepspeed --json", "roofline dgx-a100:64 --json",
     "answers burst --json",
     "mfu llama-3-8b --tps 9000 --on h100 --json", "batch --global 64 --seq 1024 --dp 8 --micro 1 --json",
-    "mcp --list --json", "schema plan --json", "completion zsh --json",
+    "serve --list --json", "mcp --list --json", "schema plan --json", "completion zsh --json",
 )  # fmt: skip
 """answers that no schema was made of; verbs that train, trace or need what they left are held to the first ones"""
 

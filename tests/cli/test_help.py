@@ -29,6 +29,7 @@ LONG = (
     "why",
     "watch",
     "doctor",
+    "serve",
 )
 """they train, measure, predict hundreds of runs or need files; other tests do that"""
 CHEAP = [words for verb, both in EXAMPLES.items() for words in both if verb not in LONG]

@@ -26,6 +26,7 @@ from shardwise import catalog
 from shardwise.cli import main
 from shardwise.cli._agent_tools import asked_of
 from shardwise.cli._agent_tools import tools as agent_tools
+from shardwise.page.questions import allowed, question_of, refusal_of
 from shardwise.registry import SEARCH_PATH
 
 NAMED = re.compile(r"^(parse|read|from)(_|$)|_(of|from)$|_from_")
@@ -36,7 +37,7 @@ NO_READERS = {
 }  # fmt: skip
 ROOMS = ("importers", "spec", "arch", "software", "calibrate", "fabric", "validate", "search", "plan", "estimate",
          "units", "simulate", "engines", "collectives", "schedules", "compressors", "topologies", "sync", "cli", "work",
-         "cost", "formats", "operate", "preflight")  # fmt: skip
+         "cost", "formats", "operate", "preflight", "page")  # fmt: skip
 """packages a user's words reach; those that need torch are reached by their verbs"""
 
 
@@ -63,7 +64,25 @@ def readers() -> tuple[Reader, ...]:
             reader = _reader(full, function)
             if reader is not None:
                 found[full] = reader
-    return (*found.values(), Reader("shardwise.cli._agent_tools.asked_of", _asked_by_an_agent, str, 0))
+    return (
+        *found.values(),
+        Reader("shardwise.cli._agent_tools.asked_of", _asked_by_an_agent, str, 0),
+        Reader("shardwise.page.questions.checked", _asked_by_a_browser, str, 0),
+    )
+
+
+def _asked_by_a_browser(words: str) -> None:
+    """What a page may send to its server: a verb it knows, options of it or not, of any type JSON has."""
+    random = Random(words)
+    verb = random.choice((*allowed(), words[:20]))
+    name = random.choice((*sorted(allowed().get(verb, ())), "on", words[:20]))
+    sent = {
+        "verb": verb, "first": [text(random), words][: random.randint(0, 2)],
+        "options": {name: random.choice((words, json_value(random), [words])), "on": text(random)},
+        "files": {random.choice(("config.json", words)): words} if random.random() < 0.2 else {},
+    }  # fmt: skip
+    question = question_of(json.dumps(sent).encode("utf-8", "surrogatepass"))
+    refusal_of(f"error: {words}", question)
 
 
 def _asked_by_an_agent(words: str) -> None:

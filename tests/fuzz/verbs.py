@@ -43,7 +43,7 @@ USUAL = {
 }  # fmt: skip
 """what an argument or option of this name usually takes; one that is not here gets what its type takes"""
 NEVER = ("--help", "-h", "--version")
-ALWAYS = {"watch": ("--once",)}
+ALWAYS = {"watch": ("--once",), "serve": ("--list",)}
 """what a line of a verb has that would wait for somebody else otherwise"""
 
 

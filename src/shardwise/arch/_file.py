@@ -21,7 +21,7 @@ def read_config(text: str) -> tuple[dict[str, object], str]:
     """(fields, a name for the model) of a config.json or of the folder that holds one."""
     file = _in_folder(Path(text))
     raw = read_file(file, f"model {text}", MOST_BYTES, "a catalog name or the path of a config.json")
-    return _parsed(raw, text), file.resolve().parent.name if file.name == "config.json" else file.stem
+    return parsed_config(raw, text), file.resolve().parent.name if file.name == "config.json" else file.stem
 
 
 def folder_with(text: str) -> Path:
@@ -36,7 +36,7 @@ def _in_folder(path: Path) -> Path:
         return path
 
 
-def _parsed(raw: bytes, text: str) -> dict[str, object]:
+def parsed_config(raw: bytes, text: str) -> dict[str, object]:
     try:
         # transformers prints Infinity (Nemotron-H's time_step_limit), which stricter readers refuse
         config = json.loads(raw)

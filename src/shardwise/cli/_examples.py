@@ -50,6 +50,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
               "check ds_config.json --model llama-3-8b --on 8xh100 --fix"),
     "place": ("place llama-3-8b --on dgx-h100:64 --tp 8 --topology topology.conf --free 'node[001-016]'",
               "place plan.json --topology nodes.csv --free idle.txt --out launch"),
+    "serve": ("serve --port 0", "serve --export page --case '#/policy?model=llama-3-8b&on=8xh100&zero=3'"),
     "mcp": ("mcp --list", "mcp --list --json"),
     "schema": ("schema estimate", "schema plan"),
     "why": ("why train.log", "why traces --model llama-3-8b --on 8xh100 --zero 3"),

@@ -14,6 +14,20 @@ QUIET_S = 10.0
 """between two lines in a log"""
 
 
+Heard = Callable[[str, int, int], None]
+_LISTENERS: list[Heard] = []
+
+
+@contextmanager
+def heard_by(listener: Heard) -> Iterator[None]:
+    """Whoever shows progress elsewhere, such as a page, is told in place of stderr."""
+    _LISTENERS.append(listener)
+    try:
+        yield
+    finally:
+        _LISTENERS.remove(listener)
+
+
 class LogLines:
     """For a stderr that is a file or a pipe: a line now and then, so that whoever reads it sees that work goes on."""
 
@@ -35,6 +49,10 @@ class LogLines:
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Told (done, of all; 0 where nobody knows how many): a bar on a terminal, lines elsewhere."""
+    if _LISTENERS:
+        listener = _LISTENERS[-1]
+        yield lambda done, of: listener(what, done, of)
+        return
     if not sys.stderr.isatty():
         lines = LogLines()
         yield lambda done, of: lines.count(what, done, of)

@@ -42,6 +42,7 @@ VERBS: dict[str, str] = {
     "mfu": "Utilization of a run by each convention in use.",
     "batch": "Global batch, micro-batch, accumulation: what equals what.",
     "answers": "Problems of four texts, answered live, their errors told.",
+    "serve": "The page: plan, change and learn it in a browser.",
     "mcp": "A server for agents and editors: verbs as MCP tools.",
     "schema": "The JSON Schema of what a verb writes with --json.",
     "completion": "A script that completes verbs and options in your shell.",
@@ -54,7 +55,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "export", "check", "place", "preflight", "run", "verify", "checkpoints", "watch", "doctor", "why", "trace",
         "auto", "prove", "calibrate",
     ),
-    "Know": ("models", "gpus", "clusters", "stacks", "validate", "answers", "schema", "mcp", "completion"),
+    "Know": ("models", "gpus", "clusters", "stacks", "validate", "answers", "serve", "schema", "mcp", "completion"),
 }  # fmt: skip
 """how `--help` lists them; a verb that is not here comes last"""
 OTHERS = "More"

@@ -14,6 +14,7 @@ from shardwise.cli._output import print_json, print_notes
 from shardwise.cli._synced import SyncName, with_sync
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.deciding import deciding_numbers, uneven_groups
+from shardwise.plan.nearest import nearest_run
 from shardwise.plan.that_fit import policies_that_fit
 from shardwise.report.terminal import show
 from shardwise.spec.job import USUAL_FAILURES
@@ -48,7 +49,9 @@ def estimate(
             for n in deciding
         ]
         decided = {"deciding_numbers": told, "uneven_groups": asdict(uneven) if uneven else None}
-        near = {"host_fits": not over, "that_fit": that_fit_data(fitting, report.step_s)}
+        like = nearest_run(ask.case, ask.policy)
+        near = {"host_fits": not over, "that_fit": that_fit_data(fitting, report.step_s),
+                "nearest_run": str(like), "doublings_from_it": like.distance}  # fmt: skip
         lengths = {"lengths": lengths_data(of_data, choice.packing)} if of_data and choice else {}
         print_json({"legal": True} | report.to_dict() | decided | near | lengths | {"notes": ask.notes})
     else:

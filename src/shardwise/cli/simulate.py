@@ -11,6 +11,7 @@ from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refu
 from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
+from shardwise.cli._spans import spans_data
 from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.band import NO_BAND, band_of
 from shardwise.exporters.chakra import GROUPS, NAME, chakra_files, trace_name
@@ -55,6 +56,7 @@ def simulate(
     steps: Annotated[int, Parameter(help="Steps simulated with jitter.")] = 200,
     seed: Annotated[int, Parameter(help="Seed of the jitter: the same seed gives the same steps.")] = 0,
     slices: Annotated[int, Parameter(help="Parts of the pipeline's time in `active`.")] = SLICES,
+    spans: Annotated[bool, Parameter(help="With --json: every task, and the memory over time.")] = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> int:
@@ -86,7 +88,8 @@ def simulate(
     fits = max(peak.bytes for peak in timeline.peaks()) <= room
     fitting = [] if fits else policies_that_fit(case, ask.policy)
     if json:
-        near = {"that_fit": that_fit_data(fitting, gap_of(found).closed_s)}
+        near: dict[str, Any] = {"that_fit": that_fit_data(fitting, gap_of(found).closed_s)}
+        near |= {"spans": spans_data(timeline, room)} if spans else {}
         print_json(_document(ask, found, timeline, rows, samples, fits, slices) | near)
     else:
         _show(ask, found, timeline, rows, samples, fits)

@@ -1,0 +1,66 @@
+"""The process behind the page: reads questions as JSON lines, runs each verb as the command line would, writes what it
+says. Started by `shardwise serve`; ends when its input does."""
+
+import contextlib
+import io
+import os
+import sys
+from typing import BinaryIO
+
+import msgspec
+
+from shardwise.arch import offered
+from shardwise.cli import main
+from shardwise.cli._progress import heard_by
+from shardwise.page.questions import STATIC
+from shardwise.page.workers import Answered, Asked, Line, Progress
+
+MEMORY = 8 * 2**30
+"""bytes a question may address"""
+
+
+def answered(asked: Asked) -> Answered:
+    """What the command line writes and ends with, for these words."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), offered(asked.files):
+        code = main(asked.words)
+    return Answered(code, out.getvalue(), err.getvalue())
+
+
+def serve_questions(source: BinaryIO, sink: BinaryIO) -> None:
+    def write(line: Line) -> None:
+        sink.write(msgspec.json.encode(line) + b"\n")
+        sink.flush()
+
+    with heard_by(lambda what, done, of: write(Line(progress=Progress(what, done, of)))):
+        for raw in source:
+            write(Line(answer=answered(msgspec.json.decode(raw, type=Asked))))
+
+
+def _bounded() -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    except (ImportError, ValueError, OSError):  # a system without limits, or one that is lower already
+        return
+
+
+def run() -> None:
+    """The two streams are taken for questions and answers; whatever else prints goes nowhere. Relative names lead to
+    the page's own files, so that no word can be taken for a file of the user."""
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.chdir(STATIC)
+    _bounded()
+    from shardwise.cli import estimate, plan, simulate  # noqa: F401  what is asked most is there when asked
+
+    with contextlib.suppress(BrokenPipeError):
+        serve_questions(source, sink)
+
+
+if __name__ == "__main__":
+    run()
+    sys.exit(0)

@@ -1,0 +1,96 @@
+"""A question's answer: remembered where it was asked before, otherwise from a process, as the browser gets it."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from shardwise.page.questions import Question, Refused, refusal_of
+from shardwise.page.workers import Answered, Asked, Busy, Pool, Told, TooLong
+
+REMEMBERED = 64 * 2**20
+"""bytes of answers"""
+WATCH, RUN = "watch", "@run"
+"""the verb whose answer changes by itself, and the word that stands for the run it may look at"""
+DONE = (0, 1)
+MISTAKE = 70
+
+
+class Trouble(Exception):
+    """What is not the user's doing, with the status it is told by."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class Memory:
+    """The answers that were asked for last, whole, by question. They are pure functions of it."""
+
+    room: int = REMEMBERED
+    _kept: OrderedDict[Question, bytes] = field(default_factory=OrderedDict)
+    _size: int = 0
+
+    def get(self, question: Question) -> bytes | None:
+        if question in self._kept:
+            self._kept.move_to_end(question)
+        return self._kept.get(question)
+
+    def keep(self, question: Question, answer: bytes) -> None:
+        if len(answer) > self.room // 4 or question in self._kept:
+            return
+        self._kept[question] = answer
+        self._size += len(answer)
+        while self._size > self.room:
+            _, old = self._kept.popitem(last=False)
+            self._size -= len(old)
+
+
+@dataclass
+class Answers:
+    pool: Pool
+    watched: str = ""
+    """the run that `watch` looks at, whoever asks; none: there is none"""
+    memory: Memory = field(default_factory=Memory)
+
+    async def of(self, question: Question, told: Told | None = None) -> bytes:
+        """`{command, code, answer}` as JSON."""
+        fresh = question.verb == WATCH
+        known = None if fresh else self.memory.get(question)
+        if known is not None:
+            return known
+        if fresh and not self.watched:
+            raise Refused("run", "", "no run is watched; start the page with `shardwise serve --watch RUN`")
+        words = [self.watched if word == RUN else word for word in question.words]
+        asked = Asked([*words, "--json"], dict(question.files))
+        try:
+            got = await self.pool.ask(asked, told)
+        except TooLong:
+            raise Trouble(
+                504, f"{question.verb}: no answer in {self.pool.seconds:g} s; ask for fewer GPUs, or serve --seconds"
+            ) from None
+        except Busy:
+            raise Trouble(503, "too many questions at once; wait a moment") from None
+        answer = answer_of(question, got)
+        if not fresh:
+            self.memory.keep(question, answer)
+        return answer
+
+
+def answer_of(question: Question, got: Answered) -> bytes:
+    """The verb's JSON is handed on as it stands, so that no number changes on its way."""
+    if got.code == MISTAKE:
+        raise Trouble(500, got.err.strip()[-500:])
+    if got.code not in DONE or not got.out:
+        raise refusal_of(got.err, question)
+    head: dict[str, Any] = {"command": question.command, "code": got.code}
+    return msgspec.json.encode(head | {"answer": msgspec.Raw(msgspec.json.format(got.out.encode(), indent=-1))})
+
+
+def trouble_data(error: Refused | Trouble) -> tuple[int, bytes]:
+    """Status and body of what went wrong."""
+    if isinstance(error, Refused):
+        return 422, msgspec.json.encode({"errors": [error.data]})
+    return error.status, msgspec.json.encode({"errors": [{"field": "", "value": "", "message": str(error)}]})

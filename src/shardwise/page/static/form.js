@@ -1,0 +1,165 @@
+// The form of a view, made from the table of fields: labels, what may be chosen, and what is wrong beside the field.
+import { h } from "./dom.js";
+import { packed } from "./state.js";
+
+const LONGEST_CONFIG = 24000;
+
+function powers(most) {
+  const found = [];
+  for (let value = 1; value <= most; value *= 2) found.push(String(value));
+  return found;
+}
+
+export class Form {
+  constructor(element, table, changed) {
+    this.element = element;
+    this.table = table;
+    this.changed = changed;
+    this.controls = new Map();
+    this.lists = {};
+    element.addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  build(view) {
+    const { fields, more } = this.table.views[view];
+    this.controls.clear();
+    const shown = fields.filter((name) => !more.includes(name)).map((name) => this.field(name));
+    const rest = more.length ? h("details", null, h("summary", null, "More of the job"), more.map((name) => this.field(name))) : null;
+    this.element.replaceChildren(...shown, ...(rest ? [rest] : []));
+  }
+
+  // What lists offer, by where it comes from.
+  offer(from, names) {
+    this.lists[from] = names;
+    for (const list of this.element.querySelectorAll(`datalist[data-from="${from}"]`)) this.fillList(list, names);
+  }
+
+  fillList(list, names) {
+    list.replaceChildren(...names.map((name) => h("option", { value: name })));
+  }
+
+  field(name) {
+    const about = { label: name, kind: "text", ...this.table.fields[name] };
+    const id = `field-${name}`;
+    const wrong = h("div", { class: "wrong", id: `${id}-wrong`, hidden: true });
+    const label = h("label", { for: id }, about.label);
+    const control = this[about.kind](name, id, about);
+    const hint = about.hint ? h("div", { class: "hint", id: `${id}-hint` }, about.hint) : null;
+    control.main.setAttribute("aria-describedby", [hint ? `${id}-hint` : "", `${id}-wrong`].join(" ").trim());
+    this.controls.set(name, { ...control, wrong });
+    const sort = about.kind === "switch" ? " switch" : ["power", "steps"].includes(about.kind) ? " degree" : "";
+    const field = h("div", { class: `field${sort}${["model", "on"].includes(name) ? " wide" : ""}` }, label, control.element, hint, wrong);
+    if (name === "model") this.accept(field);
+    return field;
+  }
+
+  text(name, id, about) {
+    const input = h("input", { type: "text", id, autocomplete: "off", spellcheck: "false", placeholder: about.placeholder || "" });
+    input.addEventListener("change", () => this.changed({ [name]: input.value.trim() }));
+    return { element: input, main: input, set: (value) => { input.value = value; } };
+  }
+
+  list(name, id, about) {
+    const made = this.text(name, id, about);
+    const list = h("datalist", { id: `${id}-list`, "data-from": about.from || "" });
+    this.fillList(list, about.values || this.lists[about.from] || []);
+    made.main.setAttribute("list", list.id);
+    return { ...made, element: h("div", null, made.main, list) };
+  }
+
+  choice(name, id, about) {
+    const words = about.names || about.choices.map((value) => (value === "" ? about.empty || "usual" : value.replaceAll("_", " ")));
+    const select = h("select", { id }, about.choices.map((value, place) => h("option", { value }, words[place])));
+    select.addEventListener("change", () => this.changed({ [name]: select.value }));
+    const set = (value) => {
+      if (![...select.options].some((option) => option.value === String(value))) select.append(h("option", { value }, value));
+      select.value = value;
+    };
+    return { element: select, main: select, set };
+  }
+
+  switch(name, id) {
+    const input = h("input", { type: "checkbox", id });
+    input.addEventListener("change", () => this.changed({ [name]: input.checked ? "1" : "" }));
+    return { element: input, main: input, set: (value) => { input.checked = Boolean(value); } };
+  }
+
+  power(name, id, about) {
+    return this.degree(name, id, powers(about.most), about);
+  }
+
+  steps(name, id, about) {
+    return this.degree(name, id, about.values, about);
+  }
+
+  // A slider over the usual values, and a field for any other.
+  degree(name, id, values, about) {
+    const range = h("input", { type: "range", id, min: 0, max: values.length - 1, step: 1 });
+    const exact = h("input", { type: "text", inputmode: "numeric", "aria-label": `${about.label}, exactly`, autocomplete: "off" });
+    const dots = h("div", { class: "dots", "aria-hidden": "true" }, values.map((value) => h("i", { "data-value": value })));
+    range.addEventListener("input", () => {
+      exact.value = values[range.value];
+      range.setAttribute("aria-valuetext", exact.value);
+      this.changed({ [name]: exact.value });
+    });
+    exact.addEventListener("change", () => this.changed({ [name]: exact.value.trim() }));
+    const set = (value) => {
+      exact.value = value;
+      const place = values.findIndex((each) => Number(each) >= Number(value));
+      range.value = place < 0 ? values.length - 1 : place;
+      range.setAttribute("aria-valuetext", String(value));
+    };
+    return { element: h("div", { class: "both" }, range, exact, dots), main: range, set, dots, values };
+  }
+
+  // A config.json that is dropped on the model's field becomes the model, and travels in the link.
+  accept(field) {
+    const open = h("input", { type: "file", accept: ".json,application/json", hidden: true, "aria-label": "A config.json of your own" });
+    const take = async (file) => {
+      if (!file) return;
+      const text = await file.text();
+      try {
+        const small = JSON.stringify(JSON.parse(text));
+        if (small.length > LONGEST_CONFIG) throw new Error("it is too long for a model's configuration");
+        const plain = file.name.replace(/[^\w.-]/g, "-").replace(/^[^A-Za-z0-9]+/, "") || "config.json";
+        this.changed({ model: plain.endsWith(".json") ? plain : `${plain}.json`, config: packed(small) });
+      } catch (error) {
+        this.wrong([{ field: "model", value: file.name, message: `${file.name}: ${error.message}; drop the config.json of a model` }]);
+      }
+    };
+    open.addEventListener("change", () => take(open.files[0]));
+    field.append(open, h("button", { type: "button", class: "quiet", onclick: () => open.click() }, "Open a config.json"));
+    field.addEventListener("dragover", (event) => { event.preventDefault(); field.classList.add("drop"); });
+    field.addEventListener("dragleave", () => field.classList.remove("drop"));
+    field.addEventListener("drop", (event) => { event.preventDefault(); field.classList.remove("drop"); take(event.dataTransfer.files[0]); });
+  }
+
+  set(state) {
+    for (const [name, control] of this.controls) if (control.main !== document.activeElement || control.main.type === "range") control.set(state[name] === undefined ? "" : state[name]);
+  }
+
+  // Errors beside their fields; those of no field here are handed back.
+  wrong(errors) {
+    for (const control of this.controls.values()) {
+      control.wrong.hidden = true;
+      control.main.removeAttribute("aria-invalid");
+    }
+    return errors.filter((error) => {
+      const control = this.controls.get(error.field);
+      if (!control) return true;
+      control.wrong.textContent = error.message;
+      control.wrong.hidden = false;
+      control.main.setAttribute("aria-invalid", "true");
+      const around = control.main.closest("details");
+      if (around) around.open = true;
+      return false;
+    });
+  }
+
+  // What each place of a slider would give: fits, full or cannot.
+  mark(name, value, verdict) {
+    const control = this.controls.get(name);
+    const dot = control && control.dots && [...control.dots.children].find((each) => each.dataset.value === String(value));
+    if (dot) dot.className = verdict;
+  }
+}

@@ -1,0 +1,191 @@
+// The page: which view the link shows, its form, its answer; and what all views share.
+import { ask, newest, questionOf, Trouble } from "./ask.js";
+import { byId, h } from "./dom.js";
+import { Form } from "./form.js";
+import { link, read } from "./state.js";
+import { drawFabric } from "./views/fabric.js";
+import { drawLearn } from "./views/learn.js";
+import { drawOperate } from "./views/operate.js";
+import { drawPlan } from "./views/plan.js";
+import { drawPolicy } from "./views/policy.js";
+import { drawRun } from "./views/run.js";
+import { drawSync } from "./views/sync.js";
+import { drawTimeline } from "./views/timeline.js";
+
+const VIEWS = { plan: drawPlan, policy: drawPolicy, timeline: drawTimeline, fabric: drawFabric, operate: drawOperate, sync: drawSync, run: drawRun, learn: drawLearn };
+const PATIENCE_MS = 1500;
+
+class Page {
+  constructor(table) {
+    this.table = table;
+    this.results = byId("results");
+    this.form = new Form(byId("form"), table, (changes) => this.change(changes));
+    this.now = { view: "", state: {} };
+    this.draw = newest((asked, signal) => this.drawn(asked, signal), PATIENCE_MS);
+  }
+
+  start() {
+    const cases = window.shardwiseCases;
+    const places = cases ? [...new Map(cases.map((each) => [each.view, each.link]))] : Object.keys(this.table.views).map((name) => [name, `#/${name}`]);
+    byId("views").replaceChildren(...places.map(([name]) => h("a", { href: `#/${name}`, "data-view": name }, this.table.views[name].title)));
+    byId("views").addEventListener("click", (event) => this.carry(event, new Map(places), Boolean(cases)));
+    window.addEventListener("hashchange", () => this.follow());
+    this.themes();
+    byId("share").addEventListener("click", (event) => this.copy(event.target, location.href, "Share"));
+    byId("copy-command").addEventListener("click", (event) => this.copy(event.target, byId("command").textContent, "Copy"));
+    if (cases && !location.hash) history.replaceState(null, "", cases[0].link);
+    this.follow();
+    this.offerLists();
+  }
+
+  // From one view to another the case goes along.
+  carry(event, places, fixed) {
+    const place = event.target.closest("a");
+    if (!place) return;
+    event.preventDefault();
+    location.hash = fixed ? places.get(place.dataset.view) : link(place.dataset.view, this.now.state, this.table);
+  }
+
+  async offerLists() {
+    if (window.shardwiseAnswers) return;
+    const [models, clusters] = await Promise.all(["models", "clusters"].map((name) => ask(questionOf(this.table, name, {}))));
+    this.form.offer("models", models.answer.models.map((model) => model.name));
+    this.form.offer("clusters", clusters.answer.clusters.flatMap((cluster) => [`${cluster.name}:${Math.min(64, cluster.gpus)}`, `${cluster.name}:${Math.min(1024, cluster.gpus)}`]));
+    const stacks = await ask(questionOf(this.table, "stacks", {}));
+    this.form.offer("stacks", stacks.answer.stacks.map((stack) => stack.name));
+  }
+
+  follow() {
+    const { view, state } = read(location.hash, this.table);
+    if (view !== this.now.view) {
+      this.form.build(view);
+      this.results.replaceChildren();
+      byId("command").textContent = "";
+      byId("shell").classList.toggle("wide", !this.table.views[view].fields.length);
+      for (const place of byId("views").children) {
+        if (place.dataset.view === view) place.setAttribute("aria-current", "page");
+        else place.removeAttribute("aria-current");
+      }
+      const current = byId("views").querySelector("[aria-current]");
+      if (current) current.scrollIntoView({ block: "nearest", inline: "nearest" });
+      document.title = `${this.table.views[view].title} · shardwise`;
+    }
+    this.now = { view, state };
+    this.form.set(state);
+    this.draw(this.now);
+  }
+
+  change(changes) {
+    const state = { ...this.now.state, ...changes };
+    if ("model" in changes && !("config" in changes)) delete state.config;
+    history.replaceState(null, "", link(this.now.view, state, this.table));
+    this.follow();
+  }
+
+  go(view, changes) {
+    location.hash = link(view, { ...this.now.state, ...changes }, this.table);
+    window.scrollTo({ top: 0 });
+  }
+
+  async drawn({ view, state }, signal) {
+    const late = setTimeout(() => this.results.classList.add("busy"), 120);
+    const context = this.context(view, state, signal);
+    try {
+      const parts = await VIEWS[view](state, context);
+      if (view !== this.now.view) return;
+      this.form.wrong([]);
+      this.results.replaceChildren(...parts.flat(3).filter(Boolean));
+      this.results.dataset.drawn = location.hash;
+      if (context.after) context.after();
+    } catch (error) {
+      if (error.name === "AbortError" || view !== this.now.view) return;
+      this.failed(error);
+    } finally {
+      clearTimeout(late);
+      this.progress(null);
+      this.results.classList.remove("busy");
+    }
+  }
+
+  failed(error) {
+    const errors = error instanceof Trouble ? error.errors : [{ field: "", value: "", message: String(error.message || error) }];
+    if (!(error instanceof Trouble)) console.error(error);
+    const left = this.form.wrong(errors);
+    const said = left.length ? left : [{ message: `${errors[0].message}` }];
+    const banner = h("div", { class: "banner bad", role: "alert" }, said.map((each) => each.message).join("; "));
+    const old = this.results.querySelector(":scope > .banner.failed");
+    banner.classList.add("failed");
+    if (old) old.remove();
+    this.results.prepend(banner);
+  }
+
+  context(view, state, signal) {
+    return {
+      state, table: this.table, page: this, signal,
+      go: (name, changes) => this.go(name, changes),
+      change: (changes) => this.change(changes),
+      href: (name, changes) => link(name, { ...state, ...changes }, this.table),
+      form: this.form,
+      still: () => view === this.now.view && JSON.stringify(state) === JSON.stringify(this.now.state),
+      ask: async (name, changes, { quiet } = {}) => {
+        const question = questionOf(this.table, name, { ...state, ...changes });
+        const progress = !quiet && ["plan", "fabric", "operate", "simulate"].includes(question.verb) ? (told) => this.progress(told) : undefined;
+        const found = await ask(question, { signal: quiet ? undefined : signal, progress });
+        if (!quiet) this.command(found.command);
+        return found.answer;
+      },
+      raw: (question) => ask(question),
+    };
+  }
+
+  command(text) {
+    byId("command").textContent = text;
+    byId("copy-command").hidden = false;
+  }
+
+  progress(told) {
+    let bar = document.querySelector(".bar-of-progress");
+    if (!told) {
+      if (bar) bar.remove();
+      return;
+    }
+    if (!bar) {
+      bar = h("div", { class: "bar-of-progress", role: "progressbar", "aria-label": "progress" }, h("i"));
+      document.body.append(bar);
+    }
+    bar.firstChild.style.transform = `scaleX(${told.of ? told.done / told.of : 0.5})`;
+  }
+
+  themes() {
+    const button = byId("theme");
+    const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+    const say = () => { button.textContent = dark() ? "Light" : "Dark"; button.setAttribute("aria-label", dark() ? "Light colours" : "Dark colours"); };
+    button.addEventListener("click", () => {
+      document.documentElement.dataset.theme = dark() ? "light" : "dark";
+      try { localStorage.setItem("theme", document.documentElement.dataset.theme); } catch (error) { /* it holds until the page is closed */ }
+      say();
+      window.dispatchEvent(new Event("themechange"));
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { say(); window.dispatchEvent(new Event("themechange")); });
+    say();
+  }
+
+  async copy(button, text, name) {
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch (error) {
+      button.textContent = "Not allowed";
+    }
+    setTimeout(() => { button.textContent = name; }, 1500);
+  }
+}
+
+async function begin() {
+  const table = window.shardwiseTable || (await (await fetch("questions.json")).json());
+  const page = new Page(table);
+  window.shardwisePage = page;
+  page.start();
+}
+
+begin();

@@ -1,0 +1,85 @@
+// What a policy does to the network: load by tier over the step, who sends to whom, the bottleneck, what to ask of a fabric.
+import { heat, lines } from "../charts.js";
+import { card, fact, h, legend, notes, table, wide } from "../dom.js";
+import { digits, percent, seconds, sizeText, timeText } from "../format.js";
+
+const MOST_BLOCKS = 64;
+
+function rate(bytes) {
+  return `${digits(bytes / 1e9)} GB/s`;
+}
+
+export async function drawFabric(state, context) {
+  const net = await context.ask("fabric");
+  if (!net.legal) return [h("div", { class: "banner bad", id: "verdict" }, `Cannot run (${net.rule}): ${net.why}`), notes(net.notes)];
+  const spent = Object.values(net.communication_s).reduce((sum, each) => sum + each, 0);
+  const head = card(null, null, h("header", null, h("h2", null, `${net.model} on ${net.cluster}`), h("span", { class: "muted" }, `${net.links_total.toLocaleString("en-US")} links; ${Object.entries(net.switches).map(([name, count]) => `${count} ${name}`).join(", ")}`)),
+    h("div", { class: "facts" },
+      fact("Step", ...seconds(net.step_s), `closed form ${timeText(net.closed_form_step_s)}`),
+      fact("Communication", ...seconds(spent), "all of it, hidden or not"),
+      fact("Fullest link", (net.bottleneck.share * 100).toFixed(1), "%", `${net.bottleneck.link} (${net.bottleneck.tier})`),
+      net.burst ? fact("Burst", (net.burst.peak_share * 100).toFixed(0), "%", `for ${timeText(net.burst.end_s - net.burst.start_s)}, ${sizeText(net.burst.bytes)}`) : null),
+    h("p", { class: "small muted" }, net.bottleneck.why));
+  head.classList.add("headline");
+  head.dataset.step = net.step_s;
+  return [head, map(net), wide(load(net), "two-thirds"), wide(burst(net), "third"), wide(matrices(net), "half"), wide(links(net), "half"), wide(whatIf(net), "half"), wide(sheet(net), "half"), calls(net), notes(net.assumptions, "What is assumed"), notes(net.notes)];
+}
+
+// The tiers as rows of boxes, the colour of each its fullest link.
+function map(net) {
+  const tiers = [...net.tiers].reverse();
+  const rows = tiers.map((tier) => {
+    const boxes = Math.min(tier.links, 48);
+    const step = Math.min(8, Math.round(tier.busiest.share * 8));
+    return h("div", { class: "tier" }, h("span", { class: "tier-name" }, h("strong", null, tier.tier), h("span", { class: "muted small" }, `${tier.links} links, ${rate(tier.bytes_per_s)}`)),
+      h("span", { class: "tier-links", "aria-hidden": "true" }, [...Array(boxes)].map(() => h("i", { css: { "--colour": `var(--heat-${step})` } }))),
+      h("span", { class: "tier-load" }, `${percent(tier.busiest.share)} fullest`, h("span", { class: "muted small" }, `${percent(tier.mean_share)} on average`)));
+  });
+  return card("The fabric, tier by tier", "colour: load of the fullest link over the step", h("div", { class: "tiers" }, rows));
+}
+
+function load(net) {
+  const series = net.tiers.map((tier, place) => ({ name: `${tier.tier}: fullest link`, colour: `series-${place}`, values: tier.series.map((share, at) => [at * net.bin_s, share * 100]), area: true }));
+  return card("Load over a step", "the fullest link of each tier", lines(series, { label: "Load of the fullest link of each tier over the step", x: { label: "s" }, y: { label: "% of a link" }, most: 105 }), legend(net.tiers.map((tier, place) => [tier.tier, `series-${place}`])));
+}
+
+function burst(net) {
+  if (!net.burst) return card("The burst", null, h("p", { class: "muted" }, "nothing is sent between nodes"));
+  const { series, from_s: from, to_s: to } = net.burst;
+  const values = series.map((share, at) => [(from + ((to - from) * at) / (series.length - 1)), share * 100]);
+  return card("The burst, close up", "of the tier beyond the node", lines([{ name: "load", colour: "series-1", values, area: true }], { label: "The burst of a step, close up", x: { label: "s" }, y: { label: "% of a link" }, most: 105 }),
+    h("p", { class: "small muted" }, `${percent(net.burst.mean_share, 2)} on average over the step, ${percent(net.burst.peak_share, 0)} when it counts`));
+}
+
+function matrices(net) {
+  const axes = Object.keys(net.matrix_bytes).filter((axis) => net.matrix_bytes[axis].flat().some((size) => size > 0));
+  if (!axes.length || net.blocks.length > MOST_BLOCKS) return card("Who sends to whom", null, h("p", { class: "muted" }, axes.length ? `${net.blocks.length} blocks are too many to draw` : "nothing is sent between blocks"));
+  const holder = h("div");
+  const show = (axis) => {
+    holder.replaceChildren(heat(net.matrix_bytes[axis], { label: `bytes of ${axis} between blocks`, names: net.blocks, words: sizeText }));
+    for (const button of buttons.children) button.setAttribute("aria-pressed", String(button.textContent === axis));
+  };
+  const buttons = h("div", { class: "buttons" }, axes.map((axis) => h("button", { type: "button", onclick: () => show(axis) }, axis)));
+  show(axes[0]);
+  return card("Who sends to whom", "bytes of a step, by kind; darker is more, each shade a third of the next", buttons, holder);
+}
+
+function links(net) {
+  return card("Fullest links", null, table(["link", "tier", "load", "peak", "bytes"], net.links.slice(0, 8).map((link) => [`${link.name}${link.count > 1 ? ` (×${link.count})` : ""}`, link.tier, percent(link.share), percent(link.peak_share, 0), sizeText(link.step_bytes)]), { label: "links" }));
+}
+
+function whatIf(net) {
+  if (!net.what_if) return null;
+  return card("What if", "one change at a time", table(["change", "", "step", "more"], net.what_if.map((each) => [each.name, h("td", { class: "muted small left" }, each.what), timeText(each.step_s), h("td", { class: each.growth > 0.05 ? "bad" : "" }, `${each.growth >= 0 ? "+" : "−"}${Math.abs(each.growth * 100).toFixed(1)}%`)]), { label: "what if" }));
+}
+
+function sheet(net) {
+  const need = net.requirement;
+  const tiers = need.tiers.map((tier) => [tier.tier, rate(tier.link_bytes_per_s), rate(tier.mean_bytes_per_s), rate(tier.needed_bytes_per_s), digits(tier.oversubscription["5%"])]);
+  const budgets = ["1%", "5%", "10%"].map((share) => [`for ${share} of the step`, timeText(need.latency_budget_s[share]), timeText(need.jitter_budget_s[share])]);
+  return card("What to ask of a fabric", "for this policy", table(["tier", "link", "mean", "needed", "oversub. ≤"], tiers, { label: "needs by tier" }), table(["budget", "latency", "jitter of a collective"], budgets, { label: "budgets" }));
+}
+
+function calls(net) {
+  return card("Collectives of a step", null, table(["axis", "operation", "algorithm", "ranks", "bytes", "times", "each", "bottleneck"], net.calls.map((call) => [call.axis, call.op.replaceAll("_", " "), call.algorithm, call.ranks, sizeText(call.bytes), digits(call.times), timeText(call.seconds), call.bottleneck]), { label: "collectives" }));
+}

@@ -1,0 +1,103 @@
+// From the beginning: short lessons with a picture that moves, and the problems of the texts as cards, answered live.
+import { h } from "../dom.js";
+import { digits } from "../format.js";
+import { moving, PICTURES } from "../pictures.js";
+
+const WORDS = {
+  en: { lessons: "Lessons", cards: "Problems", your: "Your answer", check: "Check", ours: "Computed now", text: "The text says", wrong: "which is wrong", why: "Why", right: "Right", not: "Not quite", show: "Show the answer", all: "All texts", live: "Live", next: "Next", before: "Before", open: "Try it", of: "of" },
+  ko: { lessons: "수업", cards: "문제", your: "내 답", check: "확인", ours: "지금 계산한 값", text: "원문의 값", wrong: "원문이 틀렸습니다", why: "이유", right: "맞았습니다", not: "조금 다릅니다", show: "답 보기", all: "모든 글", live: "실시간", next: "다음", before: "이전", open: "직접 해 보기", of: "/" },
+};
+
+function within(mine, ours) {
+  return Math.abs(mine - ours) <= 0.02 * Math.abs(ours);
+}
+
+async function lessonsOf() {
+  if (window.shardwiseLessons) return window.shardwiseLessons;
+  return (await fetch("lessons.json")).json();
+}
+
+let stored = null;
+
+export async function drawLearn(state, context) {
+  const lang = state.lang === "ko" ? "ko" : "en";
+  const words = WORDS[lang];
+  stored = stored || lessonsOf();
+  const [{ lessons }, { cards }] = await Promise.all([stored, context.ask("cards", {}, { quiet: true })]);
+  const part = state.part === "cards" ? "cards" : "lessons";
+  const tab = (name) => h("button", { type: "button", "aria-pressed": String(part === name), onclick: () => context.change({ part: name, lesson: "", card: "" }) }, `${words[name]} (${name === "cards" ? cards.length : lessons.length})`);
+  const language = (code, name) => h("button", { type: "button", lang: code, "aria-pressed": String(lang === code), onclick: () => context.change({ lang: code === "en" ? "" : code }) }, name);
+  const bar = h("div", { class: "learn-bar" }, h("div", { class: "buttons" }, tab("lessons"), tab("cards")), h("div", { class: "buttons" }, language("en", "English"), language("ko", "한국어")));
+  return [bar, part === "cards" ? problems(cards, state, context, lang, words) : lessonPage(lessons, cards, state, context, lang, words)];
+}
+
+function lessonPage(lessons, cards, state, context, lang, words) {
+  const place = Math.max(0, lessons.findIndex((lesson) => lesson.name === state.lesson));
+  const lesson = lessons[place];
+  const list = h("ol", { class: "lesson-list" }, lessons.map((each, at) => h("li", null, h("a", { href: context.href("learn", { lesson: each.name, part: "" }), "aria-current": at === place ? "true" : null }, each.title[lang]))));
+  const step = (to, word) => (lessons[to] ? h("button", { type: "button", onclick: () => context.change({ lesson: lessons[to].name }) }, word) : h("span"));
+  const body = h("article", { class: "card lesson", lang },
+    h("header", null, h("h2", null, lesson.title[lang]), h("span", { class: "muted" }, `${place + 1} ${words.of} ${lessons.length}`)),
+    PICTURES[lesson.picture] ? moving(PICTURES[lesson.picture], lesson.title[lang]) : null,
+    lesson.text[lang].trim().split(/\n\s*\n/).map((paragraph) => h("p", null, paragraph.replaceAll("\n", " "))),
+    lesson.live ? live(lesson, context, lang, words) : null,
+    (lesson.cards || []).map((name) => cards.find((card) => card.name === name)).filter(Boolean).map((card) => problem(card, context, lang, words)),
+    h("div", { class: "buttons ends" }, step(place - 1, words.before), lesson.link ? h("a", { class: "download", href: lesson.link }, words.open) : null, step(place + 1, words.next)));
+  return h("div", { class: "learn" }, h("nav", { class: "card", "aria-label": words.lessons }, list), body);
+}
+
+function at(answer, path) {
+  return path.split(".").reduce((value, key) => (value === undefined || value === null ? undefined : value[key]), answer);
+}
+
+// Numbers of a lesson, computed when it is read.
+function live(lesson, context, lang, words) {
+  const holder = h("div", { class: "live", role: "status" }, "…");
+  context.raw(lesson.live.ask).then(({ answer, command }) => {
+    const values = lesson.live.values.map((value) => h("div", { class: "fact" }, h("div", { class: "name" }, value.name[lang]), h("div", { class: "value" }, digits(at(answer, value.key) * (value.scale || 1)), h("span", { class: "unit" }, value.unit))));
+    holder.replaceChildren(h("div", { class: "facts" }, values), h("code", { class: "muted" }, command));
+  }).catch((error) => { holder.textContent = error.message; });
+  return holder;
+}
+
+function problems(cards, state, context, lang, words) {
+  const documents = [...new Set(cards.map((card) => card.document))];
+  const chosen = documents.includes(state.text) ? state.text : "";
+  const filter = h("div", { class: "buttons" }, ["", ...documents].map((name) => h("button", { type: "button", "aria-pressed": String(name === chosen), onclick: () => context.change({ text: name }) }, name || words.all)));
+  const shown = cards.filter((card) => !chosen || card.document === chosen).map((card) => problem(card, context, lang, words));
+  return h("div", { class: "problems" }, filter, h("div", { class: "problem-grid" }, shown));
+}
+
+function number(value, unit) {
+  return `${digits(value, 4)} ${unit || ""}`.trim();
+}
+
+function problem(card, context, lang, words) {
+  const input = h("input", { type: "text", inputmode: "decimal", id: `answer-${card.name}`, autocomplete: "off" });
+  const said = h("div", { class: "said", role: "status" });
+  const reveal = async (mine) => {
+    said.textContent = "…";
+    try {
+      const { cards: [now] } = await context.ask("card", { card: card.name }, { quiet: true });
+      const verdict = mine === null ? null : h("strong", { class: within(mine, now.answer) ? "right" : "not" }, within(mine, now.answer) ? words.right : words.not);
+      said.replaceChildren(verdict || "",
+        h("dl", { class: "told" },
+          h("div", null, h("dt", null, words.ours), h("dd", { class: "ours", "data-answer": now.answer }, number(now.answer, now.unit))),
+          now.text_says === null ? "" : h("div", null, h("dt", null, words.text), h("dd", { class: now.text_is_wrong ? "erratum" : "" }, `${number(now.text_says, now.unit)}${now.text_is_wrong ? `, ${words.wrong}` : ""}`)),
+          h("div", null, h("dt", null, words.why), h("dd", null, lang === "ko" ? now.why_ko : now.why))),
+        h("code", { class: "muted" }, now.command));
+    } catch (error) {
+      said.textContent = error.message;
+    }
+  };
+  const check = () => {
+    const mine = Number(input.value.replaceAll(",", "").trim());
+    if (input.value.trim() && Number.isFinite(mine)) reveal(mine);
+  };
+  input.addEventListener("keydown", (event) => { if (event.key === "Enter") check(); });
+  return h("article", { class: "card problem", "data-card": card.name },
+    h("p", { class: "from" }, `${card.document}, ${card.place}`),
+    h("h3", { lang }, lang === "ko" ? card.question_ko : card.question),
+    h("div", { class: "both-line" }, h("label", { for: input.id, class: "small muted" }, `${words.your}${card.unit ? `, ${card.unit}` : ""}`), input, h("button", { type: "button", class: "main", onclick: check }, words.check), h("button", { type: "button", onclick: () => reveal(null) }, words.show)),
+    said);
+}

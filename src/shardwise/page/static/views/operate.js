@@ -1,0 +1,70 @@
+// A run as it really goes: failures, saves and restarts, what they cost, and what would help.
+import { lines, stackedBars } from "../charts.js";
+import { card, fact, h, legend, notes, table, wide } from "../dom.js";
+import { digits, dollars, percent, seconds, sizeText, timeText } from "../format.js";
+
+const SHARES = { saves: "series-0", "lost work": "series-1", detect: "series-4", schedule: "series-6", start: "series-7", load: "series-5", planned: "series-3", waiting: "series-8" };
+const PLACES = [0.05, 0.1, 0.2, 0.35, 0.6, 1, 1.7, 3, 5, 9, 16, 30];
+
+export async function drawOperate(state, context) {
+  const run = await context.ask("operate");
+  const curve = h("div", { class: "plot tall" });
+  context.after = () => intervals(run, state, context, curve);
+  const head = card(null, null,
+    h("header", null, h("h2", null, `${run.model} on ${run.cluster}, ${digits(run.tokens / 1e9)} billion tokens`), h("span", { class: "muted" }, `failures as ${run.failure_rates}`)),
+    h("div", { class: "facts" },
+      fact("The run takes", ...seconds(run.seconds), `80%: ${timeText(run.seconds_p10)} to ${timeText(run.seconds_p90)}`),
+      fact("Useful", (run.goodput * 100).toFixed(2), "%", `ideal ${timeText(run.ideal_s)}`),
+      fact("Stopped", digits(run.failures + run.planned_restarts), "times", `one failure every ${timeText(run.between_failures_s)}`),
+      fact("Save every", ...seconds(run.interval_s), `${sizeText(run.checkpoint_bytes)} each, stalls ${timeText(run.save_stall_s)}`),
+      fact("Rent", dollars(run.usd), "USD", `electricity ${dollars(run.electricity_usd)} USD`)));
+  head.classList.add("headline");
+  head.dataset.goodput = run.goodput;
+  return [head, wide(lost(run), "half"), wide(card("Goodput against the interval of saves", "the best interval is marked", window.shardwiseAnswers ? h("p", { class: "muted" }, "drawn by a server") : curve), "half"), timeline(run), wide(ways(run), "two-thirds"), wide(worth(run), "third"), notes([`failures: ${run.failure_source}`, ...run.notes])];
+}
+
+function lost(run) {
+  const parts = Object.entries(run.shares).filter(([name, share]) => name !== "work" && share > 0);
+  const rows = parts.sort((a, b) => b[1] - a[1]).map(([name, share]) => ({ name, parts: [[name, share * 100, SHARES[name] || "series-9", `${percent(share, 3)}, ${timeText(share * run.seconds)}`]], after: percent(share, 2) }));
+  if (!rows.length) return card("Where the time goes", null, h("p", { class: "muted" }, "All of it is work."));
+  return card("Where the rest of the time goes", `${percent(1 - run.goodput, 2)} of the run is not work`, stackedBars(rows, { label: "Shares of the run that are not work", unit: "%", height: 1.7 }));
+}
+
+async function intervals(run, state, context, holder) {
+  if (window.shardwiseAnswers || !run.interval_s) return;
+  const found = [];
+  for (const factor of PLACES) {
+    if (!context.still()) return;
+    const interval = run.interval_s * factor;
+    try {
+      const answer = await context.ask("operate", { interval: `${interval.toPrecision(6)} s`, step: `${run.step_s} s`, runs: "20" }, { quiet: true });
+      found.push([interval, answer.goodput * 100]);
+    } catch (error) {
+      return;
+    }
+  }
+  if (!context.still()) return;
+  const low = Math.min(...found.map((point) => point[1]));
+  holder.replaceChildren(lines([{ name: "goodput", colour: "series-0", values: found, area: true }], {
+    label: "Goodput against the interval between saves", x: { label: "work between two saves", words: timeText }, y: { label: "useful %", words: (value) => value.toFixed(1) },
+    log: true, low: Math.max(0, low - 0.2 * (100 - low)), most: Math.min(100, Math.max(...found.map((point) => point[1])) + 0.05), marks: [{ x: run.interval_s, words: `best: ${timeText(run.interval_s)}` }],
+  }));
+}
+
+// One run of so many failures, evenly drawn: what a failure costs is seen beside the work.
+function timeline(run) {
+  const stops = Math.min(240, Math.round(run.failures));
+  if (!stops) return null;
+  const cost = run.detect_s + run.schedule_s + run.start_s + run.load_s;
+  const marks = [...Array(stops)].map((_, place) => h("i", { class: "stop", css: { left: `${((place + 0.5) / stops) * 100}%` }, title: `failure ${place + 1}` }));
+  return card("Failures over the run", `${digits(run.failures)} expected; each takes ${timeText(cost)} and the work since the last save`, h("div", { class: "run-line", role: "img", "aria-label": `${stops} failures over the run` }, marks), h("div", { class: "run-ends small muted" }, h("span", null, "start"), h("span", null, timeText(run.seconds))));
+}
+
+function ways(run) {
+  return card("Other ways to keep it running", null, table(["way", "useful", "needs"], run.ways.map((each) => [each.way, percent(each.goodput, 2), each.needs || "–"]), { class: "words-last", label: "ways" }));
+}
+
+function worth(run) {
+  return card("What would help", "time saved over the whole run", table(["change", "saves"], run.worth.map((each) => [each.what, timeText(each.seconds)]), { label: "what would help" }),
+    run.slow_node ? h("p", { class: "small muted" }, `With a chance of ${percent(run.slow_node.chance)} a node is ${percent(run.slow_node.factor - 1, 0)} slower: worth replacing if it lasts longer than ${timeText(run.slow_node.replace_after_s)}.`) : null);
+}

@@ -1,0 +1,191 @@
+// Which policy to take, what it risks, why the others lose, and what to launch.
+import { dots } from "../charts.js";
+import { card, fact, h, legend, notes, table, wide } from "../dom.js";
+import { digits, dollars, gib, percent, policyChips, policyCode, policyState, seconds, signed, timeText } from "../format.js";
+
+const RISKS = [[0.005, "series-2", "less than 0.5%"], [0.1, "series-4", "up to 10%"], [0.3, "series-6", "up to 30%"], [2, "series-8", "more"]];
+const FIRST_ROWS = 10;
+
+export async function drawPlan(state, context) {
+  const plan = await context.ask("plan");
+  if (!plan.recommended) return [nothing(plan), notes(plan.notes)];
+  return [
+    hero(plan, context),
+    wide(plot(plan, context), "half"),
+    wide(others(plan, context), "half"),
+    ranked(plan, context),
+    wide(waterfall(plan), "half"),
+    wide(losers(plan, context), "half"),
+    exports(plan, context),
+    notes(plan.notes),
+  ];
+}
+
+function nothing(plan) {
+  const small = plan.smallest;
+  return card("Nothing fits", null, h("div", { class: "banner bad" }, `No policy of ${plan.model} fits on ${plan.cluster}.`),
+    small ? h("p", null, `The smallest, ${policyCode(small.policy)}, needs ${gib(small.peak_bytes)} GiB on a GPU.`) : null);
+}
+
+function riskOf(risk) {
+  return RISKS.find(([most]) => risk <= most);
+}
+
+function band(plan, step) {
+  const [low, high] = plan.error_range || [null, null];
+  return low === null ? "" : `80% of runs: ${timeText(step * (1 + low))} to ${timeText(step * (1 + high))}`;
+}
+
+function hero(plan, context) {
+  const best = plan.recommended;
+  const [number, unit] = seconds(best.step_s);
+  const cost = best.run || best.billion_tokens;
+  const to = policyState(best.policy, plan.gpus);
+  const found = card(null, null,
+    h("header", null, h("h2", null, `Take this for ${plan.model} on ${plan.cluster}`),
+      h("span", { class: "muted" }, `${plan.points.toLocaleString("en-US")} policies looked at`)),
+    h("div", { class: "chips" }, policyChips(best.policy).map((word) => h("span", { class: "chip" }, word))),
+    h("div", { class: "facts" },
+      fact("Step", number, unit, band(plan, best.step_s)),
+      fact("Tokens/s per GPU", digits(best.tokens_per_s_per_gpu), "", `MFU ${percent(best.mfu_causal_half)}`),
+      fact("Memory", gib(best.peak_bytes), "GiB", `${gib(best.free_bytes)} GiB free`),
+      fact("Risk", best.risk < 0.005 ? "<0.5" : (best.risk * 100).toFixed(best.risk < 0.1 ? 1 : 0), "%", "to run out of memory"),
+      best.run ? fact("The whole run", ...seconds(best.run.seconds), `${digits(best.run.tokens / 1e12)}T tokens, failures counted`) : null,
+      fact(best.run ? "Rent" : "Rent per 1e9 tokens", dollars(cost.usd), "USD", `electricity ${dollars(cost.electricity_usd)} USD`)),
+    h("p", { class: "muted small" }, `Nearest measured run: ${best.nearest_run}.`),
+    h("div", { class: "buttons" },
+      h("button", { type: "button", class: "main", onclick: () => context.go("policy", to) }, "Change it"),
+      h("button", { type: "button", onclick: () => context.go("timeline", to) }, "See the step"),
+      h("button", { type: "button", onclick: () => context.go("fabric", to) }, "On the network"),
+      h("button", { type: "button", onclick: () => context.go("operate", {}) }, "With failures")));
+  found.classList.add("hero");
+  found.dataset.step = best.step_s;
+  return found;
+}
+
+function plot(plan, context) {
+  const seen = new Map();
+  const add = (each, name, ring) => {
+    const code = policyCode(each.policy);
+    if (seen.has(code)) { if (name) { seen.get(code).name = name; seen.get(code).ring = ring; } return; }
+    seen.set(code, {
+      x: each.peak_bytes / 2 ** 30, y: each.tokens_per_s_per_gpu, colour: riskOf(each.risk)[1], name, ring, size: ring ? 0.5 : 0.4,
+      words: `${code}\n${timeText(each.step_s)}, ${gib(each.peak_bytes)} GiB, risk ${percent(each.risk, 1)}`,
+      chosen: () => context.go("policy", policyState(each.policy, plan.gpus)),
+    });
+  };
+  for (const each of plan.best) add(each);
+  add(plan.fastest, "fastest", false);
+  add(plan.safest, "safest", false);
+  add(plan.recommended, "take", true);
+  const drawn = dots([...seen.values()], {
+    label: "Throughput against memory of the policies found; colour is the risk to run out of memory",
+    x: { label: "peak memory of a GPU, GiB" }, y: { label: "tokens/s per GPU" },
+    limit: { value: plan.limit_bytes / 2 ** 30, words: `may fill ${gib(plan.limit_bytes)} GiB` },
+  });
+  return card("Throughput, memory, risk", "a dot opens its policy", drawn, legend(RISKS.map(([, colour, words]) => [words, colour])));
+}
+
+function others(plan, context) {
+  const line = (name, each, why) => [
+    name, h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, policyCode(each.policy)),
+    timeText(each.step_s), `${gib(each.free_bytes)}`, percent(each.risk, each.risk < 0.1 ? 1 : 0), why,
+  ];
+  return card("The choice", "what each aim would take",
+    table(["aim", "policy", "step", "GiB free", "risk"], [line("take", plan.recommended), line("fastest", plan.fastest), line("safest", plan.safest)].map((row) => row.slice(0, 5)), { class: "words-2", label: "choices" }),
+    h("p", { class: "small muted" }, plan.error_basis),
+    whyNot(plan, context));
+}
+
+// A policy of the user's own, and why it loses.
+function whyNot(plan, context) {
+  const input = h("input", { type: "text", id: "why-not", placeholder: "tp=8,pp=4 or fsdp", autocomplete: "off" });
+  const said = h("div", { class: "small", role: "status" });
+  const ask = async () => {
+    if (!input.value.trim()) return;
+    said.textContent = "looking…";
+    try {
+      const answer = await context.ask("why-not", { "why-not": input.value.trim() }, { quiet: true });
+      const found = answer.why_not[0];
+      said.replaceChildren(...reasons(found));
+    } catch (error) {
+      said.textContent = error.message;
+    }
+  };
+  input.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); ask(); } });
+  return h("div", { class: "field" }, h("label", { for: "why-not" }, "And why not mine?"),
+    h("div", { class: "both-line" }, input, h("button", { type: "button", onclick: ask }, "Ask")), said);
+}
+
+function reasons(found) {
+  const words = [found.why, found.verdict, found.reason].find(Boolean) || "";
+  const step = found.step_s ? `${timeText(found.step_s)}${found.slower !== undefined && found.slower !== null ? `, ${signed(found.slower)}` : ""}` : "";
+  return [h("strong", null, step ? `${step} ` : ""), h("span", null, words)];
+}
+
+function ranked(plan, context) {
+  const chosen = policyCode(plan.recommended.policy);
+  const rows = plan.best.map((each, place) => {
+    const code = policyCode(each.policy);
+    const cost = each.run || each.billion_tokens;
+    return h("tr", { class: code === chosen ? "chosen" : "" },
+      h("td", null, h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, code)),
+      [digits(each.step_s, 4), percent(each.mfu_causal_half), digits(each.tokens_per_s_per_gpu), gib(each.peak_bytes), gib(each.free_bytes), percent(each.risk, 1), dollars(cost.usd), (plan.plans[place] || {}).bottleneck || ""].map((cell) => h("td", null, cell)));
+  });
+  const shown = table(["policy", "step s", "MFU", "tok/s/GPU", "GiB", "free", "risk", plan.best[0].run ? "USD" : "USD/Gtok", "most time lost to"], rows.slice(0, FIRST_ROWS), { label: "policies by step time" });
+  const more = h("button", { type: "button", onclick: () => { shown.querySelector("tbody").append(...rows.slice(FIRST_ROWS)); more.remove(); } }, `Show all ${rows.length}`);
+  return card("Ranked by step time", `the first ${plan.best.length}`, shown, rows.length > FIRST_ROWS ? h("div", null, more) : null);
+}
+
+function waterfall(plan) {
+  const parts = (plan.waterfall || []).filter((part) => Math.abs(part.seconds) > 1e-4 * plan.best[0].step_s);
+  if (!parts.length) return null;
+  const most = Math.max(...parts.map((part) => Math.abs(part.seconds)));
+  const rows = parts.map((part) => h("li", { class: "fall" },
+    h("span", null, part.part.replaceAll("_", " ")),
+    h("i", { class: part.seconds > 0 ? "more" : "less", css: { "--share": Math.abs(part.seconds) / most } }),
+    h("span", { class: "number" }, `${part.seconds > 0 ? "+" : "−"}${timeText(Math.abs(part.seconds))}`)));
+  return card("Why the first wins", "what the second needs more or less of", h("ul", { class: "plain falls" }, rows), h("p", { class: "small muted" }, plan.plans[0].why));
+}
+
+function losers(plan, context) {
+  const rows = plan.losers.map((each) => h("li", { class: "loser" }, h("strong", null, each.kind), h("span", null, each.why),
+    each.policy ? h("button", { type: "button", class: "quiet", onclick: () => context.go("policy", policyState(each.policy, plan.gpus)) }, policyCode(each.policy)) : null));
+  return card("Why others lose", "the best of their kind", h("ul", { class: "plain losers" }, rows));
+}
+
+function exports(plan, context) {
+  const shown = h("div", { class: "exported" });
+  const show = async (target, button) => {
+    for (const other of button.parentElement.children) other.setAttribute("aria-pressed", String(other === button));
+    shown.replaceChildren(h("p", { class: "muted" }, "writing…"));
+    try {
+      const answer = await context.ask("export", { ...policyState(plan.recommended.policy, plan.gpus), to: target }, { quiet: true });
+      shown.replaceChildren(...files(answer));
+    } catch (error) {
+      shown.replaceChildren(h("p", { class: "banner warn" }, error.message));
+    }
+  };
+  return card("Launch it", "the files for each program",
+    h("div", { class: "buttons", id: "targets" }, context.table.targets.map((target) => h("button", { type: "button", "aria-pressed": "false", onclick: (event) => show(target, event.currentTarget) }, target))), shown);
+}
+
+function files(answer) {
+  const without = (answer.without || []).map((lack) => h("li", null, `${lack.field}: ${lack.why} (step ${signed(lack.step_change)})`));
+  const each = Object.entries(answer.files).map(([name, text]) => h("details", { open: name === Object.keys(answer.files)[0] },
+    h("summary", null, name),
+    h("div", { class: "buttons" },
+      h("button", { type: "button", onclick: (event) => copied(event.currentTarget, text) }, "Copy"),
+      h("a", { class: "download", download: name, href: URL.createObjectURL(new Blob([text], { type: "text/plain" })) }, "Download")),
+    h("pre", { tabindex: "0" }, text)));
+  return [without.length ? h("ul", { class: "notes" }, without) : null, ...each].filter(Boolean);
+}
+
+async function copied(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch (error) {
+    button.textContent = "Not allowed";
+  }
+}

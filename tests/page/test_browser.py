@@ -1,0 +1,186 @@
+"""The page in real Chromium: every view draws what the command line answers, on every width, and asks nobody else."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from _chromium import axe_script, browser, missing, opened, serious, served
+
+from shardwise.cli import main
+from shardwise.page.views import asked_by, state_of, table
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}")
+SMALL = "model=llama-3-8b&on=8xh100"
+VIEWS = {
+    "plan": (f"#/plan?{SMALL}&fix=tp%3D8", "plan", "step", lambda answer: answer["recommended"]["step_s"]),
+    "policy": (f"#/policy?{SMALL}&zero=3", "estimate", "step", lambda answer: answer["step_s"]),
+    "timeline": (f"#/timeline?{SMALL}&pp=4&global-batch=32", "simulate", "step", lambda answer: answer["step_s"]),
+    "fabric": ("#/fabric?model=gpt2&on=8xh100", "fabric", "step", lambda answer: answer["step_s"]),
+    "operate": (f"#/operate?{SMALL}&tokens=1B", "operate", "goodput", lambda answer: answer["goodput"]),
+    "sync": (
+        "#/sync?model=gpt2&strategy=dsgd&workers=8&steps=50", "sync-cost", "communication",
+        lambda answer: answer["communication_s"],
+    ),
+}  # fmt: skip
+"""link, what it asks, the attribute that holds its number, where that stands in the answer"""
+
+
+@pytest.fixture(scope="module")
+def address():
+    with served() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium, address):
+    """Whatever a page complains of, or asks of another server, fails the test."""
+    made = chromium.new_page(viewport={"width": 1280, "height": 860})
+    made.set_default_timeout(60_000)
+    complaints, outside = [], []
+    made.on("pageerror", lambda error: complaints.append(str(error)))
+    made.on(
+        "request",
+        lambda request: outside.append(request.url) if not request.url.startswith((address, "blob:")) else None,
+    )
+    yield made
+    made.close()
+    assert complaints == []
+    assert outside == []
+
+
+def answer(capsys, question):
+    main([*question.words, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_shows_what_the_command_line_answers(view, page, address, capsys):
+    link, asks, attribute, value = VIEWS[view]
+    opened(page, address, link)
+    shown = page.locator(f"[data-{attribute}]").first
+    question = asked_by(asks, state_of(link)[1])
+    assert float(shown.get_attribute(f"data-{attribute}")) == value(answer(capsys, question))
+    assert page.inner_text("#command") == question.command
+    script = axe_script()
+    if script is not None:
+        assert serious(page, script) == []
+    page.set_viewport_size({"width": 360, "height": 780})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_lessons_and_problems_are_answered_live(page, address, capsys):
+    opened(page, address, "#/learn?lesson=pipeline")
+    page.wait_for_selector(".live .value")
+    card = page.locator('[data-card="pipeline-bubble"]')
+    card.get_by_role("button", name="Show the answer").click()
+    card.locator("[data-answer]").wait_for()
+    found = answer(capsys, asked_by("card", {"card": "pipeline-bubble"}))["cards"][0]
+    assert float(card.locator("[data-answer]").get_attribute("data-answer")) == found["answer"]
+    page.get_by_role("button", name="한국어").click()
+    page.wait_for_selector('.lesson[lang="ko"]')
+    page.get_by_role("button", name="문제").click()
+    page.wait_for_selector(".problem-grid")
+    assert page.locator(".problem").count() == len(answer(capsys, asked_by("cards", {}))["cards"])
+
+
+def test_a_slider_changes_the_answer_the_link_and_nothing_else(page, address):
+    opened(page, address, f"#/policy?{SMALL}&zero=3")
+    before = page.locator(".headline").get_attribute("data-step")
+    page.locator("#field-tp").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(f'.headline:not([data-step="{before}"])')
+    assert "tp=2" in page.url
+    again = page.context.new_page()
+    opened(again, page.url, "")
+    assert again.locator(".headline").get_attribute("data-step") == page.locator(".headline").get_attribute("data-step")
+    again.close()
+
+
+def test_what_is_wrong_stands_beside_its_field(page, address):
+    opened(page, address, f"#/policy?{SMALL}&tp=0")
+    assert page.locator("#field-tp").get_attribute("aria-invalid") == "true"
+    assert "out of range" in page.inner_text("#field-tp-wrong")
+    opened(page, address, f"#/policy?{SMALL}&tp=3&x=1")
+    page.wait_for_selector("#verdict.bad")
+    page.get_by_role("button", name="Take the nearest that can").click()
+    page.wait_for_selector("#verdict.good, .headline")
+
+
+def test_a_dropped_configuration_travels_in_the_link(page, address):
+    opened(page, address, f"#/policy?{SMALL}")
+    page.set_input_files(
+        "#form input[type=file]", str(Path(__file__).resolve().parents[2] / "docs" / "tiny-llama.json")
+    )
+    page.wait_for_selector("text=tiny-llama on 8xh100")
+    assert "config=" in page.url
+
+
+def test_thirty_thousand_slices_are_drawn(page, address):
+    opened(page, address, f"#/timeline?{SMALL}&pp=8&global-batch=1024&schedule=zero_bubble_h1")
+    count = page.evaluate("document.querySelector('.timeline').gantt.spans.rank.length")
+    assert count > 30_000
+    page.locator("canvas.gantt").focus()
+    for key in ("+", "+", "ArrowRight", "0"):
+        page.keyboard.press(key)
+    assert int(page.locator(".gantt-holder").get_attribute("data-drawn")) > 1000
+
+
+def test_browser_and_server_ask_the_same(page, address):
+    """The browser's `questionOf` against `asked_by`, over states of every view."""
+    opened(page, address, "#/learn")
+    states = [
+        {"model": "gpt2", "on": "8xh100", "tp": "2", "micro": "1", "no-sp": "1", "zero": "0"},
+        {},
+        {"schedule": "gpipe"},
+    ]
+    for name in table()["asks"]:
+        for state in states:
+            made = page.evaluate(
+                "async ([name, state]) => (await import('/ask.js')).questionOf(shardwisePage.table, name, state)",
+                [name, state],
+            )
+            if "" in made["first"]:
+                continue
+            question = asked_by(name, state)
+            assert (made["verb"], tuple(made["first"])) == (question.verb, question.first)
+            assert list(made["options"].items()) == list(question.options)
+
+
+def test_files_need_no_server(chromium, tmp_path, capsys):
+    link = f"#/policy?{SMALL}&zero=3"
+    assert (
+        main(
+            [
+                "serve",
+                "--export",
+                str(tmp_path / "page"),
+                "--case",
+                link,
+                "--case",
+                "#/timeline?model=gpt2&on=8xh100&pp=2",
+            ]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    page = chromium.new_page()
+    failed = []
+    page.on("requestfailed", lambda request: failed.append(request.url))
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    page.goto((tmp_path / "page" / "index.html").as_uri())
+    page.wait_for_selector(".headline")
+    shown = float(page.locator(".headline").get_attribute("data-step"))
+    assert shown == answer(capsys, asked_by("estimate", state_of(link)[1]))["step_s"]
+    page.locator('#views a[data-view="timeline"]').click()
+    page.wait_for_selector("canvas.gantt")
+    assert failed == []
+    page.close()
