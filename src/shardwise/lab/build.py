@@ -29,7 +29,7 @@ remove() {{
     for pid in $(ip netns pids "$name" 2> /dev/null); do kill -9 "$pid" 2> /dev/null; done
     ip netns del "$name" 2> /dev/null
   done
-  rm -f {locks}/{lab}; rmdir {locks} 2> /dev/null
+  rm -f {locks}/{lab} {locks}/{lab}.json; rmdir {locks} 2> /dev/null
 }}
 """
 KEEPS = REMOVES + 'while read line; do [ "$line" = stay ] && exit 0; done\nremove\n'
@@ -90,7 +90,7 @@ def construct(lab: str, fabric: Emulated) -> Built:
     plant = plant_of(fabric)
     lines = commands(lab, fabric, plant)
     for name in lines:
-        _do(["ip", "netns", "add", name])
+        run_tool(["ip", "netns", "add", name])
     # cables first: an address can be given only once both ends are there
     cables = {name: [line for line in all_ if "link add" in line] for name, all_ in lines.items()}
     rest = {name: [line for line in all_ if "link add" not in line] for name, all_ in lines.items()}
@@ -118,10 +118,10 @@ def _batch(tool: str, space: str, lines: Iterable[str]) -> None:
     # `ip` prefixes its lines itself: a batch line is an object and a command
     text = "\n".join(lines)
     if text:
-        _do([tool, "-n", space, "-batch", "-"], text + "\n")
+        run_tool([tool, "-n", space, "-batch", "-"], text + "\n")
 
 
-def _do(command: list[str], given: str = "") -> None:
+def run_tool(command: list[str], given: str = "") -> None:
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     if done.returncode:
         said = " ".join(done.stderr.split())[:300]

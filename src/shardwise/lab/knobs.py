@@ -67,5 +67,5 @@ def slow_of(text: str) -> tuple[str, float]:
     except ValueError:
         found = -1.0
     if not equals or not name or not 0 < found < 1:
-        raise ValueError(f"slow: {text[:60]!r} is no link and share; write LINK=0.25 with a link as `lab list` names it")
+        raise ValueError(f"slow: {text[:60]!r} is no link and share; write LINK=0.25, links as in `lab list --on`")
     return name, found

@@ -23,13 +23,13 @@ def spans_of(built: Built, worlds: Sequence[World], limit_s: float, *, realtime:
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "shardwise.lab.ranks"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
-            preexec_fn=_dies_with_parent,  # noqa: PLW1509  one thread, or none that holds a lock of ours
+            preexec_fn=_dies_with_parent,
         )  # fmt: skip
         try:
             out, _ = process.communicate(msgspec.json.encode(order), timeout=limit_s)
         except subprocess.TimeoutExpired:
             raise ValueError(
-                f"limit: the ranks were not done after {limit_s:g} s; write a longer --limit, or fewer and smaller sizes"
+                f"limit: the ranks were not done after {limit_s:g} s; write a longer --limit or smaller sizes"
             ) from None
         finally:
             process.kill()

@@ -1,4 +1,4 @@
-"""Marks packets where a queue grows (ECN), by a small program in the kernel, where its queues cannot do so themselves."""
+"""Marks packets where a queue grows (ECN), by a small program of ours in the kernel."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,9 @@ def may_load() -> bool:
 
 def require_marks() -> None:
     if not may_load():
-        raise ValueError("ecn: this machine can mark no packets: its kernel has neither a RED queue nor lets us load BPF")
+        raise ValueError(
+            "ecn: this machine can mark no packets: its kernel has neither a RED queue nor lets us load BPF"
+        )
 
 
 @contextmanager

@@ -51,7 +51,9 @@ class Watch:
     counts: dict[str, int] = field(default_factory=dict)
     pressure: float = 0.0
 
-    def facts(self, rows: tuple[Row, ...] = (), loads: tuple[Load, ...] = (), message_s: float | None = None) -> Measured:
+    def facts(
+        self, rows: tuple[Row, ...] = (), loads: tuple[Load, ...] = (), message_s: float | None = None
+    ) -> Measured:
         fabric, samples = self.built.fabric, self.samples
         assert samples is not None
         gaps = np.diff(samples.at_s)
@@ -80,7 +82,9 @@ def watching(built: Built, links: tuple[int, ...], every_s: float = TICK_S) -> I
         found.pressure = cpu_pressure()
     found.samples = sampler.samples
     names = built.fabric.tree.links.name_of
-    found.drops = {names(link): count - dropped[link] for link, count in drops_of(built).items() if count > dropped[link]}
+    found.drops = {
+        names(link): count - dropped[link] for link, count in drops_of(built).items() if count > dropped[link]
+    }
     found.counts = {name: count - counted[name] for name, count in tcp_counts(built).items()}
 
 

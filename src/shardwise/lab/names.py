@@ -55,8 +55,19 @@ def abandoned(lab: str) -> bool:
     return True
 
 
+def note(lab: str, text: bytes) -> None:
+    """What a lab that stays was built from."""
+    (LOCKS / f"{lab}.json").write_bytes(text)
+
+
+def noted(lab: str) -> bytes:
+    path = LOCKS / f"{lab}.json"
+    return path.read_bytes() if path.is_file() else b""
+
+
 def forget(lab: str) -> None:
-    with suppress(OSError):
-        (LOCKS / lab).unlink()
+    for name in (lab, f"{lab}.json"):
+        with suppress(OSError):
+            (LOCKS / name).unlink()
     with suppress(OSError):  # another lab may have its lock there
         LOCKS.rmdir()

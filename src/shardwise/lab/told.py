@@ -66,7 +66,7 @@ def told_load(fabric: Emulated, row: Row, says: Predicted, spans: Sequence[Span]
     turns = _turns(spans)
     begin = turns[0][0] - 2 * TICK_S
     bins = min(int((turns[-1][1] - begin) / TICK_S) + 3, MOST_BINS)
-    edges = begin + TICK_S * np.arange(bins + 1)
+    edges = begin + TICK_S * np.arange(bins + 1, dtype=np.float64)
     start = np.array([turn[0] for turn in turns])
     each = np.full(len(turns), float(says.link_bytes[link]))
     expected = spread(start, start + says.seconds, each, edges) / TICK_S

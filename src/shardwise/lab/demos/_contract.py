@@ -56,4 +56,6 @@ def ratio(what: str, slow: Measured, fast: Measured, row: int = 0) -> Comparison
 
 def rows_ratio(what: str, slow: Measured, slow_row: int, fast: Measured, fast_row: int) -> Comparison:
     a, b = slow.rows[slow_row], fast.rows[fast_row]
-    return Comparison(what=what, measured=a.measured_s / b.measured_s, predicted=a.predicted_s / b.predicted_s, unit="x")
+    return Comparison(
+        what=what, measured=a.measured_s / b.measured_s, predicted=a.predicted_s / b.predicted_s, unit="x"
+    )

@@ -1,5 +1,6 @@
 """`python -m shardwise.lab.ranks`: reads an order from stdin, forks the ranks of each world, writes spans to stdout."""
 
+# ruff: noqa: E402
 import os
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -8,6 +9,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import signal
 import sys
 import traceback
+from contextlib import suppress
 
 import msgspec
 import torch  # noqa: F401  before the fork, so that all ranks share it
@@ -58,7 +60,8 @@ def _rank(order: Order, number: int, world: World, rank: int) -> int:
             MASTER_PORT=str(order.port + number), RANK=str(rank), WORLD_SIZE=str(len(world.order)),
         )  # fmt: skip
         if order.realtime:
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REALTIME))
+            with suppress(PermissionError):  # in the namespaces of a user who is not root
+                os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REALTIME))
         dist.init_process_group("gloo", rank=rank, world_size=len(world.order))
         found = training_spans(world) if world.training else collective_spans(world)
         spans = [Span(world=number, case=case, turn=turn, rank=rank, start_s=start, end_s=end)
