@@ -35,10 +35,10 @@ class FabricFlags:
         "Of a card, such as '50 Mbps': sets the dilation; default: what the cores carry, at most 100."
     ))] = None  # fmt: skip
     over: Annotated[float | None, Parameter(group=FABRIC, help="Oversubscription of the highest level.")] = None
-    buffer: Annotated[str, Parameter(group=FABRIC, help="In front of each port.")] = "1 MB"
+    buffer: Annotated[str, Parameter(group=FABRIC, help="In front of each port.")] = "2 MB"
     window: Annotated[str, Parameter(group=FABRIC, help=(
         "A connection may have under way: below the buffers nothing is dropped; 'none': TCP's own."
-    ))] = "32 KiB"  # fmt: skip
+    ))] = "64 kB"  # fmt: skip
     congestion: Annotated[str, Parameter(group=FABRIC, help=f"{', '.join(CONGESTION)}.")] = "cubic"
     ecn: Annotated[str | None, Parameter(group=FABRIC, help="Mark packets that meet a queue of this size.")] = None
     slow: Annotated[list[str] | None, Parameter(group=FABRIC, negative=(), help=(

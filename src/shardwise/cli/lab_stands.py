@@ -54,7 +54,7 @@ def listed(
     print_gap()
     print_facts("this machine", [
         ("a lab", "can be built" if not can.missing else f"cannot: it lacks {'; '.join(can.missing)}"),
-        ("marks (ECN)", "by a RED queue" if can.red else "by a program of ours (BPF)" if can.bpf else "none"),
+        ("marks (ECN)", "by a program of ours in the kernel (BPF)" if can.marks else "none: no BPF"),
         ("up", ", ".join(f"{name} ({len(spaces)} namespaces)" for name, spaces in labs().items()) or "nothing"),
     ])  # fmt: skip
     return 0

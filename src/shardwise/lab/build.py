@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from shardwise.lab.cables import Cable, Plant, Route, host_address, plant_of
 from shardwise.lab.emulated import Emulated
 from shardwise.lab.inside import set_sysctls
+from shardwise.lab.knobs import Knobs
 from shardwise.lab.names import LOCKS, PREFIX, SPACES, STAYS, abandoned, forget, hold, labs, space_of
 
 SWITCH = {
@@ -21,6 +22,7 @@ SWITCH = {
     "conf/default/send_redirects": "0", "fib_multipath_hash_policy": "1", "conf/all/ignore_routes_with_linkdown": "1",
     "conf/default/ignore_routes_with_linkdown": "1",
 }  # fmt: skip
+PATIENT = " rto_min 1s"
 REMOVES = """
 remove() {{
   for path in {spaces}/{prefix}-{lab}-*; do
@@ -56,8 +58,7 @@ def commands(lab: str, fabric: Emulated, plant: Plant) -> dict[str, list[str]]:
         for name, made in _cable(lab, fabric, cable):
             lines[name] += made
     for route in plant.routes:
-        congestion = fabric.knobs.congestion if route.vertex.startswith("h") else ""
-        lines[space_of(lab, route.vertex)].append(_route(route, congestion))
+        lines[space_of(lab, route.vertex)].append(_route(route, fabric.knobs if route.vertex.startswith("h") else None))
     return lines
 
 
@@ -77,12 +78,17 @@ def shaping(fabric: Emulated, link: int) -> str:
     return f"tbf rate {round(rate * 8)}bit burst {knobs.burst_bytes}b limit {knobs.buffer_bytes}b"
 
 
-def _route(route: Route, congestion: str) -> str:
+def _route(route: Route, knobs: Knobs | None) -> str:
+    """`knobs`: of a GPU's route, None at a switch."""
     target = f"{route.target}/32" if route.target else "default"
-    own = f" src {host_address(int(route.vertex[1:]))}" if route.vertex.startswith("h") else ""
     if len(route.ways) == 1:
         ((via, device),) = route.ways
-        return f"ip route replace {target} via {via} dev {device}{own}" + f" congctl {congestion}" * bool(congestion)
+        own = ""
+        if knobs is not None:
+            own = f" src {host_address(int(route.vertex[1:]))} congctl {knobs.congestion}"
+            # a full queue of a slow port takes longer than TCP's least patience, and nothing is lost there
+            own += PATIENT if knobs.window_bytes is not None else ""
+        return f"ip route replace {target} via {via} dev {device}{own}"
     return f"ip route replace {target}" + "".join(f" nexthop via {via} dev {device}" for via, device in route.ways)
 
 

@@ -17,11 +17,11 @@ LEAST_BUFFER, MOST_BUFFER = 3 * 1514, 64 << 20
 class Knobs(Struct, frozen=True, kw_only=True):
     card_bytes_per_s: float | None = None
     """what one card sends; None: as much as this machine's cores can carry"""
-    buffer_bytes: int = 1_000_000
+    buffer_bytes: int = 2_000_000
     """queue in front of each port"""
     burst_bytes: int = 16_384
     """a token bucket lets through at once: more hides small messages from the shaping, less misses the clock's ticks"""
-    window_bytes: int | None = 32_768
+    window_bytes: int | None = 65_536
     """that one connection may have under way: below the buffers, so that nothing is dropped, as fabrics for RDMA are
     run; None: as much as TCP likes"""
     congestion: str = "cubic"

@@ -19,10 +19,8 @@ class Allowed(Struct, frozen=True, kw_only=True):
     root: bool
     rootless: bool
     """namespaces of a user who is not root, in which one is"""
-    red: bool = False
-    """a queue that marks by its own length"""
-    bpf: bool = False
-    """a program of ours may mark packets"""
+    marks: bool = False
+    """a program of ours may mark packets (ECN)"""
     congestion: tuple[str, ...] = ()
 
 
@@ -65,9 +63,7 @@ def _tried() -> Allowed:
             if done.returncode:
                 reason = (done.stderr.strip() or "refused").splitlines()[-1]
                 return Allowed(missing=(f"{what}: {reason}",), root=True, rootless=False)
-        red = f"tc -n {b} qdisc replace dev v0 root red limit 400kb min 30kb max 90kb avpkt 1000 burst 50 ecn"
-        has_red = subprocess.run(red.split(), capture_output=True, check=False).returncode == 0
-        return Allowed(missing=(), root=True, rootless=False, red=has_red, bpf=_has_bpf(), congestion=_congestion())
+        return Allowed(missing=(), root=True, rootless=False, marks=_has_bpf(), congestion=_congestion())
     finally:
         for name in (a, b):
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)

@@ -2,9 +2,10 @@
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, get_native_id
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,8 @@ from shardwise.lab.queues import QueueGauge
 
 TICK_S = 0.01
 MOST_SAMPLES = 60_000
+REALTIME = 6
+"""priority of the thread that reads, where root may say so"""
 PRESSURE = Path("/proc/pressure/cpu")
 TOLD = {
     "retransmits": ("snmp", "Tcp", "RetransSegs"),
@@ -88,6 +91,8 @@ class Sampler:
             gauge.close()
 
     def _run(self) -> None:
+        with suppress(PermissionError):  # a tick takes a millisecond, but it must not come late
+            os.sched_setscheduler(get_native_id(), os.SCHED_RR, os.sched_param(REALTIME))
         due = time.monotonic()
         while not self._over.is_set() and len(self._rows) < MOST_SAMPLES:
             self._rows.append((time.monotonic(), self._read(), [gauge.read().bytes for gauge in self._gauges]))

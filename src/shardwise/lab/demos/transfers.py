@@ -15,7 +15,7 @@ from shardwise.lab.measured import watching
 from shardwise.lab.predict import wire_flows
 from shardwise.lab.traffic import Transfer, transferred
 
-SENT = 128 << 10
+SHORT, LONG = 128 << 10, 768 << 10
 """bytes of each sender into one port"""
 DRAWS = 8
 """connections are made anew so often: other ports, other hashes"""
@@ -30,16 +30,16 @@ def _link(fabric: Emulated, name: str) -> int:
     return next(link for link in range(len(fabric.tree.links)) if fabric.tree.links.name_of(link) == name)
 
 
-def _into_one(setting: Setting, knobs: Knobs) -> tuple[float, float, Measured]:
-    """(measured, predicted) seconds until all seven have sent to the first, and what the ports saw."""
-    fabric = emulated_of("star8", knobs)
-    matrix = np.zeros((8, 8))
-    matrix[1:, 0] = SENT
-    flows = wire_flows(fabric.tree, matrix, range(8))
+def _into_one(setting: Setting, on: str, knobs: Knobs, size: int) -> tuple[float, float, Measured]:
+    """(measured, predicted) seconds until all others have sent to the first GPU, and what the ports saw."""
+    fabric = emulated_of(on, knobs)
+    matrix = np.zeros((fabric.gpus, fabric.gpus))
+    matrix[1:, 0] = size
+    flows = wire_flows(fabric.tree, matrix, range(fabric.gpus))
     says = float(finish_times(flows, fabric.tree.links.capacity).max())
-    setting.said(f"seven senders into one port, {knobs.buffer_bytes // 1000} kB of buffer")
+    setting.said(f"{fabric.gpus - 1} senders into one port, {knobs.buffer_bytes // 1000} kB of buffer")
     with standing(fabric) as built, marking(built), watching(built, (_link(fabric, TARGET),)) as watch:
-        ends = transferred(built, [Transfer(gpu, 0, SENT) for gpu in range(1, 8)], setting.limit_s)
+        ends = transferred(built, [Transfer(gpu, 0, size) for gpu in range(1, fabric.gpus)], setting.limit_s)
     found = watch.facts()
     setting.runs.append(found)
     return max(ends), says, found
@@ -52,7 +52,9 @@ def _deepest(found: Measured) -> float:
 def _incast(setting: Setting) -> Played:
     told: list[Comparison] = []
     for size in (1_000_000, 24_000):
-        seconds, says, found = _into_one(setting, Knobs(card_bytes_per_s=CARD, buffer_bytes=size, window_bytes=None))
+        seconds, says, found = _into_one(
+            setting, Knobs(card_bytes_per_s=CARD, buffer_bytes=size, window_bytes=None), SHORT
+        )
         which = f"{size // 1000} kB buffer"
         told += [
             Comparison(what=f"{which}: until the last has sent", measured=seconds, predicted=says, unit="s"),
@@ -67,9 +69,9 @@ def _incast(setting: Setting) -> Played:
 def _ecn(setting: Setting) -> Played:
     require_marks()
     told: list[Comparison] = []
-    for which, mark in (("without marks", None), ("marks from 15 kB on", 15_000)):
+    for which, mark in (("without marks", None), ("marks from 30 kB on", 30_000)):
         knobs = Knobs(card_bytes_per_s=CARD, buffer_bytes=256_000, window_bytes=None, ecn_bytes=mark)
-        seconds, says, found = _into_one(setting, knobs)
+        seconds, says, found = _into_one(setting, "star4", knobs, LONG)
         told += [
             Comparison(what=f"{which}: until the last has sent", measured=seconds, predicted=says, unit="s"),
             Comparison(what=f"{which}: longest queue", measured=_deepest(found), predicted=None, unit="bytes"),
@@ -137,7 +139,7 @@ ECMP = Demo("ecmp", (
     "More connections a pair (queue pairs, in RDMA) even it out; only spraying packets does so fully.",
 ), _ecmp)  # fmt: skip
 ECN = Demo("ecn", (
-    "The same incast with a queue that marks packets once it is longer than 15 kB; senders slow down on marks.",
+    "Three senders into one port, with a queue that marks packets beyond 30 kB; the senders slow down on marks.",
     "The queue stays short and nothing is lost or sent twice; the time is the same, as the port is busy throughout.",
     "Set the mark at about one round trip of line rate: lower costs throughput, higher only buys queueing.",
 ), _ecn)  # fmt: skip
