@@ -52,7 +52,8 @@ class Built:
 
 
 def commands(lab: str, fabric: Emulated, plant: Plant) -> dict[str, list[str]]:
-    """What is done, in order: namespace -> lines for `ip -n NAME` or `tc -n NAME`, the first word says which."""
+    """What is done, in order: namespace -> lines for `ip -n NAME` or `tc -n NAME`, the first word says which. Every
+    packet is a segment, as on a wire: counters take several joined into one for a single header."""
     lines: dict[str, list[str]] = {space_of(lab, vertex): ["ip link set lo up"] for vertex in plant.vertices}
     for cable in plant.cables:
         for name, made in _cable(lab, fabric, cable):
@@ -68,7 +69,7 @@ def _cable(lab: str, fabric: Emulated, cable: Cable) -> Iterator[tuple[str, list
     yield first, [f"ip link add {a} type veth peer name {b} netns {second}"]
     for space, device, own, other, link in ((first, a, here, there, cable.out), (second, b, there, here, cable.back)):
         yield space, [
-            f"ip addr add {own} peer {other} dev {device}", f"ip link set {device} up",
+            f"ip addr add {own} peer {other} dev {device}", f"ip link set {device} gso_max_segs 1 up",
             f"tc qdisc replace dev {device} root {shaping(fabric, link)}",
         ]  # fmt: skip
 

@@ -12,6 +12,8 @@ from shardwise.fabric.links import Floats, Ints
 from shardwise.registry import closest
 
 RINGS = {"all_reduce": "all_reduce", "reduce_scatter": "all_reduce", "all_gather": "all_gather"}
+DOWNWARD = ("all_reduce", "reduce_scatter")
+"""every rank sends to the one before it (gloo/allreduce.cc); in an all-gather to the one after it"""
 OPS = (*RINGS, "all_to_all", "hot_expert", "shift", "gossip", "incast")
 HOT = 4.0
 """what the hot expert gets, beside 1 for each other"""
@@ -55,6 +57,8 @@ class Case(Struct, frozen=True, kw_only=True):
             algorithm, op = ("ring", RINGS[self.op]) if self.ring else ("pairwise", "all_to_all")
             for each in collective(algorithm).flows(op, ranks, 1):
                 np.add.at(table, (each.source, each.target), each.fraction * each.times * self.bytes)
+            if self.op in DOWNWARD:
+                table = table.T.copy()
         elif self.op == "hot_expert":
             table += np.array(uneven(self.bytes, ranks))[None, :]
             np.fill_diagonal(table, 0.0)

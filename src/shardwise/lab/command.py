@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from shardwise.lab.cables import host_address
 PORT = 29_500
 LONGEST_SAID = 400
 POLL_S = 0.02
+STDERR = 2
 PATIENCE_S = 20.0
 """for the other ranks to end by themselves once one has failed"""
 
@@ -48,7 +48,7 @@ def command_ran(built: Built, command: Sequence[str], limit_s: float) -> tuple[f
 
 def _started(built: Built, command: Sequence[str], rank: int, said: IO[bytes]) -> subprocess.Popen[bytes]:
     words = ["ip", "netns", "exec", built.hosts[rank], *command]
-    out = sys.stderr.fileno() if rank == 0 else said.fileno()
+    out = STDERR if rank == 0 else said.fileno()
     return subprocess.Popen(words, env=environment(built, rank), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
 
