@@ -14,7 +14,7 @@ from shardwise.lab.demos import DEMOS
 from shardwise.lab.emulated import emulated_of, fabric_names, named_cluster
 from shardwise.lab.knobs import Knobs
 from shardwise.lab.names import LOCKS, STAYS, forget, labs, note, noted
-from shardwise.lab.probe import allowed
+from shardwise.lab.probe import allowed, refuse_if_forbidden
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,8 @@ def up(
 def down(*, dry_run: DryRun = False, json: Json = False) -> int:
     """Removes every lab: the one that is up, those of ended commands, and running ones with their jobs."""
     found = labs()
-    if not dry_run:
+    if found and not dry_run:
+        refuse_if_forbidden()
         for name in found:
             remove(name)
         for path in LOCKS.iterdir() if LOCKS.is_dir() else ():

@@ -31,7 +31,7 @@ def program(map_fd: int, bytes_per_s: int, mark_bytes: int) -> bytes:
         _op(0x62, 10, offset=-4), _op(copy, 2, 10), _op(0x07, 2, value=-4),
         _op(0x18, 1, 1, value=map_fd), _op(0),
         _op(call, value=LOOKUP_ELEMENT),
-        _op(0x15, 0, offset=22),  # no state: out
+        _op(0x15, 0, offset=23),  # no state: out
         _op(copy, 7, 0),
         _op(call, value=KTIME),
         _op(load, 1, 7, 8), _op(store, 7, 0, 8),

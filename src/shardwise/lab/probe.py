@@ -24,7 +24,13 @@ class Allowed(Struct, frozen=True, kw_only=True):
     congestion: tuple[str, ...] = ()
 
 
+FORBIDDEN = "SHARDWISE_NO_LAB"
+"""set by whoever does not want labs on a machine"""
+
+
 def allowed() -> Allowed:
+    if os.environ.get(FORBIDDEN):
+        return Allowed(missing=(f"permission: {FORBIDDEN} is set here",), root=False, rootless=False)
     tools = tuple(f"the command {name!r} (package iproute2)" for name in TOOLS if shutil.which(name) is None)
     root = os.geteuid() == 0
     rootless = not root and not tools and _may_unshare()
@@ -80,9 +86,6 @@ def _congestion() -> tuple[str, ...]:
     return tuple(file.read_text(encoding="utf-8").split()) if file.is_file() else ()
 
 
-def require() -> Allowed:
-    """Says what is missing and stops."""
-    found = allowed()
-    if found.missing:
-        raise ValueError(f"lab: this machine lacks {'; '.join(found.missing)}")
-    return found
+def refuse_if_forbidden() -> None:
+    if os.environ.get(FORBIDDEN):
+        raise ValueError(f"lab: {FORBIDDEN} is set on this machine; unset it")
