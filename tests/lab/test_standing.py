@@ -1,5 +1,6 @@
 """Labs that are really built, without torch: bytes and ratios only, and nothing left however they end."""
 
+import json
 import os
 import signal
 import subprocess
@@ -186,6 +187,14 @@ def test_a_lab_stays_up_until_down(capsys):
         remove("up")
     assert "up" not in labs()
     assert set(os.listdir("/sys/class/net")) == before
+
+
+def test_too_little_buffer_drops_and_a_large_one_queues(capsys):
+    assert main(["lab", "demo", "incast", "--json"]) == 0
+    told = {each["what"]: each["measured"] for each in json.loads(capsys.readouterr().out)["comparisons"]}
+    assert told["1000 kB buffer: packets dropped"] == 0 < told["24 kB buffer: packets dropped"]
+    assert told["24 kB buffer: longest queue"] <= 24_000 < told["1000 kB buffer: longest queue"] <= 1_000_000
+    assert not ours()
 
 
 def test_a_gauge_reads_an_empty_queue():

@@ -52,9 +52,8 @@ def _deepest(found: Measured) -> float:
 def _incast(setting: Setting) -> Played:
     told: list[Comparison] = []
     for size in (1_000_000, 24_000):
-        seconds, says, found = _into_one(
-            setting, Knobs(card_bytes_per_s=CARD, buffer_bytes=size, window_bytes=None), SHORT
-        )
+        knobs = Knobs(card_bytes_per_s=CARD, buffer_bytes=size, window_bytes=None)
+        seconds, says, found = _into_one(setting, "star8", knobs, SHORT)
         which = f"{size // 1000} kB buffer"
         told += [
             Comparison(what=f"{which}: until the last has sent", measured=seconds, predicted=says, unit="s"),
