@@ -19,7 +19,7 @@ class Row(Struct, frozen=True, kw_only=True):
     op: str
     bytes: int
     measured_s: float
-    """median over its turns of (last end - last start)"""
+    """median over its turns of (last end - last start), those in which a rank began late left out"""
     turns_s: tuple[float, ...]
     rank_s: tuple[float, ...]
     """of each rank, median"""

@@ -17,6 +17,8 @@ from shardwise.lab.sampler import TICK_S, Samples
 ENOUGH = 1_000_000
 """bytes over a link below which a share of them says nothing"""
 MOST_BINS = 600
+TOGETHER_S = 0.02
+"""a turn in which a rank began later than this after the first, held up by other work, is left out"""
 
 
 def turn_times(spans: Sequence[Span]) -> list[float]:
@@ -25,10 +27,10 @@ def turn_times(spans: Sequence[Span]) -> list[float]:
 
 
 def _turns(spans: Sequence[Span]) -> list[tuple[float, float]]:
-    return [
-        (max(s.start_s for s in spans if s.turn == turn), max(s.end_s for s in spans if s.turn == turn))
-        for turn in sorted({span.turn for span in spans})
-    ]
+    """(last start, last end) of each turn that all ranks began together, or of all where none was."""
+    by_turn = [[s for s in spans if s.turn == turn] for turn in sorted({span.turn for span in spans})]
+    good = [each for each in by_turn if max(s.start_s for s in each) - min(s.start_s for s in each) <= TOGETHER_S]
+    return [(max(s.start_s for s in each), max(s.end_s for s in each)) for each in good or by_turn]
 
 
 def told_row(

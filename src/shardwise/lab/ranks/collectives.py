@@ -15,7 +15,8 @@ from shardwise.lab.cases import Case
 from shardwise.lab.order import World
 
 REST_S = 0.04
-"""between two turns, so that queues are empty, buckets full and ticks tell them apart"""
+"""at least between two turns, so that queues are empty, buckets full and ticks tell them apart"""
+SLOT_S = 0.1
 SMALL = 1 << 20
 Work = Callable[[], object]
 
@@ -30,13 +31,20 @@ def collective_spans(world: World) -> list[tuple[int, int, float, float]]:
             first()
         for turn in range(case.times):
             dist.barrier()
-            time.sleep(REST_S)
             go = prepared()
-            dist.barrier()
-            start = time.monotonic()
+            start = together()
             go()
             found.append((number, turn, start, time.monotonic()))
     return found
+
+
+def together() -> float:
+    """All ranks start at one moment of the clock they share. After a barrier alone some would send already while others
+    wait for its last message, which queues behind that."""
+    dist.barrier()
+    moment = SLOT_S * (int((time.monotonic() + REST_S) / SLOT_S) + 1)
+    time.sleep(max(moment - time.monotonic(), 0.0))
+    return time.monotonic()
 
 
 def _ring(case: Case) -> Callable[[], Work]:

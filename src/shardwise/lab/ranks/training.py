@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from shardwise.lab.order import LAYERS, World
+from shardwise.lab.ranks.collectives import together
 
 BATCH = 4
 COMPUTE_S = 0.15
@@ -27,8 +28,7 @@ def training_spans(world: World) -> list[tuple[int, int, float, float]]:
     for turn in range(world.steps + 1):
         dist.barrier()
         time.sleep(COMPUTE_S)
-        dist.barrier()
-        start = time.monotonic()
+        start = together()
         step(torch.randn(BATCH, world.width, generator=draw))
         if turn:
             found.append((0, turn - 1, start, time.monotonic()))
