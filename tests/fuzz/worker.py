@@ -72,7 +72,7 @@ def bound_memory() -> None:
 
 def main(seed: str, numbers: range, tell: Any) -> None:
     warnings.simplefilter("ignore")
-    os.environ.update(NO_COLOR="1", COLUMNS="120", OMP_NUM_THREADS="1")
+    os.environ.update(SHARDWISE_NO_LAB="1", NO_COLOR="1", COLUMNS="120", OMP_NUM_THREADS="1")
     commands(), readers()
     tell_progress(tell)
     stop_before_running()

@@ -14,6 +14,7 @@ VERBS: dict[str, str] = {
     "estimate": "One policy: memory, step time, MFU, traffic, cost, verdict.",
     "simulate": "One step in time: schedules, bubble, stragglers, a trace.",
     "fabric": "What a policy does to the network, link by link.",
+    "lab": "Real jobs on an emulated fabric, beside the prediction.",
     "collective": "One collective: its time by each algorithm, bytes by switch.",
     "stages": "The best layers for each pipeline stage.",
     "search": "Stages, ranks, experts or cuts, solved by five methods.",
@@ -50,7 +51,8 @@ VERBS: dict[str, str] = {
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Decide": ("plan", "estimate", "size", "max", "compare", "sweep", "operate", "batch", "roofline", "mfu"),
-    "Look closer": ("simulate", "stages", "search", "cuts", "sync", "fabric", "collective", "layouts"),
+    "Look closer": ("simulate", "stages", "search", "cuts", "sync", "fabric", "lab", "collective",
+                    "layouts"),
     "Launch and run": (
         "export", "check", "place", "preflight", "run", "verify", "checkpoints", "watch", "doctor", "why", "trace",
         "auto", "prove", "calibrate",

@@ -1,0 +1,107 @@
+"""Real collectives on emulated fabrics against the flow model: one calibration number, nothing fitted.
+
+Seven fabrics of network namespaces, ten orders of ranks on them, gloo's collectives by size: measured time and bytes of
+every port beside what `fabric/` predicts, and beside a model that knows cards and no switches. Needs root (or what
+`shardwise lab list` asks for); says so and ends with 0 where it cannot run. `--json` ends with one line.
+"""
+
+import argparse
+import json
+import sys
+from statistics import mean, median
+
+from shardwise.lab.build import standing
+from shardwise.lab.cases import Case
+from shardwise.lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
+from shardwise.lab.emulated import emulated_of
+from shardwise.lab.facts import Measured, Row
+from shardwise.lab.knobs import Knobs
+from shardwise.lab.measured import measured_on
+from shardwise.lab.order import World
+from shardwise.lab.probe import allowed
+
+MBIT = 1e6 / 8
+OPS = ("all_reduce", "all_gather", "all_to_all", "shift")
+SIZES = (64 << 10, 256 << 10, 1 << 20)
+NODE_MAJOR = (0, 1, 2, 3, 7, 6, 5, 4)
+LONG = 1 << 20
+TURNS = 3
+FABRICS: tuple[tuple[str, str, Knobs, tuple[tuple[int, ...], ...]], ...] = (
+    ("one switch, 4 cards", "star4", Knobs(card_bytes_per_s=40 * MBIT), (ALIGNED[:4],)),
+    ("one switch, 8 cards", "star8", Knobs(card_bytes_per_s=30 * MBIT), (ALIGNED,)),
+    ("one slow card of 4", "star4", Knobs(card_bytes_per_s=40 * MBIT, slow=((SLOWED, 0.25),)), (ALIGNED[:4],)),
+    ("two leaves, spine 8:1", "two-leaves", Knobs(card_bytes_per_s=40 * MBIT), (ALIGNED, INTERLEAVED)),
+    ("two leaves, spine 2:1", "two-leaves", Knobs(card_bytes_per_s=30 * MBIT, oversubscription=2.0),
+     (ALIGNED, INTERLEAVED)),
+    ("rails, thin spine", "rails", Knobs(card_bytes_per_s=20 * MBIT), (OVER_RAILS, ACROSS_RAILS)),
+    ("rails, over NVLink", "rails-pxn", Knobs(card_bytes_per_s=20 * MBIT), (NODE_MAJOR,)),
+)  # fmt: skip
+
+
+def cases(ranks: int) -> tuple[Case, ...]:
+    more = (Case(op="reduce_scatter", bytes=LONG, times=TURNS),) if ranks == 4 else ()
+    longer = (
+        tuple(Case(op=op, bytes=2 * LONG, times=TURNS) for op in ("all_reduce", "all_to_all")) if ranks == 4 else ()
+    )
+    return (*(Case(op=op, bytes=size, times=TURNS) for size in SIZES for op in OPS), *more, *longer)
+
+
+def measured(name: str, knobs: Knobs, orders: tuple[tuple[int, ...], ...], message_s: float | None) -> Measured:
+    worlds = [World(order=order, cases=cases(len(order))) for order in orders]
+    with standing(emulated_of(name, knobs)) as built:
+        return measured_on(built, worlds, 400.0, message_s=message_s, every_s=0.02, realtime=True)
+
+
+def mape(rows: list[Row]) -> float:
+    return mean(abs(row.error) for row in rows)
+
+
+def told(what: str, found: Measured) -> None:
+    rows = list(found.rows)
+    ring = [row for row in rows if row.ring and row.bytes >= LONG]
+    print(f"{what:24} {len(rows):4} points  {mape(rows):6.1%} all  {mape(ring):6.1%} rings from 1 MB  "
+          f"{max(row.bytes_error for row in rows):6.2%} bytes  cores waited for {found.cpu_pressure:4.0%}",
+          flush=True)  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--rows", action="store_true", help="every point")
+    options = parser.parse_args()
+    can = allowed()
+    if can.missing or not can.root:
+        why = "; ".join(can.missing) or "root: run it with sudo"
+        print(f"skipped: this machine lacks {why}")
+        if options.json:
+            print(json.dumps({"skipped": why}))
+        return 0
+    rows: list[Row] = []
+    message_s: float | None = None
+    pressure = []
+    for what, name, knobs, orders in FABRICS:
+        found = measured(name, knobs, orders, message_s)
+        message_s = found.message_s
+        pressure.append(found.cpu_pressure)
+        rows += found.rows
+        told(what, found)
+        if options.rows:
+            for row in found.rows:
+                print(f"  {row.op:14} {row.bytes:9,} {row.measured_s * 1e3:9.1f} ms  predicted "
+                      f"{row.predicted_s * 1e3:9.1f}  {row.error:+7.1%}  bytes {row.bytes_error:.2%}")  # fmt: skip
+    ring = [row for row in rows if row.ring and row.bytes >= LONG]
+    exchange = [row for row in rows if row.op == "all_to_all"]
+    answer = {
+        "points": len(rows), "fabrics": len(FABRICS), "mape": mape(rows), "ring_mape": mape(ring),
+        "all_to_all_mape": mape(exchange), "blind_mape": mean(abs(row.blind_s / row.measured_s - 1) for row in rows),
+        "bytes_error_max": max(row.bytes_error for row in rows), "bias": mean(row.error for row in rows),
+        "message_s": message_s, "cpu_pressure": median(pressure),
+    }  # fmt: skip
+    print(" ".join(f"{key} {value:.4g}" for key, value in answer.items() if value is not None))
+    if options.json:
+        print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

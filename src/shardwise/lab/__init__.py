@@ -1,0 +1,1 @@
+"""Real jobs over an emulated fabric: a small cluster of network namespaces, measured beside the prediction."""

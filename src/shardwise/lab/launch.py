@@ -1,0 +1,48 @@
+"""Starts the ranks of a lab run and waits for them; none of them outlives this process or its time limit."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import msgspec
+
+from shardwise.lab.build import Built
+from shardwise.lab.cables import host_address
+from shardwise.lab.order import Order, Span, World
+
+PORT = 29_400
+LONGEST_SAID = 400
+
+
+def spans_of(built: Built, worlds: Sequence[World], limit_s: float, *, realtime: bool = False) -> list[Span]:
+    order = Order(
+        spaces=tuple(built.hosts), addresses=tuple(host_address(gpu) for gpu in range(built.fabric.gpus)),
+        interface=built.fabric.interface, port=PORT, worlds=tuple(worlds), realtime=realtime,
+    )  # fmt: skip
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shardwise.lab.ranks"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
+            preexec_fn=_dies_with_parent,
+        )  # fmt: skip
+        try:
+            out, _ = process.communicate(msgspec.json.encode(order), timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise ValueError(
+                f"limit: the ranks were not done after {limit_s:g} s; write a longer --limit or smaller sizes"
+            ) from None
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode:
+            said.seek(0)
+            lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+            why = lines[-1][:LONGEST_SAID] if lines else f"code {process.returncode}"
+            raise RuntimeError(f"lab: a rank failed: {why}")
+    return [msgspec.json.decode(line, type=Span) for line in out.splitlines()]
+
+
+def _dies_with_parent() -> None:
+    from shardwise.runtime.train.fork import die_with_parent
+
+    die_with_parent()

@@ -1,0 +1,84 @@
+"""One case as a row and as load over time: what ranks and ports said beside what was predicted."""
+
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from shardwise.fabric.links import Floats
+from shardwise.fabric.series import spread
+from shardwise.lab.cases import Case
+from shardwise.lab.emulated import Emulated
+from shardwise.lab.facts import Load, PortBytes, Row
+from shardwise.lab.order import Span
+from shardwise.lab.predict import Predicted, blind
+from shardwise.lab.sampler import TICK_S, Samples
+
+ENOUGH = 1_000_000
+"""bytes over a link below which a share of them says nothing"""
+MOST_BINS = 600
+TOGETHER_S = 0.02
+"""a turn in which a rank began later than this after the first, held up by other work, is left out"""
+
+
+def turn_times(spans: Sequence[Span]) -> list[float]:
+    """Of each turn: from when the last rank began to when the last was done."""
+    return [end - start for start, end in _turns(spans)]
+
+
+def _turns(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """(last start, last end) of each turn that all ranks began together, or of all where none was."""
+    by_turn = [[s for s in spans if s.turn == turn] for turn in sorted({span.turn for span in spans})]
+    good = [each for each in by_turn if max(s.start_s for s in each) - min(s.start_s for s in each) <= TOGETHER_S]
+    return [(max(s.start_s for s in each), max(s.end_s for s in each)) for each in good or by_turn]
+
+
+def told_row(
+    fabric: Emulated, order: tuple[int, ...], name: str, cases: Sequence[Case], says: Predicted, spans: Sequence[Span],
+    samples: Samples, message_s: float,
+) -> Row:  # fmt: skip
+    times = turn_times(spans)
+    ports = _ports(fabric, spans, says.link_bytes, samples)
+    return Row(
+        fabric=fabric.cluster.name, order=order, op=name, bytes=sum(case.bytes for case in cases),
+        measured_s=median(times), turns_s=tuple(times), predicted_s=says.seconds,
+        rank_s=tuple(median(s.end_s - s.start_s for s in spans if s.rank == rank) for rank in range(len(order))),
+        predicted_rank_s=tuple(says.rank_s.tolist()), blind_s=blind(fabric, cases, order, message_s),
+        error=says.seconds / median(times) - 1.0, ring=all(case.ring for case in cases), ports=ports,
+        bytes_error=max((abs(p.measured_bytes / p.predicted_bytes - 1.0) for p in ports
+                         if p.predicted_bytes > ENOUGH), default=0.0),
+    )  # fmt: skip
+
+
+def _ports(fabric: Emulated, spans: Sequence[Span], says: Floats, samples: Samples) -> tuple[PortBytes, ...]:
+    """The median turn's bytes: a tick that falls late counts some of the next barrier's."""
+    sent = np.median(np.stack([samples.between(start, end) for start, end in _turns(spans)]), axis=0)
+    deep = samples.deepest(min(s.start_s for s in spans), max(s.end_s for s in spans))
+    return tuple(
+        PortBytes(link=fabric.tree.links.name_of(link), predicted_bytes=float(says[link]),
+                  measured_bytes=float(sent[link]), queue_bytes=deep.get(link))
+        for link in np.flatnonzero((says > 0) | (sent > ENOUGH)).tolist()
+    )  # fmt: skip
+
+
+def told_load(fabric: Emulated, row: Row, says: Predicted, spans: Sequence[Span], samples: Samples) -> Load:
+    """The busiest link, from the first turn's beginning on, as many bins of a tick as are shown."""
+    capacity = fabric.tree.links.capacity
+    link = int(np.argmax(says.link_bytes / capacity))
+    turns = _turns(spans)
+    begin = turns[0][0] - 2 * TICK_S
+    bins = min(int((turns[-1][1] - begin) / TICK_S) + 3, MOST_BINS)
+    edges = begin + TICK_S * np.arange(bins + 1, dtype=np.float64)
+    start = np.array([turn[0] for turn in turns])
+    each = np.full(len(turns), float(says.link_bytes[link]))
+    expected = spread(start, start + says.seconds, each, edges) / TICK_S
+    seen = np.diff(np.interp(edges, samples.at_s, samples.bytes[:, link].astype(np.float64))) / TICK_S
+    queue = np.zeros(bins, dtype=np.int64)
+    if link in samples.watched:
+        column = samples.queues[:, samples.watched.index(link)]
+        queue = np.interp(edges[1:], samples.at_s, column.astype(np.float64)).astype(np.int64)
+    return Load(
+        what=f"{row.op} {row.bytes:,} bytes", link=fabric.tree.links.name_of(link), bin_s=TICK_S,
+        capacity_bytes_per_s=float(capacity[link]), measured_bytes_per_s=tuple(seen.tolist()),
+        predicted_bytes_per_s=tuple(expected.tolist()), queue_bytes=tuple(queue.tolist()),
+    )  # fmt: skip
