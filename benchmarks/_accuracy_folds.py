@@ -28,8 +28,12 @@ def write_folds(records: dict[str, Record]) -> None:
 
 
 def stated_settings(stack: Stack) -> str:
-    """A mark of everything a fit takes as given: folds of another mark are out of date."""
-    settings = {name: value for part in PARTS for name, value in msgspec.to_builtins(getattr(stack, part)).items()}
+    """A mark of everything a fit takes as given: folds of another mark are out of date. What stands at its default
+    is left out, so that a new setting that a stack does not use leaves its folds as they are."""
+    settings = {}
+    for its in (getattr(stack, part) for part in PARTS):
+        usual = msgspec.to_builtins(type(its)())
+        settings |= {name: value for name, value in msgspec.to_builtins(its).items() if value != usual.get(name)}
     given = {name: value for name, value in settings.items() if name not in stack.fitted}
     given |= {"like": stack.like, "in_bf16": stack.in_bf16, "fitted": sorted(stack.fitted), "on": stack.fitted_on,
               "evenly": stack.fitted_evenly}  # fmt: skip
