@@ -119,7 +119,7 @@ def staged(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Stage:
         if name not in own:
             for module in block.modules():
                 module._parameters = dict.fromkeys(module._parameters)
-            block.forward = _passed_by(returns[name])  # type: ignore[method-assign]
+            block.forward = _passed_by(returns[name])
     _drop_ends(model, plan, stage.place)
     return stage
 
@@ -132,7 +132,7 @@ def _drop_ends(model: nn.Module, plan: AutoPlan, place: int) -> None:
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None and id(parameter) in early and isinstance(module, nn.Embedding):
-                module.forward = _zeros(module.embedding_dim, parameter.dtype)  # type: ignore[method-assign]
+                module.forward = _zeros(module.embedding_dim, parameter.dtype)
             if parameter is not None and id(parameter) in gone:
                 module._parameters[name] = None
 
