@@ -158,7 +158,7 @@ def _keys_of_all(lane: TokenLane) -> Iterator[None]:
             attn_mask = places <= (lane.rank * query.shape[KEYS] + places[: query.shape[KEYS]]).unsqueeze(1)
         return attends(query, key, value, attn_mask, dropout_p, False, **rest)
 
-    F.scaled_dot_product_attention = attended
+    F.scaled_dot_product_attention = attended  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -132,7 +132,7 @@ def _drop_ends(model: nn.Module, plan: AutoPlan, place: int) -> None:
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None and id(parameter) in early and isinstance(module, nn.Embedding):
-                module.forward = _zeros(module.embedding_dim, parameter.dtype)
+                module.forward = _zeros(module.embedding_dim, parameter.dtype)  # type: ignore[method-assign]
             if parameter is not None and id(parameter) in gone:
                 module._parameters[name] = None
 
