@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from _auto_families import families_gap
 from _auto_fresh import FRESH
 from _auto_programs import PROGRAMS, Program
 from shardwise.auto.plan import AutoPlan, degrees_of
@@ -153,7 +154,7 @@ def main() -> None:
         asked.rows.write_text(json.dumps(rows, indent=1))
     if not asked.json:
         print(matrix(rows))
-    print(json.dumps(figures(rows)))
+    print(json.dumps({**figures(rows), "families_gap_params": families_gap()}))
 
 
 if __name__ == "__main__":

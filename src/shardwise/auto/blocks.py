@@ -107,7 +107,7 @@ def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object])
             seen.attention.append((key.numel(), value.numel()))
         return attends(query, key, value, *args, **kwargs)
 
-    F.scaled_dot_product_attention = attended  # type: ignore[assignment]
+    F.scaled_dot_product_attention = attended
     try:
         run()
     finally:
@@ -179,7 +179,7 @@ def until_backward() -> Iterator[list[Tensor]]:
         raise _Stopped
 
     before = torch.Tensor.backward
-    torch.Tensor.backward = stop  # type: ignore[method-assign,assignment]
+    torch.Tensor.backward = stop  # type: ignore[method-assign]
     try:
         yield losses
     except _Stopped:

@@ -51,12 +51,12 @@ class _Scatter(torch.autograd.Function):
     gets of blocks is as many times too large and is made right here."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, lane: TokenLane) -> Tensor:  # type: ignore[override]
+    def forward(ctx: FunctionCtx, x: Tensor, lane: TokenLane) -> Tensor:
         ctx.lane = lane  # type: ignore[attr-defined]
         return lane.own(x, 1).contiguous()
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         lane: TokenLane = ctx.lane  # type: ignore[attr-defined]
         return lane.joined(grad, 1) / lane.size, None
 
@@ -65,12 +65,12 @@ class _Join(torch.autograd.Function):
     """Own tokens -> whole on every rank; each rank takes its part of the gradient, times the ranks (see `_Scatter`)."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, lane: TokenLane) -> Tensor:  # type: ignore[override]
+    def forward(ctx: FunctionCtx, x: Tensor, lane: TokenLane) -> Tensor:
         ctx.lane = lane  # type: ignore[attr-defined]
         return lane.joined(x, 1)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         lane: TokenLane = ctx.lane  # type: ignore[attr-defined]
         return (lane.own(grad, 1) * lane.size).contiguous(), None
 
@@ -79,12 +79,12 @@ class _Keys(torch.autograd.Function):
     """Keys or values of all ranks; their gradients are summed, each rank keeps its own."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, lane: TokenLane) -> Tensor:  # type: ignore[override]
+    def forward(ctx: FunctionCtx, x: Tensor, lane: TokenLane) -> Tensor:
         ctx.lane = lane  # type: ignore[attr-defined]
         return lane.joined(x, KEYS)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         lane: TokenLane = ctx.lane  # type: ignore[attr-defined]
         return lane.summed_own(grad, KEYS), None
 
@@ -95,7 +95,7 @@ def share_tokens(model: nn.Module, plan: AutoPlan, lane: TokenLane) -> None:
     for place, name in enumerate(plan.order):
         block = model.get_submodule(name)
         block.register_forward_pre_hook(_entering(lane, tokens, first=place == 0), with_kwargs=True, prepend=True)
-        block.forward = _attending(block.forward, lane)  # type: ignore[method-assign]
+        block.forward = _attending(block.forward, lane)
     model.get_submodule(plan.order[-1]).register_forward_hook(_joining(lane))
 
 

@@ -29,7 +29,7 @@ def apply_cut(block: nn.Module, cut: Cut, lane: Lane, held: set[int] | None = No
     if cut.row:
         row = block.get_submodule(cut.row)
         keep_rows(row, lane, held)
-        row.forward = _summing(row, lane)  # type: ignore[method-assign]
+        row.forward = _summing(row, lane)
     for size in cut.sizes:
         set_size(block, size)
     for name in cut.inner:
@@ -37,8 +37,8 @@ def apply_cut(block: nn.Module, cut: Cut, lane: Lane, held: set[int] | None = No
         _sum_gradient(block.get_submodule(owner), parameter, lane)
     around = block.get_submodule(cut.around)
     if cut.stacks:
-        around.forward = _shared(around.forward, lane)  # type: ignore[method-assign]
-    around.forward = _within(around.forward, lane, entered, fitted=cut.fitted)  # type: ignore[method-assign]
+        around.forward = _shared(around.forward, lane)
+    around.forward = _within(around.forward, lane, entered, fitted=cut.fitted)
 
 
 def keep_columns(product: nn.Module, indices: tuple[int, ...], held: set[int]) -> None:
@@ -135,7 +135,7 @@ def _sum_gradient(owner: nn.Module, name: str, lane: Lane) -> None:
         with _read_through(owner, name, lane):
             return forward(*args, **kwargs)
 
-    owner.forward = called  # type: ignore[method-assign]
+    owner.forward = called
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class RankLane:
         self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
 
     def enter(self, x: Tensor) -> Tensor:
-        return _Enter.apply(x, self.group) if x.requires_grad else x  # type: ignore[no-untyped-call,no-any-return]
+        return _Enter.apply(x, self.group) if x.requires_grad else x  # type: ignore[no-untyped-call]
 
     def leave(self, x: Tensor) -> Tensor:
         return _Leave.apply(x, self.group)  # type: ignore[no-untyped-call,no-any-return]
@@ -55,34 +55,34 @@ def _summed(x: Tensor, group: Any) -> Tensor:
 
 class _Enter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, group: Any) -> Tensor:  # type: ignore[override]
+    def forward(ctx: FunctionCtx, x: Tensor, group: Any) -> Tensor:
         ctx.group = group  # type: ignore[attr-defined]
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         return _summed(grad, ctx.group), None  # type: ignore[attr-defined]
 
 
 class _Leave(torch.autograd.Function):
     @staticmethod
-    def forward(_: FunctionCtx, x: Tensor, group: Any) -> Tensor:  # type: ignore[override]
+    def forward(_: FunctionCtx, x: Tensor, group: Any) -> Tensor:
         return _summed(x, group)
 
     @staticmethod
-    def backward(_: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(_: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, lane: RankLane) -> Tensor:  # type: ignore[override]
+    def forward(ctx: FunctionCtx, x: Tensor, lane: RankLane) -> Tensor:
         ctx.lane, ctx.width = lane, x.shape[-1]  # type: ignore[attr-defined]
         parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(lane.size)]
         dist.all_gather(parts, x.contiguous(), group=lane.group)
         return torch.cat(parts, -1)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         width: int = ctx.width  # type: ignore[attr-defined]
         return grad.narrow(-1, ctx.lane.rank * width, width).contiguous(), None  # type: ignore[attr-defined]

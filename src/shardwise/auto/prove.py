@@ -1,7 +1,7 @@
 """A split held against one process: losses, the gradient of every parameter, messages, and what a checkpoint holds."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -267,7 +267,7 @@ def _memory_gap(done: Applied, program: Program, plain: Program, truth: Truth) -
     return abs(told * (1 + truth.moments) / held - 1) if held else 0.0
 
 
-def _kept(done: Applied, before: dict[str, Tensor]) -> bool:
+def _kept(done: Applied, before: Mapping[str, Tensor]) -> bool:
     """Bit for bit, put together again."""
     same = [torch.equal(done.shares.whole(n, p), before[n]) for n, p in done.model.named_parameters()]
     return all(same)

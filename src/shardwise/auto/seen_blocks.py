@@ -70,7 +70,7 @@ def blocks_seen(kinds: list[BlockKind], run: Callable[[], object]) -> list[Block
             open_[0].events.append(AttentionSeen(query.shape[1], query.shape[-1], value.shape[-1], causal))
         return attends(query, key, value, *args, **kwargs)
 
-    F.scaled_dot_product_attention = attended  # type: ignore[assignment]
+    F.scaled_dot_product_attention = attended
     try:
         run()
     finally:

@@ -164,7 +164,7 @@ def _share_table(table: nn.Module, lane: Lane, held: set[int]) -> None:
         found = forward((words - first).masked_fill(others, 0))
         return lane.leave(found.masked_fill(others.unsqueeze(-1), 0.0))
 
-    table.forward = called  # type: ignore[method-assign]
+    table.forward = called
 
 
 def _share_head(head: nn.Module, lane: Lane, held: set[int]) -> None:
@@ -188,7 +188,7 @@ def _recomputed(block: nn.Module) -> None:
     def called(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
-    block.forward = called  # type: ignore[method-assign]
+    block.forward = called
 
 
 def _check(plan: AutoPlan, mesh: DeviceMesh) -> None:

@@ -119,7 +119,7 @@ def staged(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Stage:
         if name not in own:
             for module in block.modules():
                 module._parameters = dict.fromkeys(module._parameters)
-            block.forward = _passed_by(returns[name])  # type: ignore[method-assign]
+            block.forward = _passed_by(returns[name])
     _drop_ends(model, plan, stage.place)
     return stage
 

@@ -156,7 +156,7 @@ def _vocabulary(
     heads = [(n, m) for n, m in heads if widths(m)[1] in words]
     words &= {widths(m)[1] for _, m in heads}
     tables = [(n, m) for n, m in outside if isinstance(m, nn.Embedding) and m.num_embeddings in words]
-    uneven = [(n, m) for n, m in (*tables, *heads) if m.weight.shape[0] % ranks]  # type: ignore[index,operator]
+    uneven = [(n, m) for n, m in (*tables, *heads) if m.weight.shape[0] % ranks]  # type: ignore[index]
     if uneven:
         rows = uneven[0][1].weight.shape[0]  # type: ignore[index]
         return Vocabulary(), [

@@ -29,7 +29,7 @@ def losses_of() -> Iterator[list[float]]:
         finally:
             inside = outer
 
-    torch.Tensor.backward = seen  # type: ignore[method-assign,assignment]
+    torch.Tensor.backward = seen  # type: ignore[method-assign]
     try:
         yield found
     finally:

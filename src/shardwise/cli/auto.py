@@ -13,7 +13,8 @@ from shardwise.cli._files import Overwrite
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes
 from shardwise.cli._progress import spoken
-from shardwise.cli.prove import cuts_of, facts_of
+from shardwise.cli.prove import MOST_BYTES, cuts_of, facts_of
+from shardwise.fields import read_file
 from shardwise.plan.constraints import constraints_of
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of
@@ -63,6 +64,7 @@ def auto(
         raise ValueError(f"on: {cluster.gpus:,} ranks on this machine; with --device cpu write at most {MOST_RANKS}")
     file = None if out is None else OutputFile(out, "out", MARK, overwrite)
     constraints_of(fix or ())
+    read_file(script, "script", MOST_BYTES, "the path of a Python file")  # before torch takes its seconds
     if find_spec("torch") is None:
         raise ValueError("auto needs torch, which is not installed; write pip install 'shardwise[run]'")
     from shardwise.auto.explain import explained

@@ -11,9 +11,10 @@ from shardwise.auto.plan import AutoPlan, Degrees, degrees_of, plan_file
 from shardwise.auto.proof import Proof
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_json, print_notes
+from shardwise.fields import read_file
 
 DOES_NOT_HOLD = 1
-MOST_RANKS, MOST_STEPS = 16, 1000
+MOST_RANKS, MOST_STEPS, MOST_BYTES = 16, 1000, 2**24
 DTYPES = ("float64", "float32")
 
 
@@ -36,6 +37,7 @@ def prove(
         raise ValueError(f"steps: {steps} is out of range; write 2 to {MOST_STEPS:,}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype: {dtype!r} is unknown; write {' or '.join(DTYPES)}")
+    read_file(script, "script", MOST_BYTES, "the path of a Python file")  # before torch takes its seconds
     if find_spec("torch") is None:
         raise ValueError("prove needs torch, which is not installed; write pip install 'shardwise[run]'")
     from shardwise.auto.prove import plan_of, proven, truth_of
