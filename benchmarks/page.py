@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from _chromium import ROOT, axe_script, browser, missing, opened, serious, served
-
 from shardwise.cli._page_worker import answered
 from shardwise.page.views import asked_by, state_of
 from shardwise.page.workers import Asked
@@ -36,6 +35,8 @@ VIEWS = {
 }
 OTHERS = {"learn": "#/learn?lesson=pipeline", "run": "#/run"}
 TIMES, MOVES = 3, 10
+CHANGED = """(text) => [...document.querySelectorAll("p")].some(
+  (line) => line.textContent.startsWith("step ") && line.textContent !== text)"""
 MOVED = """([value]) => new Promise((done) => {
   const range = document.querySelector("#field-pp"), head = () => document.querySelector(".headline").dataset.step;
   const before = head(), begun = performance.now();
@@ -153,8 +154,7 @@ def beside(chromium: Any) -> tuple[float | None, float | None, str]:
                 slider.focus()
                 begun = time.perf_counter()
                 slider.press(key)
-                page.wait_for_function("(text) => [...document.querySelectorAll('p')].some((p) => p.textContent.startsWith('step ') "
-                                       "&& p.textContent !== text)", arg=text, timeout=60_000)  # fmt: skip
+                page.wait_for_function(CHANGED, arg=text, timeout=60_000)
                 moves.append((time.perf_counter() - begun) * 1e3)
             page.context.close()
     return statistics.median(taken), statistics.median(moves), ""

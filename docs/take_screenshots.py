@@ -13,7 +13,8 @@ from _chromium import SIZES, browser, missing, opened, served  # noqa: E402
 
 CASE = "model=llama-3-70b&on=dgx-h100:64&tp=8&pp=4"
 LINKS = {
-    "plan": "#/plan", "policy": f"#/policy?{CASE}", "timeline": f"#/timeline?{CASE}&global-batch=64", "fabric": f"#/fabric?{CASE}",
+    "plan": "#/plan", "policy": f"#/policy?{CASE}", "timeline": f"#/timeline?{CASE}&global-batch=64",
+    "fabric": f"#/fabric?{CASE}",
     "operate": "#/operate?tokens=15T", "sync": "#/sync?model=gpt2", "learn": "#/learn?lesson=pipeline",
 }  # fmt: skip
 SHOWN = {"plan": "light", "policy": "dark", "timeline": "light", "learn": "light"}

@@ -8,7 +8,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from _chromium import axe_script, browser, missing, opened, serious, served
-
 from shardwise.cli import main
 from shardwise.page.views import asked_by, state_of, table
 
