@@ -53,13 +53,19 @@ def answer(name: str, link: str) -> Any:
     return json.loads(answered(Asked(words, {})).out)
 
 
+def responses(page: Any) -> list[Any]:
+    """Filled while the page loads."""
+    found: list[Any] = []
+    page.on("response", lambda response: found.append(response))
+    return found
+
+
 def first_plots(chromium: Any, address: str) -> tuple[float, int, int]:
     """Seconds, bytes, and requests to other servers."""
     taken, sizes, outside = [], [], 0
     for _ in range(TIMES):
         page = chromium.new_context(viewport={"width": 1280, "height": 860}).new_page()
-        seen: list[Any] = []
-        page.on("response", seen.append)
+        seen = responses(page)
         begun = time.perf_counter()
         page.goto(address + VIEWS["policy"][0])
         page.wait_for_selector("svg.chart rect", timeout=60_000)
