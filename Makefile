@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 BENCHMARKS := $(shell grep -l -e --json $(filter-out benchmarks/_% benchmarks/fit_% benchmarks/against.py,$(wildcard benchmarks/*.py)) /dev/null)
 
-.PHONY: plan check test lint types imports quick units slow bench parsers accuracy picture layouts schemas run-demo fuzz audit clean
+.PHONY: plan check test lint types imports quick units slow bench parsers accuracy picture layouts schemas screenshots run-demo fuzz audit clean
 
 plan: $(VENV)/.planner
 	@$(BIN)/shardwise plan llama-3-70b --on dgx-h100:1024
@@ -88,6 +88,10 @@ picture: $(VENV)/.planner
 	$(BIN)/shardwise simulate llama-3-70b --on dgx-h100:64 --tp 8 --pp 4 --vpp 2 --global-batch 16 --figure docs/step.svg > /dev/null
 	$(BIN)/python docs/draw_architecture.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/paste_outputs.py
+
+# The pictures of docs/page.md, by Chromium; what is missing is said.
+screenshots: $(VENV)/.tests
+	$(BIN)/python docs/take_screenshots.py
 
 # From answers of every verb, which are in tests/schema_answers.py.
 schemas: $(VENV)/.tests

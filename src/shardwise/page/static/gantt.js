@@ -3,6 +3,11 @@
 import { colour, h, rem, tipAt } from "./dom.js";
 import { timeText } from "./format.js";
 
+function tickText(time, span) {
+  const [scale, unit] = span >= 1 ? [1, "s"] : span >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
+  return `${Number((time * scale).toPrecision(5))} ${unit}`;
+}
+
 export class Gantt {
   constructor(spans, stepS) {
     this.spans = spans;
@@ -154,7 +159,7 @@ export class Gantt {
       pen.moveTo(x, this.top - 4);
       pen.lineTo(x, this.memoryTop + this.memoryHeight);
       pen.stroke();
-      pen.fillText(timeText(Number(time.toPrecision(6))), x, em);
+      pen.fillText(tickText(time, span), x, em);
     }
     pen.textAlign = "right";
     this.places.forEach((row, place) => {

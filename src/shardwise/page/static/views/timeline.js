@@ -14,7 +14,7 @@ export async function drawTimeline(state, context) {
       fact("Step", number, unit, found.step_low_s ? `80%: ${timeText(found.step_low_s)} to ${timeText(found.step_high_s)}` : ""),
       fact("Bubble", (found.bubble_share * 100).toFixed(1), "%", "the busiest GPU waits"),
       fact("Idle", (found.idle_share * 100).toFixed(1), "%", "an average GPU"),
-      fact("Closed form", digits(found.closed_form.step_s, 4), "s", `${(found.closed_form.gap * 100).toFixed(2)}% apart`),
+      fact("Closed form", digits(found.closed_form.step_s, 4), "s", `${Math.abs(found.closed_form.gap * 100).toFixed(2)}% apart`),
       fact("Peak", gib(Math.max(...found.peak_bytes)), "GiB", found.fits ? "fits" : "does not fit")));
   head.classList.add("headline");
   head.dataset.step = found.step_s;
