@@ -28,8 +28,13 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from _shaped_link import enter, hosts, refusal, sent_bytes
 from shardwise import sync
+from shardwise.lab.build import standing
+from shardwise.lab.cables import host_address
+from shardwise.lab.emulated import emulated_of
+from shardwise.lab.inside import enter
+from shardwise.lab.knobs import Knobs, card_rate_of
+from shardwise.lab.probe import allowed
 from shardwise.sync._named import strategy_named
 
 RANKS, PORT, RANK_OF_FACTORS = 4, 29_517, 4
@@ -38,6 +43,13 @@ OURS = (f"power_sgd,rank={RANK_OF_FACTORS}", "mem_sgd", "double_squeeze,compress
 Step = Callable[[], None]
 Trace = Callable[[], int]
 """bytes this rank should have sent so far"""
+
+
+def sent_bytes(device: str = "eth0") -> int:
+    """Bytes the interface has sent, headers and acknowledgements included."""
+    lines = Path("/proc/self/net/dev").read_text(encoding="utf-8").splitlines()
+    line = next(line for line in lines if line.strip().startswith(f"{device}:"))
+    return int(line.split(":")[1].split()[8])
 
 
 def network(width: int) -> nn.Module:
@@ -102,7 +114,7 @@ def measured(method: str, width: int, steps: int) -> dict[str, Any]:
 
 def rank(index: int, host: str, methods: list[str], width: int, steps: int, folder: Path) -> None:
     enter(host)
-    os.environ.update(GLOO_SOCKET_IFNAME="eth0", MASTER_ADDR="10.79.0.1", MASTER_PORT=str(PORT))
+    os.environ.update(GLOO_SOCKET_IFNAME="eth0", MASTER_ADDR=host_address(0), MASTER_PORT=str(PORT))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=index, world_size=RANKS)
     found = {method: measured(method, width, steps) for method in methods}
@@ -112,9 +124,10 @@ def rank(index: int, host: str, methods: list[str], width: int, steps: int, fold
 
 def ran(methods: list[str], width: int, steps: int, rate: str) -> list[dict[str, Any]]:
     """One entry per method: the slowest rank's step, the busiest one's bytes."""
-    with hosts(RANKS, rate) as names, tempfile.TemporaryDirectory() as name:
+    fabric = emulated_of("star4", Knobs(card_bytes_per_s=card_rate_of(rate)))
+    with standing(fabric) as built, tempfile.TemporaryDirectory() as name:
         folder, children = Path(name), []
-        for index, host in enumerate(names):
+        for index, host in enumerate(built.hosts):
             child = os.fork()
             if child == 0:
                 code = 1
@@ -139,12 +152,13 @@ def ran(methods: list[str], width: int, steps: int, rate: str) -> list[dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.add_argument("--rate", default="100mbit", help="of each link, as tc writes it")
+    parser.add_argument("--rate", default="100 Mbps", help="of each link")
     parser.add_argument("--width", type=int, default=512, help="of three square matrices")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--methods", default="", help="some of them, by ';'")
     options = parser.parse_args()
-    why = refusal()
+    can = allowed()
+    why = "; ".join(can.missing) if can.missing or can.root else "root: network namespaces need it"
     if why:
         print(f"skipped: {why}")
         if options.json:

@@ -9,7 +9,7 @@ import platform
 import struct
 
 SYSCALL = {"x86_64": 321, "aarch64": 280}
-MAP_CREATE, MAP_LOOKUP, PROG_LOAD = 0, 1, 5
+MAP_CREATE, PROG_LOAD = 0, 5
 ARRAY, CLASSIFIER = 2, 3
 STATE = struct.Struct("=QQQ")
 """bytes in the phantom queue, nanosecond of the last packet, packets marked"""
@@ -74,10 +74,3 @@ def loaded(map_fd: int, bytes_per_s: int, mark_bytes: int) -> int:
         "=IIQQIIQI", CLASSIFIER, len(code) // _INSTRUCTION.size, ctypes.addressof(instructions),
         ctypes.addressof(words), 0, 0, 0, 0,
     ))  # fmt: skip
-
-
-def marked(map_fd: int) -> int:
-    """Packets that the program marked so far."""
-    key, value = ctypes.create_string_buffer(4), ctypes.create_string_buffer(STATE.size)
-    _bpf(MAP_LOOKUP, struct.pack("=IIQQQ", map_fd, 0, ctypes.addressof(key), ctypes.addressof(value), 0))
-    return int(STATE.unpack(value.raw)[2])

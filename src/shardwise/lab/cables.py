@@ -1,6 +1,6 @@
 """What an emulated cluster is made of: namespaces, the cables between them, and the routes in each."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from math import ceil
 
@@ -36,7 +36,6 @@ class Plant:
     switches: tuple[str, ...]
     cables: tuple[Cable, ...]
     routes: tuple[Route, ...]
-    _at: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict, repr=False)
 
     @property
     def vertices(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from shardwise.collectives import collective
-from shardwise.fabric.links import Floats, Ints
+from shardwise.fabric.links import Floats
 from shardwise.registry import closest
 
 RINGS = {"all_reduce": "all_reduce", "reduce_scatter": "all_reduce", "all_gather": "all_gather"}
@@ -42,12 +42,6 @@ class Case(Struct, frozen=True, kw_only=True):
         if not self.ring:
             return 1
         return collective("ring").rounds(RINGS[self.op], ranks, 1)
-
-    def messages(self, ranks: int) -> tuple[Ints, Ints, Floats]:
-        """(sender, receiver, bytes), all of them."""
-        table = self.matrix(ranks)
-        source, target = np.nonzero(table)
-        return source.astype(np.int64), target.astype(np.int64), table[source, target]
 
     def matrix(self, ranks: int) -> Floats:
         """Bytes from each rank to each."""

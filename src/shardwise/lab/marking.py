@@ -41,12 +41,12 @@ def require_marks() -> None:
 
 
 @contextmanager
-def marking(built: Built) -> Iterator[list[int]]:
-    """Marks from `ecn_bytes` of queue on, while the block runs; nothing where none is set. The states hold counts."""
+def marking(built: Built) -> Iterator[None]:
+    """Marks from `ecn_bytes` of queue on, while the block runs; nothing where none is set."""
     threshold = built.fabric.knobs.ecn_bytes
     states: list[int] = []
     if threshold is None:
-        yield states
+        yield
         return
     require_marks()
     try:
@@ -56,7 +56,7 @@ def marking(built: Built) -> Iterator[list[int]]:
                     states.append(bpf.new_state())
                     rate = round(float(built.fabric.tree.links.capacity[link]))
                     _put(built.space(cable.ends[end]), cable.devices[end], bpf.loaded(states[-1], rate, threshold))
-        yield states
+        yield
     finally:
         for state in states:
             os.close(state)
