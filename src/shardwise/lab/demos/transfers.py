@@ -3,11 +3,12 @@
 from statistics import mean
 
 import numpy as np
+from msgspec.structs import replace
 
 from shardwise.fabric.solver import finish_times
 from shardwise.lab.build import standing
 from shardwise.lab.demos._contract import CARD, Demo, Played, Setting
-from shardwise.lab.emulated import Emulated, emulated_of
+from shardwise.lab.emulated import Emulated, emulated, emulated_of, named_cluster
 from shardwise.lab.facts import Comparison, Measured
 from shardwise.lab.knobs import Knobs
 from shardwise.lab.marking import marking, require_marks
@@ -111,16 +112,13 @@ def _ecmp_seconds(fabric: Emulated, pairs: int) -> float:
 
 def collided(ways: int, seeds: int = SEEDS) -> float:
     """The planner's hash instead of the kernel's: mean over its seeds of the slowest pair's part of line rate."""
-    from msgspec.structs import replace
-
-    from shardwise.fabric.wiring import Wiring
-
-    usual, found = Wiring(routing="ecmp", radix=2, connections=ways), []
+    cluster, own = named_cluster("leaf-spine")
+    usual, found = replace(own, connections=ways), []
     matrix = np.zeros((8, 8))
     for a, b in PAIRS:
         matrix[a, b] = PAIR_BYTES
     for seed in range(seeds):
-        fabric = emulated_of("leaf-spine", Knobs(card_bytes_per_s=CARD), replace(usual, seed=seed))
+        fabric = emulated(cluster, Knobs(card_bytes_per_s=CARD), replace(usual, seed=seed))
         flows = wire_flows(fabric.tree, matrix, range(8))
         alone = PAIR_BYTES * float(flows.weight.max() if flows.weight is not None else 1.0) / CARD
         found.append(alone / float(finish_times(flows, fabric.tree.links.capacity).max()))
