@@ -6,7 +6,7 @@ import pytest
 from shardwise.arch import model_from_shape, model_of
 from shardwise.case import case_of
 from shardwise.estimate.closed_form import Estimate, estimate
-from shardwise.estimate.layers import ODD_READ, ODD_WRITE, UNEVEN_READ, odd_rows
+from shardwise.estimate.odd_rows import ODD_READ, ODD_WRITE, UNEVEN_READ, odd_rows
 from shardwise.simulate import simulate
 from shardwise.software import Stack, stack_of
 from shardwise.spec.job import Job

@@ -17,7 +17,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "simulate": ("simulate llama-3-8b --on 8xh100 --pp 4",
                  "simulate llama-3-8b --on 8xh100 --pp 4 --straggler stage=2,factor=1.2"),
     "fabric": ("fabric llama-3-8b --on dgx-h100:16 --tp 8", "fabric llama-3-8b --on dgx-h100:16 --zero 3 --json"),
-    "lab": ("lab list", "lab demo placement --dry-run"),
+    "lab": ("lab list --json", "lab demo placement --dry-run"),
     "collective": ("collective all_gather 'bf16[1024,16384]' --on 8xh100",
                    "collective all_reduce '1 GB' --on dgx-h100:1024 --inner 8 --sharp"),
     "stages": ("stages llama-3-8b --on 8xh100 --pp 4", "stages llama-3-8b --on 8xh100 --pp 4 --recompute full"),

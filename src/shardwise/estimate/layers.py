@@ -17,6 +17,7 @@ from shardwise.cost.gpu import (
 )
 from shardwise.cost.network import DistinctGroups, Law, Network, distinct
 from shardwise.estimate.dispatch import between_nodes, expert_operations, once_share, unfused_share
+from shardwise.estimate.odd_rows import EVEN, KEPT_APART_TIME, WITH_COPY_ENGINE, misalignment, odd_rows
 from shardwise.software import Stack
 from shardwise.spec.job import Precision
 from shardwise.spec.policy import Ints
@@ -29,29 +30,9 @@ from shardwise.work.runs import Runs
 AXES = ("tp", "cp", "ring", "ep")
 """ring: what of cp is passed on block by block"""
 
-ALIGNED = 64.0
-"""elements of 2 bytes in a 128-byte line (NVIDIA, Matrix Multiplication Background: full efficiency from there on)"""
-MISALIGNED_TIME = 1.2
-"""time of a product whose width is not a multiple of that, over one whose is: BigScience's runs with hidden 14,400
-(1,800 columns a rank) against the same cluster's runs with hidden 12,288 to 14,336, their attention (below) apart"""
-EVEN = 8.0
-"""elements of 2 bytes in the 16 that a tensor core's loads take at once"""
-UNEVEN_TIME = 2.8
-"""time of a product whose width is not a multiple of that: the head of vTrain's runs on one A100 rank, 50,257 columns,
-against the split and padded one on two ranks (hidden 1,024 and 2,048, three micro-batches each)"""
-WITH_COPY_ENGINE = ("Hopper", "Blackwell")
-"""architectures whose copy engine loads rows that start on 16 bytes; from there on they are as fast as on 128: 50,264
-columns take as long as 50,304"""
-ODD_WRITE, ODD_READ, UNEVEN_READ = 6.6, 4.75, 2.55
-"""time of their product whose result, or whose factor, has rows that do not start on 16 bytes: kernels of earlier
-generations run. Of an odd number of elements: 50,257; of an even one: 30,522, 50,260 and 250,002 (one H200, torch 2.11,
-docs/benchmarks/trace-stream-h200.csv)"""
-KEPT_APART_TIME = 1.3
-"""of the gradient of a weight where such a result was written with room behind each row (GPT-2's head in `shardwise
-run`, the same machine: 1.26 ms of 8,192 tokens)"""
 UNEVEN_ATTENTION_TIME = 8.0
-"""the same of attention's batched products, which leave the tensor cores: 312 to 39 TFLOP/s in bf16 on an A100. Runs of
-BigScience with heads of 108 and 150 ask for 8 to 9"""
+"""time of attention's batched products over heads whose width is no multiple of EVEN: they leave the tensor cores, 312
+to 39 TFLOP/s in bf16 on an A100. Runs of BigScience with heads of 108 and 150 ask for 8 to 9"""
 
 
 @dataclass(frozen=True)
@@ -280,30 +261,6 @@ def _slowed(gemm: Gemm, machine: Machine) -> tuple[Value, Value, Value]:
     if machine.stack.kernels.keeps_rows_apart:
         weight = np.where(np.mod(n, EVEN) != 0, np.maximum(weight, KEPT_APART_TIME), weight)
     return odd_rows(n, k), odd_rows(k, n, k), weight
-
-
-def odd_rows(result: Value, *factors: Value) -> Value:
-    """Time of a product of Hopper and later over one whose rows start on 16 bytes, by the elements (of 2 bytes) from
-    one row to the next."""
-    if not any(np.any(np.mod(row, EVEN)) for row in (result, *factors)):
-        return 1.0
-    slowed: Value = np.where(np.mod(result, 2.0) != 0, ODD_WRITE, np.where(np.mod(result, EVEN) != 0, UNEVEN_READ, 1.0))
-    for row in factors:
-        its = np.where(np.mod(row, 2.0) != 0, ODD_READ, np.where(np.mod(row, EVEN) != 0, UNEVEN_READ, 1.0))
-        slowed = np.maximum(slowed, its)
-    return slowed
-
-
-def misalignment(*rows: Value) -> Value:
-    """Rows (of so many elements of 2 bytes) that do not start on 128-byte lines take the tensor cores' slow path, those
-    that do not even start on 16 bytes a slower one."""
-    if not any(np.any(np.mod(row, ALIGNED)) for row in rows):
-        return 1.0
-    slowed: Value = 1.0
-    for row in rows:
-        its = np.where(np.mod(row, EVEN) != 0, UNEVEN_TIME, np.where(np.mod(row, ALIGNED) != 0, MISALIGNED_TIME, 1.0))
-        slowed = np.maximum(slowed, its)
-    return slowed
 
 
 def _attention(attend: Attend, layout: Layout, machine: Machine) -> tuple[Numbers, Numbers]:

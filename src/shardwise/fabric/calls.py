@@ -91,9 +91,8 @@ def _sent(work: Work, policy: Policy) -> Iterator[tuple[_Chunk, int, list[StepMe
     held = held_pieces(policy.schedule, policy.pp, policy.vpp)
     cut = cut_into(work, held)
     repeated, last = repeated_share(work, policy), int(held.max())
-    kinds, first, final = (
-        np.stack(cut.stages.kinds)[:, 0].T.tolist(), cut.stages.first[0].tolist(), cut.stages.last[0].tolist()
-    )  # fmt: skip
+    first, final = cut.stages.first[0].tolist(), cut.stages.last[0].tolist()
+    kinds = np.array([kind[0] for kind in cut.stages.kinds]).reshape(-1, len(first)).T.tolist()
     together = [{0, last} <= set(row) for row in held.tolist()]
     known: dict[tuple[object, ...], tuple[int, list[StepMessage]]] = {}
     for chunk in _chunks(policy, held):

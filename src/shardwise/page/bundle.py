@@ -6,7 +6,7 @@ What the modules may contain is little, on purpose: imports in one line each, ex
 import re
 from pathlib import Path, PurePosixPath
 
-_IMPORT = re.compile(r'^import \{ (?P<names>[^}]+) \} from "(?P<path>[^"]+)";$', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{ (?P<names>[^}]+) \} from "(?P<from>[^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|const|class) (\w+))", re.MULTILINE)
 
 
@@ -24,7 +24,7 @@ def _collect(folder: Path, path: str, order: list[str], above: tuple[str, ...]) 
     if path in order:
         return
     for found in _IMPORT.finditer((folder / path).read_text(encoding="utf-8")):
-        _collect(folder, _from(path, found["path"]), order, (*above, path))
+        _collect(folder, _from(path, found["from"]), order, (*above, path))
     order.append(path)
 
 
@@ -41,6 +41,6 @@ def _from(path: str, named: str) -> str:
 
 def _module(path: str, text: str) -> str:
     names = _EXPORT.findall(text)
-    body = _IMPORT.sub(lambda found: f'const {{ {found["names"]} }} = modules["{_from(path, found["path"])}"];', text)
+    body = _IMPORT.sub(lambda found: f'const {{ {found["names"]} }} = modules["{_from(path, found["from"])}"];', text)
     body = _EXPORT.sub("", body)
     return f'modules["{path}"] = (() => {{\n{body}\nreturn {{ {", ".join(names)} }};\n}})();\n'

@@ -8,7 +8,7 @@ from shardwise.calibrate.profile import Profile
 from shardwise.case import driven_network
 from shardwise.cost.gpu import Curve, gemm_seconds
 from shardwise.cost.network import Network
-from shardwise.estimate.layers import EVEN
+from shardwise.estimate.odd_rows import EVEN
 from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.trace.attention_rates import attention_kernel_seconds

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import hypot, inf
 
 from shardwise.cost.gpu import Curve
-from shardwise.estimate.layers import EVEN, WITH_COPY_ENGINE, misalignment, odd_rows
+from shardwise.estimate.odd_rows import EVEN, WITH_COPY_ENGINE, misalignment, odd_rows
 from shardwise.spec.gpu import Gpu
 from shardwise.trace.cache import CACHED_TIME
 from shardwise.trace.events import Pass, Product
