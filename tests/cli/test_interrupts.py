@@ -71,7 +71,7 @@ def interrupting(function, count):
     [
         (["size", "llama-3-8b", "--tokens", "1T", "--max-gpus", "64"], "shardwise.cli._case.scan", "sizes"),
         (
-            ["size", "llama-3-8b", "--on", "dgx-h100:128", "--tokens", "1T", "--within", "11 d"],
+            ["size", "llama-3-8b", "--on", "dgx-h100:128", "--tokens", "1T", "--within", "12 d"],
             "shardwise.cli._smallest.scan",
             "sizes",
         ),

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardwise.estimate.layers import ODD_READ, UNEVEN_READ  # noqa: E402
+from shardwise.estimate.odd_rows import ODD_READ, UNEVEN_READ  # noqa: E402
 from shardwise.software import known_stack  # noqa: E402
 from shardwise.spec.load import cluster_of  # noqa: E402
 from shardwise.trace import private  # noqa: E402
