@@ -64,11 +64,14 @@ bench: $(VENV)/.tests
 			|| { echo "$$file: the last line is not JSON"; exit 1; }; \
 	done
 
-# The programs' own parsers, for tests/formats/test_parsers.py: without what only their training needs. Source trees of
-# Megatron-LM and verl are put into .parsers/sources by hand, or SHARDWISE_SOURCES names where they are.
+# The programs' own parsers, for tests/formats/test_parsers.py: without what only their training needs. Seven programs are
+# read from source; their source trees are fetched, or put into .parsers/sources by hand, or SHARDWISE_SOURCES names them.
 PARSERS := .parsers
+TREES := NVIDIA/Megatron-LM:d98e8a64dd verl-project/verl:1dda039b9 huggingface/nanotron:2411b022a7 \
+	NVIDIA-NeMo/Automodel:36044ad3d NVIDIA-NeMo/Megatron-Bridge:067f987df AI-Hypercomputer/maxtext:e591f30cb \
+	AMD-AGI/Primus:fd1eeabb
 parsers: $(VENV)/.tests
-	$(PIP) install --target $(PARSERS) hydra-core tyro hjson py-cpuinfo psutil pydantic tqdm ninja msgpack einops setuptools wheel
+	$(PIP) install --target $(PARSERS) hydra-core jinja2 tyro hjson py-cpuinfo psutil pydantic tqdm ninja msgpack einops setuptools wheel
 	$(PIP) install --target $(PARSERS) dacite transformers datasets
 	$(PIP) install --no-deps --target $(PARSERS) accelerate==1.15.0 huggingface_hub packaging safetensors
 	DS_BUILD_OPS=0 PYTHONPATH=$(PARSERS) $(PIP) install --no-deps --no-build-isolation --target $(PARSERS) deepspeed==0.19.8
@@ -76,6 +79,13 @@ parsers: $(VENV)/.tests
 		protobuf portpicker
 	for version in 0.2.2 0.3.0; do \
 		$(PIP) install --no-deps --target $(PARSERS)/sources/torchtitan-$$version torchtitan==$$version || exit 1; \
+	done
+	@for tree in $(TREES); do \
+		repository=$${tree%:*}; folder=$(PARSERS)/sources/$${repository#*/}; \
+		test -d $$folder && continue; \
+		git clone --quiet --filter=blob:none --no-checkout https://github.com/$$repository $$folder.part \
+			&& git -C $$folder.part checkout --quiet $${tree#*:} && mv $$folder.part $$folder \
+			|| { rm -rf $$folder.part; echo "$$repository cannot be fetched here: put its tree into $$folder"; }; \
 	done
 	@echo "run: $(BIN)/pytest tests/formats/test_parsers.py -rs"
 

@@ -1,9 +1,12 @@
 """What is written is read by the programs' own parsers, and they read what was meant.
 
 `make parsers` installs those that can be installed; source trees lie in the folder that SHARDWISE_SOURCES names:
-Megatron-LM (d98e8a64dd), verl (1dda039b9), nanotron (2411b022a7), torchtitan-0.2.2, torchtitan-0.3.0 (unpacked wheels).
+Megatron-LM (d98e8a64dd), verl (1dda039b9), nanotron (2411b022a7), Automodel (36044ad3d), maxtext (e591f30cb), Primus
+(fd1eeabb), Megatron-Bridge (067f987df), torchtitan-0.2.2, torchtitan-0.3.0 (unpacked wheels). Bridge cannot be imported
+without a GPU; the names written for it are held against the classes in its source.
 """
 
+import ast
 import json
 import os
 import subprocess
@@ -11,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from launches import launch_of
 from shardwise.formats import expressed, format_of
@@ -34,11 +38,12 @@ def package(name: str) -> None:
         pytest.skip(f"{name} is not installed in {INSTALLED}: run `make parsers`")
 
 
-def parsed(program: str, *words, environment=None) -> dict:
+def parsed(program: str, *words, environment=None, folder: Path | None = None) -> dict:
     pytest.importorskip("torch", reason="the parsers import torch")
     ended = subprocess.run(
         [sys.executable, str(HERE / f"parse_{program}.py"), *map(str, words)], capture_output=True, text=True,
         timeout=LONGEST_S, env={**os.environ, "PYTHONPATH": str(INSTALLED), **(environment or {})}, check=False,
+        cwd=folder,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
     return json.loads(ended.stdout.splitlines()[-1])
@@ -219,3 +224,147 @@ def test_nanotron_refuses_a_misspelt_key(tmp_path):
     file.write_text(file.read_text().replace("pp_engine", "pp_enginee"))
     with pytest.raises(AssertionError, match="pp_enginee"):
         parsed("nanotron", tree, file)
+
+
+AUTOMODEL = [
+    Policy(dp=8, zero=3), Policy(dp=8, zero=0), Policy(dp=8, tp=2, zero=3, recompute="full", sp=True),
+    Policy(dp=8, cp=2, zero=2, shard_group=8), Policy(dp=2, pp=4, zero=3, micro_batch=2, recompute="selective"),
+    Policy(dp=4, tp=2, pp=2, vpp=2, zero=2, schedule="interleaved"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", AUTOMODEL, ids=range(len(AUTOMODEL)))
+def test_automodel(policy, tmp_path):
+    tree = source("Automodel")
+    target = format_of("automodel")
+    launch, _ = expressed(target, launch_of(target, policy, "llama-3-8b"))
+    for file, text in target.write(launch).files.items():
+        (tmp_path / file).write_text(text)
+    found, ran = parsed("automodel", tree, tmp_path / "automodel.yaml"), launch.policy
+    assert [found[f"{axis}_size"] for axis in ("dp", "tp", "cp", "pp", "ep")] == [
+        ran.dp,
+        ran.tp,
+        ran.cp,
+        ran.pp,
+        ran.ep,
+    ]
+    assert found["recompute"] == {"none": False, "full": True, "selective": "selective"}[ran.recompute]
+    if ran.zero == 0:
+        assert found["strategy"] == "DDPConfig"
+    else:
+        assert found["strategy"] == "FSDP2Config"
+        assert (found["sequence_parallel"], found["overlap_tp"]) == (ran.sp, ran.overlap_tp)
+        assert found["reshard"] == (ran.zero == 3)
+    if ran.pp > 1:
+        assert found["layers_per_stage"] * ran.pp * ran.vpp == launch.case.model.layers
+        assert found["micro"] == ran.micro_batch
+
+
+MAXTEXT = [
+    Policy(dp=8), Policy(dp=16, zero=0), Policy(dp=8, tp=2, zero=3, recompute="full"),
+    Policy(dp=4, tp=2, cp=2, zero=3, micro_batch=2), Policy(dp=16, zero=3, shard_group=8, attention="plain"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", MAXTEXT, ids=range(len(MAXTEXT)))
+def test_maxtext(policy, tmp_path):
+    tree = source("maxtext")
+    package("pydantic")
+    package("jinja2")
+    launch, _ = written("maxtext", policy, tmp_path)
+    file, ran, job = tmp_path / "maxtext.yml", launch.policy, launch.case.job
+    file.write_text(file.read_text().replace("model_name: llama-3-8b", "model_name: llama3-8b"))
+    found = parsed("maxtext", tree, file, ran.gpus, max(ran.gpus // 8, 1))
+    assert found["rules"]  # without them no axis is split
+    data, fsdp = (found[f"ici_{axis}"] * found[f"dcn_{axis}"] for axis in ("data", "fsdp"))
+    assert data * fsdp == ran.dp
+    assert (fsdp > 1) == (ran.zero == 3)
+    assert found["ici_tensor"] * found["ici_tensor_sequence"] == ran.tp
+    assert (found["ici_tensor_sequence"] > 1) == (ran.sp and ran.tp > 1)
+    assert found["ici_context"] * found["dcn_context"] == ran.cp
+    assert found["optimizer_over_data"] == (ran.zero == 1)
+    assert (found["remat"] or "none") == ran.recompute
+    assert (found["global_batch"], found["seq"]) == (job.global_batch, job.seq)
+    assert found["layers"] == launch.case.model.layers
+
+
+def test_maxtext_refuses_a_misspelt_value(tmp_path):
+    tree = source("maxtext")
+    package("jinja2")
+    written("maxtext", Policy(dp=8), tmp_path)
+    file = tmp_path / "maxtext.yml"
+    text = file.read_text().replace("model_name: llama-3-8b", "model_name: llama3-8b")
+    file.write_text(text.replace("dtype: bfloat16", "dtype: bfloat17"))
+    with pytest.raises(AssertionError, match="bfloat17"):
+        parsed("maxtext", tree, file, 8, 1)
+
+
+PRIMUS = [policy for policy, model in MEGATRON if model == "llama-3-8b"]
+
+
+@pytest.mark.parametrize("policy", PRIMUS, ids=range(len(PRIMUS)))
+def test_primus(policy, tmp_path):
+    tree = source("Primus")
+    launch, _ = written("primus", policy, tmp_path)
+    file = tmp_path / "primus.yaml"
+    text = file.read_text().replace("model: llama-3-8b.yaml", "model: llama3_8B.yaml")
+    file.write_text(text)
+    overrides = yaml.safe_load(text)["modules"]["pre_trainer"]["overrides"]
+    found, ran = parsed("primus", tree, file, folder=tmp_path), launch.policy
+    assert found["framework"] == "megatron"
+    assert {name: found[name] for name in overrides} == overrides
+    assert found["tensor_model_parallel_size"] == ran.tp
+    assert found["pipeline_model_parallel_size"] == ran.pp
+    assert found["context_parallel_size"] == ran.cp
+    assert found["num_layers"] == launch.case.model.layers
+
+
+def fields_of(trees: list[Path]) -> dict[str, set[str]]:
+    """Class -> its annotated fields and those of the classes it names as bases, by their last names."""
+    own: dict[str, set[str]] = {}
+    bases: dict[str, set[str]] = {}
+    for tree in trees:
+        for file in tree.rglob("*.py"):
+            text = file.read_text(errors="replace")
+            if "@dataclass" not in text:
+                continue
+            module = ast.parse(text)
+            renamed = {alias.asname: alias.name for node in ast.walk(module) if isinstance(node, ast.ImportFrom)
+                       for alias in node.names if alias.asname}  # fmt: skip
+            for node in ast.walk(module):
+                if isinstance(node, ast.ClassDef):
+                    names = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+                    above = {ast.unparse(each).split("[")[0].rpartition(".")[2] for each in node.bases}
+                    own.setdefault(node.name, set()).update(names)
+                    bases.setdefault(node.name, set()).update(renamed.get(name, name) for name in above)
+
+    def whole(name: str, seen: frozenset[str]) -> set[str]:
+        above = bases.get(name, set()) - seen
+        return own.get(name, set()).union(*(whole(each, seen | above) for each in above))
+
+    return {name: whole(name, frozenset({name})) for name in own}
+
+
+BRIDGE = {
+    "model": ("GPTModelProvider",), "ddp": ("DistributedDataParallelConfig",), "comm_overlap": ("CommOverlapConfig",),
+    "optimizer": ("OptimizerConfig",), "train": ("TrainingConfig",),
+    "dataset": ("GPTDatasetConfig", "GPTSFTDatasetConfig"), "dist": ("DistributedInitConfig",),
+    "checkpoint": ("CheckpointConfig",),
+}  # fmt: skip
+
+
+def test_bridge_writes_names_of_its_classes(tmp_path):
+    trees = [source("Megatron-Bridge") / "src", source("Megatron-LM") / "megatron"]
+    classes = fields_of(trees)
+    recipes = {
+        node.name for node in ast.parse((trees[0] / "megatron/bridge/training/mixed_precision.py").read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }  # fmt: skip
+    for policy, model in MEGATRON:
+        written("bridge", policy, tmp_path, model=model)
+        data = yaml.safe_load((tmp_path / "bridge.yaml").read_text())
+        assert data.pop("mixed_precision") in recipes
+        for section, values in data.items():
+            known = set().union(*(classes[name] for name in BRIDGE[section]))
+            assert known
+            assert set(values) <= known, section

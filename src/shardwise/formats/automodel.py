@@ -40,15 +40,17 @@ def _write(launch: Launch) -> Written:
     replicate, shard = degrees(policy)
     micro_batches = job.global_batch // (policy.dp * policy.micro_batch)
     local = policy.micro_batch * (micro_batches if policy.pp > 1 else 1)
-    distributed: dict[str, Any] = {"strategy": "fsdp2", "dp_size": policy.dp, "dp_replicate_size": replicate}
-    if shard * policy.cp == 1 and policy.dp > 1:
-        distributed = {"strategy": "ddp", "dp_size": policy.dp}
-    distributed |= {
-        "tp_size": policy.tp, "cp_size": policy.cp, "pp_size": policy.pp, "ep_size": policy.ep,
-        "sequence_parallel": policy.sp, "enable_async_tensor_parallel": policy.overlap_tp,
+    distributed: dict[str, Any] = {
+        "dp_size": policy.dp, "tp_size": policy.tp, "cp_size": policy.cp, "pp_size": policy.pp, "ep_size": policy.ep,
         "activation_checkpointing": False if policy.recompute == "none" else policy.recompute,
-        "reshard_after_forward": policy.zero != 2,
     }  # fmt: skip
+    if shard * policy.cp == 1 and policy.dp > 1:
+        distributed = {"strategy": "ddp", **distributed}  # which refuses what only FSDP2 knows
+    else:
+        distributed = {
+            "strategy": "fsdp2", "dp_replicate_size": replicate, **distributed, "sequence_parallel": policy.sp,
+            "enable_async_tensor_parallel": policy.overlap_tp, "reshard_after_forward": policy.zero != 2,
+        }  # fmt: skip
     if policy.pp > 1:
         distributed["pipeline"] = {
             "pp_schedule": SCHEDULES[policy.schedule], "pp_microbatch_size": policy.micro_batch,

@@ -61,7 +61,10 @@ def _gaps(launch: Launch) -> list[Lack]:
 def _write(launch: Launch) -> Written:
     policy, job = launch.policy, launch.case.job
     split = _split(launch) or {}
-    data: dict[str, Any] = {"model_name": launch.called or launch.case.model.name, "hardware": "gpu_multiprocess"}
+    data: dict[str, Any] = {
+        "base_config": "base.yml",  # the rules that map axes to devices are there only
+        "model_name": launch.called or launch.case.model.name, "hardware": "gpu_multiprocess",
+    }  # fmt: skip
     for place, name in enumerate(("ici", "dcn")):
         data |= {f"{name}_{axis}_parallelism": sizes[place] for axis, sizes in split.items()}
     data |= {
@@ -77,7 +80,7 @@ def _write(launch: Launch) -> Written:
     }  # fmt: skip
     notes = (f"model_name: MaxText's own name for {data['model_name']}; data and steps stand in for yours",)
     environment = network_environment(launch.case.cluster, launch.cards)
-    launcher, file = "python3 -m maxtext.trainers.pre_train.train", "maxtext.yaml"
+    launcher, file = "python3 -m maxtext.trainers.pre_train.train", "maxtext.yml"
     return configured(launch, file, yaml_text(data, notes), file, [], environment, notes, launcher)
 
 
