@@ -43,6 +43,8 @@ class MadeRun:
     """ranks say how long they had the processor"""
     pressure: tuple[float, float] | None = None
     """share of the time in which someone waited for a processor, before `since` and from there on"""
+    queued: bool = False
+    """what takes longer is time in line for a processor"""
 
     def lines(self) -> dict[str, list[bytes]]:
         random = np.random.default_rng(self.seed)
@@ -52,6 +54,7 @@ class MadeRun:
         data = 0.001 * random.lognormal(0.0, self.noise, (self.ranks, self.steps))
         wire = 0.02 * random.lognormal(0.0, self.noise, self.steps)
         wrong = np.arange(self.steps) >= self.since
+        quick = own.copy()
         for rank, times in self.slow.items():
             own[rank, wrong] *= times
         for rank, seconds in self.late_data.items():
@@ -73,7 +76,9 @@ class MadeRun:
                 held = 2.0**30 + self.leak.get(rank, 0.0) * step + random.normal(0, 2**12)
                 rows.append(_line(StepRecord(
                     step=step + 1, at_s=at, step_s=total, data_s=waited, comm_s=comm, hidden_s=0.01,
-                    axes_s={"dp": comm}, save_s=save or None, cpu_s=work if self.processor else None,
+                    axes_s={"dp": comm}, save_s=save or None,
+                    cpu_s=float(quick[rank, step] if self.queued else work) if self.processor else None,
+                    queued_s=work - float(quick[rank, step]) if self.queued else None,
                     pressure_s=total * self.pressure[int(wrong[step])] if self.pressure else None,
                     peak_bytes=int(held),
                     held_bytes=int(held), experts=None if tokens is None else [tokens[rank][step]], loss=2.0,

@@ -78,6 +78,18 @@ def test_a_machine_that_others_use_is_no_fault_of_the_run(made, pressure, tmp_pa
     assert [remark.code for remark in found.remarks] == ["contention"]
 
 
+def test_a_rank_that_stands_in_line_for_a_processor_is_no_straggler(tmp_path):
+    slow = {"slow": {1: 4.0}, "since": 30}
+    assert [cause.code for cause in health_of(read(MadeRun(**slow), tmp_path / "slow")).causes] == ["straggler"]
+    assert health_of(read(MadeRun(**slow, queued=True), tmp_path / "queued")).causes == ()
+
+
+def test_all_ranks_stand_in_line_longer(tmp_path):
+    found = health_of(read(MadeRun(everyone=1.5, since=40, queued=True), tmp_path))
+    assert found.causes == ()
+    assert [remark.code for remark in found.remarks] == ["contention"]
+
+
 def test_first_steps_are_not_judged(tmp_path):
     """A slow beginning is compilation, not a straggler."""
     made = MadeRun(slow={1: 8.0})

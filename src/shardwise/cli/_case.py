@@ -114,10 +114,10 @@ class OpenCase:
             limits=structs.replace(self.limits or Limits(), some_layers=False, shard_groups=False),
         )).frontier  # fmt: skip
 
-    def report(self, cluster: Cluster, policy: Policy) -> Report:
+    def report(self, cluster: Cluster, policy: Policy, *, traffic: bool = True) -> Report:
         from shardwise.studies.build import report_of  # with all it needs; a ranking has no use for it
 
-        return report_of(self.on(cluster), policy)
+        return report_of(self.on(cluster), policy, traffic=traffic)
 
     def verdict(self, cluster: Cluster, report: Report) -> str:
         """The report's, or what the host's memory lacks."""

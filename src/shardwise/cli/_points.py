@@ -50,7 +50,7 @@ def point_at(case: OpenCase, sizes: Sizes, gpus: int, tokens: float, limit: Budg
     ranked = case.ranked(cluster)
     if ranked.recommended is None:
         return SizePoint(cluster, sizes.name_at(gpus), ranked, None, None, [])
-    report = case.report(cluster, ranked.recommended.policy)
+    report = case.report(cluster, ranked.recommended.policy, traffic=False)
     run = run_money(
         case.on(cluster), report.step_s, tokens, report.tokens_per_s_per_gpu * cluster.gpus, checked_rent(rent)
     )

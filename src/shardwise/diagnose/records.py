@@ -81,6 +81,7 @@ class StepGrid:
     save_s: Floats
     cpu_s: Floats
     pressure_s: Floats
+    queued_s: Floats
     held_bytes: Floats
     axes_s: dict[str, Floats] = field(default_factory=dict)
     experts: tuple[tuple[list[list[int]] | None, ...], ...] = ()
@@ -90,6 +91,12 @@ class StepGrid:
     @property
     def count(self) -> int:
         return len(self.step)
+
+    def worked_s(self, row: int) -> Floats:
+        """What a rank did by itself, on a CPU without standing in line for a processor: others may use it too."""
+        if self.devices[row] != "cpu":
+            return self.own_s[row]
+        return np.maximum(self.own_s[row] - np.nan_to_num(self.queued_s[row]), 0.0)
 
     def peers(self, row: int) -> list[int]:
         """Rows of the other ranks that do the same work: those of its pipeline stage."""
@@ -101,7 +108,7 @@ class StepGrid:
         return StepGrid(
             self.ranks, self.places, self.step[first:], self.step_s[:, first:], self.own_s[:, first:],
             self.data_s[:, first:], self.comm_s[:, first:], self.hidden_s[:, first:], self.save_s[:, first:],
-            self.cpu_s[:, first:], self.pressure_s[:, first:], self.held_bytes[:, first:],
+            self.cpu_s[:, first:], self.pressure_s[:, first:], self.queued_s[:, first:], self.held_bytes[:, first:],
             {a: v[:, first:] for a, v in self.axes_s.items()}, tuple(row[first:] for row in self.experts), self.devices,
         )  # fmt: skip
 
@@ -123,8 +130,7 @@ def grid_of(run: RunRecords) -> StepGrid | None:
         ranks=tuple(rows), places=tuple(run.ranks[number].head.places for number in rows),
         step=np.array(common, dtype=np.int64), step_s=table("step_s"), own_s=table("own_s"), data_s=table("data_s"),
         comm_s=table("comm_s"), hidden_s=table("hidden_s"), save_s=table("save_s"), cpu_s=table("cpu_s"),
-        pressure_s=table("pressure_s"),
-        held_bytes=table("held_bytes"),
+        pressure_s=table("pressure_s"), queued_s=table("queued_s"), held_bytes=table("held_bytes"),
         axes_s={axis: np.array([[(s.axes_s or {}).get(axis, 0.0) for s in row] for row in steps]) for axis in axes},
         experts=tuple(tuple(step.experts for step in row) for row in steps),
         devices=tuple(run.ranks[number].head.device for number in rows),

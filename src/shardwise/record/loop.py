@@ -6,7 +6,15 @@ from pathlib import Path
 from time import perf_counter, time
 from typing import Any, TypeVar
 
-from shardwise.record.machine import cpu_seconds, head_here, held_bytes, on_cuda, peak_bytes, pressure_seconds
+from shardwise.record.machine import (
+    cpu_seconds,
+    head_here,
+    held_bytes,
+    on_cuda,
+    peak_bytes,
+    pressure_seconds,
+    queued_seconds,
+)
 from shardwise.record.step import RunEnd, RunEvent, StepRecord
 from shardwise.record.writer import RecordWriter
 
@@ -19,21 +27,27 @@ class StepClock:
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}
         self.axes: dict[str, float] = {}
-        self.begun, self.cpu, self.pressure = perf_counter(), cpu_seconds(), pressure_seconds()
+        self.begun, self.cpu = perf_counter(), cpu_seconds()
+        self.pressure, self.queued = pressure_seconds(), queued_seconds()
 
     def add(self, part: str, seconds: float) -> None:
         self.parts[part] = self.parts.get(part, 0.0) + seconds
 
     def taken(self, step: int, **more: Any) -> StepRecord:
         """The step that ends now; the next begins."""
-        now, cpu, pressure = perf_counter(), cpu_seconds(), pressure_seconds()
+        now, cpu, pressure, queued = perf_counter(), cpu_seconds(), pressure_seconds(), queued_seconds()
         found = StepRecord(
             step=step, at_s=time(), step_s=now - self.begun, cpu_s=cpu - self.cpu, axes_s=self.axes or None,
-            pressure_s=None if pressure is None or self.pressure is None else pressure - self.pressure,
+            pressure_s=_passed(self.pressure, pressure), queued_s=_passed(self.queued, queued),
             peak_bytes=peak_bytes(), held_bytes=held_bytes(), **(self.parts | more),
         )  # fmt: skip
-        self.parts, self.axes, self.begun, self.cpu, self.pressure = {}, {}, now, cpu, pressure
+        self.parts, self.axes = {}, {}
+        self.begun, self.cpu, self.pressure, self.queued = now, cpu, pressure, queued
         return found
+
+
+def _passed(before: float | None, now: float | None) -> float | None:
+    return None if before is None or now is None else max(now - before, 0.0)
 
 
 class Recorder:

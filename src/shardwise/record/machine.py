@@ -52,6 +52,15 @@ def pressure_seconds() -> float | None:
         return None
 
 
+def queued_seconds() -> float | None:
+    """In which this thread could have run and had no processor. None where the kernel does not count it."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def rank_here() -> tuple[int, int]:
     """By the process group if there is one, else by the launcher's environment."""
     torch = torch_if_loaded()

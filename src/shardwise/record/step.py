@@ -53,6 +53,8 @@ class StepRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """of the processor, all threads of the process"""
     pressure_s: float | None = None
     """in which some process of the machine, of this run or not, waited for a processor"""
+    queued_s: float | None = None
+    """in which the rank itself could have gone on and had no processor"""
     peak_bytes: int | None = None
     """the most held so far"""
     held_bytes: int | None = None

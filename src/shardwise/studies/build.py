@@ -24,8 +24,9 @@ from shardwise.studies.tuning import tuning_facts
 from shardwise.units import gib
 
 
-def report_of(case: Case, policy: Policy) -> Report:
-    """The closed form's answer for one legal policy, on every pipeline stage."""
+def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
+    """The closed form's answer for one legal policy, on every pipeline stage. Its traffic can be left out: on thousands
+    of GPUs with uneven groups it takes longer than all the rest."""
     model, cluster, job, stack = case.model, case.cluster, case.job, case.stack
     choice, one = choice_of(policy.sync, job.optimizer.name), Policies.of([policy])
     found = estimate(case, one, every_stage=True, sync=choice)
@@ -71,7 +72,7 @@ def report_of(case: Case, policy: Policy) -> Report:
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
         micro_batches=int(found.work.layout.micro_batches[0]),
         bubble_share=float(found.times.bubble_share[0]),
-        traffic_bytes=traffic_of(case, found.work, choice),
+        traffic_bytes=traffic_of(case, found.work, choice) if traffic else {},
         money=money,
         assumptions=(
             *nearly_full(peak, cluster.gpu.memory_bytes),

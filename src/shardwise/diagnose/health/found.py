@@ -24,6 +24,8 @@ OVER_PEAK = 1.05
 """times the predicted peak: above it memory is named"""
 TAKEN = 0.7
 """of its wall time that a rank on the CPU computes: below it others had the processor"""
+EXPLAINS = 0.5
+"""of a slower step: so much more time in line for a processor explains it"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ def health_of(run: RunRecords) -> Health:
     remarks = []
     if not any(cause.seconds > 0 for cause in found):
         moved = _slower_since(grid)
-        busy = moved is not None and (_processor_taken(grid) or _crowded_since(grid, moved))
+        busy = moved is not None and (
+            _processor_taken(grid) or _crowded_since(grid, moved) or _stood_in_line(grid, moved)
+        )
         remarks += [_busy_processor(grid, moved)] if moved is not None and busy else []
         found += [moved] if moved is not None and not busy else []
     return Health(grid, tuple(sorted(found, key=lambda cause: -cause.seconds)), tuple(remarks))
@@ -104,6 +108,16 @@ def _processor_taken(grid: StepGrid) -> bool:
 
 def _crowded_since(grid: StepGrid, moved: Cause) -> bool:
     return crowded(grid, int(np.searchsorted(grid.step, moved.since or 0)))
+
+
+def _stood_in_line(grid: StepGrid, moved: Cause) -> bool:
+    """On the CPU: the ranks of a step, of which some waits for another, stand in line for a processor that much
+    longer."""
+    if any(device != "cpu" for device in grid.devices) or np.isnan(grid.queued_s).any():
+        return False
+    place = int(np.searchsorted(grid.step, moved.since or 0))
+    before, after = (float(np.median(part.sum(axis=0))) for part in np.split(grid.queued_s, [place], axis=1))
+    return after - before > EXPLAINS * moved.seconds
 
 
 def _busy_processor(grid: StepGrid, moved: Cause) -> Cause:

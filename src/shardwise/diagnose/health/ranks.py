@@ -48,20 +48,27 @@ def by_processor(grid: StepGrid) -> bool:
     return all(device == "cpu" for device in grid.devices) and not np.isnan(grid.cpu_s).any()
 
 
+def _processor(grid: StepGrid) -> Floats:
+    """Seconds of the processor for a rank's own work: what is beyond the time of that went into messages, whose threads
+    turn while they wait."""
+    return np.minimum(grid.cpu_s, grid.own_s)
+
+
 def _more_to_do(grid: StepGrid, row: int) -> Cause | None:
-    used, peers = grid.cpu_s[row], grid.peers(row)
+    processor, peers = _processor(grid), grid.peers(row)
+    used = np.minimum(grid.cpu_s[row], grid.worked_s(row))
     if peers:
-        since = _slowest_since(used > grid.cpu_s[peers].max(axis=0))
+        since = _slowest_since(used > processor[peers].max(axis=0))
         if since is None:
             return None
-        others, than = float(np.median(grid.cpu_s[peers, since:])), "its peers'"
+        others, than = float(np.median(processor[peers, since:])), "its peers'"
     else:
         rise = rise_of(used, 0.0)
         if rise is None:
             return None
         since, than = rise.place, "its own before"
         rest = [other for other in range(len(grid.ranks)) if other != row]
-        grown = [np.median(grid.cpu_s[each, since:]) / max(np.median(grid.cpu_s[each, :since]), 1e-9) for each in rest]
+        grown = [np.median(processor[each, since:]) / max(np.median(processor[each, :since]), 1e-9) for each in rest]
         others = rise.before * max(float(np.median(grown)) if grown else 1.0, 1.0)
     times = float(np.median(used[since:])) / max(others, 1e-9)
     step = float(np.median(grid.step_s[:, since:]))
@@ -77,7 +84,7 @@ def _more_to_do(grid: StepGrid, row: int) -> Cause | None:
 
 def _beside_peers(grid: StepGrid, row: int) -> Cause | None:
     least = HELD_UP if by_processor(grid) else SLOWER
-    own, peers = grid.own_s[row], grid.own_s[grid.peers(row)]
+    own, peers = grid.worked_s(row), grid.own_s[grid.peers(row)]
     others, most = np.median(peers, axis=0), np.max(peers, axis=0)
     since = _slowest_since(own > most)
     if since is None or own[since:].sum() < least * others[since:].sum():
@@ -111,15 +118,15 @@ def _now_and_then(grid: StepGrid, row: int) -> Cause | None:
         return None
     peers = grid.peers(row)
     for part in (slice(since, since + OFTEN), slice(since + OFTEN, None)):
-        own, others = grid.own_s[row, part].mean(), grid.own_s[peers, part].mean(axis=1).max()
+        own, others = grid.worked_s(row)[part].mean(), grid.own_s[peers, part].mean(axis=1).max()
         waits = grid.comm_s[peers, part].mean(axis=1).min() - grid.comm_s[row, part].mean()
         if own < HELD_UP * others or waits < EXPLAINS * (own - others):
             return None
-    more = float(grid.own_s[row, since:].mean() - grid.own_s[peers, since:].mean())
+    more = float(grid.worked_s(row)[since:].mean() - grid.own_s[peers, since:].mean())
     step = float(grid.step_s[:, since:].mean())
     if more < FELT * step:
         return None
-    times = grid.own_s[row, since:].mean() / grid.own_s[peers, since:].mean()
+    times = grid.worked_s(row)[since:].mean() / grid.own_s[peers, since:].mean()
     return Cause(
         code="straggler", seconds=more, where=_where(grid, row), rank=grid.ranks[row], since=int(grid.step[since]),
         evidence=f"time and again it takes longer, {times:.2f} times its peers' in all; they wait{_had(grid, row)}",
@@ -139,7 +146,7 @@ def _had(grid: StepGrid, row: int) -> str:
 
 def _beside_itself(grid: StepGrid, row: int) -> Cause | None:
     least = HELD_UP if by_processor(grid) else SLOWER
-    rise = rise_of(grid.own_s[row], FELT * float(np.median(grid.step_s)))
+    rise = rise_of(grid.worked_s(row), FELT * float(np.median(grid.step_s)))
     if rise is None or rise.factor < least:
         return None
     rest = [other for other in range(len(grid.ranks)) if other != row]
@@ -165,7 +172,8 @@ def _named(grid: StepGrid, row: int, since: int, times: float, than: str) -> Cau
 def without(grid: StepGrid, row: int, since: int) -> tuple[float, float]:
     """(what a step wins if this rank takes as long as the middle one of the others, what it would win if all did).
     Ranks meet at the end of a step at the latest, so it takes as long as the slowest one's own work."""
-    own = grid.own_s[:, since:]
+    own = grid.own_s[:, since:].copy()
+    own[row] = grid.worked_s(row)[since:]
     rest = [other for other in range(len(grid.ranks)) if other != row]
     before = _before(grid, row, since) if not grid.peers(row) else np.median(own[grid.peers(row)], axis=0)
     cured = own.copy()
@@ -176,7 +184,7 @@ def without(grid: StepGrid, row: int, since: int) -> tuple[float, float]:
 
 
 def _before(grid: StepGrid, row: int, since: int) -> Floats:
-    return np.full(grid.count - since, np.median(grid.own_s[row, : max(since, 1)]))
+    return np.full(grid.count - since, np.median(grid.worked_s(row)[: max(since, 1)]))
 
 
 def slow_stages(grid: StepGrid) -> list[Cause]:
@@ -184,7 +192,7 @@ def slow_stages(grid: StepGrid) -> list[Cause]:
     stages = sorted({place.get("pp", 0) for place in grid.places})
     if len(stages) < 2 or grid.count < LASTS:
         return []
-    work = grid.cpu_s if by_processor(grid) else grid.own_s
+    work = _processor(grid) if by_processor(grid) else grid.own_s
     of_stage = {stage: [row for row in range(len(grid.ranks)) if grid.places[row].get("pp", 0) == stage]
                 for stage in stages}  # fmt: skip
     own = {stage: np.median(work[rows], axis=0) for stage, rows in of_stage.items()}
