@@ -78,6 +78,7 @@ class MadeRun:
                     step=step + 1, at_s=at, step_s=total, data_s=waited, comm_s=comm, hidden_s=0.01,
                     axes_s={"dp": comm}, save_s=save or None,
                     cpu_s=float(quick[rank, step] if self.queued else work) if self.processor else None,
+                    thread_s=float(quick[rank, step]) if self.queued else None,
                     queued_s=work - float(quick[rank, step]) if self.queued else None,
                     pressure_s=total * self.pressure[int(wrong[step])] if self.pressure else None,
                     peak_bytes=int(held),

@@ -80,6 +80,7 @@ class StepGrid:
     hidden_s: Floats
     save_s: Floats
     cpu_s: Floats
+    thread_s: Floats
     pressure_s: Floats
     queued_s: Floats
     held_bytes: Floats
@@ -94,9 +95,18 @@ class StepGrid:
 
     def worked_s(self, row: int) -> Floats:
         """What a rank did by itself, on a CPU without standing in line for a processor: others may use it too."""
+        own: Floats = self.own_s[row]
         if self.devices[row] != "cpu":
-            return self.own_s[row]
-        return np.maximum(self.own_s[row] - np.nan_to_num(self.queued_s[row]), 0.0)
+            return own
+        # it may have stood in line on its way out of messages too, which is no part of its own work
+        without = np.maximum(own - np.nan_to_num(self.processor_s[row]), 0.0)
+        return np.asarray(own - np.minimum(np.nan_to_num(self.queued_s[row]), without))
+
+    @property
+    def processor_s(self) -> Floats:
+        """Seconds of the processor for a rank's own work; of a record that has all threads together, as many as its own
+        work took."""
+        return np.asarray(np.where(np.isnan(self.thread_s), np.minimum(self.cpu_s, self.own_s), self.thread_s))
 
     def peers(self, row: int) -> list[int]:
         """Rows of the other ranks that do the same work: those of its pipeline stage."""
@@ -108,7 +118,8 @@ class StepGrid:
         return StepGrid(
             self.ranks, self.places, self.step[first:], self.step_s[:, first:], self.own_s[:, first:],
             self.data_s[:, first:], self.comm_s[:, first:], self.hidden_s[:, first:], self.save_s[:, first:],
-            self.cpu_s[:, first:], self.pressure_s[:, first:], self.queued_s[:, first:], self.held_bytes[:, first:],
+            self.cpu_s[:, first:], self.thread_s[:, first:], self.pressure_s[:, first:], self.queued_s[:, first:],
+            self.held_bytes[:, first:],
             {a: v[:, first:] for a, v in self.axes_s.items()}, tuple(row[first:] for row in self.experts), self.devices,
         )  # fmt: skip
 
@@ -130,7 +141,8 @@ def grid_of(run: RunRecords) -> StepGrid | None:
         ranks=tuple(rows), places=tuple(run.ranks[number].head.places for number in rows),
         step=np.array(common, dtype=np.int64), step_s=table("step_s"), own_s=table("own_s"), data_s=table("data_s"),
         comm_s=table("comm_s"), hidden_s=table("hidden_s"), save_s=table("save_s"), cpu_s=table("cpu_s"),
-        pressure_s=table("pressure_s"), queued_s=table("queued_s"), held_bytes=table("held_bytes"),
+        thread_s=table("thread_s"), pressure_s=table("pressure_s"), queued_s=table("queued_s"),
+        held_bytes=table("held_bytes"),
         axes_s={axis: np.array([[(s.axes_s or {}).get(axis, 0.0) for s in row] for row in steps]) for axis in axes},
         experts=tuple(tuple(step.experts for step in row) for row in steps),
         devices=tuple(run.ranks[number].head.device for number in rows),

@@ -75,7 +75,7 @@ def _parsed(raw: bytes) -> tuple[list[RecordHead], list[StepRecord], list[RunEve
 def _sane(step: StepRecord) -> bool:
     """Another program may write such lines too."""
     seconds = [step.step_s, step.data_s, step.comm_s, step.hidden_s, step.save_s, step.other_s, step.cpu_s,
-               step.pressure_s, step.queued_s, *(step.axes_s or {}).values()]  # fmt: skip
+               step.thread_s, step.pressure_s, step.queued_s, *(step.axes_s or {}).values()]  # fmt: skip
     sizes = [step.peak_bytes, step.held_bytes, *(count for row in step.experts or [] for count in row)]
     return (
         0 <= step.step < 2**53 and 0 <= step.at_s < 1e12

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter, time
+from time import perf_counter, thread_time, time
 from typing import Any, TypeVar
 
 from shardwise.record.machine import (
@@ -27,7 +27,7 @@ class StepClock:
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}
         self.axes: dict[str, float] = {}
-        self.begun, self.cpu = perf_counter(), cpu_seconds()
+        self.begun, self.cpu, self.thread = perf_counter(), cpu_seconds(), thread_time()
         self.pressure, self.queued = pressure_seconds(), queued_seconds()
 
     def add(self, part: str, seconds: float) -> None:
@@ -35,14 +35,16 @@ class StepClock:
 
     def taken(self, step: int, **more: Any) -> StepRecord:
         """The step that ends now; the next begins."""
-        now, cpu, pressure, queued = perf_counter(), cpu_seconds(), pressure_seconds(), queued_seconds()
+        now, cpu, thread = perf_counter(), cpu_seconds(), thread_time()
+        pressure, queued = pressure_seconds(), queued_seconds()
         found = StepRecord(
             step=step, at_s=time(), step_s=now - self.begun, cpu_s=cpu - self.cpu, axes_s=self.axes or None,
-            pressure_s=_passed(self.pressure, pressure), queued_s=_passed(self.queued, queued),
+            thread_s=thread - self.thread, pressure_s=_passed(self.pressure, pressure),
+            queued_s=_passed(self.queued, queued),
             peak_bytes=peak_bytes(), held_bytes=held_bytes(), **(self.parts | more),
         )  # fmt: skip
         self.parts, self.axes = {}, {}
-        self.begun, self.cpu, self.pressure, self.queued = now, cpu, pressure, queued
+        self.begun, self.cpu, self.thread, self.pressure, self.queued = now, cpu, thread, pressure, queued
         return found
 
 

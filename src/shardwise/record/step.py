@@ -51,10 +51,12 @@ class StepRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """evaluating, logging"""
     cpu_s: float | None = None
     """of the processor, all threads of the process"""
+    thread_s: float | None = None
+    """of the processor, the thread that trains: those that send and receive turn while they wait"""
     pressure_s: float | None = None
     """in which some process of the machine, of this run or not, waited for a processor"""
     queued_s: float | None = None
-    """in which the rank itself could have gone on and had no processor"""
+    """in which the thread that trains could have gone on and had no processor"""
     peak_bytes: int | None = None
     """the most held so far"""
     held_bytes: int | None = None

@@ -107,7 +107,7 @@ def _processor_taken(grid: StepGrid) -> bool:
 
 
 def _crowded_since(grid: StepGrid, moved: Cause) -> bool:
-    return crowded(grid, int(np.searchsorted(grid.step, moved.since or 0)))
+    return crowded(grid, int(np.searchsorted(grid.step, moved.since or 0)), moved.seconds)
 
 
 def _stood_in_line(grid: StepGrid, moved: Cause) -> bool:

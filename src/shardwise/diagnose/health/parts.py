@@ -72,7 +72,7 @@ def slow_network(grid: StepGrid) -> list[Cause]:
         own = np.median(grid.own_s, axis=0)
         grown = np.median(own[rise.place :]) / max(np.median(own[: rise.place]), 1e-9)
         # a processor that others use makes messages slow too, and work as well
-        if rise.factor < LINK * max(grown, 1.0) or crowded(grid, rise.place):
+        if rise.factor < LINK * max(grown, 1.0) or crowded(grid, rise.place, rise.after - rise.before):
             continue
         found.append(Cause(
             code="slow_link", seconds=rise.after - rise.before, where=f"messages over {axis}",

@@ -48,15 +48,9 @@ def by_processor(grid: StepGrid) -> bool:
     return all(device == "cpu" for device in grid.devices) and not np.isnan(grid.cpu_s).any()
 
 
-def _processor(grid: StepGrid) -> Floats:
-    """Seconds of the processor for a rank's own work: what is beyond the time of that went into messages, whose threads
-    turn while they wait."""
-    return np.minimum(grid.cpu_s, grid.own_s)
-
-
 def _more_to_do(grid: StepGrid, row: int) -> Cause | None:
-    processor, peers = _processor(grid), grid.peers(row)
-    used = np.minimum(grid.cpu_s[row], grid.worked_s(row))
+    processor, peers = grid.processor_s, grid.peers(row)
+    used = processor[row]
     if peers:
         since = _slowest_since(used > processor[peers].max(axis=0))
         if since is None:
@@ -192,7 +186,7 @@ def slow_stages(grid: StepGrid) -> list[Cause]:
     stages = sorted({place.get("pp", 0) for place in grid.places})
     if len(stages) < 2 or grid.count < LASTS:
         return []
-    work = _processor(grid) if by_processor(grid) else grid.own_s
+    work = grid.processor_s if by_processor(grid) else grid.own_s
     of_stage = {stage: [row for row in range(len(grid.ranks)) if grid.places[row].get("pp", 0) == stage]
                 for stage in stages}  # fmt: skip
     own = {stage: np.median(work[rows], axis=0) for stage, rows in of_stage.items()}

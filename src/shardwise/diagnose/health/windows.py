@@ -17,6 +17,8 @@ CROWDED = 0.8
 """of the time: then some process waits for a processor nearly always"""
 MORE_CROWDED = 0.1
 """of the time more than before"""
+HOPS = 4
+"""threads that a message wakes on its way: the sender's two and the receiver's two; each may stand in line"""
 SETTLED = 4
 """first steps that never count: compilation, allocator, first batches"""
 
@@ -64,11 +66,16 @@ def rise_of(values: Floats, least: float) -> Rise | None:
     return Rise(place, before, after) if after - before > least and lasting and quiet else None
 
 
-def crowded(grid: StepGrid, place: int) -> bool:
+def crowded(grid: StepGrid, place: int, seconds: float) -> bool:
     """Ranks on the CPU, and from a step on more waited for this machine's processors than before, or nearly always
-    someone did: what takes longer then may be no fault of the run. A slow network leaves processors idle."""
+    someone did: what takes so many `seconds` longer then may be no fault of the run. A slow network leaves processors
+    idle; and where ranks say how long they stood in line, that must be enough."""
     if any(device != "cpu" for device in grid.devices) or np.isnan(grid.pressure_s).any():
         return False
+    if not np.isnan(grid.queued_s).any():
+        early, late = (float(np.median(part.sum(axis=0))) for part in np.split(grid.queued_s, [place], axis=1))
+        if HOPS * max(late - early, 0.0) < seconds:
+            return False
     share = np.median(np.minimum(grid.pressure_s / np.maximum(grid.step_s, 1e-9), 1.0), axis=0)
     before, after = float(np.median(share[:place])), float(np.median(share[place:]))
     return after > CROWDED or after - before > MORE_CROWDED
