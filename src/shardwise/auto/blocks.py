@@ -2,14 +2,16 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
+
+from shardwise.auto.watch import AttentionCall, attention_seen
+from shardwise.trace.private import swapped
 
 LEAST_SHARE = 0.02
 """of all parameters, below which repeated modules are not what a model is made of"""
@@ -100,18 +102,15 @@ def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object])
             hooks.append(module.register_forward_pre_hook(_timed(seen, name)))
             if isinstance(module, nn.Linear | nn.Embedding):
                 hooks.append(module.register_forward_hook(_measured(seen, name)))
-    attends = F.scaled_dot_product_attention
 
-    def attended(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def attended(call: AttentionCall) -> None:
         if seen.inside:
-            seen.attention.append((key.numel(), value.numel()))
-        return attends(query, key, value, *args, **kwargs)
+            seen.attention.append((call.key.numel(), call.value.numel()))
 
-    F.scaled_dot_product_attention = attended
     try:
-        run()
+        with attention_seen(attended):
+            run()
     finally:
-        F.scaled_dot_product_attention = attends
         for hook in hooks:
             hook.remove()
     return seen
@@ -178,11 +177,5 @@ def until_backward() -> Iterator[list[Tensor]]:
         losses.append(self)
         raise _Stopped
 
-    before = torch.Tensor.backward
-    torch.Tensor.backward = stop  # type: ignore[method-assign]
-    try:
+    with suppress(_Stopped), swapped(torch.Tensor, "backward", stop):
         yield losses
-    except _Stopped:
-        pass
-    finally:
-        torch.Tensor.backward = before  # type: ignore[method-assign]

@@ -5,8 +5,8 @@ This module only finds and parses files; what a field means is known by the pack
 An entry is found by its file name or by one of the `aliases` inside the file, in any case.
 """
 
-import copy
 import json
+import os
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -26,10 +26,11 @@ def _files(kind: str) -> dict[str, Path]:
         raise ValueError(f"catalog kind {kind!r} is unknown; {closest(kind, list(KINDS))}")
     found: dict[str, Path] = {}
     for folder in (_ROOT / kind, *folders(f"catalog/{kind}")):
-        for path in folder.iterdir():
-            if path.suffix in (".toml", ".json"):
-                only_once(f"catalog/{kind}", path.stem, found)
-                found[path.stem] = path
+        for file in os.listdir(folder):
+            stem, suffix = os.path.splitext(file)
+            if suffix in (".toml", ".json"):
+                only_once(f"catalog/{kind}", stem, found)
+                found[stem] = folder / file
     return dict(sorted(found.items()))
 
 
@@ -75,4 +76,12 @@ def resolve(kind: str, name: str) -> str:
 
 def entry(kind: str, name: str) -> dict[str, Any]:
     """The parsed file of an entry: a copy, so that a caller may change it."""
-    return copy.deepcopy(_parsed(kind, resolve(kind, name)))
+    copied: dict[str, Any] = _copy(_parsed(kind, resolve(kind, name)))
+    return copied
+
+
+def _copy(value: Any) -> Any:
+    """Of what a TOML or JSON file holds: objects, lists, and what cannot change."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value

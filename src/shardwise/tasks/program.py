@@ -1,7 +1,7 @@
 """A schedule's order as tasks: who computes what, and which piece on another rank each one waits for."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,37 @@ class Program:
     """the task at whose end this one's result is there: itself, or the one it runs together with"""
     need_source: Ints
     """per need of `tasks`: the task whose result is waited for"""
+
+    @cached_property
+    def waiting(self) -> Ints:
+        """Per need of `tasks`: who waits."""
+        return np.repeat(np.arange(len(self.rank)), np.diff(self.tasks.need_start))
+
+    @cached_property
+    def apart(self) -> NDArray[np.bool_]:
+        """Per need of `tasks`: the result comes from another rank."""
+        return np.asarray(self.rank[self.need_source] != self.rank[self.waiting])
+
+    @cached_property
+    def finishes_gradient(self) -> NDArray[np.bool_]:
+        """Tasks after which a micro-batch's weight gradients of a chunk are there."""
+        return np.asarray((self.kind != FORWARD) & (self.kind != INPUT_GRADIENT))
+
+    @cached_property
+    def first_forwards(self) -> Ints:
+        """ranks x chunks"""
+        return self._edges(np.flatnonzero(self.kind == FORWARD)[::-1])
+
+    @cached_property
+    def last_gradients(self) -> Ints:
+        """ranks x chunks: the last tasks that finish gradients"""
+        return self._edges(np.flatnonzero(self.finishes_gradient))
+
+    def _edges(self, tasks: Ints) -> Ints:
+        """ranks x chunks: the last in the list of each chunk's."""
+        found = np.empty(self.held.shape, dtype=np.int64)
+        found[self.rank[tasks], self.chunk[tasks]] = tasks
+        return found
 
 
 @lru_cache(maxsize=64)
@@ -101,18 +132,3 @@ def _needs(kind: Ints, stage: Ints, batch: Ints, micro_batches: int, stages: int
     fed = back & (stage < stages - 1)
     needs[fed] = backwards[key[fed] + micro_batches]
     return needs
-
-
-def finishes_gradient(program: Program) -> NDArray[np.bool_]:
-    """Tasks after which a micro-batch's weight gradients of a chunk are there."""
-    return np.asarray((program.kind != FORWARD) & (program.kind != INPUT_GRADIENT))
-
-
-def edge_tasks(program: Program, chosen: NDArray[np.bool_], *, last: bool) -> Ints:
-    """ranks x chunks: the first or last of the chosen tasks of each chunk."""
-    shape = program.held.shape
-    index = np.flatnonzero(chosen)
-    place = program.rank[index] * shape[1] + program.chunk[index]
-    found = np.full(shape[0] * shape[1], -1 if last else len(program.rank), dtype=np.int64)
-    (np.maximum if last else np.minimum).at(found, place, index)
-    return found.reshape(shape)

@@ -130,7 +130,7 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[PricedCas
         return [_illegal(case) for case in cases]
     whole = case_of(first.model, first.cluster, first.job, first.stack, profile)
     result = estimate(whole, every.take(np.flatnonzero(allowed)), every_stage=True)
-    band = band_of(replace(whole, stack=first.stack))
+    band = band_of(whole)
     return [
         PricedCase(case, tuple(policies[start : start + count]), result, start, band) if count else _illegal(case)
         for case, start, count in spans
