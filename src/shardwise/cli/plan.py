@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from msgspec.structs import replace as with_fields
 
 from shardwise.arch import model_of
 from shardwise.calibrate.overlay import what_it_changes
@@ -24,6 +25,7 @@ from shardwise.cli._job import (
     ModuleNames,
     OffloadShare,
     OptimizerName,
+    PipelinePasses,
     Seq,
     Tokens,
     UsualPrecision,
@@ -111,6 +113,7 @@ def plan(
     nic: Nic = None,
     seq: Seq = None,
     global_batch: GlobalBatch = None,
+    pipeline_passes: PipelinePasses = 1,
     tokens: Tokens = None,
     failures: Failures = USUAL_FAILURES,
     precision: UsualPrecision = None,
@@ -135,6 +138,7 @@ def plan(
     software = software_of(stack, imbalance, shape, dispatcher)
     measured = profile_or_none(profile)
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens, grad_dtype, gpus=cluster.gpus)
+    job = with_fields(job, pipeline_passes=pipeline_passes)
     job = with_failures(with_tuning(job, shape, tune, freeze), failures, cluster.gpus)
     if not 1 <= top <= MOST_SHOWN:
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")

@@ -87,8 +87,8 @@ def simulate(
 ) -> Simulation:
     """`rank_layers`: layers of each rank, where they are not dealt out as the stack does. The policy must be legal."""
     closed = estimate(case, Policies.of([policy]), every_stage=True)
-    micro_batches = int(closed.work.layout.micro_batches[0])
-    program = program_of(policy.schedule, policy.pp, policy.vpp, micro_batches)
+    layout = closed.work.layout
+    program = program_of(policy.schedule, policy.pp, policy.vpp, int(layout.in_pass[0]), int(layout.passes[0]))
     layers = np.asarray(closed.work.stages.layers[0] if rank_layers is None else rank_layers, dtype=np.int64)
     _check(case.model, policy, layers, stragglers)
     pieces = pieces_of(case.model, program, layers)

@@ -74,18 +74,23 @@ class Program:
 
 
 @lru_cache(maxsize=64)
-def program_of(name: str, pp: int, vpp: int, micro_batches: int) -> Program:
+def program_of(name: str, pp: int, vpp: int, micro_batches: int, passes: int = 1) -> Program:
+    """`passes`: how often all that is done, one after the other."""
     schedule = schedules()[name]
     reason = schedule.legal(pp, vpp, micro_batches)
     if reason:
         raise ValueError(reason)
-    tasks = 2 * pp * vpp * micro_batches
+    tasks = 2 * pp * vpp * micro_batches * passes
     if tasks > MOST_TASKS:
         raise ValueError(
-            f"global-batch: {micro_batches:,} micro-batches on {pp} x {vpp} pieces are {tasks:,} tasks; write a larger "
-            f"--micro or a smaller --global-batch for at most {MOST_TASKS:,}"
+            f"global-batch: {micro_batches * passes:,} micro-batches on {pp} x {vpp} pieces are {tasks:,} tasks; write "
+            f"a larger --micro or a smaller --global-batch for at most {MOST_TASKS:,}"
         )
     orders = schedule.order(pp, vpp, micro_batches)
+    if passes > 1:
+        later = [number * micro_batches for number in range(passes)]
+        orders = [[a._replace(micro_batch=a.micro_batch + past) for past in later for a in order] for order in orders]
+        micro_batches *= passes
     held = held_pieces(name, pp, vpp)
     lengths = [len(order) for order in orders]
     actions = [action for order in orders for action in order]

@@ -101,6 +101,7 @@ def predict_cases(cases: Iterable[MeasuredCase], profile: Profile | None = None)
             id(case.cluster),
             case.job.seq,
             case.job.global_batch,
+            case.job.pipeline_passes,
             case.job.precision.name,
             case.stack,
         )
@@ -152,7 +153,7 @@ def _prediction(priced: PricedCase, shared: int | None) -> Prediction:
         case.measured,
         "ok" if result.fits[best] else "oom",
         "; ".join((*case.assumed, *(() if shared is None else (SAME,)))),
-        step_s=case.flushes * float(step[best]),
+        step_s=float(step[best]),
         tokens_per_s_per_gpu=float(result.tokens_per_s_per_gpu[best]),
         peak_bytes=float(result.memory.peak[best]),
         measured_mfu=truth * flops / case.cluster.gpu.peak("bf16") if truth else None,

@@ -140,8 +140,8 @@ def _of_replicas(
     if not (zero == 3).any():
         return
     yield replace(between, phase="step", count=1.0 * (several & (zero == 3)))
-    # gathered before the forward and again before the backward, or once for the whole step
-    once = np.where((zero == 3) & (shard > 1.0), np.where(held, 1.0, micro), 0.0)
+    # gathered before the forward and again before the backward, or once for a whole pass through the pipeline
+    once = np.where((zero == 3) & (shard > 1.0), np.where(held, layout.passes, micro), 0.0)
     unit = replace(shares, packed="by unit", count=once)
     gathered = replace(unit, op="all_gather", element_bytes=precision.param_comm_bytes)
     yield replace(gathered, phase="forward")
