@@ -8,7 +8,7 @@ An entry is found by its file name or by one of the `aliases` inside the file, i
 import json
 import os
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,15 @@ def _files(kind: str) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def _raw(kind: str, stem: str) -> bytes:
+    return read_file(_files(kind)[stem], f"catalog/{kind}", MOST_BYTES, "a file with an entry")
+
+
 @cache
 def _parsed(kind: str, stem: str) -> dict[str, Any]:
     path = _files(kind)[stem]
-    raw = read_file(path, f"catalog/{kind}", MOST_BYTES, "a file with an entry")
     try:
-        text = raw.decode("utf-8")
+        text = _raw(kind, stem).decode("utf-8")
         data: dict[str, Any] = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from None
@@ -58,6 +61,19 @@ def _stem_of(kind: str) -> dict[str, str]:
     return stems | {stem.lower(): stem for stem in _files(kind)}
 
 
+@lru_cache(maxsize=1024)
+def _stem_with(kind: str, alias: str) -> str | None:
+    """The file name behind a spelling, where its file has it as it stands: only such files are parsed."""
+    own = {stem.lower(): stem for stem in _files(kind)}
+    if alias in own:
+        return own[alias]
+    known = alias.encode()
+    for stem in _files(kind):
+        if known in _raw(kind, stem).lower() and alias in map(str.lower, _parsed(kind, stem).get("aliases", ())):
+            return stem
+    return None
+
+
 def names(kind: str) -> list[str]:
     """The entries of a kind, by file name, sorted."""
     return list(_files(kind))
@@ -68,7 +84,7 @@ def resolve(kind: str, name: str) -> str:
     name = name.strip()
     if name in _files(kind):
         return name
-    stem = _stem_of(kind).get(name.lower())
+    stem = _stem_with(kind, name.lower()) or _stem_of(kind).get(name.lower())
     if stem is None:
         raise ValueError(f"{kind[:-1]} {name!r} is unknown; {closest(name, names(kind))}")
     return stem

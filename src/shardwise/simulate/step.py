@@ -155,7 +155,7 @@ def _pipeline(program: Program, costs: Costs, replicas: int, gpu: Floats, link: 
     return SimulatedPipeline(replicas, found, run, *reductions(program, costs, run))
 
 
-def _varied(program: Program, pipe: SimulatedPipeline, jitter: Jitter, generator: np.random.Generator) -> Floats:
+def _varied(program: Program, pipe: SimulatedPipeline, jitter: Jitter, generator: "np.random.Generator") -> Floats:
     found, tasks = pipe.timed, program.tasks
     width = max(BLOCK // len(tasks), 1)
     ends = []
