@@ -110,7 +110,7 @@ def _sent(work: Work, policy: Policy, rank_layers: Ints | None) -> _Sent:
     repeated, stages = repeated_share(work, policy), cut.stages
     rank = np.broadcast_to(np.arange(len(held))[:, None], held.shape)
     before, behind = _neighbours(policy, held, rank)
-    both = np.isin(held, 0).any(axis=1) & np.isin(held, held.max()).any(axis=1)
+    both = np.asarray((held == 0).any(axis=1) & (held == held.max()).any(axis=1))
     columns = [
         *(kind[0][held] for kind in stages.kinds), stages.first[0][held], stages.last[0][held],
         behind != rank, before != rank, np.broadcast_to(both[:, None], held.shape),
@@ -155,8 +155,8 @@ def _neighbours(policy: Policy, held: Ints, rank: Ints) -> tuple[Ints, Ints]:
     # where the model is there twice, a micro-batch stays with the copy it entered
     if not schedules()[policy.schedule].both_ends:
         home[:] = home.max(axis=0)
-    chunk = np.arange(held.shape[1])
-    before, behind = home[chunk, held], home[chunk, held + 2]
+    columns = np.arange(held.shape[1])
+    before, behind = home[columns, held], home[columns, held + 2]
     return np.where(before < 0, rank, before), np.where(behind < 0, rank, behind)
 
 

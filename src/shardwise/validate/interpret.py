@@ -60,6 +60,8 @@ class MeasuredCase:
     stack: Stack
     candidates: tuple[Policy, ...]
     assumed: tuple[str, ...]
+    rows: int = 1
+    """of the table that say the same was run"""
 
 
 @dataclass
