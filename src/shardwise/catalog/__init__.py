@@ -21,26 +21,27 @@ _ROOT = Path(__file__).parent
 
 
 @cache
-def _files(kind: str) -> dict[str, Path]:
+def _files(kind: str) -> dict[str, str]:
+    """Where each entry is."""
     if kind not in KINDS:
         raise ValueError(f"catalog kind {kind!r} is unknown; {closest(kind, list(KINDS))}")
-    found: dict[str, Path] = {}
+    found: dict[str, str] = {}
     for folder in (_ROOT / kind, *folders(f"catalog/{kind}")):
         for file in os.listdir(folder):
             stem, suffix = os.path.splitext(file)
             if suffix in (".toml", ".json"):
                 only_once(f"catalog/{kind}", stem, found)
-                found[stem] = folder / file
+                found[stem] = os.path.join(folder, file)
     return dict(sorted(found.items()))
 
 
 def _raw(kind: str, stem: str) -> bytes:
-    return read_file(_files(kind)[stem], f"catalog/{kind}", MOST_BYTES, "a file with an entry")
+    return read_file(Path(_files(kind)[stem]), f"catalog/{kind}", MOST_BYTES, "a file with an entry")
 
 
 @cache
 def _parsed(kind: str, stem: str) -> dict[str, Any]:
-    path = _files(kind)[stem]
+    path = Path(_files(kind)[stem])
     try:
         text = _raw(kind, stem).decode("utf-8")
         data: dict[str, Any] = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

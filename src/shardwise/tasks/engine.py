@@ -75,41 +75,38 @@ class EngineRun:
 
 def run(tasks: Tasks, duration: Floats, delay: Floats, release: Floats) -> EngineRun:
     """`delay` is per need; `duration` and `release` per task."""
-    order = tasks.order
-    late = np.append(delay, 0.0)
-    begin, length = release[order.task].tolist(), duration[order.task].tolist()
-    needs = [(places.tolist(), late[which].tolist()) for places, which in zip(order.needs, order.which, strict=True)]
-    starts, ends = _passed(order.before.tolist(), begin, length, needs)
+    order, late = tasks.order, np.append(delay, 0.0)
+    begin, length = release[order.task], duration[order.task]
+    waits = [late[which] for which in order.which]
+    ends = np.array(_ends(order, begin, length, waits))
+    starts = np.maximum(begin, ends[order.before])
+    for places, wait in zip(order.needs, waits, strict=True):
+        starts = np.maximum(starts, ends[places] + wait)
     start, end = np.empty(len(tasks)), np.empty(len(tasks))
     start[order.task], end[order.task] = starts, ends[1:]
     return EngineRun(start, end)
 
 
-def _passed(
-    before: list[int], begin: list[float], length: list[float], needs: list[tuple[list[int], list[float]]]
-) -> tuple[list[float], list[float]]:
-    """(starts, ends) in order; the ends behind that of what there is not."""
-    starts: list[float] = []
+def _ends(order: _Order, begin: Floats, length: Floats, waits: list[Floats]) -> list[float]:
+    """In order, behind that of what there is not."""
+    before, released, took = order.before.tolist(), begin.tolist(), length.tolist()
     ends = [0.0]
-    if len(needs) == 1:  # of nearly all schedules
-        [(sources, late)] = needs
-        for previous, at, took, source, wait in zip(before, begin, length, sources, late, strict=True):
-            done = ends[previous]
-            if done > at:
-                at = done
-            done = ends[source] + wait
-            if done > at:
-                at = done
-            starts.append(at)
-            ends.append(at + took)
-        return starts, ends
-    for task, (previous, at, took) in enumerate(zip(before, begin, length, strict=True)):
-        at = max(at, ends[previous])
-        for sources, late in needs:
-            at = max(at, ends[sources[task]] + late[task])
-        starts.append(at)
-        ends.append(at + took)
-    return starts, ends
+    add = ends.append
+    if len(waits) == 1:  # as nearly all schedules have it
+        for previous, at, lasts, source, wait in zip(
+            before, released, took, order.needs[0].tolist(), waits[0].tolist(), strict=True
+        ):
+            latest = ends[previous]
+            there = ends[source] + wait
+            if there > latest:
+                latest = there
+            add((at if at > latest else latest) + lasts)
+        return ends
+    needs = [(places.tolist(), wait.tolist()) for places, wait in zip(order.needs, waits, strict=True)]
+    for task, (previous, at, lasts) in enumerate(zip(before, released, took, strict=True)):
+        there = [ends[sources[task]] + wait[task] for sources, wait in needs]
+        add(max(at, ends[previous], *there) + lasts)
+    return ends
 
 
 def again(tasks: Tasks, duration: Floats, delay: Floats, release: Floats) -> Floats:
@@ -129,30 +126,33 @@ def again(tasks: Tasks, duration: Floats, delay: Floats, release: Floats) -> Flo
 
 def _in_order(tasks: Tasks) -> list[int]:
     """Lane after lane, each as far as what it needs is there."""
-    lane_start, needs, need_task = tasks.lane_start.tolist(), tasks.need_start.tolist(), tasks.need_task.tolist()
-    count, lanes = len(tasks), len(lane_start) - 1
-    done, position = [False] * count, lane_start[:-1]
+    lane_start, number = tasks.lane_start.tolist(), np.diff(tasks.need_start)
+    first = np.append(tasks.need_task, -1)[np.where(number > 0, tasks.need_start[:-1], -1)].tolist()
+    more = {
+        task: tasks.need_task[tasks.need_start[task] + 1 : tasks.need_start[task + 1]].tolist()
+        for task in np.flatnonzero(number > 1).tolist()
+    }
+    done, position = [*[False] * len(tasks), True], lane_start[:-1]  # the last one: of no task
     waiting: dict[int, list[int]] = {}
     order: list[int] = []
-    ready = list(range(lanes - 1, -1, -1))
+    ready = list(range(len(position) - 1, -1, -1))
     while ready:
         lane = ready.pop()
         task, stop = position[lane], lane_start[lane + 1]
         while task < stop:
-            for need in need_task[needs[task] : needs[task + 1]]:
-                if not done[need]:
-                    waiting.setdefault(need, []).append(lane)
-                    break
-            else:
-                done[task] = True
-                order.append(task)
-                if task in waiting:
-                    ready.extend(waiting.pop(task))
-                task += 1
-                continue
-            break
+            need = first[task]
+            if task in more and done[need]:
+                need = next((each for each in more[task] if not done[each]), need)
+            if not done[need]:
+                waiting.setdefault(need, []).append(lane)
+                break
+            done[task] = True
+            order.append(task)
+            if task in waiting:
+                ready.extend(waiting.pop(task))
+            task += 1
         position[lane] = task
-    if len(order) < count:
+    if len(order) < len(tasks):
         raise ValueError(_stuck(position, lane_start))
     return order
 

@@ -73,9 +73,13 @@ class Program:
         return found
 
 
-@lru_cache(maxsize=64)
 def program_of(name: str, pp: int, vpp: int, micro_batches: int, passes: int = 1) -> Program:
     """`passes`: how often all that is done, one after the other."""
+    return _program(name, pp, vpp, micro_batches, passes)
+
+
+@lru_cache(maxsize=64)
+def _program(name: str, pp: int, vpp: int, micro_batches: int, passes: int) -> Program:
     schedule = schedules()[name]
     reason = schedule.legal(pp, vpp, micro_batches)
     if reason:
