@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from shardwise.auto.watch import AttentionCall, attention_seen
+from shardwise.auto.watch import AttentionArguments, attention_seen
 from shardwise.trace.private import swapped
 
 LEAST_SHARE = 0.02
@@ -103,7 +103,7 @@ def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object])
             if isinstance(module, nn.Linear | nn.Embedding):
                 hooks.append(module.register_forward_hook(_measured(seen, name)))
 
-    def attended(call: AttentionCall) -> None:
+    def attended(call: AttentionArguments) -> None:
         if seen.inside:
             seen.attention.append((call.key.numel(), call.value.numel()))
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from shardwise.auto.blocks import BlockKind
 from shardwise.auto.products import is_product, widths
 from shardwise.auto.trial import stacked
-from shardwise.auto.watch import AttentionCall, attention_seen
+from shardwise.auto.watch import AttentionArguments, attention_seen
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def blocks_seen(kinds: list[BlockKind], run: Callable[[], object]) -> list[Block
             elif stacked(module):
                 hooks.append(module.register_forward_hook(_experts(seen), with_kwargs=True))
 
-    def attended(call: AttentionCall) -> None:
+    def attended(call: AttentionArguments) -> None:
         if open_ and call.query.dim() == 4:
             causal, shape = call.causal or _triangle(call.mask), call.query.shape
             open_[0].events.append(AttentionSeen(shape[1], shape[-1], call.value.shape[-1], causal))

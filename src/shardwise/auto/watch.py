@@ -48,7 +48,7 @@ def attention_made(make: Callable[[Attention], Attention]) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class AttentionCall:
+class AttentionArguments:
     query: Tensor
     key: Tensor
     value: Tensor
@@ -57,7 +57,7 @@ class AttentionCall:
 
 
 @contextmanager
-def attention_seen(look: Callable[[AttentionCall], None]) -> Iterator[None]:
+def attention_seen(look: Callable[[AttentionArguments], None]) -> Iterator[None]:
     """Inside, `look` gets every call of torch's scaled dot-product attention."""
 
     def looked_at(attends: Attention) -> Attention:
@@ -65,7 +65,7 @@ def attention_seen(look: Callable[[AttentionCall], None]) -> Iterator[None]:
             query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
             is_causal: bool = False, **rest: Any,
         ) -> Tensor:  # fmt: skip
-            look(AttentionCall(query, key, value, attn_mask, is_causal))
+            look(AttentionArguments(query, key, value, attn_mask, is_causal))
             return attends(query, key, value, attn_mask, dropout_p, is_causal, **rest)
 
         return attended

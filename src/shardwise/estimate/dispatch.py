@@ -14,7 +14,7 @@ from shardwise.work.layout import Numbers
 from shardwise.work.ops import Value
 
 
-class Exchange(Protocol):
+class TokenExchange(Protocol):
     """Tokens on their way to experts."""
 
     @property
@@ -55,7 +55,7 @@ def unfused_share(stack: Stack, low: bool, cluster: Cluster, size: Ints, stride:
     return between_nodes(cluster, size, stride).astype(np.float64)
 
 
-def once_share(cluster: Cluster, size: Ints, stride: Ints, exchange: Exchange, routing: str) -> Numbers:
+def once_share(cluster: Cluster, size: Ints, stride: Ints, exchange: TokenExchange, routing: str) -> Numbers:
     """What is sent where a token goes once to each place that has some of its experts, over a copy for each expert.
 
     A place is a rank; between nodes it is a node, whose ranks pass it on (DeepEP). k experts drawn evenly from n places

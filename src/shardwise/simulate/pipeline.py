@@ -7,7 +7,6 @@ advances at full pace.
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 
@@ -111,7 +110,7 @@ def reductions(program: Program, costs: Costs, timed_run: EngineRun) -> tuple[Fl
         seconds = costs.reduce_s[rank, turn]
         if costs.overlap_grad:
             window = slice(int(last[rank, turn[0]]), stop)
-            spans = list(zip(timed_run.start[window].tolist(), timed_run.end[window].tolist(), strict=True))
+            spans = _Spans(timed_run.start[window], timed_run.end[window])
             ready = timed_run.start[last[rank, turn]].tolist()
             bars = _beside(ready, seconds.tolist(), costs.hidden_share, spans)
         else:
@@ -121,22 +120,20 @@ def reductions(program: Program, costs: Costs, timed_run: EngineRun) -> tuple[Fl
     return start, end
 
 
-def _beside(
-    ready: list[float], seconds: list[float], share: float, spans: list[tuple[float, float]]
-) -> list[tuple[float, float]]:
+def _beside(ready: list[float], seconds: list[float], share: float, spans: "_Spans") -> list[tuple[float, float]]:
     """(start, end) of collectives one after another beside compute spans. What cannot hide of any of them is done when
     the rank has nothing else to do, and drawn behind the last."""
     bars: list[tuple[float, float]] = []
-    idle = _Idle(spans)
+    starts, ends, many = spans.starts, spans.ends, len(spans.starts)
     now, exposed, at = ready[0], 0.0, 0
     for begin, length in zip(ready, seconds, strict=True):
         if begin > now:
-            exposed = max(exposed - idle.between(now, begin), 0.0)
+            exposed = max(exposed - spans.idle(now, begin), 0.0)
             now = begin
         first, left = now, share * length
         exposed += (1.0 - share) * length
-        while at < len(spans) and left > 0.0:
-            start, end = spans[at]
+        while at < many and left > 0.0:
+            start, end = starts[at], ends[at]
             if start > now:
                 left, now = max(left - (start - now), 0.0), min(now + left, start)
                 continue
@@ -147,21 +144,21 @@ def _beside(
             now, at = max(now, end), at + 1
         now += left
         bars.append((first, now))
-    stop = spans[-1][1]
-    finish = max(now, stop) + max(exposed - idle.between(now, stop), 0.0)
+    stop = ends[-1]
+    finish = max(now, stop) + max(exposed - spans.idle(now, stop), 0.0)
     bars[-1] = (bars[-1][0], finish)
     return bars
 
 
-class _Idle:
-    """Time in which none of the spans of a rank runs, which come one after another."""
+class _Spans:
+    """Compute of a rank, one task after another."""
 
-    def __init__(self, spans: list[tuple[float, float]]) -> None:
-        self.starts = [start for start, _ in spans]
-        self.ends = [end for _, end in spans]
-        self.before = [0.0, *accumulate(end - start for start, end in spans)]
+    def __init__(self, start: Floats, end: Floats) -> None:
+        self.starts, self.ends = start.tolist(), end.tolist()
+        self.before = [0.0, *np.cumsum(end - start).tolist()]
 
-    def between(self, low: float, high: float) -> float:
+    def idle(self, low: float, high: float) -> float:
+        """Seconds between two moments in which none of it runs."""
         if high <= low:
             return 0.0
         return max(high - low - (self._busy(high) - self._busy(low)), 0.0)
