@@ -154,8 +154,9 @@ class _Spans:
     """Compute of a rank, one task after another."""
 
     def __init__(self, start: Floats, end: Floats) -> None:
-        self.starts, self.ends = start.tolist(), end.tolist()
-        self.before = [0.0, *np.cumsum(end - start).tolist()]
+        self.starts: list[float] = start.tolist()
+        self.ends: list[float] = end.tolist()
+        self.before: list[float] = [0.0, *np.cumsum(end - start).tolist()]
 
     def idle(self, low: float, high: float) -> float:
         """Seconds between two moments in which none of it runs."""
