@@ -27,7 +27,7 @@ class BlockKind:
 
 
 @dataclass
-class Call:
+class BlockCall:
     """The arguments of one call of a module; copies are made for every new one."""
 
     args: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Call:
 class Watched:
     """What was seen while the model ran once: the first call of each kind, and who was called, in order."""
 
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, BlockCall] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     inputs: dict[str, int] = field(default_factory=dict)
     """elements of the first input of modules outside the blocks"""
@@ -125,8 +125,8 @@ def _noted(seen: Watched, name: str, kind: BlockKind) -> Callable[..., None]:
         seen.tokens = tensors[0].shape[1] if tensors and tensors[0].dim() == 3 else 0
         seen.inside += 1
         if kind.names[0] not in seen.calls:
-            call = Call(args, kwargs)
-            seen.calls[kind.names[0]] = Call(*call.fresh())
+            call = BlockCall(args, kwargs)
+            seen.calls[kind.names[0]] = BlockCall(*call.fresh())
 
     return hook
 
