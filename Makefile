@@ -28,14 +28,14 @@ imports: $(VENV)/.tests
 	$(BIN)/lint-imports
 
 units: $(VENV)/.tests
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
 
 quick: $(VENV)/.tests
-	$(BIN)/pytest -n 2 -m "not slow" $(QUICK)
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow" $(QUICK)
 
 # pytest ends with 5 when nothing is marked slow.
 slow: $(VENV)/.tests
-	$(BIN)/pytest -n 2 -m slow || test $$? -eq 5
+	$(BIN)/pytest -n 2 --dist loadgroup -m slow || test $$? -eq 5
 
 # Inputs nobody meant to write, for every verb and reader; ends with one line of JSON. FIRST=N begins at another number.
 N ?= 100000

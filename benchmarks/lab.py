@@ -11,13 +11,13 @@ import sys
 from statistics import mean, median
 
 from shardwise.lab.build import standing
-from shardwise.lab.cases import Case
+from shardwise.lab.cases import LabCase
 from shardwise.lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
 from shardwise.lab.emulated import emulated_of
-from shardwise.lab.facts import Measured, Row
+from shardwise.lab.facts import LabRow, Measured
 from shardwise.lab.knobs import Knobs
 from shardwise.lab.measured import measured_on
-from shardwise.lab.order import World
+from shardwise.lab.order import LabWorld
 from shardwise.lab.probe import allowed
 
 MBIT = 1e6 / 8
@@ -38,21 +38,21 @@ FABRICS: tuple[tuple[str, str, Knobs, tuple[tuple[int, ...], ...]], ...] = (
 )  # fmt: skip
 
 
-def cases(ranks: int) -> tuple[Case, ...]:
-    more = (Case(op="reduce_scatter", bytes=LONG, times=TURNS),) if ranks == 4 else ()
+def cases(ranks: int) -> tuple[LabCase, ...]:
+    more = (LabCase(op="reduce_scatter", bytes=LONG, times=TURNS),) if ranks == 4 else ()
     longer = (
-        tuple(Case(op=op, bytes=2 * LONG, times=TURNS) for op in ("all_reduce", "all_to_all")) if ranks == 4 else ()
+        tuple(LabCase(op=op, bytes=2 * LONG, times=TURNS) for op in ("all_reduce", "all_to_all")) if ranks == 4 else ()
     )
-    return (*(Case(op=op, bytes=size, times=TURNS) for size in SIZES for op in OPS), *more, *longer)
+    return (*(LabCase(op=op, bytes=size, times=TURNS) for size in SIZES for op in OPS), *more, *longer)
 
 
 def measured(name: str, knobs: Knobs, orders: tuple[tuple[int, ...], ...], message_s: float | None) -> Measured:
-    worlds = [World(order=order, cases=cases(len(order))) for order in orders]
+    worlds = [LabWorld(order=order, cases=cases(len(order))) for order in orders]
     with standing(emulated_of(name, knobs)) as built:
         return measured_on(built, worlds, 400.0, message_s=message_s, every_s=0.02, realtime=True)
 
 
-def mape(rows: list[Row]) -> float:
+def mape(rows: list[LabRow]) -> float:
     return mean(abs(row.error) for row in rows)
 
 
@@ -76,7 +76,7 @@ def main() -> int:
         if options.json:
             print(json.dumps({"skipped": why}))
         return 0
-    rows: list[Row] = []
+    rows: list[LabRow] = []
     message_s: float | None = None
     pressure = []
     for what, name, knobs, orders in FABRICS:

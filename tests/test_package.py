@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("package")  # they share what a fixture of theirs computes
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

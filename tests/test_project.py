@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import shardwise
+from shardwise.cli import main
 from shardwise.cli._verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,11 +104,16 @@ def test_import_is_lazy():
     assert float(found.stdout) < 0.1
 
 
-def examples() -> list[str]:
-    """Commands of the console blocks of the README and the pages that are marked `<!-- run -->`."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+def examples(*pages: Path) -> list[str]:
+    """Commands of the console blocks that are marked `<!-- run -->`."""
     blocks = [b for p in pages for b in re.findall(r"<!-- run -->\n```console\n(.*?)```", p.read_text(), re.DOTALL)]
     return list(dict.fromkeys(line[2:] for b in blocks for line in b.splitlines() if line.startswith("$ ")))
+
+
+README = examples(ROOT / "README.md")
+PAGES = [command for command in examples(*sorted((ROOT / "docs").glob("*.md"))) if command not in README]
+PLAIN = re.compile(r"shardwise ([^|&;$()]+?)(?: \| (.*))?")
+"""one call, at most with filters behind it: what it prints can be had without a new process"""
 
 
 @pytest.fixture(scope="session")
@@ -119,8 +126,8 @@ def path_with_shardwise(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-@pytest.mark.parametrize("command", examples())
-def test_examples_of_the_pages_run(command, path_with_shardwise):
+@pytest.mark.parametrize("command", [*README, *(command for command in PAGES if not PLAIN.fullmatch(command))])
+def test_examples_of_the_readme_run(command, path_with_shardwise):
     found = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=ROOT, env={**environment(), "PATH": path_with_shardwise}, capture_output=True, text=True,
@@ -129,8 +136,22 @@ def test_examples_of_the_pages_run(command, path_with_shardwise):
     assert found.stdout.strip()
 
 
+@pytest.mark.parametrize("command", [command for command in PAGES if PLAIN.fullmatch(command)])
+def test_examples_of_the_pages_run(command, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = PLAIN.fullmatch(command)
+    assert asked is not None
+    assert main(shlex.split(asked[1])) == 0
+    printed = capsys.readouterr().out
+    if asked[2]:
+        filters = ["bash", "-o", "pipefail", "-c", asked[2]]
+        printed = subprocess.run(filters, input=printed, capture_output=True, text=True, check=True).stdout
+    assert printed.strip()
+
+
 def test_the_pages_have_examples_of_most_verbs():
-    shown = {verb for verb in VERBS if any(f"shardwise {verb}" in command for command in examples())}
+    shown = {verb for verb in VERBS if any(f"shardwise {verb}" in command for command in [*README, *PAGES])}
     assert {"plan", "estimate"} <= shown
     assert len(shown) >= 12
 
@@ -145,12 +166,12 @@ def test_the_library_example_of_the_readme_runs():
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help_and_json(verb):
-    command = [sys.executable, "-m", "shardwise", verb, "--help"]
-    found = subprocess.run(command, env=environment(), capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    assert "--json" in found.stdout
-    assert max(map(len, found.stdout.splitlines())) <= 80
+def test_every_verb_has_help_and_json(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([verb, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "--json" in printed
+    assert max(map(len, printed.splitlines())) <= 80
 
 
 def test_every_verb_is_documented():

@@ -50,8 +50,8 @@ def only_once(kind: str, name: str, found: Container[str]) -> None:
 
 
 @cache
-def modules(package: str) -> dict[str, ModuleType]:
-    """Every plug-in module of a package, by file name; names that start with '_' are helpers."""
+def _file_names(package: str) -> tuple[str, ...]:
+    """Of every plug-in of a package, sorted; names that start with '_' are helpers."""
     root = importlib.import_module(package)
     kind = package.removeprefix("shardwise.").replace(".", "/")
     own = [str(folder) for folder in folders(kind)]
@@ -62,27 +62,44 @@ def modules(package: str) -> dict[str, ModuleType]:
             if not found.name.startswith("_"):
                 only_once(kind, found.name, names)
                 names.append(found.name)
-    return {name: importlib.import_module(f"{package}.{name}") for name in sorted(names)}
+    return tuple(sorted(names))
+
+
+@cache
+def modules(package: str) -> dict[str, ModuleType]:
+    """Every plug-in module of a package, by file name."""
+    return {name: importlib.import_module(f"{package}.{name}") for name in _file_names(package)}
 
 
 def plugins(package: str, export: str) -> dict[str, object]:
     """The exported object of every plug-in of a package; a file without it is an error, not a silence."""
-    found: dict[str, object] = {}
-    for name, module in modules(package).items():
-        if not hasattr(module, export):
-            raise TypeError(f"{module.__name__} is in the plug-in folder {package} but does not define {export}")
-        found[name] = getattr(module, export)
-    return found
+    return {name: _exported(module, package, export) for name, module in modules(package).items()}
+
+
+def plugin_in(package: str, export: str, kind: type[T], name: str) -> T | None:
+    """The exported object of the plug-in whose file has that name, and no other file is read; None: there is none."""
+    if name not in _file_names(package):
+        return None
+    found = _exported(importlib.import_module(f"{package}.{name}"), package, export)
+    return _of_kind(found, package, export, kind, name)
+
+
+def _exported(module: ModuleType, package: str, export: str) -> object:
+    if not hasattr(module, export):
+        raise TypeError(f"{module.__name__} is in the plug-in folder {package} but does not define {export}")
+    return getattr(module, export)
+
+
+def _of_kind(plugin: object, package: str, export: str, kind: type[T], name: str) -> T:
+    if not isinstance(plugin, kind):
+        raise TypeError(f"{package}.{name}: {export} is a {type(plugin).__name__}, not a {kind.__name__}")
+    return plugin
 
 
 def plugins_of(package: str, export: str, kind: type[T]) -> dict[str, T]:
     """The same where each is an object of a kind."""
-    found: dict[str, T] = {}
-    for name, plugin in plugins(package, export).items():
-        if not isinstance(plugin, kind):
-            raise TypeError(f"{package}.{name}: {export} is a {type(plugin).__name__}, not a {kind.__name__}")
-        found[name] = plugin
-    return found
+    every = plugins(package, export)
+    return {name: _of_kind(plugin, package, export, kind, name) for name, plugin in every.items()}
 
 
 def plugin_classes(package: str, export: str, kind: type[T]) -> dict[str, type[T]]:

@@ -11,6 +11,8 @@ from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import Policies
 from shardwise.spec.rules import legal
 
+pytestmark = pytest.mark.xdist_group("agree")  # they share what a fixture of theirs computes
+
 COUNT = 36
 """the first of the benchmark's own"""
 SPACES = 5

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shardwise.auto.plan import AutoPlan, Degrees, End, Kind, degrees_of, plan_file
+from shardwise.auto.plan import AutoPlan, CutKind, Degrees, End, degrees_of, plan_file
 
 
 def test_words_name_what_is_shared():
@@ -25,7 +25,7 @@ def test_other_words_are_refused_in_one_line(text, words):
 
 def test_a_plan_is_read_as_it_was_written(tmp_path):
     plan = AutoPlan(
-        degrees=Degrees(tp=2), kinds=(Kind(class_name="Block", blocks=("a.0", "a.1")),), order=("a.0", "a.1")
+        degrees=Degrees(tp=2), kinds=(CutKind(class_name="Block", blocks=("a.0", "a.1")),), order=("a.0", "a.1")
     )
     path = tmp_path / "plan.json"
     path.write_bytes(msgspec.json.encode(plan))

@@ -11,6 +11,8 @@ import pytest
 from shardwise.calibrate.profile import profile_of
 from shardwise.cli import main
 
+pytestmark = pytest.mark.xdist_group("measured")  # they share what a fixture of theirs computes
+
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing can be measured")
 
 from shardwise.calibrate.measure import gemm  # noqa: E402

@@ -6,7 +6,7 @@ import pytest
 
 from shardwise import catalog
 from shardwise.cli import main
-from shardwise.cli._cards import Card, card_of, cards, ours
+from shardwise.cli._cards import AnswerCard, card_of, cards, ours
 
 known: dict[str, object] = {}
 
@@ -53,7 +53,7 @@ def test_the_verb_lists_answers_and_refuses(capsys):
 
 def test_a_card_whose_key_is_gone_says_so():
     card = card_of("cuda-cores")
-    lost = Card(**{field: getattr(card, field) for field in card.__struct_fields__} | {"value": ("cores",)})
+    lost = AnswerCard(**{field: getattr(card, field) for field in card.__struct_fields__} | {"value": ("cores",)})
     with pytest.raises(ValueError, match="has no 'cores'"):
         ours(lost, known)
 

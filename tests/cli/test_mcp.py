@@ -15,7 +15,7 @@ from shardwise.cli._agent_tools import (
     NOT_ALLOWED,
     TOOLS,
     AgentTool,
-    Asked,
+    ToolRequest,
     answered,
     asked_of,
     shortened,
@@ -89,7 +89,7 @@ def test_answers_are_short_and_keep_what_they_rest_on():
         "best": [{"x": "y" * 900}] * 50, "tier": "closed form", "error_basis": "280 runs", "big": {"a": "b" * 3900},
         "more": {str(i): "c" * 3900 for i in range(9)}, "notes": ["assumed"], "recommended": {"step_s": 1.0},
     }  # fmt: skip
-    found = shortened(Asked(PLAN, ("plan",)), long, 0)
+    found = shortened(ToolRequest(PLAN, ("plan",)), long, 0)
     assert len(json.dumps(found)) < LONGEST + 2000
     assert found["answer"]["tier"] == "closed form"
     assert {"error_basis", "notes", "recommended"} <= set(found["answer"])
@@ -98,7 +98,7 @@ def test_answers_are_short_and_keep_what_they_rest_on():
 
 
 def test_an_answer_that_takes_too_long_ends(tmp_path):
-    asked = Asked(AgentTool("plan", "model", ""), ("plan", "llama-3-70b", "--on", "dgx-h100:1024", "--json"))
+    asked = ToolRequest(AgentTool("plan", "model", ""), ("plan", "llama-3-70b", "--on", "dgx-h100:1024", "--json"))
     with pytest.raises(ValueError, match=r"plan: no answer in 0\.05 s"):
         answered(asked, tmp_path, 0.05)
 

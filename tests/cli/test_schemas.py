@@ -14,6 +14,8 @@ from shardwise.cli import main
 from shardwise.cli._verbs import VERBS
 from shardwise.cli.schema import FOLDER, published_schema
 
+pytestmark = pytest.mark.xdist_group("schemas")  # they share what a fixture of theirs computes
+
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = ("run", "verify", "checkpoints", "trace", "auto", "prove")
 """held to the answers that their schema was made of, in the order they need each other"""

@@ -114,4 +114,4 @@ def test_owners_get_the_sum_that_all_others_get() -> None:
     job = Job(seq=SEQ, global_batch=8, precision=PRECISIONS["fp16"])
     work = piecewise(training_of(model_of("llama-2-7b"), job, PLAIN.changed(by_owner=True)), policy)
     sent = messages(work, Piece(0, 0, sends_on=False, sends_back=False))
-    assert [m.op for m in sent if m.axis == "dp"] == ["all_reduce", "all_gather"]
+    assert [m.op for m in sent if m.axis == "dp"] == ["all_reduce", "broadcast"]

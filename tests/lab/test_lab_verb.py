@@ -10,7 +10,7 @@ from shardwise.lab import probe
 from shardwise.lab.bpf import _INSTRUCTION, program
 from shardwise.lab.demos import DEMOS
 from shardwise.lab.emulated import fabric_names
-from shardwise.lab.facts import Comparison, Load, Measured, PortBytes, Row
+from shardwise.lab.facts import LabComparison, LabRow, Measured, PortBytes, PortLoad
 from shardwise.lab.names import labs
 from shardwise.lab.page import lab_page
 
@@ -98,10 +98,10 @@ def test_jumps_of_the_marking_program_land_inside_it():
 
 def made_run() -> Measured:
     port = PortBytes(link="leaf 0 > node 0 gpu 0", predicted_bytes=1e6, measured_bytes=1.01e6, queue_bytes=4000)
-    row = Row(fabric="star4", order=(0, 1), op="all_reduce", bytes=1_000_000, measured_s=0.2, turns_s=(0.2,),
+    row = LabRow(fabric="star4", order=(0, 1), op="all_reduce", bytes=1_000_000, measured_s=0.2, turns_s=(0.2,),
               rank_s=(0.2, 0.2), predicted_s=0.19, predicted_rank_s=(0.19, 0.19), blind_s=0.1, error=-0.05,
               bytes_error=0.01, ring=True, ports=(port,))  # fmt: skip
-    load = Load(what="all_reduce", link=port.link, bin_s=0.01, capacity_bytes_per_s=5e6,
+    load = PortLoad(what="all_reduce", link=port.link, bin_s=0.01, capacity_bytes_per_s=5e6,
                 measured_bytes_per_s=(0.0, 5e6, 4e6), predicted_bytes_per_s=(0.0, 5e6, 5e6),
                 queue_bytes=(0, 4000, 0))  # fmt: skip
     return Measured(fabric="star4", gpus=4, dilation=1e4, card_bytes_per_s=5e6, message_s=1e-4, rows=(row,),
@@ -111,7 +111,7 @@ def made_run() -> Measured:
 
 def test_the_page_is_one_file_with_both_curves():
     page = lab_page("a <title>", [made_run()], ("one", "two", "three"),
-                    [Comparison(what="ratio", measured=3.9, predicted=4.0, unit="x")])  # fmt: skip
+                    [LabComparison(what="ratio", measured=3.9, predicted=4.0, unit="x")])  # fmt: skip
     assert page.startswith("<!DOCTYPE html>")
     assert "a &lt;title&gt;" in page
     for word in ("measured", "predicted", "line rate", "queue", "3.90 x", "4.00 x", "-5.0%", "1/10,000"):

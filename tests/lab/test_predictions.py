@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from shardwise.lab.cases import HOT, Case, uneven
+from shardwise.lab.cases import HOT, LabCase, uneven
 from shardwise.lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
 from shardwise.lab.demos.transfers import collided
 from shardwise.lab.emulated import emulated_of
 from shardwise.lab.knobs import Knobs
 from shardwise.lab.measured import check_bounds
-from shardwise.lab.order import World, step_cases
+from shardwise.lab.order import LabWorld, step_cases
 from shardwise.lab.predict import ACKNOWLEDGED, WIRE, blind, in_turn, predicted
 
 MEGA = 1 << 20
@@ -18,7 +18,7 @@ CARD = 40e6 / 8
 
 def seconds(name, op, order, *, size=MEGA, **knobs):
     fabric = emulated_of(name, Knobs(card_bytes_per_s=CARD, **knobs))
-    return predicted(fabric, Case(op=op, bytes=size), order, 0.0).seconds
+    return predicted(fabric, LabCase(op=op, bytes=size), order, 0.0).seconds
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -26,24 +26,24 @@ def test_bytes_are_those_of_the_algorithms(ranks):
     part = (ranks - 1) / ranks * MEGA
     for op, sent in (("all_reduce", 2 * part), ("all_gather", part), ("reduce_scatter", 2 * part),
                      ("all_to_all", part), ("shift", MEGA)):  # fmt: skip
-        table = Case(op=op, bytes=MEGA).matrix(ranks)
+        table = LabCase(op=op, bytes=MEGA).matrix(ranks)
         assert table.sum(axis=1) == pytest.approx(np.full(ranks, sent)), op
         assert not table.diagonal().any()
 
 
 def test_a_ring_is_its_neighbours_only():
-    table = Case(op="all_reduce", bytes=MEGA).matrix(4)
+    table = LabCase(op="all_reduce", bytes=MEGA).matrix(4)
     assert {(a, b) for a, b in zip(*np.nonzero(table), strict=True)} == {(1, 0), (2, 1), (3, 2), (0, 3)}
-    both = Case(op="gossip", bytes=MEGA).matrix(4)
+    both = LabCase(op="gossip", bytes=MEGA).matrix(4)
     assert both.sum() == 8 * MEGA
-    assert Case(op="gossip", bytes=MEGA).matrix(2).sum() == 2 * MEGA
+    assert LabCase(op="gossip", bytes=MEGA).matrix(2).sum() == 2 * MEGA
 
 
 def test_a_hot_expert_gets_more_of_the_same_bytes():
     sizes = uneven(MEGA, 4)
     assert sum(sizes) == pytest.approx(MEGA, rel=1e-4)
     assert sizes[-1] / sizes[0] == pytest.approx(HOT)
-    into = Case(op="hot_expert", bytes=MEGA).matrix(4).sum(axis=0)
+    into = LabCase(op="hot_expert", bytes=MEGA).matrix(4).sum(axis=0)
     assert into[3] / into[0] == pytest.approx(HOT)
 
 
@@ -71,15 +71,15 @@ def test_rails_and_slow_links():
 
 def test_only_the_neighbours_of_a_slow_card_wait_in_gossip():
     fabric = emulated_of("star8", Knobs(card_bytes_per_s=CARD, slow=((SLOWED, 0.25),)))
-    found = predicted(fabric, Case(op="gossip", bytes=16 * MEGA), ALIGNED, 0.0).rank_s
+    found = predicted(fabric, LabCase(op="gossip", bytes=16 * MEGA), ALIGNED, 0.0).rank_s
     assert (found > 2 * np.median(found)).sum() == 3
-    ring = predicted(fabric, Case(op="all_reduce", bytes=16 * MEGA), ALIGNED, 0.0).rank_s
+    ring = predicted(fabric, LabCase(op="all_reduce", bytes=16 * MEGA), ALIGNED, 0.0).rank_s
     assert len(set(ring.tolist())) == 1
 
 
 def test_the_blind_model_knows_no_order():
     fabric = emulated_of("two-leaves", Knobs(card_bytes_per_s=CARD))
-    case = Case(op="all_reduce", bytes=MEGA)
+    case = LabCase(op="all_reduce", bytes=MEGA)
     assert blind(fabric, [case], ALIGNED) == blind(fabric, [case], INTERLEAVED)
 
 
@@ -98,7 +98,7 @@ def test_a_sharded_step_moves_twice_the_bytes_of_a_replicated_one_on_gloo():
 
 def test_time_and_bytes_are_bounded():
     fabric = emulated_of("star4", Knobs(card_bytes_per_s=CARD))
-    world = World(order=(0, 1, 2, 3), cases=(Case(op="all_reduce", bytes=64 * MEGA),))
+    world = LabWorld(order=(0, 1, 2, 3), cases=(LabCase(op="all_reduce", bytes=64 * MEGA),))
     with pytest.raises(ValueError, match="limit"):
         check_bounds(fabric, [world], 10.0, 1e12)
     with pytest.raises(ValueError, match="sizes"):
@@ -112,4 +112,4 @@ def test_time_and_bytes_are_bounded():
 ])  # fmt: skip
 def test_bad_cases_are_refused(case, words):
     with pytest.raises(ValueError, match=words):
-        Case(**case)
+        LabCase(**case)

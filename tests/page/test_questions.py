@@ -14,7 +14,7 @@ from shardwise.cli._frame import app
 from shardwise.formats import formats
 from shardwise.page.app import LESSONS, lessons_json
 from shardwise.page.bundle import bundled
-from shardwise.page.questions import STATIC, Refused, Sent, allowed, checked, question_of, refusal_of
+from shardwise.page.questions import STATIC, Refused, SentForm, allowed, checked, question_of, refusal_of
 from shardwise.page.theme import at_night, theme_css
 from shardwise.page.views import asked_by, opening_questions, state_of, table
 from shardwise.spec.job import OPTIMIZERS, PRECISIONS
@@ -92,7 +92,7 @@ def test_a_link_to_nowhere_is_refused(link):
 )
 @pytest.mark.parametrize("field", ["model", "on"])
 def test_no_word_leads_to_a_file_or_an_option(word, field):
-    sent = Sent(
+    sent = SentForm(
         verb="plan", first=[word] if field == "model" else ["gpt2"], options={"on": word if field == "on" else "8xh100"}
     )
     with pytest.raises(Refused) as refused:
@@ -104,12 +104,12 @@ def test_no_word_leads_to_a_file_or_an_option(word, field):
     "word", ["llama-3-70b", "Qwen/Qwen2.5-72B", "dgx-h100:1024", "2x8xa100@100Gbps/node", "-1", "tp<=4"]
 )
 def test_plain_words_pass(word):
-    assert word in checked(Sent(verb="plan", first=["gpt2"], options={"on": "8xh100", "fix": (word,)})).words
+    assert word in checked(SentForm(verb="plan", first=["gpt2"], options={"on": "8xh100", "fix": (word,)})).words
 
 
 def test_only_the_run_of_the_server_is_watched():
     with pytest.raises(Refused, match="where the server starts"):
-        checked(Sent(verb="watch", first=["records"], options={"once": True}))
+        checked(SentForm(verb="watch", first=["records"], options={"once": True}))
     assert asked_by("watch", {}).words == ("watch", "@run", "--once")
 
 
@@ -140,7 +140,7 @@ def test_what_is_no_question_is_refused(raw):
     ],
 )
 def test_what_a_verb_refuses_stands_beside_its_field(options, first, field, value, capsys):
-    question = checked(Sent(verb="estimate", first=[first], options=options))
+    question = checked(SentForm(verb="estimate", first=[first], options=options))
     assert main([*question.words, "--json"]) == 2
     refused = refusal_of(capsys.readouterr().err, question)
     assert (refused.field, refused.value) == (field, value)
@@ -168,7 +168,7 @@ def test_numbers_of_lessons_are_in_the_answers(capsys):
     for lesson in msgspec.json.decode(lessons_json())["lessons"]:
         if "live" not in lesson or lesson["live"]["ask"]["verb"] in ("plan", "operate"):  # other tests hold those
             continue
-        assert main([*checked(msgspec.convert(lesson["live"]["ask"], Sent)).words, "--json"]) in (0, 1)
+        assert main([*checked(msgspec.convert(lesson["live"]["ask"], SentForm)).words, "--json"]) in (0, 1)
         answer = json.loads(capsys.readouterr().out)
         for value in lesson["live"]["values"]:
             found = answer

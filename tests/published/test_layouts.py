@@ -19,6 +19,8 @@ from shardwise.studies.build import report_of
 from shardwise.studies.published import TOP, judge
 from shardwise.validate.layouts import publication_from, published_runs
 
+pytestmark = pytest.mark.xdist_group("layouts")  # they share what a fixture of theirs computes
+
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = published_runs()
 MEGATRON_TABLE = ["1.7b", "3.6b", "7.5b", "18.4b", "39.1b", "76.1b", "145.6b", "310.1b", "529.6b", "1008b"]

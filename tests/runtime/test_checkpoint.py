@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("checkpoint")  # they share what a fixture of theirs computes
+
 torch = pytest.importorskip("torch")
 from training import GPT, RATE, batch_for, task_of  # noqa: E402
 

@@ -12,6 +12,8 @@ from threading import Timer
 import msgspec
 import pytest
 
+pytestmark = pytest.mark.xdist_group("damage")  # they share what a fixture of theirs computes
+
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from training import GPT, LLAMA, RATE, batch_for, task_of  # noqa: E402

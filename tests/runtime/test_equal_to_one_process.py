@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+pytestmark = pytest.mark.xdist_group("trained")  # they share what a fixture of theirs computes
+
 torch = pytest.importorskip("torch")
 from training import MODELS, Trained, assembled, task_of, together, train  # noqa: E402
 

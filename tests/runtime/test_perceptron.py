@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+pytestmark = pytest.mark.xdist_group("perceptron")  # they share what a fixture of theirs computes
+
 torch = pytest.importorskip("torch")
 from training import Trained, assembled, gradient_pieces  # noqa: E402
 

@@ -3,6 +3,8 @@ checkpoint goes on bit for bit."""
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("run sync")  # they share what a fixture of theirs computes
+
 torch = pytest.importorskip("torch")
 from msgspec.structs import replace  # noqa: E402
 from training import GPT, LLAMA, MOE, RATE, batch_for, task_of  # noqa: E402

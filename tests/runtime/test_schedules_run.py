@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("schedules")  # they share what a fixture of theirs computes
+
 torch = pytest.importorskip("torch")
 from test_equal_to_one_process import STEPS, hold_together  # noqa: E402
 from training import LLAMA, task_of, together  # noqa: E402

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+pytestmark = pytest.mark.xdist_group("weights")  # they share what a fixture of theirs computes
+
 torch = pytest.importorskip("torch")
 from training import GPT, LLAMA, MOE, RATE, assembled, batch_for, task_of  # noqa: E402
 

@@ -27,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from _agree_cases import cases
 from _agree_simulation import simulation_gaps
 
+pytestmark = pytest.mark.xdist_group("simulation")  # they share what a fixture of theirs computes
+
 CORE = stack_of("megatron-core")
 CLUSTER = cluster_of("dgx-h100:64")
 JOB = Job(seq=4096, global_batch=128)

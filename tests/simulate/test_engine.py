@@ -82,7 +82,7 @@ def test_the_pass_is_the_definition_and_many_steps_are_many_passes(world):
         return
     columns = [run(tasks, duration[:, k].copy(), delay, release) for k in range(3)]
     assert np.allclose(columns[0].end, slow_and_obvious(lanes, needs, duration[:, 0], delay, release))
-    together = again(tasks, columns[0].order, duration, delay, release)
+    together = again(tasks, duration, delay, release)
     assert np.allclose(together, np.stack([c.end for c in columns], axis=1))
 
 

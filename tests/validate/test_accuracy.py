@@ -20,6 +20,8 @@ from shardwise.validate.run import validate
 from shardwise.validate.table import MeasuredRow
 from truth import truth
 
+pytestmark = pytest.mark.xdist_group("accuracy")  # they share what a fixture of theirs computes
+
 ROOT = Path(__file__).resolve().parents[2]
 ACCURACY = ROOT / "docs" / "accuracy"
 MOST_LINES = 130

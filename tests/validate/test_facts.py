@@ -162,6 +162,8 @@ def test_a_step_of_several_pipelines_is_as_long_as_these() -> None:
     rows = [_row(**text), _row(**text, notes="local batch 4"), _row(**(text | {"global_batch": "32"}))]
     found = [predict([row])[0] for row in rows]
     whole, cut, quarter = (each.step_s or 0.0 for each in found)
-    assert cut == pytest.approx(4 * quarter)
+    # the optimizer runs once for all of them
+    assert cut == pytest.approx(4 * quarter, rel=0.05)
+    assert cut < 4 * quarter
     assert cut > 1.3 * whole > 0.0
     assert "fills and drains 4 times" in found[1].why

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shardwise import catalog
-from shardwise.arch._family import Family, families
+from shardwise.arch._family import Family, families, family_of_type
 from shardwise.arch._fields import ConfigFields
 from shardwise.arch._file import folder_with, looks_like_path, read_config
 from shardwise.arch._hub import catalog_name, folder_of, is_hub_id
@@ -91,13 +91,14 @@ def model_from_config(config: Mapping[str, object], name: str) -> Model:
 
 
 def _read(config: Mapping[str, Any], name: str) -> Model:
+    towers = has_towers(config)
+    model_type = "" if towers else ConfigFields.of(config, name).text("model_type", default="")
+    family = family_of_type(model_type) if model_type else None
+    if family is not None:
+        return family.read(config, name)
     check_is_read(config, name)
-    if has_towers(config):
+    if towers:
         return read_with_towers(config, name, _read)
-    model_type = ConfigFields.of(config, name).text("model_type", default="")
-    by_type = {known: family for family in families().values() for known in family.model_types}
-    if model_type in by_type:
-        return by_type[model_type].read(config, name)
     return read_text_part(config, name, _read) if has_text_part(config) else read_by_fields(config, name)
 
 

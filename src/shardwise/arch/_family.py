@@ -1,13 +1,13 @@
 """What a model family exports, and the pieces most families share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from msgspec import Struct
 
 from shardwise.arch._fields import ConfigFields
-from shardwise.registry import plugins_of
+from shardwise.registry import plugin_in, plugins_of
 from shardwise.spec.model import Attention, Experts, Layer, Model
 
 
@@ -20,10 +20,28 @@ class Family(Struct, frozen=True, kw_only=True):
     """tensor names by role where they differ from Llama's (see _names.py)"""
 
 
+PLUGINS = "shardwise.arch.family"
+
+
 @cache
 def families() -> dict[str, Family]:
     """Every family by its name; one file in family/ is one family."""
-    return {family.name: family for family in plugins_of("shardwise.arch.family", "FAMILY", Family).values()}
+    return {family.name: family for family in plugins_of(PLUGINS, "FAMILY", Family).values()}
+
+
+@lru_cache(maxsize=256)
+def family_named(name: str) -> Family | None:
+    """Files have the names of their families, so that one is read and not all of them."""
+    own = plugin_in(PLUGINS, "FAMILY", Family, name)
+    return own if own is not None and own.name == name else families().get(name)
+
+
+def family_of_type(model_type: str) -> Family | None:
+    """The family that reads a model_type. Most types have the name of theirs, and then one file is read."""
+    own = plugin_in(PLUGINS, "FAMILY", Family, model_type)
+    if own is not None and model_type in own.model_types:
+        return own
+    return next((family for family in families().values() if model_type in family.model_types), None)
 
 
 def attention(fields: ConfigFields, **more: Any) -> Attention:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from shardwise.arch._blocks import layer_block, stream_mixer
-from shardwise.arch._family import families
+from shardwise.arch._family import family_named
 from shardwise.arch._names import LLAMA
 from shardwise.arch._tensor import Maker, Tensor
 from shardwise.spec.model import Layer, Model
@@ -171,7 +171,7 @@ def _joined_streams(model: Model, make: Maker, role: str) -> Iterator[Tensor]:
 
 
 def _maker(model: Model, part: str) -> Maker:
-    family = families().get(model.family)
+    family = family_named(model.family)
     return Maker({**LLAMA, **(family.names if family else {})}, part, model.norm, model.norm_bias)
 
 

@@ -2,14 +2,16 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
+
+from shardwise.auto.watch import AttentionArguments, attention_seen
+from shardwise.trace.private import swapped
 
 LEAST_SHARE = 0.02
 """of all parameters, below which repeated modules are not what a model is made of"""
@@ -25,7 +27,7 @@ class BlockKind:
 
 
 @dataclass
-class Call:
+class BlockCall:
     """The arguments of one call of a module; copies are made for every new one."""
 
     args: tuple[Any, ...]
@@ -39,7 +41,7 @@ class Call:
 class Watched:
     """What was seen while the model ran once: the first call of each kind, and who was called, in order."""
 
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, BlockCall] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     inputs: dict[str, int] = field(default_factory=dict)
     """elements of the first input of modules outside the blocks"""
@@ -100,18 +102,15 @@ def watched(model: nn.Module, kinds: list[BlockKind], run: Callable[[], object])
             hooks.append(module.register_forward_pre_hook(_timed(seen, name)))
             if isinstance(module, nn.Linear | nn.Embedding):
                 hooks.append(module.register_forward_hook(_measured(seen, name)))
-    attends = F.scaled_dot_product_attention
 
-    def attended(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def attended(call: AttentionArguments) -> None:
         if seen.inside:
-            seen.attention.append((key.numel(), value.numel()))
-        return attends(query, key, value, *args, **kwargs)
+            seen.attention.append((call.key.numel(), call.value.numel()))
 
-    F.scaled_dot_product_attention = attended
     try:
-        run()
+        with attention_seen(attended):
+            run()
     finally:
-        F.scaled_dot_product_attention = attends
         for hook in hooks:
             hook.remove()
     return seen
@@ -126,8 +125,8 @@ def _noted(seen: Watched, name: str, kind: BlockKind) -> Callable[..., None]:
         seen.tokens = tensors[0].shape[1] if tensors and tensors[0].dim() == 3 else 0
         seen.inside += 1
         if kind.names[0] not in seen.calls:
-            call = Call(args, kwargs)
-            seen.calls[kind.names[0]] = Call(*call.fresh())
+            call = BlockCall(args, kwargs)
+            seen.calls[kind.names[0]] = BlockCall(*call.fresh())
 
     return hook
 
@@ -178,11 +177,5 @@ def until_backward() -> Iterator[list[Tensor]]:
         losses.append(self)
         raise _Stopped
 
-    before = torch.Tensor.backward
-    torch.Tensor.backward = stop  # type: ignore[method-assign]
-    try:
+    with suppress(_Stopped), swapped(torch.Tensor, "backward", stop):
         yield losses
-    except _Stopped:
-        pass
-    finally:
-        torch.Tensor.backward = before  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ from torch import nn
 from shardwise.auto.as_model import NotRecognised, traced_model
 from shardwise.auto.blocks import until_backward
 from shardwise.auto.plan import AutoPlan, Degrees
-from shardwise.auto.prove import Program, plan_of, refused
+from shardwise.auto.prove import UserProgram, plan_of, refused
 from shardwise.auto.watch import samples_of
 from shardwise.auto.wide import comparable
 from shardwise.case import case_of
@@ -28,7 +28,7 @@ MADE_HERE = "ep=1,vpp=1,zero=3,shard_group=0,schedule=1f1b,sp=off,recompute!=sel
 LOOKED_AT = 400
 
 
-class Prediction(Struct, frozen=True, kw_only=True):
+class SplitPrediction(Struct, frozen=True, kw_only=True):
     """What the planner says of a split, where it knows the model."""
 
     step_s: float | None = None
@@ -44,12 +44,12 @@ class Choice(Struct, frozen=True, kw_only=True):
     """The split to make."""
 
     plan: AutoPlan
-    prediction: Prediction
+    prediction: SplitPrediction
     model: Model | None = None
     policy: Policy | None = None
 
 
-def chosen(program: Program, cluster: Cluster, fix: Sequence[str] = ()) -> Choice:
+def chosen(program: UserProgram, cluster: Cluster, fix: Sequence[str] = ()) -> Choice:
     samples = samples_of(program.batches[0])
     plain = plan_of(program, Degrees())
     try:
@@ -73,7 +73,7 @@ def chosen(program: Program, cluster: Cluster, fix: Sequence[str] = ()) -> Choic
         if why:
             passed.append(f"{degrees.text}: {why}")
             continue
-        told = Prediction(
+        told = SplitPrediction(
             step_s=candidate.step_s, peak_bytes=candidate.peak_bytes, passed_over=tuple(dict.fromkeys(passed))
         )
         return Choice(plan=plan, prediction=told, model=model, policy=candidate.policy)
@@ -82,7 +82,7 @@ def chosen(program: Program, cluster: Cluster, fix: Sequence[str] = ()) -> Choic
     return replace(found, model=model, prediction=replace(found.prediction, fits=False))
 
 
-def _run(program: Program) -> tuple[nn.Module, Callable[[], None]]:
+def _run(program: UserProgram) -> tuple[nn.Module, Callable[[], None]]:
     own = program.copy()
 
     def run() -> None:
@@ -101,10 +101,10 @@ def _degrees(policy: Policy, samples: int) -> Degrees | None:
                    recompute=policy.recompute == "full")  # fmt: skip
 
 
-def _sharded_only(program: Program, cluster: Cluster, samples: int, why: str) -> Choice:
+def _sharded_only(program: UserProgram, cluster: Cluster, samples: int, why: str) -> Choice:
     """FSDP2 needs nothing but blocks that repeat."""
     degrees = Degrees(dp=next(size for size in _divisors(cluster.gpus) if samples % size == 0))
-    return Choice(plan=plan_of(program, degrees), prediction=Prediction(unknown=why))
+    return Choice(plan=plan_of(program, degrees), prediction=SplitPrediction(unknown=why))
 
 
 def _divisors(number: int) -> Iterator[int]:

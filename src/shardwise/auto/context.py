@@ -4,18 +4,17 @@ The code around the blocks runs on whole sequences on every rank, so that positi
 user's own.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.utils._pytree import tree_map
 
 from shardwise.auto.plan import AutoPlan
+from shardwise.auto.watch import Attention, attention_made
 
 KEYS = -2
 """the axis of keys and values that runs over tokens"""
@@ -138,31 +137,27 @@ def _joining(lane: TokenLane) -> Callable[..., Any]:
 
 def _attending(forward: Callable[..., Any], lane: TokenLane) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
-        with _keys_of_all(lane):
+        with attention_made(_keys_of_all(lane)):
             return forward(*args, **kwargs)
 
     return called
 
 
-@contextmanager
-def _keys_of_all(lane: TokenLane) -> Iterator[None]:
-    attends = F.scaled_dot_product_attention
+def _keys_of_all(lane: TokenLane) -> Callable[[Attention], Attention]:
+    def seeing_all(attends: Attention) -> Attention:
+        def attended(
+            query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+            is_causal: bool = False, **rest: Any,
+        ) -> Tensor:  # fmt: skip
+            key, value = _Keys.apply(key, lane), _Keys.apply(value, lane)  # type: ignore[no-untyped-call]
+            if is_causal:
+                places = torch.arange(key.shape[KEYS], device=query.device)
+                attn_mask = places <= (lane.rank * query.shape[KEYS] + places[: query.shape[KEYS]]).unsqueeze(1)
+            return attends(query, key, value, attn_mask, dropout_p, False, **rest)
 
-    def attended(
-        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-        is_causal: bool = False, **rest: Any,
-    ) -> Tensor:  # fmt: skip
-        key, value = _Keys.apply(key, lane), _Keys.apply(value, lane)  # type: ignore[no-untyped-call]
-        if is_causal:
-            places = torch.arange(key.shape[KEYS], device=query.device)
-            attn_mask = places <= (lane.rank * query.shape[KEYS] + places[: query.shape[KEYS]]).unsqueeze(1)
-        return attends(query, key, value, attn_mask, dropout_p, False, **rest)
+        return attended
 
-    F.scaled_dot_product_attention = attended  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        F.scaled_dot_product_attention = attends
+    return seeing_all
 
 
 def cannot_share_tokens(plan: AutoPlan) -> str:

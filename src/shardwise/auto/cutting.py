@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from shardwise.auto.fitted import Fitted
 from shardwise.auto.lanes import Lane
-from shardwise.auto.plan import Cut, Size
+from shardwise.auto.plan import ProductCut, Size
 from shardwise.auto.products import multiplied, output_axis, set_widths
 
 BIAS = "bias"
 
 
-def apply_cut(block: nn.Module, cut: Cut, lane: Lane, held: set[int] | None = None) -> None:
+def apply_cut(block: nn.Module, cut: ProductCut, lane: Lane, held: set[int] | None = None) -> None:
     """`held`: parameters that are shares already, where modules share a weight."""
     held = set() if held is None else held
     entered = _Entered(lane)

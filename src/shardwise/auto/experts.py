@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 from torch import nn
 
-from shardwise.auto.plan import Cut, Stack
+from shardwise.auto.plan import ExpertStack, ProductCut
 from shardwise.auto.sizes import fitting
 from shardwise.auto.trial import CutTrial, Run, stacked
 
 
-def expert_cut(whole: Run, name: str, ranks: int) -> tuple[Cut | None, str]:
+def expert_cut(whole: Run, name: str, ranks: int) -> tuple[ProductCut | None, str]:
     """A cut that adds up, or why the first one tried does not."""
     module = whole.block.get_submodule(name)
     if name not in whole.outputs:
@@ -18,7 +18,7 @@ def expert_cut(whole: Run, name: str, ranks: int) -> tuple[Cut | None, str]:
     trial = CutTrial(whole, name, ranks)
     first = ""
     for stacks in _ways(module, name, ranks):
-        cut = Cut(around=name, stacks=stacks)
+        cut = ProductCut(around=name, stacks=stacks)
         fitted, why = fitting(cut, whole.block, ranks, trial.proven)
         if fitted is not None:
             inner, inputs = trial.inner(fitted)
@@ -29,7 +29,7 @@ def expert_cut(whole: Run, name: str, ranks: int) -> tuple[Cut | None, str]:
     return None, first or f"no axis of its weights is shared evenly by {ranks} ranks"
 
 
-def _ways(module: nn.Module, name: str, ranks: int) -> Iterator[tuple[Stack, ...]]:
+def _ways(module: nn.Module, name: str, ranks: int) -> Iterator[tuple[ExpertStack, ...]]:
     """One weight leads out of the width, the others lead into it: once as wide, or with two parts in one tensor, the
     parts one behind the other or in turn."""
     weights = {each: module.get_parameter(each).shape for each in stacked(module)}
@@ -44,27 +44,29 @@ def _ways(module: nn.Module, name: str, ranks: int) -> Iterator[tuple[Stack, ...
                     _into(f"{name}.{each}", shape, outer, width, ranks, in_turn) for each, shape in others.items()
                 ]
                 if all(stack is not None for stack in stacks):
-                    own = Stack(parameter=f"{name}.{last}", axis=axis, indices=_even(width, ranks))
+                    own = ExpertStack(parameter=f"{name}.{last}", axis=axis, indices=_even(width, ranks))
                     yield (*(stack for stack in stacks if stack is not None), own)
                 if all(width in shape[1:] for shape in others.values()):
                     break  # one part: no order of parts
 
 
-def _into(name: str, shape: tuple[int, ...], outer: int, width: int, ranks: int, in_turn: bool) -> Stack | None:
+def _into(name: str, shape: tuple[int, ...], outer: int, width: int, ranks: int, in_turn: bool) -> ExpertStack | None:
     for axis in (1, 2):
         if shape[3 - axis] != outer:
             continue
         if shape[axis] == width:
-            return Stack(parameter=name, axis=axis, indices=_even(width, ranks))
+            return ExpertStack(parameter=name, axis=axis, indices=_even(width, ranks))
         if shape[axis] == 2 * width:
             even = _even(width, ranks)
             if in_turn:
-                return Stack(
+                return ExpertStack(
                     parameter=name,
                     axis=axis,
                     indices=tuple(tuple(x for i in own for x in (2 * i, 2 * i + 1)) for own in even),
                 )
-            return Stack(parameter=name, axis=axis, indices=tuple((*own, *(width + i for i in own)) for own in even))
+            return ExpertStack(
+                parameter=name, axis=axis, indices=tuple((*own, *(width + i for i in own)) for own in even)
+            )
     return None
 
 

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterator
 
 from shardwise.auto import cutting, fitted, lanes, products, split
-from shardwise.auto.plan import AutoPlan, Cut, Kind, Size
+from shardwise.auto.plan import AutoPlan, CutKind, ProductCut, Size
 
 HEAD = '''"""Splits a model: {what}. Written by shardwise, runs without it.
 
@@ -38,7 +38,7 @@ def explained(plan: AutoPlan) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _simple(cut: Cut) -> bool:
+def _simple(cut: ProductCut) -> bool:
     """Each rank has neighbouring outputs, and nothing else is shared or fitted."""
     even = all(_neighbours(own) for column in cut.columns for own in column.indices)
     return bool(cut.row) and even and not cut.inner and not cut.fitted and not cut.stacks
@@ -69,7 +69,7 @@ def _by_styles(plan: AutoPlan) -> Iterator[str]:
     yield from _shards(plan)
 
 
-def _styles(kind: Kind) -> Iterator[str]:
+def _styles(kind: CutKind) -> Iterator[str]:
     yield f"    for name in {_names(kind)}:"
     yield "        block = model.get_submodule(name)"
     yield '        parallelize_module(block, mesh["tp"], {'
@@ -89,7 +89,7 @@ def _size(size: Size) -> Iterator[str]:
     yield f"        {owner}.{size.name} = {size.value}"
 
 
-def _names(kind: Kind) -> str:
+def _names(kind: CutKind) -> str:
     holder, _, first = kind.blocks[0].rpartition(".")
     numbers = [name.rpartition(".")[2] for name in kind.blocks]
     if first.isdigit() and [int(n) for n in numbers] == list(range(int(first), int(first) + len(numbers))):
@@ -156,7 +156,7 @@ def _body(source: str) -> str:
     return "\n".join(lines[last + 1 :])
 
 
-def _cut_text(cut: Cut) -> str:
+def _cut_text(cut: ProductCut) -> str:
     columns = ", ".join(f"Cut(module={c.module!r}, indices={_indices(c.indices)})" for c in cut.columns)
     stacks = ", ".join(
         f"Cut(parameter={s.parameter!r}, axis={s.axis}, indices={_indices(s.indices)})" for s in cut.stacks

@@ -10,7 +10,7 @@ from shardwise.auto.trial import Run
 
 
 @dataclass
-class Candidate:
+class CutCandidate:
     """A row product whose inputs, in equal shares, come from separate outputs of the column products."""
 
     row: str
@@ -20,14 +20,14 @@ class Candidate:
     """products of which some outputs reach several shares: they could not be cut"""
 
 
-def candidates(run: Run, ranks: int, others: list[Run]) -> list[Candidate]:
+def candidates(run: Run, ranks: int, others: list[Run]) -> list[CutCandidate]:
     """The largest first. `others`: runs on other inputs, for outputs that an activation hid in the first."""
     once = [name for name, count in run.counts.items() if count == 1]
     found = [_candidate(run, row, once[:place], ranks, others) for place, row in enumerate(once) if place]
     return sorted((each for each in found if each is not None), key=lambda each: -each.parameters)
 
 
-def _candidate(run: Run, row: str, before: list[str], ranks: int, others: list[Run]) -> Candidate | None:
+def _candidate(run: Run, row: str, before: list[str], ranks: int, others: list[Run]) -> CutCandidate | None:
     into = run.inputs[row]
     if not into.requires_grad or into.shape[-1] % ranks:
         return None
@@ -52,7 +52,7 @@ def _candidate(run: Run, row: str, before: list[str], ranks: int, others: list[R
     if not columns:
         return None
     modules = [run.block.get_submodule(each) for each in (row, *(column.module for column in columns))]
-    return Candidate(row, tuple(columns), sum(p.numel() for m in modules for p in m.parameters()), tuple(shared))
+    return CutCandidate(row, tuple(columns), sum(p.numel() for m in modules for p in m.parameters()), tuple(shared))
 
 
 def _dead(marks: Tensor) -> bool:

@@ -42,7 +42,7 @@ class Column(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     indices: tuple[tuple[int, ...], ...]
 
 
-class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExpertStack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A weight of several experts, shared out along one of its axes."""
 
     parameter: str
@@ -59,7 +59,7 @@ class Size(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     value: int
 
 
-class Cut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProductCut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Products between which every rank computes its own share: column products, then one row product whose outputs are
     summed. Names are relative to the block."""
 
@@ -67,7 +67,7 @@ class Cut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the module that holds all of it"""
     columns: tuple[Column, ...] = ()
     row: str = ""
-    stacks: tuple[Stack, ...] = ()
+    stacks: tuple[ExpertStack, ...] = ()
     """in their place: weights of experts, between the inputs and the output of the module around them"""
     inner: tuple[str, ...] = ()
     """weights used between them, whole on every rank: their gradients are summed"""
@@ -82,20 +82,20 @@ class Cut(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """tokens meet in it: heads are what is shared out"""
 
 
-class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CutRefusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is not cut, and why not."""
 
     where: str
     why: str
 
 
-class Kind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CutKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Blocks that are alike: the cuts are the same in all of them."""
 
     class_name: str
     blocks: tuple[str, ...]
-    cuts: tuple[Cut, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    cuts: tuple[ProductCut, ...] = ()
+    refusals: tuple[CutRefusal, ...] = ()
     parameters: int = 0
     """of one block"""
     split_parameters: int = 0
@@ -130,9 +130,9 @@ class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     degrees: Degrees
-    kinds: tuple[Kind, ...]
+    kinds: tuple[CutKind, ...]
     vocabulary: Vocabulary = Vocabulary()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[CutRefusal, ...] = ()
     samples: int = 1
     """of the batch on which elements were counted"""
     order: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ class AutoPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return tuple(name for kind in self.kinds for name in kind.blocks)
 
     @property
-    def all_refusals(self) -> tuple[Refusal, ...]:
+    def all_refusals(self) -> tuple[CutRefusal, ...]:
         return (*self.refusals, *(each for kind in self.kinds for each in kind.refusals))
 
 

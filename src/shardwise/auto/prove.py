@@ -32,7 +32,7 @@ Step = Callable[..., object]
 
 
 @dataclass
-class Program:
+class UserProgram:
     """A user's training program: what `build` gave, the step, and the batches of so many steps."""
 
     parts: tuple[Any, ...]
@@ -48,8 +48,8 @@ class Program:
     def optimizers(self) -> list[torch.optim.Optimizer]:
         return [part for part in self.parts if isinstance(part, torch.optim.Optimizer)]
 
-    def copy(self) -> "Program":
-        return Program(copy.deepcopy(self.parts), self.step, self.batches, self.dtype)
+    def copy(self) -> "UserProgram":
+        return UserProgram(copy.deepcopy(self.parts), self.step, self.batches, self.dtype)
 
 
 @dataclass
@@ -65,18 +65,18 @@ class Truth:
     """numbers that optimizers keep for one of a parameter"""
 
 
-def program_of(build: Step, batch: Callable[[], Any], step: Step, steps: int, dtype: str) -> Program:
+def program_of(build: Step, batch: Callable[[], Any], step: Step, steps: int, dtype: str) -> UserProgram:
     torch.manual_seed(0)
     built = build()
     parts = built if isinstance(built, tuple) else (built,)
-    program = Program(parts, step, [batch() for _ in range(steps + 1)], dtype)
+    program = UserProgram(parts, step, [batch() for _ in range(steps + 1)], dtype)
     if dtype == "float64":
         program.model.double()
         program.batches = widened(program.batches)
     return program
 
 
-def truth_of(program: Program) -> Truth:
+def truth_of(program: UserProgram) -> Truth:
     own = program.copy()
     found = Truth([], [], 0.0, [])
 
@@ -106,13 +106,13 @@ def truth_of(program: Program) -> Truth:
     return found
 
 
-def forward_loss(program: Program, batch: Any) -> float:
+def forward_loss(program: UserProgram, batch: Any) -> float:
     with until_backward() as losses:
         program.step(*program.parts, batch)
     return float(losses[0].detach()) if losses else 0.0
 
 
-def plan_of(program: Program, degrees: Degrees) -> AutoPlan:
+def plan_of(program: UserProgram, degrees: Degrees) -> AutoPlan:
     """What can be cut, asked of a copy; nothing of the program is changed."""
     own = program.copy()
     batch = own.batches[0]
@@ -136,7 +136,7 @@ class _Seen(Struct):
     memory_gap: float
 
 
-def proven(program: Program, plan: AutoPlan, truth: Truth) -> Proof:
+def proven(program: UserProgram, plan: AutoPlan, truth: Truth) -> Proof:
     """Runs it on gloo ranks of this machine."""
     model, degrees = program.model, plan.degrees
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -153,7 +153,7 @@ def proven(program: Program, plan: AutoPlan, truth: Truth) -> Proof:
     return _judged(proof, ranks, program, truth)
 
 
-def _cannot(program: Program, plan: AutoPlan) -> str:
+def _cannot(program: UserProgram, plan: AutoPlan) -> str:
     samples, parts = samples_of(program.batches[0]), plan.degrees.dp * plan.degrees.micro_batches
     if samples % parts:
         return f"{samples} samples are not shared evenly by {parts}"
@@ -176,7 +176,7 @@ def refused(plan: AutoPlan) -> str:
     return (cannot_stage(plan) if degrees.pp > 1 else "") or (cannot_share_tokens(plan) if degrees.cp > 1 else "")
 
 
-def _judged(proof: Proof, ranks: list[_Seen], program: Program, truth: Truth) -> Proof:
+def _judged(proof: Proof, ranks: list[_Seen], program: UserProgram, truth: Truth) -> Proof:
     gaps: dict[str, float] = {}
     for rank in ranks:
         for name, gap in rank.gaps.items():
@@ -206,7 +206,7 @@ def _why(found: Proof, ranks: list[_Seen]) -> str:
     return next((rank.checkpoint for rank in ranks if rank.checkpoint), "")
 
 
-def _rank(program: Program, plan: AutoPlan, truth: Truth) -> _Seen:
+def _rank(program: UserProgram, plan: AutoPlan, truth: Truth) -> _Seen:
     """One rank of the proof, in a process of its own."""
     degrees, mesh = plan.degrees, mesh_of(plan.degrees, "cpu")
     plain = program.copy()
@@ -243,7 +243,7 @@ def _rank(program: Program, plan: AutoPlan, truth: Truth) -> _Seen:
     return seen
 
 
-def run_step(done: Applied, program: Program, batch: Any, clips: list[Clip]) -> float | None:
+def run_step(done: Applied, program: UserProgram, batch: Any, clips: list[Clip]) -> float | None:
     """One training step of this rank; its loss, where this rank sees one."""
     if done.stage is None:
         with losses_of() as losses, clipping(lambda _, clip: clip_whole(done, clip)):
@@ -260,7 +260,7 @@ def run_step(done: Applied, program: Program, batch: Any, clips: list[Clip]) -> 
     return sum(found) / len(found) if found else None
 
 
-def _memory_gap(done: Applied, program: Program, plain: Program, truth: Truth) -> float:
+def _memory_gap(done: Applied, program: UserProgram, plain: UserProgram, truth: Truth) -> float:
     over, stage = sharding_mesh(done.plan.degrees, done.mesh), 0 if done.stage is None else done.stage.place
     told = foretold_elements(plain.model, done.plan, stage, 0 if over is None else over.get_local_rank())
     held = held_elements(program.model.parameters()) + state_elements(program.optimizers)
@@ -294,7 +294,7 @@ def _local(x: Any) -> Tensor:
     return found
 
 
-def _reloaded(done: Applied, plain: Program, truth: Truth) -> str:
+def _reloaded(done: Applied, plain: UserProgram, truth: Truth) -> str:
     """What the ranks hold, loaded into a plain model, gives the loss of one process."""
     state = {name: done.shares.whole(name, p) for name, p in done.model.named_parameters()}
     if done.stage is not None:

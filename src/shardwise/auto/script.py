@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from shardwise.auto.prove import Program, program_of
+from shardwise.auto.prove import UserProgram, program_of
 from shardwise.trace.script import Script, ScriptError, script_of, told_in_one_line
 
 
@@ -28,7 +28,7 @@ def opened(path: Path) -> Iterator[tuple[Script, dict[str, Any]]]:
         yield script, names
 
 
-def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) -> Program:
+def program_in(script: Script, names: dict[str, Any], steps: int, dtype: str) -> UserProgram:
     def step(*args: Any) -> object:
         return script.call(names["step"], *args)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shardwise.auto.blocks import BlockKind
 from shardwise.auto.products import is_product, widths
 from shardwise.auto.trial import stacked
+from shardwise.auto.watch import AttentionArguments, attention_seen
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,16 @@ def blocks_seen(kinds: list[BlockKind], run: Callable[[], object]) -> list[Block
                 hooks.append(module.register_forward_hook(_product(seen)))
             elif stacked(module):
                 hooks.append(module.register_forward_hook(_experts(seen), with_kwargs=True))
-    attends = F.scaled_dot_product_attention
 
-    def attended(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if open_ and query.dim() == 4:
-            mask = args[0] if args else kwargs.get("attn_mask")
-            causal = bool(args[2] if len(args) > 2 else kwargs.get("is_causal", False)) or _triangle(mask)
-            open_[0].events.append(AttentionSeen(query.shape[1], query.shape[-1], value.shape[-1], causal))
-        return attends(query, key, value, *args, **kwargs)
+    def attended(call: AttentionArguments) -> None:
+        if open_ and call.query.dim() == 4:
+            causal, shape = call.causal or _triangle(call.mask), call.query.shape
+            open_[0].events.append(AttentionSeen(shape[1], shape[-1], call.value.shape[-1], causal))
 
-    F.scaled_dot_product_attention = attended
     try:
-        run()
+        with attention_seen(attended):
+            run()
     finally:
-        F.scaled_dot_product_attention = attends
         for hook in hooks:
             hook.remove()
     return found

@@ -6,7 +6,7 @@ from itertools import chain, combinations, islice
 from msgspec.structs import replace
 from torch import nn
 
-from shardwise.auto.plan import Cut, Size
+from shardwise.auto.plan import ProductCut, Size
 
 MOST_TOGETHER = 3
 MOST_TRIED = 600
@@ -17,7 +17,9 @@ NEVER = frozenset(
 )
 
 
-def fitting(cut: Cut, block: nn.Module, ranks: int, fits: Callable[[Cut], str]) -> tuple[Cut | None, str]:
+def fitting(
+    cut: ProductCut, block: nn.Module, ranks: int, fits: Callable[[ProductCut], str]
+) -> tuple[ProductCut | None, str]:
     """The cut with what it needs beside it; or none, and why not as it was."""
     why = fits(cut)
     if not why:
@@ -29,7 +31,7 @@ def fitting(cut: Cut, block: nn.Module, ranks: int, fits: Callable[[Cut], str]) 
     return None, why
 
 
-def _ways(cut: Cut, numbers: list[Size]) -> Iterator[Cut]:
+def _ways(cut: ProductCut, numbers: list[Size]) -> Iterator[ProductCut]:
     """What changes least first; fitting while it runs costs time in every step: it comes behind one or two numbers."""
 
     def sets(counts: range) -> Iterator[tuple[Size, ...]]:
@@ -45,7 +47,7 @@ def _ways(cut: Cut, numbers: list[Size]) -> Iterator[Cut]:
         yield replace(cut, sizes=chosen, fitted=True)
 
 
-def _numbers(block: nn.Module, cut: Cut, ranks: int) -> Iterator[Size]:
+def _numbers(block: nn.Module, cut: ProductCut, ranks: int) -> Iterator[Size]:
     around = block.get_submodule(cut.around)
     for name, module in around.named_modules(prefix=cut.around):
         for attribute, value in vars(module).items():

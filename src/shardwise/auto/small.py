@@ -5,7 +5,7 @@ from torch import nn
 
 from shardwise.auto.blocks import block_kinds
 from shardwise.auto.plan import Degrees
-from shardwise.auto.prove import Program, forward_loss
+from shardwise.auto.prove import UserProgram, forward_loss
 
 LEAST_BLOCKS = 2
 MOST = 2
@@ -20,7 +20,7 @@ def few_ranks(degrees: Degrees, samples: int) -> Degrees:
     return replace(fewer, micro_batches=count if fewer.pp > 1 else 1)
 
 
-def few_blocks(program: Program, degrees: Degrees) -> Program:
+def few_blocks(program: UserProgram, degrees: Degrees) -> UserProgram:
     """Lists keep their first blocks of each kind; where the program does not run so, it stays whole."""
     own = program.copy()
     try:

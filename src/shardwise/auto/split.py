@@ -16,7 +16,7 @@ from shardwise.auto.cutting import apply_cut, keep_columns
 from shardwise.auto.lanes import Lane, RankLane
 from shardwise.auto.plan import AXES, AutoPlan, Degrees
 from shardwise.auto.shares import Shares, shares_of
-from shardwise.auto.stage import Stage, connect, staged
+from shardwise.auto.stage import SplitStage, connect, staged
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Applied:
     shares: Shares
     moved: dict[int, tuple[nn.Module, str]] = field(default_factory=dict)
     """where the parameter of this id was, before the model was split: an optimizer made then still holds it"""
-    stage: Stage | None = None
+    stage: SplitStage | None = None
     ends: dict[str, nn.Parameter] = field(default_factory=dict)
     """parameters outside the blocks that this pipeline stage holds"""
     forms: dict[str, Tensor] = field(default_factory=dict)

@@ -38,7 +38,7 @@ class Flight:
 
 
 @dataclass
-class Stage:
+class SplitStage:
     """This rank's blocks, and the neighbours that blocks before and behind them belong to."""
 
     model: nn.Module
@@ -109,9 +109,9 @@ class Stage:
         return into
 
 
-def staged(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> Stage:
+def staged(model: nn.Module, plan: AutoPlan, mesh: DeviceMesh) -> SplitStage:
     """The model changed so that this rank's stage runs its own blocks only."""
-    stage = Stage(model, plan, mesh, mesh["pp"].get_local_rank())
+    stage = SplitStage(model, plan, mesh, mesh["pp"].get_local_rank())
     own = plan.stages[stage.place]
     returns = {name: kind.returns for kind in plan.kinds for name in kind.blocks}
     for name in plan.order:
@@ -141,7 +141,7 @@ def _zeros(width: int, dtype: torch.dtype) -> Callable[..., Tensor]:
     return lambda words, *_, **__: torch.zeros(*words.shape, width, dtype=dtype, device=words.device)
 
 
-def connect(stage: Stage) -> None:
+def connect(stage: SplitStage) -> None:
     """The first block takes what is received, before FSDP2 sees it; the last one ends the code, behind FSDP2."""
     own = stage.plan.stages[stage.place]
     if stage.place > 0:
@@ -158,7 +158,7 @@ def _passed_by(returns: int) -> Callable[..., Any]:
     return forward
 
 
-def _taking(stage: Stage) -> Callable[..., Any]:
+def _taking(stage: SplitStage) -> Callable[..., Any]:
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for place, value in enumerate(args):
             if isinstance(value, Tensor):

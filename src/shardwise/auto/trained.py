@@ -5,20 +5,20 @@ from typing import Any
 
 from shardwise.auto.norms import Clip
 from shardwise.auto.plan import AutoPlan
-from shardwise.auto.prove import Program, run_step
+from shardwise.auto.prove import UserProgram, run_step
 from shardwise.auto.split import applied, mesh_of
 from shardwise.auto.watch import part_of
 from shardwise.runtime.train.fork import forked
 
 
-def trained(program: Program, plan: AutoPlan, clips: list[Clip]) -> list[float]:
+def trained(program: UserProgram, plan: AutoPlan, clips: list[Clip]) -> list[float]:
     """The loss of every step: the mean over ranks that see one."""
     ranks = forked(plan.degrees.ranks, lambda _: _rank(program.copy(), plan, clips))
     told = [losses for losses in ranks if losses]
     return [sum(each) / len(told) for each in zip(*told, strict=True)]
 
 
-def _rank(program: Program, plan: AutoPlan, clips: list[Clip]) -> list[float]:
+def _rank(program: UserProgram, plan: AutoPlan, clips: list[Clip]) -> list[float]:
     mesh = mesh_of(plan.degrees, "cpu")
     done = applied(program.model, plan, mesh)
     for optimizer in program.optimizers:

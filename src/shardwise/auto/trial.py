@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from shardwise.auto.blocks import Call
+from shardwise.auto.blocks import BlockCall
 from shardwise.auto.cutting import apply_cut
-from shardwise.auto.plan import Cut
+from shardwise.auto.plan import ProductCut
 from shardwise.auto.products import is_product, multiplied
 from shardwise.auto.wide import Widened
 
@@ -70,7 +70,7 @@ class Run:
     """One run of the whole block: what went into and came out of its products, in order."""
 
     block: nn.Module
-    call: Call
+    call: BlockCall
     inputs: dict[str, Tensor]
     outputs: dict[str, Tensor]
     counts: dict[str, int]
@@ -96,16 +96,16 @@ def wide_copy(block: nn.Module) -> nn.Module:
     return found
 
 
-def wide_call(call: Call) -> Call:
+def wide_call(call: BlockCall) -> BlockCall:
     def wide(x: Any) -> Any:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             return x
         return x.detach().double().requires_grad_(x.requires_grad)
 
-    return Call(tree_map(wide, call.args), tree_map(wide, call.kwargs))
+    return BlockCall(tree_map(wide, call.args), tree_map(wide, call.kwargs))
 
 
-def noisy_call(call: Call, seed: int) -> Call:
+def noisy_call(call: BlockCall, seed: int) -> BlockCall:
     """With other values where gradients are asked for."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -114,10 +114,10 @@ def noisy_call(call: Call, seed: int) -> Call:
             return x
         return torch.randn(x.shape, generator=generator, dtype=x.dtype).mul_(2.0).requires_grad_()
 
-    return Call(tree_map(noisy, call.args), tree_map(noisy, call.kwargs))
+    return BlockCall(tree_map(noisy, call.args), tree_map(noisy, call.kwargs))
 
 
-def run_whole(block: nn.Module, call: Call) -> Run:
+def run_whole(block: nn.Module, call: BlockCall) -> Run:
     run = Run(block, call, {}, {}, {})
 
     def hook(name: str) -> Any:
@@ -164,7 +164,7 @@ class CutTrial:
         width = max(1, run.inputs[row].shape[-1] // ranks)
         self.first_share = run.inputs[row][..., :width].detach()
 
-    def fits(self, cut: Cut) -> str:
+    def fits(self, cut: ProductCut) -> str:
         """Empty, or why the first rank does not compute its share."""
         try:
             lane, run = self._share(cut, 0)
@@ -177,7 +177,7 @@ class CutTrial:
             return "a rank's share has other values than the whole"
         return ""
 
-    def proven(self, cut: Cut) -> str:
+    def proven(self, cut: ProductCut) -> str:
         """Empty, or what does not add up over all ranks: the output, or a gradient."""
         total = torch.zeros_like(self.whole)
         gradients: dict[str, Tensor] = {}
@@ -208,7 +208,7 @@ class CutTrial:
                 return f"gradient of {name} does not add up"
         return ""
 
-    def inner(self, cut: Cut) -> tuple[list[str], list[str]]:
+    def inner(self, cut: ProductCut) -> tuple[list[str], list[str]]:
         """(parameters, inputs) that reach the row product between the cuts: each rank has a part of their gradients."""
         lane, run = self._share(cut, 0, detached=True)
         assert lane.left is not None
@@ -219,13 +219,13 @@ class CutTrial:
         reached = [n for n, g in zip(leaves, found, strict=True) if n not in cut_ones and bool(g.count_nonzero())]
         return [n for n in reached if not n.startswith("input ")], [n for n in reached if n.startswith("input ")]
 
-    def counted(self, cut: Cut) -> Cut:
+    def counted(self, cut: ProductCut) -> ProductCut:
         """With the elements of what enters it, whose gradients are summed, and of its output."""
         lane, _ = self._share(replace(cut, inner=()), 0)
         entries = tuple((x.numel(), x.shape[0] > 1) for x in lane.entered if x.requires_grad)
         return replace(cut, entries=entries, row_elements=self.whole.numel(), attends=lane.attends)
 
-    def _share(self, cut: Cut, rank: int, *, detached: bool = False) -> tuple[TrialLane, Run]:
+    def _share(self, cut: ProductCut, rank: int, *, detached: bool = False) -> tuple[TrialLane, Run]:
         lane = TrialLane(self.ranks, rank, detached=detached)
         block = copy.deepcopy(self.run.block)
         apply_cut(block, cut, lane)

@@ -7,8 +7,8 @@ from torch import nn
 
 from shardwise.auto.blocks import BlockKind, Watched, block_kinds, watched
 from shardwise.auto.experts import expert_cut
-from shardwise.auto.flow import Candidate, candidates
-from shardwise.auto.plan import AutoPlan, Cut, Degrees, End, Kind, Refusal, Vocabulary
+from shardwise.auto.flow import CutCandidate, candidates
+from shardwise.auto.plan import AutoPlan, CutKind, CutRefusal, Degrees, End, ProductCut, Vocabulary
 from shardwise.auto.products import is_product, widths
 from shardwise.auto.sizes import fitting
 from shardwise.auto.trial import FAILURES, CutTrial, Run, noisy_call, run_whole, stacked, wide_call, wide_copy
@@ -22,7 +22,7 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
     found = block_kinds(model)
     if not found:
         why = "no module repeats: nothing to cut, shard or stage by blocks"
-        return AutoPlan(degrees=degrees, kinds=(), refusals=(Refusal(where="model", why=why),), samples=samples)
+        return AutoPlan(degrees=degrees, kinds=(), refusals=(CutRefusal(where="model", why=why),), samples=samples)
     seen = watched(model, found, run)
     kinds = tuple(_kind(kind, seen, degrees.tp) for kind in found)
     words, refusals = _vocabulary(model, kinds, seen, degrees.tp)
@@ -34,7 +34,7 @@ def understood(model: nn.Module, run: Callable[[], object], degrees: Degrees, sa
     )  # fmt: skip
 
 
-def _ends(model: nn.Module, kinds: tuple[Kind, ...], seen: Watched) -> Iterator[End]:
+def _ends(model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched) -> Iterator[End]:
     """Only tables of words are left out of stages behind the first: what another module makes may be used by all."""
     blocks = {name for kind in kinds for name in kind.blocks}
     inside = {id(p) for name in blocks for p in model.get_submodule(name).parameters()}
@@ -54,20 +54,20 @@ def _ends(model: nn.Module, kinds: tuple[Kind, ...], seen: Watched) -> Iterator[
             )
 
 
-def _kind(kind: BlockKind, seen: Watched, ranks: int) -> Kind:
+def _kind(kind: BlockKind, seen: Watched, ranks: int) -> CutKind:
     parameters = sum(p.numel() for p in kind.first.parameters())
-    found = Kind(class_name=kind.class_name, blocks=tuple(kind.names), parameters=parameters,
+    found = CutKind(class_name=kind.class_name, blocks=tuple(kind.names), parameters=parameters,
                  returns=seen.returns.get(kind.names[0], -1))  # fmt: skip
     call = seen.calls.get(kind.names[0])
     if ranks == 1:
         return found
     if call is None:
-        return replace(found, refusals=(Refusal(where=kind.names[0], why="the block was not called"),))
+        return replace(found, refusals=(CutRefusal(where=kind.names[0], why="the block was not called"),))
     try:
         whole = run_whole(wide_copy(kind.first), wide_call(call))
     except FAILURES as error:
         why = f"it does not run by itself: {str(error).strip().splitlines()[0][:120]}"
-        return replace(found, refusals=(Refusal(where=kind.names[0], why=why),))
+        return replace(found, refusals=(CutRefusal(where=kind.names[0], why=why),))
     cuts, refusals = _cuts(whole, ranks)
     named = [replace(each, where=f"{kind.names[0]}.{each.where}") for each in refusals]
     split = sum(
@@ -78,9 +78,9 @@ def _kind(kind: BlockKind, seen: Watched, ranks: int) -> Kind:
     return replace(found, cuts=tuple(cuts), refusals=tuple(named), split_parameters=split)
 
 
-def _cuts(whole: Run, ranks: int) -> tuple[list[Cut], list[Refusal]]:
-    cuts: list[Cut] = []
-    tried: list[tuple[set[str], Refusal]] = []
+def _cuts(whole: Run, ranks: int) -> tuple[list[ProductCut], list[CutRefusal]]:
+    cuts: list[ProductCut] = []
+    tried: list[tuple[set[str], CutRefusal]] = []
     taken: set[str] = set()
     others = [run_whole(whole.block, noisy_call(whole.call, seed)) for seed in range(OTHER_INPUTS)]
     for each in candidates(whole, ranks, others):
@@ -89,7 +89,7 @@ def _cuts(whole: Run, ranks: int) -> tuple[list[Cut], list[Refusal]]:
             continue
         cut, why = _proven(whole, each, ranks)
         if cut is None:
-            tried.append((names, Refusal(where=each.row, why=why)))
+            tried.append((names, CutRefusal(where=each.row, why=why)))
         else:
             cuts.append(cut)
             taken |= names
@@ -97,13 +97,13 @@ def _cuts(whole: Run, ranks: int) -> tuple[list[Cut], list[Refusal]]:
         if stacked(module):
             cut, why = expert_cut(whole, name, ranks)
             if cut is None:
-                tried.append(({name}, Refusal(where=name, why=why)))
+                tried.append(({name}, CutRefusal(where=name, why=why)))
             else:
                 cuts.append(cut)
     refusals = [refusal for names, refusal in tried if not names & taken]
     said = {name for names, _ in tried for name in names} | taken
     left = [name for name, module in whole.block.named_modules() if is_product(module) and name not in said]
-    refusals += [Refusal(where=name, why=_why_not(whole, name)) for name in left]
+    refusals += [CutRefusal(where=name, why=_why_not(whole, name)) for name in left]
     return cuts, refusals
 
 
@@ -114,9 +114,9 @@ def _why_not(whole: Run, name: str) -> str:
     return f"it runs {count} times" if count > 1 else "no other product takes its features in separate shares"
 
 
-def _proven(whole: Run, each: Candidate, ranks: int) -> tuple[Cut | None, str]:
+def _proven(whole: Run, each: CutCandidate, ranks: int) -> tuple[ProductCut | None, str]:
     trial = CutTrial(whole, each.row, ranks)
-    cut = Cut(around=_around((each.row, *(c.module for c in each.columns))), columns=each.columns, row=each.row)
+    cut = ProductCut(around=_around((each.row, *(c.module for c in each.columns))), columns=each.columns, row=each.row)
     fitted, why = fitting(cut, whole.block, ranks, trial.fits)
     if fitted is None:
         shared = f" ({', '.join(each.shared)} feed several ranks)" if each.shared else ""
@@ -142,8 +142,8 @@ def _around(names: tuple[str, ...]) -> str:
 
 
 def _vocabulary(
-    model: nn.Module, kinds: tuple[Kind, ...], seen: Watched, ranks: int
-) -> tuple[Vocabulary, list[Refusal]]:
+    model: nn.Module, kinds: tuple[CutKind, ...], seen: Watched, ranks: int
+) -> tuple[Vocabulary, list[CutRefusal]]:
     if ranks == 1:
         return Vocabulary(), []
     blocks = tuple(name for kind in kinds for name in kind.blocks)
@@ -160,7 +160,7 @@ def _vocabulary(
     if uneven:
         rows = uneven[0][1].weight.shape[0]  # type: ignore[index]
         return Vocabulary(), [
-            Refusal(where=n, why=f"{rows} words are not shared evenly by {ranks} ranks") for n, _ in uneven
+            CutRefusal(where=n, why=f"{rows} words are not shared evenly by {ranks} ranks") for n, _ in uneven
         ]
     return Vocabulary(
         tables=tuple(n for n, _ in tables), heads=tuple(n for n, _ in heads),

@@ -1,14 +1,21 @@
-"""What a user's step does, seen from outside: the loss it calls `backward` on, the gradients its optimizer gets."""
+"""What a user's step does, seen from outside: the loss it calls `backward` on, the gradients its optimizer gets, the
+attention it calls, which may also be made another one."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
+
+from shardwise.trace.private import swapped
+
+Attention = Callable[..., Tensor]
 
 
 @contextmanager
@@ -29,11 +36,42 @@ def losses_of() -> Iterator[list[float]]:
         finally:
             inside = outer
 
-    torch.Tensor.backward = seen  # type: ignore[method-assign]
-    try:
+    with swapped(torch.Tensor, "backward", seen):
         yield found
-    finally:
-        torch.Tensor.backward = before  # type: ignore[method-assign]
+
+
+@contextmanager
+def attention_made(make: Callable[[Attention], Attention]) -> Iterator[None]:
+    """Inside, torch's scaled dot-product attention is what `make` makes of it."""
+    with swapped(F, "scaled_dot_product_attention", make(F.scaled_dot_product_attention)):
+        yield
+
+
+@dataclass(frozen=True)
+class AttentionArguments:
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    causal: bool
+
+
+@contextmanager
+def attention_seen(look: Callable[[AttentionArguments], None]) -> Iterator[None]:
+    """Inside, `look` gets every call of torch's scaled dot-product attention."""
+
+    def looked_at(attends: Attention) -> Attention:
+        def attended(
+            query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+            is_causal: bool = False, **rest: Any,
+        ) -> Tensor:  # fmt: skip
+            look(AttentionArguments(query, key, value, attn_mask, is_causal))
+            return attends(query, key, value, attn_mask, dropout_p, is_causal, **rest)
+
+        return attended
+
+    with attention_made(looked_at):
+        yield
 
 
 @contextmanager

@@ -10,6 +10,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from shardwise.auto.watch import Attention, attention_made
+from shardwise.trace.private import swapped
+
 GROUPED = frozenset({"grouped_mm", "_grouped_mm"})
 
 
@@ -49,20 +52,19 @@ def widened(value: Any) -> Any:
 @contextmanager
 def without_chance() -> Iterator[None]:
     """Dropout does nothing: ranks would draw other numbers than one process."""
-    plain, attends = F.dropout, F.scaled_dot_product_attention
 
     def kept(x: Tensor, *_: Any, **__: Any) -> Tensor:
         return x
 
-    def attended(*args: Any, **kwargs: Any) -> Tensor:
-        args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
-        return attends(*args, **{**kwargs, "dropout_p": 0.0} if "dropout_p" in kwargs else kwargs)
+    def without_dropout(attends: Attention) -> Attention:
+        def attended(*args: Any, **kwargs: Any) -> Tensor:
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+            return attends(*args, **{**kwargs, "dropout_p": 0.0} if "dropout_p" in kwargs else kwargs)
 
-    F.dropout, F.scaled_dot_product_attention = kept, attended  # type: ignore[assignment]
-    try:
+        return attended
+
+    with swapped(F, "dropout", kept), attention_made(without_dropout):
         yield
-    finally:
-        F.dropout, F.scaled_dot_product_attention = plain, attends
 
 
 @contextmanager

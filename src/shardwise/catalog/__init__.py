@@ -5,10 +5,10 @@ This module only finds and parses files; what a field means is known by the pack
 An entry is found by its file name or by one of the `aliases` inside the file, in any case.
 """
 
-import copy
 import json
+import os
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,29 @@ _ROOT = Path(__file__).parent
 
 
 @cache
-def _files(kind: str) -> dict[str, Path]:
+def _files(kind: str) -> dict[str, str]:
+    """Where each entry is."""
     if kind not in KINDS:
         raise ValueError(f"catalog kind {kind!r} is unknown; {closest(kind, list(KINDS))}")
-    found: dict[str, Path] = {}
+    found: dict[str, str] = {}
     for folder in (_ROOT / kind, *folders(f"catalog/{kind}")):
-        for path in folder.iterdir():
-            if path.suffix in (".toml", ".json"):
-                only_once(f"catalog/{kind}", path.stem, found)
-                found[path.stem] = path
+        for file in os.listdir(folder):
+            stem, suffix = os.path.splitext(file)
+            if suffix in (".toml", ".json"):
+                only_once(f"catalog/{kind}", stem, found)
+                found[stem] = os.path.join(folder, file)
     return dict(sorted(found.items()))
+
+
+def _raw(kind: str, stem: str) -> bytes:
+    return read_file(Path(_files(kind)[stem]), f"catalog/{kind}", MOST_BYTES, "a file with an entry")
 
 
 @cache
 def _parsed(kind: str, stem: str) -> dict[str, Any]:
-    path = _files(kind)[stem]
-    raw = read_file(path, f"catalog/{kind}", MOST_BYTES, "a file with an entry")
+    path = Path(_files(kind)[stem])
     try:
-        text = raw.decode("utf-8")
+        text = _raw(kind, stem).decode("utf-8")
         data: dict[str, Any] = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from None
@@ -57,6 +62,19 @@ def _stem_of(kind: str) -> dict[str, str]:
     return stems | {stem.lower(): stem for stem in _files(kind)}
 
 
+@lru_cache(maxsize=1024)
+def _stem_with(kind: str, alias: str) -> str | None:
+    """The file name behind a spelling, where its file has it as it stands: only such files are parsed."""
+    own = {stem.lower(): stem for stem in _files(kind)}
+    if alias in own:
+        return own[alias]
+    known = alias.encode()
+    for stem in _files(kind):
+        if known in _raw(kind, stem).lower() and alias in map(str.lower, _parsed(kind, stem).get("aliases", ())):
+            return stem
+    return None
+
+
 def names(kind: str) -> list[str]:
     """The entries of a kind, by file name, sorted."""
     return list(_files(kind))
@@ -67,7 +85,7 @@ def resolve(kind: str, name: str) -> str:
     name = name.strip()
     if name in _files(kind):
         return name
-    stem = _stem_of(kind).get(name.lower())
+    stem = _stem_with(kind, name.lower()) or _stem_of(kind).get(name.lower())
     if stem is None:
         raise ValueError(f"{kind[:-1]} {name!r} is unknown; {closest(name, names(kind))}")
     return stem
@@ -75,4 +93,12 @@ def resolve(kind: str, name: str) -> str:
 
 def entry(kind: str, name: str) -> dict[str, Any]:
     """The parsed file of an entry: a copy, so that a caller may change it."""
-    return copy.deepcopy(_parsed(kind, resolve(kind, name)))
+    copied: dict[str, Any] = _copy(_parsed(kind, resolve(kind, name)))
+    return copied
+
+
+def _copy(value: Any) -> Any:
+    """Of what a TOML or JSON file holds: objects, lists, and what cannot change."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value

@@ -74,7 +74,7 @@ def tools() -> list[AgentTool]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ToolRequest:
     tool: AgentTool
     words: tuple[str, ...]
 
@@ -83,7 +83,7 @@ class Asked:
         return shlex.join(["shardwise", *self.words])
 
 
-def asked_of(tool: AgentTool, first: Sequence[str], on: str, options: Mapping[str, Value], root: Path) -> Asked:
+def asked_of(tool: AgentTool, first: Sequence[str], on: str, options: Mapping[str, Value], root: Path) -> ToolRequest:
     """The command line; what is no option, or leads out of the folder, is a ValueError."""
     if len(options) > MOST_OPTIONS or len(first) > MOST_OPTIONS:
         raise ValueError(f"options: {max(len(options), len(first))} of them; write at most {MOST_OPTIONS}")
@@ -94,7 +94,7 @@ def asked_of(tool: AgentTool, first: Sequence[str], on: str, options: Mapping[st
         words += ["--on", _argument(on, "on", root)]
     for name, value in options.items():
         words += _option(name, value, tool, root)
-    return Asked(tool, (*words, "--json"))
+    return ToolRequest(tool, (*words, "--json"))
 
 
 def _option(name: str, value: Value, tool: AgentTool, root: Path) -> list[str]:
@@ -131,7 +131,7 @@ def _check_inside(word: str, name: str, root: Path) -> None:
         raise ValueError(f"{name}: {word[:60]!r} is outside of {root.name!r}; write a file inside it")
 
 
-def answered(asked: Asked, root: Path, seconds: float = SECONDS) -> dict[str, Any]:
+def answered(asked: ToolRequest, root: Path, seconds: float = SECONDS) -> dict[str, Any]:
     """The verb's answer, cut to size; its refusal is a ValueError."""
     command = [sys.executable, "-m", "shardwise", *asked.words]
     with subprocess.Popen(
@@ -153,7 +153,7 @@ def answered(asked: Asked, root: Path, seconds: float = SECONDS) -> dict[str, An
     return shortened(asked, msgspec.json.decode(out), process.returncode)
 
 
-def shortened(asked: Asked, answer: Any, code: int) -> dict[str, Any]:
+def shortened(asked: ToolRequest, answer: Any, code: int) -> dict[str, Any]:
     """Long lists and texts cut, then the keys that matter least left out until it is short; what is missing is said."""
     told = {"command": asked.command, "exit_code": code, "meaning": MEANING[code]}
     if not isinstance(answer, dict):

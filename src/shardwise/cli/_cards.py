@@ -24,7 +24,7 @@ class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.ko if language == "ko" else self.en
 
 
-class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AnswerCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     document: str
     place: str
@@ -56,17 +56,19 @@ class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return abs(ours - self.expected) <= self.tolerance * abs(self.expected)
 
 
-def card_of(name: str) -> Card:
+def card_of(name: str) -> AnswerCard:
     stem = catalog.resolve("answers", name)
-    return converted(catalog.entry("answers", stem) | {"name": stem}, Card, f"card {stem}", "the fields of a card")
+    return converted(
+        catalog.entry("answers", stem) | {"name": stem}, AnswerCard, f"card {stem}", "the fields of a card"
+    )
 
 
-def cards() -> list[Card]:
+def cards() -> list[AnswerCard]:
     """All, by document and in the order of its places."""
     return sorted(map(card_of, catalog.names("answers")), key=lambda card: (card.document, card.place, card.name))
 
 
-def ours(card: Card, answers: dict[str, Any]) -> float:
+def ours(card: AnswerCard, answers: dict[str, Any]) -> float:
     """Computed now. `answers`: of commands that were run before, and of this one afterwards."""
     if card.command not in answers:
         answers[card.command] = _answer(card.command)
@@ -89,7 +91,7 @@ def _answer(command: str) -> Any:
     return json.loads(said.getvalue())
 
 
-def _at(answer: Any, factor: str | float, card: Card) -> float:
+def _at(answer: Any, factor: str | float, card: AnswerCard) -> float:
     if not isinstance(factor, str):
         return float(factor)
     for key in factor.split("."):

@@ -27,7 +27,6 @@ from shardwise.cli._options import ProfileFile, profile_or_none
 from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.estimate.synced import SyncChoice
 from shardwise.plan import Candidate, Limits, Ranking, scan
-from shardwise.plan.by_lengths import scan_by_lengths
 from shardwise.plan.choice import RISK, check_risk
 from shardwise.plan.constraints import Constraint
 from shardwise.plan.exhaustive import HEADROOM
@@ -102,6 +101,8 @@ class OpenCase:
         given: dict[str, Any] = {"top": top, "headroom": self.headroom, "risk": self.risk, "limits": self.limits,
                                  "only": self.only, "sync": self.sync, "host_memory": self.host_bytes}  # fmt: skip
         if self.lengths is not None:
+            from shardwise.plan.by_lengths import scan_by_lengths  # most answers are of full sequences
+
             return _whole(scan_by_lengths(self.on(cluster), self.lengths, **given))
         return _whole(scan(self.on(cluster), losers=False, **given))
 

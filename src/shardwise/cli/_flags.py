@@ -19,6 +19,7 @@ from shardwise.cli._job import (
     ModuleNames,
     OffloadShare,
     OptimizerName,
+    PipelinePasses,
     Seq,
     UsualPrecision,
     UsualStack,
@@ -120,6 +121,7 @@ class Flags:
             group=JOB, negative=(), help="Where the batch does not divide, some replicas take one micro-batch more."
         ),
     ] = False
+    pipeline_passes: PipelinePasses = 1
     profile: ProfileFile = None
 
     @property
@@ -163,7 +165,8 @@ def asked(model: str, flags: Flags, tokens: str | None = None, failures: str = U
         shape, flags.seq, flags.global_batch, flags.precision, flags.optimizer, tokens, flags.grad_dtype,
         gpus=cluster.gpus,
     )  # fmt: skip
-    job = with_tuning(replace(job, uneven=flags.uneven), shape, flags.tune, flags.freeze)
+    job = replace(job, uneven=flags.uneven, pipeline_passes=flags.pipeline_passes)
+    job = with_tuning(job, shape, flags.tune, flags.freeze)
     job = with_failures(job, failures, cluster.gpus)
     for name in ("tp", "pp", "cp"):
         if getattr(flags, name) < 1:

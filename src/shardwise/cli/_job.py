@@ -39,6 +39,14 @@ GlobalBatch = Annotated[
         "GPUs).",
     ),
 ]
+PipelinePasses = Annotated[
+    int,
+    Parameter(
+        group=JOB,
+        help="Times a step fills and drains its pipeline, each with an equal part of the batch (a local batch of "
+        "torchtitan or NeMo Automodel); 1: the whole batch at once.",
+    ),
+]
 PrecisionName = Annotated[str, Parameter(name="--precision", help="bf16, fp16, fp8, bf16-pure, autocast, ...")]
 OptimizerName = Annotated[str, Parameter(name="--optimizer", group=JOB, help=f"{', '.join(OPTIMIZERS)}.")]
 StackName = Annotated[str, Parameter(name="--stack", group=JOB, help="Software whose kernels and overlap are assumed.")]
@@ -260,4 +268,6 @@ def job_words(job: Job) -> list[str]:
         words += ["--optimizer", job.optimizer.name]
     if job.uneven:
         words.append("--uneven")
+    if job.pipeline_passes > 1:
+        words += ["--pipeline-passes", str(job.pipeline_passes)]
     return words + tuning_words(job.tuning)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
@@ -10,12 +10,14 @@ from cyclopts import Parameter
 from shardwise.case import Case
 from shardwise.cli._groups import JOB
 from shardwise.cli._output import Cell, print_notes, print_table
-from shardwise.estimate.lengths import LengthsReport, lengths_report
 from shardwise.registry import closest
 from shardwise.spec.lengths import PACKINGS, LengthsChoice, lengths_of
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policy
 from shardwise.units import share_text, time_text
+
+if TYPE_CHECKING:
+    from shardwise.estimate.lengths import LengthsReport
 
 LengthsName = Annotated[
     str | None,
@@ -70,17 +72,21 @@ def lengths_words(flags: DataFlags) -> list[str]:
     return [word for flag, text in stated if text for word in (flag, text)]
 
 
-def over_data(case: Case, policy: Policy, choice: LengthsChoice | None) -> LengthsReport | None:
-    return None if choice is None else lengths_report(case, policy, choice.lengths)
+def over_data(case: Case, policy: Policy, choice: LengthsChoice | None) -> "LengthsReport | None":
+    if choice is None:
+        return None
+    from shardwise.estimate.lengths import lengths_report  # most answers are of full sequences
+
+    return lengths_report(case, policy, choice.lengths)
 
 
-def lengths_data(found: LengthsReport, packing: str) -> dict[str, Any]:
+def lengths_data(found: "LengthsReport", packing: str) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)
     saved = {"packing_saves": found.packing_saves, "dynamic_saves": found.dynamic_saves}
     return data | saved | {"packing": packing, "step_s": found.step_s(packing), "waiting": found.waiting(packing)}
 
 
-def print_lengths(found: LengthsReport, policy: Policy, packing: str) -> None:
+def print_lengths(found: "LengthsReport", policy: Policy, packing: str) -> None:
     chosen = found.step_s(packing)
     rate = found.step_tokens / chosen / policy.gpus
     cut = f", {share_text(found.cut)} of sequences cut there" if found.cut >= MORE else ""
@@ -106,14 +112,14 @@ def _saved(share: float) -> str:
     return f"{'saves' if share > 0 else 'costs'} {share_text(abs(share))}"
 
 
-def _packed_waiting(found: LengthsReport, policy: Policy) -> str:
+def _packed_waiting(found: "LengthsReport", policy: Policy) -> str:
     waiting = f"the slowest rank +{share_text(found.packed_waiting)}"
     if found.buffers < policy.dp:
         return f"{waiting}: {found.buffers:,.0f} buffers are too few for {policy.dp:,} ranks, raise --global-batch"
     return f"{waiting}, by the squares of attention and the last buffers"
 
 
-def _dynamic(found: LengthsReport) -> str:
+def _dynamic(found: "LengthsReport") -> str:
     shares = sorted(found.dynamic_shares.items())
     shared = [f"{share_text(share)} on {size} rank{'s'[: size > 1]}" for size, share in shares if share > 0]
     return (
@@ -123,7 +129,7 @@ def _dynamic(found: LengthsReport) -> str:
     )
 
 
-def show_lengths(found: dict[str, tuple[LengthsReport, int]], choice: LengthsChoice) -> None:
+def show_lengths(found: "dict[str, tuple[LengthsReport, int]]", choice: LengthsChoice) -> None:
     """Cases side by side: each with its report and its GPUs."""
     heads = ["case", "padded s", "wait %", "packed s", "wait %", "dynamic s", "wait %", "tok/s", "diff"]
     rows, first = list[list[Cell]](), None
@@ -135,9 +141,9 @@ def show_lengths(found: dict[str, tuple[LengthsReport, int]], choice: LengthsCho
     print_table(f"with the lengths of the data ({choice.lengths.name}), tok/s {HOW[choice.packing]}", heads, rows)
 
 
-def _seconds_of(report: LengthsReport) -> Callable[[str], str]:
+def _seconds_of(report: "LengthsReport") -> Callable[[str], str]:
     return lambda packing: f"{report.step_s(packing):.4g}"
 
 
-def _waiting_of(report: LengthsReport) -> Callable[[str], str]:
+def _waiting_of(report: "LengthsReport") -> Callable[[str], str]:
     return lambda packing: share_text(report.waiting(packing)).rstrip("%")

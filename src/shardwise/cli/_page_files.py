@@ -14,7 +14,7 @@ from shardwise.cli._progress import bar
 from shardwise.page.answers import Trouble, answer_of
 from shardwise.page.app import lessons_json
 from shardwise.page.bundle import bundled
-from shardwise.page.questions import STATIC, Question, Refused, Sent, checked
+from shardwise.page.questions import STATIC, Question, Refused, SentForm, checked
 from shardwise.page.theme import theme_css
 from shardwise.page.views import asked_by, policy_state, state_of, table
 from shardwise.page.workers import Asked
@@ -51,7 +51,7 @@ def questions_of(view: str, state: dict[str, str], found: dict[str, msgspec.Raw]
             yield asked_by("card", {"card": card.name})
         for lesson in msgspec.json.decode(lessons_json())["lessons"]:
             if "live" in lesson:
-                yield checked(msgspec.convert(lesson["live"]["ask"], Sent))
+                yield checked(msgspec.convert(lesson["live"]["ask"], SentForm))
     if view == "plan":
         answer = msgspec.json.decode(found[key_of(asked_by("plan", state))])["answer"]
         if answer["recommended"]:

@@ -85,6 +85,8 @@ def plan_of(name: str, flags: RunFlags) -> PolicyRequest:
         if not flags.on:
             raise ValueError(f"on: {name!r} is no plan file, so the cluster is needed; write --on 4xh100")
         found = asked(name, dataclass_replace(flags, stack=STACK))
+    if found.job.pipeline_passes > 1:
+        raise ValueError("pipeline-passes: run sends the whole batch through the pipeline at once; leave it out")
     return _as_run(dataclass_replace(found, policy=with_sync(found.policy, flags.sync)), flags)
 
 
@@ -176,6 +178,7 @@ def _from_document(name: str, document: dict[str, Any], flags: RunFlags) -> Poli
     planned = fields.text("precision", default="") or usual_precision(model)
     job = Job(
         seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
+        pipeline_passes=fields.whole("pipeline_passes", default=1),
         precision=precision_of(flags.precision or planned), optimizer=optimizer,
     )  # fmt: skip
     notes = [f"planned for {planned}, run in {job.precision.name}"] if planned != job.precision.name else []

@@ -205,7 +205,7 @@ def plan_data(planned: PlanResult) -> dict[str, Any]:
     return {
         "tier": "closed form", "model": planned.case.model.name, "cluster": cluster.name, "gpus": cluster.gpus,
         "stack": stack.name, "seq_tokens": job.seq, "global_sequences": job.global_batch,
-        "uneven": job.uneven,
+        "uneven": job.uneven, "pipeline_passes": job.pipeline_passes,
         **({} if planned.case.lengths is None else {
             "lengths": planned.case.lengths.lengths.name, "packing": planned.case.lengths.packing}),
         "step_tokens": job.step_tokens, "tokens": job.tokens or None, "error_band": _band(planned),

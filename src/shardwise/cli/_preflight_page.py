@@ -21,7 +21,7 @@ SHOWN_HOSTS = 8
 
 
 @dataclass(frozen=True)
-class Answered:
+class PreflightAnswer:
     hosts: tuple[str, ...]
     rows: tuple[ItemVerdict, ...]
     plan: PlannedJob | None
@@ -70,7 +70,7 @@ def list_items(items: list[tuple[Subject, Probe]], json: bool) -> None:
     print_table(f"{len(items)} items", ["item", "question", "read from"], rows, words=3)
 
 
-def data_of(answer: Answered) -> dict[str, Any]:
+def data_of(answer: PreflightAnswer) -> dict[str, Any]:
     plan, training = answer.plan, answer.plan.training if answer.plan is not None else None
     found: dict[str, Any] = {
         "verdict": answer.verdict, "hosts": list(answer.hosts), "counts": counts(answer.rows),
@@ -90,7 +90,7 @@ def data_of(answer: Answered) -> dict[str, Any]:
     return found
 
 
-def show_answer(answer: Answered) -> None:
+def show_answer(answer: PreflightAnswer) -> None:
     hosts = (
         f"{len(answer.hosts)} hosts ({few(answer.hosts, SHOWN_HOSTS)})" if len(answer.hosts) > 1 else answer.hosts[0]
     )
@@ -115,12 +115,12 @@ def show_answer(answer: Answered) -> None:
     print_notes([] if plan is None else plan.notes)
 
 
-def show_written(answer: Answered) -> None:
+def show_written(answer: PreflightAnswer) -> None:
     print_line(f"{few(answer.hosts, SHOWN_HOSTS)}: {_summary(answer)}; facts in {few(answer.files, 2)}")
     print_notes(_cures(answer.rows), title="what to do")
 
 
-def _summary(answer: Answered) -> str:
+def _summary(answer: PreflightAnswer) -> str:
     found = ", ".join(f"{many} {verdict}" for verdict, many in counts(answer.rows).items() if many)
     word = "no" if fails(answer.rows) else "nothing failed"
     return f"{word}: {found}"

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from shardwise.cli._cards import Card, card_of, cards, ours
+from shardwise.cli._cards import AnswerCard, card_of, cards, ours
 from shardwise.cli._groups import OUTPUT
 from shardwise.cli._options import Json
 from shardwise.cli._output import Cell, print_facts, print_gap, print_json, print_table
@@ -50,7 +50,7 @@ def _list(language: str, *, json: bool) -> None:
         print_gap()
 
 
-def _show(card: Card, number: float, language: str) -> None:
+def _show(card: AnswerCard, number: float, language: str) -> None:
     facts: list[tuple[str, Cell]] = [
         ("from", f"{card.document}, {card.place}"),
         ("command", shlex.join(["shardwise", *shlex.split(card.command)])),
@@ -70,7 +70,7 @@ def _text(number: float, unit: str) -> str:
     return f"{digits} {unit}".rstrip()
 
 
-def _data(card: Card, number: float | None) -> dict[str, Any]:
+def _data(card: AnswerCard, number: float | None) -> dict[str, Any]:
     return {
         "name": card.name, "document": card.document, "place": card.place,
         "question": card.question.en, "question_ko": card.question.ko, "command": f"shardwise {card.command}",

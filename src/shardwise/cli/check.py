@@ -96,6 +96,7 @@ def check(
             notes.append(f"global batch not stated: {batch} sequences assumed")
         job = Job(
             seq=sequence_of(shape, length, notes), global_batch=batch,
+            pipeline_passes=found.pipeline_passes if batch == found.global_batch else 1,
             precision=precision_of(precision or found.precision or "bf16"),
             optimizer=optimizer_of(found.optimizer or optimizer),
         )  # fmt: skip
@@ -149,7 +150,12 @@ def _changes(change: Improvement) -> str:
 def _show(form: Format, found: Found, judged: Judgement | None, notes: list[str], model: str, on: str) -> None:
     facts: list[tuple[str, Cell]] = [("policy", policy_code(judged.launch.policy if judged else found.policy))]
     facts.append(("GPUs", found.gpus))
-    facts += [("sequence", found.seq), ("batch", found.global_batch), ("precision", found.precision or None)]
+    facts += [
+        ("sequence", found.seq),
+        ("batch", found.global_batch),
+        ("passes", found.pipeline_passes if found.pipeline_passes > 1 else None),
+        ("precision", found.precision or None),
+    ]
     facts.append(("optimizer", found.optimizer or None))
     facts += [(name.replace("_", " "), value) for name, value in found.software.items()]
     if found.layers:
@@ -186,7 +192,8 @@ def _show(form: Format, found: Found, judged: Judgement | None, notes: list[str]
 def _data(form: Format, found: Found, judged: Judgement | None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "target": form.name, "policy": found.policy, "gpus": found.gpus, "seq_tokens": found.seq,
-        "global_sequences": found.global_batch, "precision": found.precision or None,
+        "global_sequences": found.global_batch, "pipeline_passes": found.pipeline_passes,
+        "precision": found.precision or None,
         "optimizer": found.optimizer or None, "layers": found.layers or None, "software": found.software,
         "not_modelled": found.not_modelled, "unmodelled": found.unmodelled,
         "judged": judged is not None, "legal": None, "fits": None, "rule": None, "why": None, "nearest": None,

@@ -126,6 +126,7 @@ def stated_policy(name: str, flags: ExportFlags, usual: str | None) -> tuple[Pol
     precision = flags.precision or fields.text("precision", default=PRECISION)
     job = Job(
         seq=fields.whole("seq_tokens"), global_batch=fields.whole("global_sequences"),
+        pipeline_passes=fields.whole("pipeline_passes", default=1),
         precision=precision_of(precision), optimizer=optimizer_of(fields.text("optimizer", default=flags.optimizer)),
     )  # fmt: skip
     stack = stack_of(flags.stack or fields.text("stack", default=usual or DEFAULT_STACK))

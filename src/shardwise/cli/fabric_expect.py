@@ -12,7 +12,7 @@ from shardwise.cli._output import Cell, print_gap, print_json, print_notes, prin
 from shardwise.cli._target import target_of
 from shardwise.diagnose.expect import HELD, Expectation, NetworkVerdict
 from shardwise.diagnose.expect import expect as expectation_of
-from shardwise.diagnose.pairs import SLOW, Diagnosis, diagnose, rounds
+from shardwise.diagnose.pairs import SLOW, PairDiagnosis, diagnose, rounds
 from shardwise.importers import nccl_tests
 from shardwise.importers._file import read_bytes
 from shardwise.importers.link_pairs import pairs_of
@@ -86,7 +86,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _print(
-    cluster: Cluster, found: Expectation | None, blame: Diagnosis | None, plan: list[list[tuple[str, str]]],
+    cluster: Cluster, found: Expectation | None, blame: PairDiagnosis | None, plan: list[list[tuple[str, str]]],
     notes: list[str],
 ) -> None:  # fmt: skip
     if found is not None:
@@ -114,7 +114,7 @@ def _size(bytes_: float) -> str:
     return f"{bytes_:.0f} B"
 
 
-def _print_links(blame: Diagnosis) -> None:
+def _print_links(blame: PairDiagnosis) -> None:
     title = f"pairs: {len(blame.slow_pairs)} below {SLOW:.0%} of {blame.reference / 1e9:.3g} GB/s"
     rows: list[list[Cell]] = [[link.name, link.bytes_per_s / 1e9, link.part, link.pairs] for link in blame.links]
     print_table(title, ["slow link", "GB/s", "of a sound one", "slow pairs"], rows)
@@ -135,7 +135,7 @@ def _command(a: str, b: str, cluster: Cluster) -> str:
     return f"mpirun -np {2 * local} -H {a}:{local},{b}:{local} all_reduce_perf -b 1G -e 1G -J {a}_{b}.json"
 
 
-def _notes(cluster: Cluster, found: Expectation | None, blame: Diagnosis | None, ordered: bool) -> list[str]:
+def _notes(cluster: Cluster, found: Expectation | None, blame: PairDiagnosis | None, ordered: bool) -> list[str]:
     notes = []
     if found is not None:
         low, all_ = sum(row.word == "low" for row in found.verdicts), len(found.verdicts)
@@ -166,7 +166,7 @@ def _notes(cluster: Cluster, found: Expectation | None, blame: Diagnosis | None,
 
 
 def _data(
-    cluster: Cluster, found: Expectation | None, blame: Diagnosis | None, plan: list[list[tuple[str, str]]],
+    cluster: Cluster, found: Expectation | None, blame: PairDiagnosis | None, plan: list[list[tuple[str, str]]],
     notes: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     data: dict[str, Any] = {"cluster": cluster.name}

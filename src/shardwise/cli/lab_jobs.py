@@ -25,7 +25,7 @@ from shardwise.cli._progress import spoken
 from shardwise.cli.lab_stands import standing_lab
 from shardwise.lab.build import Built, standing
 from shardwise.lab.cables import plant_of
-from shardwise.lab.cases import OPS, Case
+from shardwise.lab.cases import OPS, LabCase
 from shardwise.lab.command import command_ran
 from shardwise.lab.demos import DEMOS, Setting, demo_named
 from shardwise.lab.emulated import Emulated, emulated_of
@@ -35,7 +35,7 @@ from shardwise.lab.knobs import size_of
 from shardwise.lab.marking import marking
 from shardwise.lab.measured import check_bounds, measured_on, watching
 from shardwise.lab.names import STAYS
-from shardwise.lab.order import TRAININGS, World
+from shardwise.lab.order import TRAININGS, LabWorld
 from shardwise.lab.page import lab_page
 from shardwise.registry import closest
 
@@ -150,16 +150,16 @@ def _own(
     return watch.facts(), int(bool(bad)), notes
 
 
-def _world(collective: str, sizes: str, times: int, order: tuple[int, ...], train: str | None) -> World:
+def _world(collective: str, sizes: str, times: int, order: tuple[int, ...], train: str | None) -> LabWorld:
     if train is not None:
         if train not in TRAININGS:
             raise ValueError(f"train: {train!r} is unknown; {closest(train, list(TRAININGS))}")
-        return World(order=order, training=train, steps=times)
+        return LabWorld(order=order, training=train, steps=times)
     cases = tuple(
-        Case(op=op.strip(), bytes=size_of(size.strip(), "sizes"), times=times)
+        LabCase(op=op.strip(), bytes=size_of(size.strip(), "sizes"), times=times)
         for op in collective.split(",")
         for size in sizes.split(",")
     )
     if len(cases) > MOST_CASES:
         raise ValueError(f"sizes: {len(cases)} cases; write at most {MOST_CASES}")
-    return World(order=order, cases=cases)
+    return LabWorld(order=order, cases=cases)

@@ -17,16 +17,16 @@ from shardwise.lab.names import LOCKS, STAYS, forget, labs, note, noted
 from shardwise.lab.probe import allowed, refuse_if_forbidden
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class LabStanding(msgspec.Struct, frozen=True, kw_only=True):
     """What the lab that is up was built from."""
 
     on: str
     knobs: Knobs
 
 
-def standing_lab() -> Standing | None:
+def standing_lab() -> LabStanding | None:
     text = noted(STAYS)
-    return msgspec.json.decode(text, type=Standing) if text and STAYS in labs() else None
+    return msgspec.json.decode(text, type=LabStanding) if text and STAYS in labs() else None
 
 
 def listed(
@@ -85,7 +85,7 @@ def up(
             )
         become_root()
         with standing(built, stays=True):
-            note(STAYS, msgspec.json.encode(Standing(on=on, knobs=built.knobs)))
+            note(STAYS, msgspec.json.encode(LabStanding(on=on, knobs=built.knobs)))
     show_plan(built, STAYS, json=json, done=not dry_run)
     return 0
 

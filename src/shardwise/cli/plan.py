@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from msgspec.structs import replace as with_fields
 
 from shardwise.arch import model_of
 from shardwise.calibrate.overlay import what_it_changes
@@ -24,6 +25,7 @@ from shardwise.cli._job import (
     ModuleNames,
     OffloadShare,
     OptimizerName,
+    PipelinePasses,
     Seq,
     Tokens,
     UsualPrecision,
@@ -46,11 +48,9 @@ from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_
 from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of
 from shardwise.plan import Limits, scan
-from shardwise.plan.by_lengths import scan_by_lengths
 from shardwise.plan.choice import RISK
 from shardwise.plan.constraints import constraints_of, words_of
 from shardwise.plan.exhaustive import HEADROOM
-from shardwise.plan.synced import scan_over
 from shardwise.spec.cards import named_with
 from shardwise.spec.job import USUAL_FAILURES
 from shardwise.spec.load import cluster_of
@@ -111,6 +111,7 @@ def plan(
     nic: Nic = None,
     seq: Seq = None,
     global_batch: GlobalBatch = None,
+    pipeline_passes: PipelinePasses = 1,
     tokens: Tokens = None,
     failures: Failures = USUAL_FAILURES,
     precision: UsualPrecision = None,
@@ -135,6 +136,7 @@ def plan(
     software = software_of(stack, imbalance, shape, dispatcher)
     measured = profile_or_none(profile)
     job, notes = job_of(shape, seq, global_batch, precision, optimizer, tokens, grad_dtype, gpus=cluster.gpus)
+    job = with_fields(job, pipeline_passes=pipeline_passes)
     job = with_failures(with_tuning(job, shape, tune, freeze), failures, cluster.gpus)
     if not 1 <= top <= MOST_SHOWN:
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
@@ -163,6 +165,8 @@ def plan(
                              "only": case.only, "processes": cores(), "limits": case.limits,
                              "host_memory": host_bytes_of(questions.host_memory)}  # fmt: skip
     if case.lengths is not None:
+        from shardwise.plan.by_lengths import scan_by_lengths  # most answers are of full sequences
+
         with bar("policies over the data") as progress:
             ranked = scan_by_lengths(case.on(cluster), case.lengths, told=progress, **given)
         planned = PlanResult(case, cluster, ranked, top)
@@ -176,6 +180,8 @@ def plan(
                 ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
         planned = PlanResult(case, cluster, ranked, top)
     else:
+        from shardwise.plan.synced import scan_over  # most answers are of the mean gradient
+
         with bar("strategies") as progress:
             choices = choices_of(questions.sync, job.optimizer.name)
             ranked, each = scan_over(choices, case.on(cluster), told=progress, **given)

@@ -16,7 +16,7 @@ from shardwise.cli._flags import DOES_NOT_FIT, refused
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._plan_of import document_of, needs_torch
-from shardwise.cli._preflight_page import Answered, FactsOut, data_of, list_items, show_answer, show_written
+from shardwise.cli._preflight_page import FactsOut, PreflightAnswer, data_of, list_items, show_answer, show_written
 from shardwise.cli._progress import spoken
 from shardwise.cli._torchrun import rank_here
 from shardwise.cli.export import NO_FLAGS, ExportFlags, stated_policy
@@ -115,7 +115,9 @@ def preflight(
         for node in nodes:
             print(encoded(facts_of(node)).decode())
         return 0
-    answer = Answered(tuple(node.host for node in nodes), tuple(rows), job, [] if out is None else out.write(nodes))
+    answer = PreflightAnswer(
+        tuple(node.host for node in nodes), tuple(rows), job, [] if out is None else out.write(nodes)
+    )
     if json:
         print_json(data_of(answer))
     elif out is not None:

@@ -98,4 +98,4 @@ def _by_kind(span: SpanName, policy: Policy | None) -> str:
 def _data_parallel(op: str, policy: Policy | None) -> str:
     if policy is not None and policy.zero == 3 and op in ("all_gather", "reduce_scatter"):
         return "fsdp_comm"
-    return "param_comm" if op == "all_gather" else "grad_comm"
+    return "param_comm" if op in ("all_gather", "broadcast") else "grad_comm"

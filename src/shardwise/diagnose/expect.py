@@ -64,7 +64,7 @@ class NetworkVerdict:
 
 
 @dataclass(frozen=True)
-class Suspect:
+class SlowSuspect:
     level: str
     part: float
     """of its bandwidth that explains the long messages best"""
@@ -77,7 +77,7 @@ class Suspect:
 @dataclass(frozen=True)
 class Expectation:
     verdicts: tuple[NetworkVerdict, ...]
-    suspects: tuple[Suspect, ...]
+    suspects: tuple[SlowSuspect, ...]
     """levels that would explain the long messages if they were slower, the best explanation first"""
     explanation: str
     """the one change of the cluster that brings the expectation closest; empty when none does"""
@@ -217,7 +217,7 @@ def _reached(points: Sequence[Point], cluster: Cluster) -> tuple[Level, ...]:
     return cluster.levels[: widest + 1]
 
 
-def _suspects(low: Sequence[NetworkVerdict], points: Sequence[Point], cluster: Cluster) -> tuple[Suspect, ...]:
+def _suspects(low: Sequence[NetworkVerdict], points: Sequence[Point], cluster: Cluster) -> tuple[SlowSuspect, ...]:
     if not low:
         return ()
     found = []
@@ -225,5 +225,7 @@ def _suspects(low: Sequence[NetworkVerdict], points: Sequence[Point], cluster: C
         errors = [_error(points, cluster, Change(level=level.name, part=float(part))) for part in SHARES]
         part = float(SHARES[int(np.argmin(errors))])
         if part < 1.0:
-            found.append(Suspect(level.name, part, min(errors), sum(verdict.level == level.name for verdict in low)))
+            found.append(
+                SlowSuspect(level.name, part, min(errors), sum(verdict.level == level.name for verdict in low))
+            )
     return tuple(sorted(found, key=lambda suspect: suspect.misfit))

@@ -46,7 +46,7 @@ class SlowLink:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class PairDiagnosis:
     reference: float
     """bytes/s of a sound pair"""
     slow_pairs: tuple[Pair, ...]
@@ -74,7 +74,7 @@ def path(cluster: Cluster, first: int, second: int) -> list[Link]:
     return links
 
 
-def diagnose(pairs: Sequence[Pair], nodes: Sequence[str], cluster: Cluster) -> Diagnosis:
+def diagnose(pairs: Sequence[Pair], nodes: Sequence[str], cluster: Cluster) -> PairDiagnosis:
     """`nodes`: in the order in which the cluster's levels count them."""
     place = {name: index for index, name in enumerate(nodes)}
     missing = sorted({end for pair in pairs for end in (pair.a, pair.b)} - set(place))
@@ -93,7 +93,7 @@ def diagnose(pairs: Sequence[Pair], nodes: Sequence[str], cluster: Cluster) -> D
     suspects = {index: {link for link in paths[index] if best[link] < SLOW * reference} for index in slow}
     blamed = _fewest({index: links for index, links in suspects.items() if links}, best, rates, reference)
     found = [_slow_link(link, best, suspects, reference, nodes, cluster) for link in blamed]
-    return Diagnosis(
+    return PairDiagnosis(
         reference=reference,
         slow_pairs=tuple(pairs[index] for index in slow),
         links=tuple(sorted(found, key=lambda link: link.part)),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.diagnose.causes import Cause
-from shardwise.tasks.engine import Tasks, again, run
+from shardwise.tasks.engine import Tasks, again
 
 Floats = NDArray[np.float64]
 EXPLAINS = 0.5
@@ -70,8 +70,7 @@ class PipelineTrace:
         delay = np.full(len(tasks.need_task), self.hop_s)
         release = np.zeros(len(tasks))
         columns = seconds.reshape(len(tasks), -1)
-        order = run(tasks, columns.mean(axis=1), delay, release).order
-        ends = again(tasks, order, columns, delay, release).reshape(seconds.shape)
+        ends = again(tasks, columns, delay, release).reshape(seconds.shape)
         return float(ends.max(axis=(0, 1)).mean()) + self.after_s
 
     @cached_property

@@ -22,8 +22,8 @@ def slow_boundaries(work: Work, machine: Machine, wire: Hops, longest: Numbers, 
     def seconds(transfer: Numbers) -> Numbers:
         pace = np.maximum(chunk + 2.0 * transfers.exposed * transfer, 2.0 * transfer)
         way = layout.pp * (chunk + 2.0 * transfers.seconds)
-        rounds = np.maximum(layout.micro_batches * pace, way)
-        return np.asarray((layout.vpp - 1.0) * rounds + (layout.micro_batches - 1.0) * pace)
+        rounds = np.maximum(layout.in_pass * pace, way)
+        return np.asarray(layout.passes * ((layout.vpp - 1.0) * rounds + (layout.in_pass - 1.0) * pace))
 
     slowest = wire.slowest + (wire.outside > 0.0) * transfer_wait_s(machine)
     longer = seconds(np.maximum(slowest, transfers.seconds)) - seconds(transfers.seconds)

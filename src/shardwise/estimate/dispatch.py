@@ -1,6 +1,8 @@
 """How a program sends tokens to their experts, by where these lie: inside one node, in an NVLink domain of several
 nodes, or on nodes that a network joins."""
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,18 @@ from shardwise.software import Stack
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Ints
 from shardwise.work.layout import Numbers
-from shardwise.work.ops import LayerCollective, Value
+from shardwise.work.ops import Value
+
+
+class TokenExchange(Protocol):
+    """Tokens on their way to experts."""
+
+    @property
+    def copies(self) -> float: ...
+
+    @property
+    def experts(self) -> float: ...
+
 
 BOARD = 8
 """GPUs under one host at most (HGX); a wider NVLink domain joins several"""
@@ -42,7 +55,7 @@ def unfused_share(stack: Stack, low: bool, cluster: Cluster, size: Ints, stride:
     return between_nodes(cluster, size, stride).astype(np.float64)
 
 
-def once_share(cluster: Cluster, size: Ints, stride: Ints, exchange: LayerCollective, routing: str) -> Numbers:
+def once_share(cluster: Cluster, size: Ints, stride: Ints, exchange: TokenExchange, routing: str) -> Numbers:
     """What is sent where a token goes once to each place that has some of its experts, over a copy for each expert.
 
     A place is a rank; between nodes it is a node, whose ranks pass it on (DeepEP). k experts drawn evenly from n places

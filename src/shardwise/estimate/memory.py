@@ -167,7 +167,7 @@ def replica_bytes(parameters: float, job: Job) -> float:
 def _in_flight(work: Work) -> Grid:
     layout = work.layout
     index = work.stages.index
-    pp, vpp, micro = (a[:, None] for a in (layout.pp, layout.vpp, layout.micro_batches))
+    pp, vpp, micro = (a[:, None] for a in (layout.pp, layout.vpp, layout.in_pass))
     in_flight = np.ones_like(index)
     for code, schedule in used(layout.policies.schedule):
         chosen = (layout.policies.schedule == code)[:, None]
@@ -205,7 +205,7 @@ def _activations(work: Work, in_flight: Grid) -> tuple[Grid, Grid]:
 def _fullest(work: Work, saved: Grid, deferred: Grid, held: Grid, rest: Grid) -> Grid:
     """Of the moments a schedule that splits the backward may be fullest at; `held` for the others."""
     layout, index = work.layout, work.stages.index
-    pp, vpp, micro = (a[:, None] for a in (layout.pp, layout.vpp, layout.micro_batches))
+    pp, vpp, micro = (a[:, None] for a in (layout.pp, layout.vpp, layout.in_pass))
     tensor = (element_bytes(work.job.precision) * layout.tokens * work.model.streams * work.model.hidden)[:, None]
     for code, schedule in used(layout.policies.schedule):
         if schedule.corners is not None:

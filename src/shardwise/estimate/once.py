@@ -47,7 +47,7 @@ class SyncRates:
 def sync_rates(work: Work, machine: Machine) -> SyncRates:
     """As fast as on the stage with the most parameters, whose messages are the longest."""
     held = {of: largest(work.elements(of))[0] for of in ("dense", "expert")}
-    return _rates(work.parameter_messages, held, _sent_apart(work), machine)
+    return _rates(work.parameter_messages, held, work.matrices, machine)
 
 
 def inner_rates(work: Work, machine: Machine) -> SyncRates:
@@ -57,18 +57,13 @@ def inner_rates(work: Work, machine: Machine) -> SyncRates:
     dense, expert = (largest(grid)[0] for grid in work.parameters)
     together = layout.expert_ranks == layout.grad_ranks
     held = dense + np.where(together, expert, 0.0)
-    rates = _rates(worker_messages(work.job, work.stack, layout), {"dense": held}, _sent_apart(work), machine)
+    rates = _rates(worker_messages(work.job, work.stack, layout), {"dense": held}, work.matrices, machine)
     reduce, gather = (np.where(together, pair[0], 0.0) for pair in (rates.reduce, rates.gather))
     return SyncRates(reduce=(rates.reduce[0], reduce), gather=(rates.gather[0], gather))
 
 
-def _sent_apart(work: Work) -> Numbers:
-    """Tensors that may be messages of their own: owners' short ones go beside the long ones at no cost."""
-    return work.matrices if work.stack.network.by_owner else work.tensors
-
-
 def _rates(
-    messages: Iterable[ParameterMessage], held: dict[str, Numbers], tensors: Numbers, machine: Machine
+    messages: Iterable[ParameterMessage], held: dict[str, Numbers], matrices: Numbers, machine: Machine
 ) -> SyncRates:
     """Seconds of a step's messages between replicas, over what each kind holds. ZeRO 3's are inside the layers, except
     across its replicas."""
@@ -76,22 +71,22 @@ def _rates(
     seconds = {(of, op): none for of in ("dense", "expert") for op in ("reduce", "gather")}
     for message in messages:
         if message.axis == "dp" and message.packed != "by unit" and held[message.of].any():
-            key = message.of, "gather" if message.op == "all_gather" else "reduce"
-            seconds[key] = seconds[key] + message.count * _seconds(message, held[message.of], tensors, machine)
+            key = message.of, "gather" if message.brings_parameters else "reduce"
+            seconds[key] = seconds[key] + message.count * _seconds(message, held[message.of], matrices, machine)
     per = {of: np.maximum(number, 1.0) for of, number in held.items()}
     reduce, gather = ([seconds[of, op] / per.get(of, 1.0) for of in ("dense", "expert")] for op in ("reduce", "gather"))
     return SyncRates(reduce=(reduce[0], reduce[1]), gather=(gather[0], gather[1]))
 
 
-def _seconds(message: ParameterMessage, elements: Numbers, tensors: Numbers, machine: Machine) -> Numbers:
-    """Of one message (a long buffer in buckets) of a rank that holds so many elements in so many tensors."""
+def _seconds(message: ParameterMessage, elements: Numbers, matrices: Numbers, machine: Machine) -> Numbers:
+    """Of one message (a long buffer in buckets) of a rank that holds so many elements in so many matrices."""
     bytes_, stride = message.bytes(elements[:, None])[:, 0], machine.strides[message.group]
     if message.part == "replicas":
         stride = stride * message.shares.astype(np.int64)
     if message.packed == "once":
         return machine.over(message.op, bytes_, message.ranks, stride)
-    bucket = bucket_bytes(machine.stack, message.op, bytes_, message.ranks, tensors)
-    if message.op == "all_gather" and machine.stack.network.by_owner:
+    bucket = bucket_bytes(machine.stack, message.op, bytes_, message.ranks, matrices)
+    if message.op == "broadcast":
         each = relay_seconds(machine.network, bucket, message.ranks, stride)
     else:
         each = machine.over(message.op, bucket, message.ranks, stride)

@@ -82,7 +82,7 @@ def _table(work: Work, machine: Machine, rows: Ints, of: str) -> Grid:
     held = largest(work.parameters[of == "expert"])[0]
     found = np.ones((len(rows) + 1, int(work.layout.pp[rows].max())))
     for message in work.parameter_messages:
-        reduces = message.axis == "dp" and message.packed == "in buckets" and message.op != "all_gather"
+        reduces = message.axis == "dp" and message.packed == "in buckets" and not message.brings_parameters
         sent = np.flatnonzero(message.count[rows] > 0.0)
         if reduces and message.of == of and len(sent) and held.any():
             for places, paces in _paces(work, machine, rows[sent], message, held):
@@ -103,7 +103,7 @@ def _paces(
         if ranks * apart > width or width % (ranks * apart):
             continue
         sent = held[mine] * message.element_bytes
-        bucket = bucket_bytes(machine.stack, op, sent, message.ranks[mine], work.tensors[mine])
+        bucket = bucket_bytes(machine.stack, op, sent, message.ranks[mine], work.matrices[mine])
         each = [machine.network.law(op, ranks, apart, within=(k * width, (k + 1) * width)).seconds(bucket)
                 for k in range(pp)]  # fmt: skip
         worst = np.maximum(machine.network.seconds(op, bucket, ranks, apart), 1e-300)

@@ -282,7 +282,7 @@ def _overlapped_sync(
     work, stack = given.work, machine.stack
     layout, policies = work.layout, work.layout.policies
     rows, own = np.arange(len(layout.pp)), 1.0 / layout.vpp
-    between = np.where(piles_up(work), np.maximum(layout.micro_batches, layout.pp), layout.pp)
+    between = np.where(piles_up(work), np.maximum(layout.in_pass, layout.pp), layout.pp)
     chunked = np.flatnonzero((layout.vpp > 1) & (policies.overlap_param > 0) & np.isnan(pipeline.gathered))
     if len(chunked):
         pipeline.gathered[chunked] = gathered_before_chunks(given, sync[1], pipeline.starts, chunked)

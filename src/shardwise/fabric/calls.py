@@ -15,7 +15,8 @@ from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work
 from shardwise.work.experts import fullest_share
 from shardwise.work.messages import Piece, StepMessage, messages
-from shardwise.work.pieces import Ints, cut_into
+from shardwise.work.parameter_messages import GATHERS
+from shardwise.work.pieces import Floats, Ints, cut_into
 
 AXES = ("tp", "cp", "ep", "pp", "dp")
 """kinds of parallelism traffic is told by"""
@@ -44,6 +45,10 @@ class Call:
     stride: int
     skew: float = 1.0
     """bytes of the fullest rank over the mean: all wait for it"""
+    copies: float = 1.0
+    """of each token in an exchange, one for each of its experts: some programs send one to all experts of a place"""
+    experts: float = 1.0
+    """how many there are"""
     stage: int = -1
     """the pipeline stage whose GPUs send it; -1: every one"""
     piece: int = -1
@@ -62,49 +67,70 @@ class _Chunk:
     behind: int
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """What every rank of the pipeline sends for each of its pieces: told once for all that send the same."""
+
+    chunks: list[_Chunk]
+    """rank by rank"""
+    kind: Ints
+    """ranks x chunks: which of these messages are its"""
+    messages: list[list[StepMessage]]
+    firsts: list[int]
+    """a chunk that sends each of them"""
+
+
 def calls_of(work: Work) -> list[Call]:
     """For the one policy `work` was made for (with every stage)."""
     policy, placed = work.layout.policies[0], _placed(work.layout.policies)
+    sent = _sent(work, policy, None)
     return [
         call
-        for chunk, _, its_messages in _sent(work, policy)
-        for call in _calls(work, policy, placed, chunk, its_messages)
+        for chunk, kind in zip(sent.chunks, sent.kind.ravel().tolist(), strict=True)
+        for call in _calls(work, policy, placed, chunk, sent.messages[kind])
     ]
 
 
-def lane_bytes_of(work: Work) -> Iterator[tuple[int, int, dict[tuple[str, bool], float]]]:
-    """Of every piece: its stage, its number, and what its calls carry in a step by (lane, whether it is a forward).
-    Pieces that hold the same and have neighbours alike are counted once."""
+def lane_bytes_of(work: Work, rank_layers: Ints | None = None) -> dict[tuple[str, bool], Floats]:
+    """What calls carry in a step by (lane, whether it is a forward): ranks x chunks. `rank_layers`: where stages hold
+    others than the program deals out."""
     policy, placed = work.layout.policies[0], _placed(work.layout.policies)
-    known: dict[int, dict[tuple[str, bool], float]] = {}
-    for chunk, kind, its_messages in _sent(work, policy):
-        if kind not in known:
-            totals = known[kind] = {}
-            for call in _calls(work, policy, placed, chunk, its_messages):
-                key = (call.lane, call.phase == "forward")
-                totals[key] = totals.get(key, 0.0) + call.bytes * call.times
-        yield chunk.stage, chunk.piece, known[kind]
+    sent = _sent(work, policy, rank_layers)
+    found: dict[tuple[str, bool], Floats] = {}
+    for kind, (first, its) in enumerate(zip(sent.firsts, sent.messages, strict=True)):
+        for call in _calls(work, policy, placed, sent.chunks[first], its):
+            totals = found.setdefault((call.lane, call.phase == "forward"), np.zeros(len(sent.firsts)))
+            totals[kind] += call.bytes * call.times
+    return {key: totals[sent.kind] for key, totals in found.items()}
 
 
-def _sent(work: Work, policy: Policy) -> Iterator[tuple[_Chunk, int, list[StepMessage]]]:
-    """Every piece on its rank, a number that pieces share which send the same, and what they send."""
+def _sent(work: Work, policy: Policy, rank_layers: Ints | None) -> _Sent:
     held = held_pieces(policy.schedule, policy.pp, policy.vpp)
-    cut = cut_into(work, held)
-    repeated, last = repeated_share(work, policy), int(held.max())
-    first, final = cut.stages.first[0].tolist(), cut.stages.last[0].tolist()
-    kinds = np.array([kind[0] for kind in cut.stages.kinds]).reshape(-1, len(first)).T.tolist()
-    together = [{0, last} <= set(row) for row in held.tolist()]
-    known: dict[tuple[object, ...], tuple[int, list[StepMessage]]] = {}
-    for chunk in _chunks(policy, held):
-        number, both = chunk.piece, together[chunk.stage]
+    cut = cut_into(work, held, rank_layers)
+    repeated, stages = repeated_share(work, policy), cut.stages
+    rank = np.broadcast_to(np.arange(len(held))[:, None], held.shape)
+    before, behind = _neighbours(policy, held, rank)
+    both = np.asarray((held == 0).any(axis=1) & (held == held.max()).any(axis=1))
+    columns = [
+        *(kind[0][held] for kind in stages.kinds), stages.first[0][held], stages.last[0][held],
+        behind != rank, before != rank, np.broadcast_to(both[:, None], held.shape),
+    ]  # fmt: skip
+    _, firsts, kind = np.unique(
+        np.stack([column.ravel() for column in columns], axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    chunks = [
+        _Chunk(*each)
+        for each in zip(*(column.ravel().tolist() for column in (rank, held, before, behind)), strict=True)
+    ]
+    found = []
+    for chunk in (chunks[first] for first in firsts):
+        layers = float(stages.layers[0, chunk.piece])
         piece = Piece(
-            number, repeated * sum(kinds[number]), sends_on=chunk.behind != chunk.stage,
-            sends_back=chunk.before != chunk.stage, ends_together=both,
+            chunk.piece, repeated * layers, sends_on=chunk.behind != chunk.stage,
+            sends_back=chunk.before != chunk.stage, ends_together=bool(both[chunk.stage]),
         )  # fmt: skip
-        alike = (*kinds[number], first[number], final[number], piece.sends_on, piece.sends_back, both)
-        if alike not in known:
-            known[alike] = len(known), messages(cut, piece)
-        yield chunk, *known[alike]
+        found.append(messages(cut, piece))
+    return _Sent(chunks, kind.reshape(held.shape), found, firsts.tolist())
 
 
 def _calls(
@@ -121,15 +147,17 @@ def _placed(policies: Policies) -> dict[str, tuple[int, int]]:
     return {group: (int(size[0]), int(strides[group][0])) for group, size in sizes.items()}
 
 
-def _chunks(policy: Policy, held: Ints) -> Iterator[_Chunk]:
-    ranks = held.tolist()
-    homes = [{row[chunk]: rank for rank, row in enumerate(ranks)} for chunk in range(held.shape[1])]
+def _neighbours(policy: Policy, held: Ints, rank: Ints) -> tuple[Ints, Ints]:
+    """Ranks of the pieces before and behind each; its own where there is none."""
+    home = np.full((held.shape[1], int(held.max()) + 3), -1, dtype=np.int64)
+    for chunk, pieces in enumerate(held.T):
+        home[chunk, pieces + 1] = rank[:, chunk]
     # where the model is there twice, a micro-batch stays with the copy it entered
     if not schedules()[policy.schedule].both_ends:
-        homes = [{piece: rank for home in homes for piece, rank in home.items()}] * len(homes)
-    for rank, row in enumerate(ranks):
-        for piece, home in zip(row, homes, strict=True):
-            yield _Chunk(rank, piece, home.get(piece - 1, rank), home.get(piece + 1, rank))
+        home[:] = home.max(axis=0)
+    columns = np.arange(held.shape[1])
+    before, behind = home[columns, held], home[columns, held + 2]
+    return np.where(before < 0, rank, before), np.where(behind < 0, rank, behind)
 
 
 def repeated_share(work: Work, policy: Policy) -> float:
@@ -158,7 +186,7 @@ def _call(work: Work, policy: Policy, placed: dict[str, tuple[int, int]], chunk:
         axis=axis, lane=_lane(axis, sent, policy), phase=sent.phase, op=sent.op, bytes=sent.bytes,
         times=sent.count, group=group, part=sent.part,
         size=sent.size or size, stride=stride, skew=_skew(work, policy, sent),
-        stage=chunk.stage, piece=chunk.piece, target=target,
+        copies=sent.copies, experts=sent.experts, stage=chunk.stage, piece=chunk.piece, target=target,
     )  # fmt: skip
 
 
@@ -176,4 +204,4 @@ def _lane(axis: str, sent: StepMessage, policy: Policy) -> str:
         return "grad" if sent.phase == "step" else axis
     if policy.zero == 3 and sent.op != "all_reduce":
         return "fsdp"
-    return "param" if sent.op == "all_gather" else "grad"
+    return "param" if sent.op in GATHERS else "grad"

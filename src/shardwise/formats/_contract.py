@@ -82,6 +82,8 @@ class Found:
     gpus: int | None = None
     seq: int | None = None
     global_batch: int | None = None
+    pipeline_passes: int = 1
+    """times a step fills and drains its pipeline, as far as the file says"""
     precision: str = ""
     optimizer: str = ""
     model: Model | None = None
@@ -122,6 +124,8 @@ class Format:
     """setting -> others that the program refuses beside it"""
     states: tuple[str, ...] = ()
     """of what a stack says about the program: dispatcher, context_parallel"""
+    local_batches: bool = False
+    """its pipeline takes a local batch, several of which make up a step"""
 
 
 def set_up(stack: Stack, found: Found) -> Stack:
@@ -143,6 +147,8 @@ def version_of(target: Format, version: str) -> str:
 
 def gaps_of(target: Format, launch: Launch) -> list[Lack]:
     policy = launch.policy
+    if launch.case.job.pipeline_passes > 1 and policy.pp > 1 and not target.local_batches:
+        raise ValueError(f"pipeline-passes: {target.title} sends the whole batch through the pipeline; leave it out")
     found = [
         Lack(name, getattr(policy, name), f"{target.title} states {_listed(values)} only")
         for name, values in target.only.items()

@@ -27,6 +27,12 @@ def chunks_of(launch: Launch) -> tuple[int, ...]:
     )
 
 
+def passes_of(batch: int | None, at_once: int, pp: int) -> int:
+    """Times a step fills and drains a pipeline that takes `at_once` sequences: PyTorch's schedules take a local batch,
+    and a larger global one is made of several."""
+    return batch // at_once if batch and pp > 1 and batch % at_once == 0 else 1
+
+
 def is_even(chunks: tuple[int, ...]) -> bool:
     return len(set(chunks)) == 1
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
 from shardwise.formats._files import yaml_text
-from shardwise.formats._layout import chunks_of, is_even
+from shardwise.formats._layout import chunks_of, is_even, passes_of
 from shardwise.formats._scripts import configured, network_environment
 from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees, gaps, read
@@ -38,7 +38,7 @@ def _gaps(launch: Launch) -> list[Lack]:
 def _write(launch: Launch) -> Written:
     policy, job = launch.policy, launch.case.job
     replicate, shard = degrees(policy)
-    micro_batches = job.global_batch // (policy.dp * policy.micro_batch)
+    micro_batches = job.global_batch // (policy.dp * policy.micro_batch * job.pipeline_passes)
     local = policy.micro_batch * (micro_batches if policy.pp > 1 else 1)
     distributed: dict[str, Any] = {
         "dp_size": policy.dp, "tp_size": policy.tp, "cp_size": policy.cp, "pp_size": policy.pp, "ep_size": policy.ep,
@@ -103,9 +103,10 @@ def _read(settings: FileSettings, known: Known) -> Found:
     )  # fmt: skip
     dtype = settings.text("model.torch_dtype", "bf16")
     dispatcher = settings.choice("model.backend.dispatcher", DISPATCHERS, "")
+    batch = settings.whole_or_none("step_scheduler.global_batch_size")
     return Found(
-        policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("dataset.seq_len"),
-        global_batch=settings.whole_or_none("step_scheduler.global_batch_size"),
+        policy=policy, gpus=policy.gpus, seq=settings.whole_or_none("dataset.seq_len"), global_batch=batch,
+        pipeline_passes=passes_of(batch, dp * local, pp),
         precision="fp32" if dtype in ("float32", "fp32") else "bf16", notes=tuple(notes),
         software={"dispatcher": dispatcher} if policy.ep > 1 and dispatcher else {},
     )  # fmt: skip
@@ -120,5 +121,6 @@ FORMAT = Format(
         "etp": (0,), "schedule": tuple(SCHEDULES), "recompute_modules": ((),), "order": ("tp-cp-dp-pp",),
         "attention": ("flash",), "offload": ("none",), "sync": ("",),
     },
+    local_batches=True,
     own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shardwise.formats._contract import Format, Found, Known, Lack, Launch, Written, own_overlaps, usual_gaps
-from shardwise.formats._layout import chunks_of, is_even
+from shardwise.formats._layout import chunks_of, is_even, passes_of
 from shardwise.formats._scripts import configured, network_environment, script
 from shardwise.formats._settings import FileSettings
 from shardwise.formats._sharding import degrees, gaps, read
@@ -73,7 +73,7 @@ def _sections(launch: Launch) -> dict[str, dict[str, Any]]:
             }  # fmt: skip
         else:
             parallelism["module_fqns_per_model_part"] = _parts(chunks)
-    micro_batches = job.global_batch // (policy.dp * policy.micro_batch)
+    micro_batches = job.global_batch // (policy.dp * policy.micro_batch * job.pipeline_passes)
     if launch.version == TOKENS:
         training = {
             "num_tokens_per_microbatch_per_dp_rank": policy.micro_batch * job.seq,
@@ -184,9 +184,10 @@ def _read(settings: FileSettings, known: Known) -> Found:
     if settings.flag("training.enable_cpu_offload"):
         notes.append("parameters, gradients and optimizer offloaded together are not modelled")
     settings.text("compile.enable")
+    sequences = (batch // seq if tokens and seq else batch) if batch > 0 else None
     return Found(
         policy=policy, version=version, gpus=policy.gpus, seq=seq or None, notes=tuple(notes), layers=_layers(settings),
-        global_batch=(batch // seq if tokens and seq else batch) if batch > 0 else None,
+        global_batch=sequences, pipeline_passes=passes_of(sequences, policy.dp * _at_once(settings, policy), pp),
         precision=_precision(settings), optimizer=settings.text("optimizer.name").lower(),
         software=_software(settings, policy),
     )  # fmt: skip
@@ -238,10 +239,16 @@ def _sequence(settings: FileSettings) -> bool:
 def _micro(settings: FileSettings, pp: int) -> int:
     if settings.has("training.num_tokens_per_microbatch_per_dp_rank"):
         tokens = settings.whole("training.num_tokens_per_microbatch_per_dp_rank")
-        settings.text("parallelism.num_pp_microbatches")
         return max(tokens // settings.whole("training.max_context_length", 2048), 1)
     local = settings.whole("training.local_batch_size", settings.whole("training.batch_size", 8))
     return settings.whole("parallelism.pipeline_parallel_microbatch_size", 1) if pp > 1 else local
+
+
+def _at_once(settings: FileSettings, policy: Policy) -> int:
+    """Sequences that one replica sends through its pipeline before it drains."""
+    if settings.has("training.num_tokens_per_microbatch_per_dp_rank"):
+        return policy.micro_batch * settings.whole("parallelism.num_pp_microbatches", policy.pp)
+    return settings.whole("training.local_batch_size", settings.whole("training.batch_size", 8))
 
 
 def _precision(settings: FileSettings) -> str:
@@ -260,6 +267,7 @@ FORMAT = Format(
         "schedule": tuple(SCHEDULES), "order": ("tp-cp-dp-pp",), "attention": ("flash",), "offload": ("none",),
         "recompute_modules": ((),), "sync": ("",),
     },
+    local_batches=True,
     own=_own, gaps=_gaps, write=_write, claims=_claims, read=_read,
     versions=VERSIONS,
 )  # fmt: skip

@@ -20,7 +20,7 @@ HOT = 4.0
 LEAST, MOST = 1, 1 << 30
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class LabCase(Struct, frozen=True, kw_only=True):
     op: str
     bytes: int
     times: int = 3

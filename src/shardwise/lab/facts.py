@@ -11,7 +11,7 @@ class PortBytes(Struct, frozen=True, kw_only=True):
     """the longest seen; None: not watched"""
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class LabRow(Struct, frozen=True, kw_only=True):
     """One case on one fabric in one order of the ranks."""
 
     fabric: str
@@ -35,7 +35,7 @@ class Row(Struct, frozen=True, kw_only=True):
     ports: tuple[PortBytes, ...]
 
 
-class Load(Struct, frozen=True, kw_only=True):
+class PortLoad(Struct, frozen=True, kw_only=True):
     """What one link carried over time beside what was predicted, in equal bins."""
 
     what: str
@@ -54,8 +54,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     card_bytes_per_s: float
     message_s: float | None
     """the one number that was calibrated; None: nothing was predicted"""
-    rows: tuple[Row, ...]
-    loads: tuple[Load, ...]
+    rows: tuple[LabRow, ...]
+    loads: tuple[PortLoad, ...]
     ports: tuple[PortBytes, ...]
     """of the whole run, every port"""
     drops: dict[str, int]
@@ -68,7 +68,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     ticks_missed: int
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class LabComparison(Struct, frozen=True, kw_only=True):
     what: str
     measured: float
     predicted: float | None
@@ -78,5 +78,5 @@ class Comparison(Struct, frozen=True, kw_only=True):
 class DemoResult(Struct, frozen=True, kw_only=True):
     demo: str
     explained: tuple[str, str, str]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[LabComparison, ...]
     runs: tuple[Measured, ...]

@@ -9,14 +9,14 @@ import msgspec
 
 from shardwise.lab.build import Built
 from shardwise.lab.cables import host_address
-from shardwise.lab.order import Order, Span, World
+from shardwise.lab.order import LabOrder, LabWorld, Span
 
 PORT = 29_400
 LONGEST_SAID = 400
 
 
-def spans_of(built: Built, worlds: Sequence[World], limit_s: float, *, realtime: bool = False) -> list[Span]:
-    order = Order(
+def spans_of(built: Built, worlds: Sequence[LabWorld], limit_s: float, *, realtime: bool = False) -> list[Span]:
+    order = LabOrder(
         spaces=tuple(built.hosts), addresses=tuple(host_address(gpu) for gpu in range(built.fabric.gpus)),
         interface=built.fabric.interface, port=PORT, worlds=tuple(worlds), realtime=realtime,
     )  # fmt: skip

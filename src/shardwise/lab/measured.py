@@ -9,22 +9,22 @@ from statistics import median
 import numpy as np
 
 from shardwise.lab.build import Built
-from shardwise.lab.cases import Case
+from shardwise.lab.cases import LabCase
 from shardwise.lab.emulated import Emulated
-from shardwise.lab.facts import Load, Measured, PortBytes, Row
+from shardwise.lab.facts import LabRow, Measured, PortBytes, PortLoad
 from shardwise.lab.launch import spans_of
-from shardwise.lab.order import Span, World
+from shardwise.lab.order import LabWorld, Span
 from shardwise.lab.predict import card_rate, in_turn, predicted
 from shardwise.lab.sampler import TICK_S, Sampler, Samples, cpu_pressure, drops_of, tcp_counts
 from shardwise.lab.told import told_load, told_row, turn_times
 
-CALIBRATION = Case(op="shift", bytes=1024, times=9)
+CALIBRATION = LabCase(op="shift", bytes=1024, times=9)
 START_S = 60.0
 """that ranks may take to start, beyond what their work should take"""
 MOST_WATCHED = 6
 
 
-def check_bounds(fabric: Emulated, worlds: Sequence[World], limit_s: float, most_bytes: float) -> None:
+def check_bounds(fabric: Emulated, worlds: Sequence[LabWorld], limit_s: float, most_bytes: float) -> None:
     """Refuses what would take longer or send more than allowed, before anything is built."""
     seconds = total = 0.0
     for world in worlds:
@@ -41,7 +41,7 @@ def check_bounds(fabric: Emulated, worlds: Sequence[World], limit_s: float, most
 
 
 @dataclass
-class Watch:
+class PortWatch:
     """What the ports and TCP say while a block runs."""
 
     built: Built
@@ -52,7 +52,7 @@ class Watch:
     pressure: float = 0.0
 
     def facts(
-        self, rows: tuple[Row, ...] = (), loads: tuple[Load, ...] = (), message_s: float | None = None
+        self, rows: tuple[LabRow, ...] = (), loads: tuple[PortLoad, ...] = (), message_s: float | None = None
     ) -> Measured:
         fabric, samples = self.built.fabric, self.samples
         assert samples is not None
@@ -73,9 +73,9 @@ class Watch:
 
 
 @contextmanager
-def watching(built: Built, links: tuple[int, ...], every_s: float = TICK_S) -> Iterator[Watch]:
+def watching(built: Built, links: tuple[int, ...], every_s: float = TICK_S) -> Iterator[PortWatch]:
     dropped, counted = drops_of(built), tcp_counts(built)
-    found = Watch(built, every_s)
+    found = PortWatch(built, every_s)
     with Sampler(built, links, every_s) as sampler:
         yield found
         time.sleep(2 * every_s)
@@ -89,14 +89,14 @@ def watching(built: Built, links: tuple[int, ...], every_s: float = TICK_S) -> I
 
 
 def measured_on(
-    built: Built, worlds: Sequence[World], limit_s: float, *, message_s: float | None = None, every_s: float = TICK_S,
-    realtime: bool = False,
+    built: Built, worlds: Sequence[LabWorld], limit_s: float, *, message_s: float | None = None,
+    every_s: float = TICK_S, realtime: bool = False,
 ) -> Measured:  # fmt: skip
     """Runs the worlds and holds each case against its prediction. `message_s`: calibrated elsewhere; None: here, by
     messages of a kilobyte."""
     fabric = built.fabric
     calibrates = message_s is None
-    asked = [World(order=worlds[0].order, cases=(CALIBRATION,)), *worlds] if calibrates else list(worlds)
+    asked = [LabWorld(order=worlds[0].order, cases=(CALIBRATION,)), *worlds] if calibrates else list(worlds)
     with watching(built, busiest_links(fabric, worlds), every_s) as watch:
         spans = spans_of(built, asked, limit_s + START_S, realtime=realtime)
     if message_s is None:
@@ -113,7 +113,7 @@ def measured_on(
     return watch.facts(tuple(rows), tuple(loads), message_s)
 
 
-def busiest_links(fabric: Emulated, worlds: Sequence[World]) -> tuple[int, ...]:
+def busiest_links(fabric: Emulated, worlds: Sequence[LabWorld]) -> tuple[int, ...]:
     """Links whose queues are looked at, as predicted."""
     total = np.zeros(len(fabric.tree.links))
     for world in worlds:
@@ -123,7 +123,7 @@ def busiest_links(fabric: Emulated, worlds: Sequence[World]) -> tuple[int, ...]:
     return tuple(int(link) for link in order if total[link] > 0)
 
 
-def _message_s(fabric: Emulated, world: World, spans: Sequence[Span]) -> float:
+def _message_s(fabric: Emulated, world: LabWorld, spans: Sequence[Span]) -> float:
     """Seconds of a message beyond its bytes."""
     return max(median(turn_times(spans)) - predicted(fabric, world.cases[0], world.order, 0.0).seconds, 0.0)
 

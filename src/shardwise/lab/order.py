@@ -2,26 +2,26 @@
 
 from msgspec import Struct
 
-from shardwise.lab.cases import Case
+from shardwise.lab.cases import LabCase
 
 LAYERS = 4
 """of the network that is trained"""
 TRAININGS = ("ddp", "fsdp")
 
 
-class World(Struct, frozen=True, kw_only=True):
+class LabWorld(Struct, frozen=True, kw_only=True):
     """Ranks that run cases, or the steps of a training, one after another."""
 
     order: tuple[int, ...]
     """the GPU of each rank"""
-    cases: tuple[Case, ...] = ()
+    cases: tuple[LabCase, ...] = ()
     training: str = ""
     """ddp or fsdp, instead of cases"""
     steps: int = 5
     width: int = 384
 
     @property
-    def sequences(self) -> tuple[tuple[str, tuple[Case, ...]], ...]:
+    def sequences(self) -> tuple[tuple[str, tuple[LabCase, ...]], ...]:
         """(name, collectives that follow one another) of what is timed as one thing."""
         if not self.training:
             return tuple((case.op, (case,)) for case in self.cases)
@@ -31,22 +31,22 @@ class World(Struct, frozen=True, kw_only=True):
         return self.steps + 1 if self.training else max((case.times for case in self.cases), default=0) + 1
 
 
-def step_cases(training: str, width: int) -> tuple[Case, ...]:
+def step_cases(training: str, width: int) -> tuple[LabCase, ...]:
     """The collectives of one step: all gradients at once, or layer by layer weights (twice) and gradients."""
     layer = 4 * width * width
     if training == "ddp":
-        return (Case(op="all_reduce", bytes=LAYERS * layer),)
-    gathered, summed = Case(op="all_gather", bytes=layer), Case(op="reduce_scatter", bytes=layer)
+        return (LabCase(op="all_reduce", bytes=LAYERS * layer),)
+    gathered, summed = LabCase(op="all_gather", bytes=layer), LabCase(op="reduce_scatter", bytes=layer)
     return (*[gathered] * LAYERS, *[gathered, summed] * LAYERS)
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class LabOrder(Struct, frozen=True, kw_only=True):
     spaces: tuple[str, ...]
     """namespace of each GPU"""
     addresses: tuple[str, ...]
     interface: str
     port: int
-    worlds: tuple[World, ...]
+    worlds: tuple[LabWorld, ...]
     realtime: bool = False
 
 

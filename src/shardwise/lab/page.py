@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from shardwise.charts import Chart, LineMark, Panel, PlotAxis, RuleMark, chart_svg
-from shardwise.lab.facts import Comparison, Load, Measured
+from shardwise.lab.facts import LabComparison, Measured, PortLoad
 from shardwise.report.fabric_page import MORE, html_list, html_table, size_text
 from shardwise.report.timeline_page import MARK, STYLE
 from shardwise.units import time_text
@@ -25,7 +25,7 @@ def case_rows(run: Measured) -> list[tuple[str, ...]]:
     return found
 
 
-def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, str, str]]:
+def comparison_rows(comparisons: Sequence[LabComparison]) -> list[tuple[str, str, str]]:
     return [
         (each.what, value_text(each.measured, each.unit),
          "-" if each.predicted is None else value_text(each.predicted, each.unit))
@@ -66,7 +66,7 @@ def scale_text(run: Measured) -> str:
     )
 
 
-def load_chart(load: Load) -> Chart:
+def load_chart(load: PortLoad) -> Chart:
     x = PlotAxis("seconds")
     at = [load.bin_s * number for number in range(len(load.measured_bytes_per_s))]
     lines = [
@@ -82,7 +82,7 @@ def load_chart(load: Load) -> Chart:
 
 
 def lab_page(
-    title: str, runs: Sequence[Measured], explained: Sequence[str] = (), comparisons: Sequence[Comparison] = ()
+    title: str, runs: Sequence[Measured], explained: Sequence[str] = (), comparisons: Sequence[LabComparison] = ()
 ) -> str:
     sections = []
     if comparisons:

@@ -13,7 +13,7 @@ import numpy as np
 from shardwise.fabric.duration import duration_of
 from shardwise.fabric.links import Floats, RoutedFabric
 from shardwise.fabric.solver import Flows, finish_times
-from shardwise.lab.cases import Case
+from shardwise.lab.cases import LabCase
 from shardwise.lab.emulated import Emulated
 from shardwise.lab.knobs import HEADERS, MTU, PAYLOAD
 
@@ -47,7 +47,7 @@ def wire_flows(fabric: RoutedFabric, matrix: Floats, order: Sequence[int]) -> Fl
     return Flows(links, size[ahead.message] * ahead.share, weight)
 
 
-def predicted(fabric: Emulated, case: Case, order: Sequence[int], message_s: float = USUAL_MESSAGE_S) -> Predicted:
+def predicted(fabric: Emulated, case: LabCase, order: Sequence[int], message_s: float = USUAL_MESSAGE_S) -> Predicted:
     matrix = case.matrix(len(order))
     flows, capacity = wire_flows(fabric.tree, matrix, order), fabric.tree.links.capacity
     on_links = flows.link_bytes(len(capacity))
@@ -71,7 +71,7 @@ def _let_through(fabric: Emulated, on_links: Floats) -> float:
 
 
 def in_turn(
-    fabric: Emulated, cases: Sequence[Case], order: Sequence[int], message_s: float = USUAL_MESSAGE_S
+    fabric: Emulated, cases: Sequence[LabCase], order: Sequence[int], message_s: float = USUAL_MESSAGE_S
 ) -> Predicted:
     """Collectives one after another, without a pause in which buckets would fill again."""
     known = {case: predicted(fabric, case, order, message_s) for case in set(cases)}
@@ -81,7 +81,9 @@ def in_turn(
                      np.full(len(order), seconds) if len(cases) > 1 else known[cases[0]].rank_s)  # fmt: skip
 
 
-def blind(fabric: Emulated, cases: Sequence[Case], order: Sequence[int], message_s: float = USUAL_MESSAGE_S) -> float:
+def blind(
+    fabric: Emulated, cases: Sequence[LabCase], order: Sequence[int], message_s: float = USUAL_MESSAGE_S
+) -> float:
     """What a model says that knows the speed of a card and nothing of switches: the busiest sender at full rate."""
     total = 0.0
     for case in cases:

@@ -7,9 +7,9 @@ import numpy as np
 
 from shardwise.fabric.links import Floats
 from shardwise.fabric.series import spread
-from shardwise.lab.cases import Case
+from shardwise.lab.cases import LabCase
 from shardwise.lab.emulated import Emulated
-from shardwise.lab.facts import Load, PortBytes, Row
+from shardwise.lab.facts import LabRow, PortBytes, PortLoad
 from shardwise.lab.order import Span
 from shardwise.lab.predict import Predicted, blind
 from shardwise.lab.sampler import TICK_S, Samples
@@ -34,12 +34,12 @@ def _turns(spans: Sequence[Span]) -> list[tuple[float, float]]:
 
 
 def told_row(
-    fabric: Emulated, order: tuple[int, ...], name: str, cases: Sequence[Case], says: Predicted, spans: Sequence[Span],
-    samples: Samples, message_s: float,
-) -> Row:  # fmt: skip
+    fabric: Emulated, order: tuple[int, ...], name: str, cases: Sequence[LabCase], says: Predicted,
+    spans: Sequence[Span], samples: Samples, message_s: float,
+) -> LabRow:  # fmt: skip
     times = turn_times(spans)
     ports = _ports(fabric, spans, says.link_bytes, samples)
-    return Row(
+    return LabRow(
         fabric=fabric.cluster.name, order=order, op=name, bytes=sum(case.bytes for case in cases),
         measured_s=median(times), turns_s=tuple(times), predicted_s=says.seconds,
         rank_s=tuple(median(s.end_s - s.start_s for s in spans if s.rank == rank) for rank in range(len(order))),
@@ -61,7 +61,7 @@ def _ports(fabric: Emulated, spans: Sequence[Span], says: Floats, samples: Sampl
     )  # fmt: skip
 
 
-def told_load(fabric: Emulated, row: Row, says: Predicted, spans: Sequence[Span], samples: Samples) -> Load:
+def told_load(fabric: Emulated, row: LabRow, says: Predicted, spans: Sequence[Span], samples: Samples) -> PortLoad:
     """The busiest link, from the first turn's beginning on, as many bins of a tick as are shown."""
     capacity = fabric.tree.links.capacity
     link = int(np.argmax(says.link_bytes / capacity))
@@ -77,7 +77,7 @@ def told_load(fabric: Emulated, row: Row, says: Predicted, spans: Sequence[Span]
     if link in samples.watched:
         column = samples.queues[:, samples.watched.index(link)]
         queue = np.interp(edges[1:], samples.at_s, column.astype(np.float64)).astype(np.int64)
-    return Load(
+    return PortLoad(
         what=f"{row.op} {row.bytes:,} bytes", link=fabric.tree.links.name_of(link), bin_s=TICK_S,
         capacity_bytes_per_s=float(capacity[link]), measured_bytes_per_s=tuple(seen.tolist()),
         predicted_bytes_per_s=tuple(expected.tolist()), queue_bytes=tuple(queue.tolist()),

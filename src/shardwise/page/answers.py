@@ -26,7 +26,7 @@ class Trouble(Exception):
 
 
 @dataclass
-class Memory:
+class AnswersKept:
     """The answers that were asked for last, whole, by question. They are pure functions of it."""
 
     room: int = REMEMBERED
@@ -53,7 +53,7 @@ class Answers:
     pool: Pool
     watched: str = ""
     """the run that `watch` looks at, whoever asks; none: there is none"""
-    memory: Memory = field(default_factory=Memory)
+    memory: AnswersKept = field(default_factory=AnswersKept)
 
     async def of(self, question: Question, told: Told | None = None) -> bytes:
         """`{command, code, answer}` as JSON."""

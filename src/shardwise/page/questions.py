@@ -58,7 +58,7 @@ class Question:
         return shlex.join(["shardwise", *self.words])
 
 
-class Sent(msgspec.Struct, forbid_unknown_fields=True):
+class SentForm(msgspec.Struct, forbid_unknown_fields=True):
     """As it comes over the wire."""
 
     verb: str
@@ -81,13 +81,13 @@ def allowed() -> dict[str, frozenset[str]]:
 def question_of(raw: bytes) -> Question:
     """A question as the browser sent it; what is not one is Refused."""
     try:
-        sent = msgspec.json.decode(raw, type=Sent)
+        sent = msgspec.json.decode(raw, type=SentForm)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused("question", "", f"it cannot be read ({str(error)[:200]}); send verb, first, options") from None
     return checked(sent)
 
 
-def checked(sent: Sent) -> Question:
+def checked(sent: SentForm) -> Question:
     if sent.verb not in allowed():
         raise Refused("verb", sent.verb[:40], f"the page does not ask it; write one of {', '.join(allowed())}")
     if len(sent.first) > MOST_WORDS or len(sent.options) > MOST_OPTIONS:

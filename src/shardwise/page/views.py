@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from shardwise.page.questions import STATIC, Question, Refused, Sent, Value, checked
+from shardwise.page.questions import STATIC, Question, Refused, SentForm, Value, checked
 
 
 @cache
@@ -29,7 +29,7 @@ def asked_by(name: str, state: Mapping[str, str]) -> Question:
             continue
         options[field] = True if fields.get(field, {}).get("kind") == "switch" else value
     files = {whole["model"]: _unpacked(whole["config"])} if whole.get("config") and _is_file(whole["model"]) else {}
-    return checked(Sent(verb=ask["verb"], first=first, options=options | ask["with"], files=files))
+    return checked(SentForm(verb=ask["verb"], first=first, options=options | ask["with"], files=files))
 
 
 def _is_file(model: str) -> bool:

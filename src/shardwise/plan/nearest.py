@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from shardwise import catalog
 from shardwise.case import Case
-from shardwise.spec.hardware import gpu_of
 from shardwise.spec.policy import Policy
 
 MEASURED = Path(catalog.__file__).parent / "measured" / "published.csv"
 Floats = NDArray[np.float64]
+READ = (
+    "source", "model", "gpu", "gpus", "tp", "pp", "vpp", "cp", "ep", "micro_batch", "seq", "zero_stage_or_fsdp",
+    "moe_experts", "recompute",
+)  # fmt: skip
 COUNTED = ("gpus", "tp", "pp", "cp", "ep", "micro_batch", "seq")
 WORDS = {
     "gpus": "{} GPUs", "seq": "sequences of {}", "micro_batch": "micro-batches of {}",
@@ -90,8 +93,10 @@ def _unlike(case: Case, counted: Floats, switched: Floats, table: _Table, row: i
 @cache
 def _measured() -> _Table:
     with MEASURED.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    names = {name: gpu_of(name).name for name in {row["gpu"] for row in rows}}
+        lines = csv.reader(file)
+        places = [(name, place) for place, name in enumerate(next(lines)) if name in READ]
+        rows = [{name: line[place] for name, place in places} for line in lines]
+    names = {name: catalog.resolve("gpus", name) for name in {row["gpu"] for row in rows}}
     runs = tuple(MeasuredRun(r["source"], r["model"], names[r["gpu"]], int(r["gpus"])) for r in rows)
     counted = [
         [_degree(r, "gpus"), _degree(r, "tp"), _degree(r, "pp") * _degree(r, "vpp"), _degree(r, "cp"),

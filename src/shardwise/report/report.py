@@ -95,6 +95,8 @@ class Report(Struct, frozen=True, kw_only=True):
     hidden_s: dict[str, float]
     """communication that runs under compute, by axis"""
     micro_batches: int
+    pipeline_passes: int
+    """times the step fills and drains its pipeline"""
     bubble_share: float
     traffic_bytes: dict[str, dict[str, float]]
     """axis -> network level -> bytes an average GPU sends into the level in one step"""

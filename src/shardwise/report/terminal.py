@@ -192,6 +192,8 @@ def _head(report: Report) -> Table:
                    f"{gib(report.reserve_bytes)} in reserve, {gib(report.free_bytes)} GiB free"),
     ]  # fmt: skip
     batches = "1 micro-batch" if report.micro_batches == 1 else f"{report.micro_batches:,} micro-batches"
+    if report.pipeline_passes > 1:
+        batches += f" in {report.pipeline_passes:,} passes"
     if policy.pp > 1:
         rows.append(("pipeline", f"{batches}, bubble {report.bubble_share:.1%} of the step"))
     else:

@@ -1,4 +1,5 @@
-"""Seconds and bytes of every piece of a step, from the closed form's own functions: there is one cost model."""
+"""Seconds of every piece of a step, and what is held for it, from the closed form's own functions: there is one cost
+model. What is sent is told by the list of messages (`sent`)."""
 
 from dataclasses import dataclass
 
@@ -24,17 +25,15 @@ from shardwise.work import Work
 from shardwise.work.layout import passing
 from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import reduced_each
-from shardwise.work.parameters import Frozen
 
 STREAMS = ("tp", "cp", "ep", "fsdp")
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A collective inside the layers, per piece: seconds and bytes in the forward and in the backward."""
+    """A collective inside the layers, per piece: seconds in the forward and in the backward."""
 
     seconds: tuple[Floats, Floats]
-    bytes: tuple[Floats, Floats]
     stops: Floats
     """share of the seconds in which compute waits for it"""
 
@@ -71,7 +70,6 @@ class Costs:
     """activations of one micro-batch to the host, per piece; as long again back"""
     copy_bytes: Floats
     transfer_s: float
-    transfer_bytes: float
     transfer_overhead_s: float
     """the part of `transfer_s` that is the host's"""
     stopped_share: float
@@ -80,10 +78,8 @@ class Costs:
     """share of a transfer that stops the sender"""
     reduce_s: Floats
     """ranks x chunks: gradients, before any overlap; for one micro-batch where each reduces"""
-    reduce_bytes: Floats
     reduces_each: bool
     gather_s: Floats
-    gather_bytes: Floats
     overlap_grad: bool
     overlap_param: bool
     hidden_share: float
@@ -110,13 +106,9 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
     reduce, gather = (grid[:, 0] for grid in rates.on(paced))
     micro = float(passing(layout)[0])
     each = bool(reduced_each(layout)[0])
-    one = np.ones(program.pp)
-    share = _shares(work, program, pieces, (one, one))
-    parameters = (work.parameters[0] + work.parameters[1]) * share
     forward, total, weight = (_per_piece(found.times.units, name, pieces) for name in ("forward", "total", "weight"))
     copied = _copied(work, policy, pieces)
     exposed = np.maximum(2.0 * copied / copy_rate(cluster) - total, 0.0)
-    precision = work.job.precision
     return Costs(
         forward=forward,
         input_gradient=total - forward - weight + exposed,
@@ -126,15 +118,12 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         copy_s=copied / copy_rate(cluster),
         copy_bytes=copied,
         transfer_s=float(found.times.transfer_s[0]),
-        transfer_bytes=float(np.asarray(work.handover.bytes)[0]),
         transfer_overhead_s=float(transfer_wait_s(machine)[0]),
         stopped_share=float(found.times.stopped_share[0]),
         exposed_transfer=1.0 - stack.overlap.hidden_share if policy.overlap_pp else 1.0,
         reduce_s=reduce[:, None] * _shares(work, program, pieces, rates.reduce) / (micro if each else 1.0),
-        reduce_bytes=parameters * precision.grad_comm_bytes,
         reduces_each=each,
         gather_s=gather[:, None] * _shares(work, program, pieces, rates.gather),
-        gather_bytes=parameters * precision.param_comm_bytes,
         overlap_grad=policy.overlap_grad,
         overlap_param=policy.overlap_param,
         hidden_share=stack.overlap.hidden_share,
@@ -189,35 +178,17 @@ def _streams(found: Estimate, pieces: Pieces, policy: Policy) -> dict[str, Strea
         # repeated forwards count with the backward, in proportion to what each phase sends
         sent[:, 1] += repeated * sent[:, 0]
         share = np.divide(sent[:, 0], sent.sum(axis=1), out=np.zeros(len(sent)), where=sent.sum(axis=1) > 0)
-        streams[axis] = _stream(
-            pieces, (seconds * share, seconds * (1 - share)), (sent[:, 0], sent[:, 1]), _hidden(found, axis)
-        )
+        streams[axis] = _stream(pieces, (seconds * share, seconds * (1 - share)), _hidden(found, axis))
     seconds = np.array([_seconds(unit, "fsdp", work.stack.overlap.overlap_slowdown) for unit in found.times.units])
-    counts = (*work.counts.kinds, work.counts.embedding, work.counts.head_alone)
-    held = np.array([float(c.dense_per_rank(work.layout)[0] + c.expert_per_rank(work.layout)[0]) for c in counts])
-    held = held * (seconds > 0)
-    precision = work.job.precision
-    there = held * precision.param_comm_bytes
-    if work.frozen is not None:
-        still = [sum(_first(c.frozen, work)) if c.frozen is not None else 0.0 for c in counts]
-        there = there + np.array(still) * work.frozen_sent * (seconds > 0)
-    passed = np.array([not layer.forward_only for layer in layers])
-    back = passed * there + held * precision.grad_comm_bytes
-    streams["fsdp"] = _stream(pieces, (seconds / 3, seconds * 2 / 3), (there, back), _hidden(found, "fsdp"))
+    streams["fsdp"] = _stream(pieces, (seconds / 3, seconds * 2 / 3), _hidden(found, "fsdp"))
     return {axis: stream for axis, stream in streams.items() if (stream.seconds[0] + stream.seconds[1]).any()}
 
 
-def _first(frozen: Frozen, work: Work) -> tuple[float, float]:
-    """Bytes of a part's frozen weights, dense and expert, of the one policy."""
-    dense, expert = frozen.bytes_per_rank(work.layout, work.job.precision.param_bytes)
-    return float(dense[0]), float(expert[0])
-
-
-def _stream(pieces: Pieces, seconds: tuple[Floats, Floats], sent: tuple[Floats, Floats], hidden: Floats) -> Stream:
+def _stream(pieces: Pieces, seconds: tuple[Floats, Floats], hidden: Floats) -> Stream:
     counts = pieces.counts
     total = counts @ (seconds[0] + seconds[1])
     stops = 1.0 - np.divide(counts @ hidden, total, out=np.zeros(len(total)), where=total > 0)
-    return Stream((counts @ seconds[0], counts @ seconds[1]), (counts @ sent[0], counts @ sent[1]), stops)
+    return Stream((counts @ seconds[0], counts @ seconds[1]), stops)
 
 
 def _hidden(found: Estimate, axis: str) -> Floats:

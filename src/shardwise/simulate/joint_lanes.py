@@ -9,7 +9,7 @@ from shardwise.fabric.demand import Demand, Part
 from shardwise.simulate.pipeline import timed, under
 from shardwise.simulate.step import Simulation
 from shardwise.simulate.strands import DONE, Clock, Item, Strand, Then
-from shardwise.tasks.program import FORWARD, edge_tasks, finishes_gradient
+from shardwise.tasks.program import FORWARD
 
 Parts = tuple[Part, ...]
 Span = tuple[float, float]
@@ -87,7 +87,7 @@ class Gathers:
             return
         ones = np.ones(program.pp)
         length = timed(program, costs, ones, ones).duration
-        first = edge_tasks(program, program.kind == FORWARD, last=False)
+        first = program.first_forwards
         hidden = under(costs.gather_s, length[first], costs, costs.overlap_param)
         share = np.divide(hidden, costs.gather_s, out=np.zeros_like(hidden), where=costs.gather_s > 0)
         for rank in range(program.pp):
@@ -157,7 +157,7 @@ class ReductionLane:
         self.ready: dict[int, Parts] = {}
         if costs.reduces_each:
             return
-        last = edge_tasks(program, finishes_gradient(program), last=True)
+        last = program.last_gradients
         for rank in range(program.pp):
             for chunk in np.argsort(last[rank]).tolist():
                 parts = demand.of("grad", rank, int(program.held[rank, chunk]), "step")

@@ -10,7 +10,7 @@ from shardwise.simulate.costs import STREAMS
 from shardwise.simulate.pipeline import timed, under
 from shardwise.simulate.step import Simulation
 from shardwise.tasks.engine import Floats
-from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT, finishes_gradient
+from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT
 
 MOST_EVENTS = 24_000
 """events a step is cut into at most, as far as whole tasks allow"""
@@ -82,7 +82,7 @@ def _each(
 ) -> Floats:
     """Sharded gradients are reduced in every backward; -> the seconds of it that the plan already counts as waited."""
     program, costs = simulation.program, simulation.costs
-    final = finishes_gradient(program)
+    final = program.finishes_gradient
     seconds = np.where(final, costs.reduce_s[program.rank, program.chunk], 0.0)
     hidden = np.where(final, under(seconds, length, costs, costs.overlap_grad), 0.0)
     micro = _passes(simulation, final)

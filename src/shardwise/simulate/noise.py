@@ -53,7 +53,7 @@ class Jitter(Struct, frozen=True, kw_only=True):
         if self.tail not in TAILS:
             raise ValueError(f"tail: {self.tail!r} is unknown; {closest(self.tail, list(TAILS))}")
 
-    def factors(self, tasks: int, steps: int, generator: np.random.Generator) -> Floats:
+    def factors(self, tasks: int, steps: int, generator: "np.random.Generator") -> Floats:
         """tasks x steps: what each time is multiplied by."""
         if self.tail == "exponential":
             return np.asarray(1.0 + generator.exponential(self.share, (tasks, steps)))
@@ -80,7 +80,7 @@ def straggler_of(text: str) -> Straggler:
     return Straggler(stage=int(where), factor=values["factor"], link="link" in values, replicas=int(replicas))
 
 
-def slowest_of(samples: Floats, replicas: int, generator: np.random.Generator) -> Floats:
+def slowest_of(samples: Floats, replicas: int, generator: "np.random.Generator") -> Floats:
     """The slowest of so many equal pipelines in each step: drawn from a normal of the samples' mean and spread, as a
     pipeline's time is a sum of many; so a thousand replicas cost no more than one."""
     if replicas <= 1 or len(samples) < 2:

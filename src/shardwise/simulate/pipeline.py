@@ -5,13 +5,14 @@ its pace, at most that share of it can hide, and compute slows by `slowdown` of 
 advances at full pace.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardwise.simulate.costs import Costs
 from shardwise.tasks.engine import EngineRun, Floats, Ints, run
-from shardwise.tasks.program import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program, edge_tasks, finishes_gradient
+from shardwise.tasks.program import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Program
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,7 @@ def timed(program: Program, costs: Costs, gpu_factor: Floats, link_factor: Float
     crossing = program.needs[program.crosses]
     send[crossing] = costs.transfer_s * link_factor[_link(rank[crossing], rank[program.crosses], program.pp)]
     stopped = send * costs.stopped_share
-    waiting = np.repeat(np.arange(len(rank)), np.diff(program.tasks.need_start))
-    apart = rank[program.need_source] != rank[waiting]
-    delay = np.where(apart, (send - stopped)[program.need_source], 0.0)
+    delay = np.where(program.apart, (send - stopped)[program.need_source], 0.0)
     release, gathered, slowed = _gathers(program, costs, length)
     slowed = slowed + _reductions_inside(program, costs, length)
     return TaskTimes(length + slowed + stopped, delay, release, send, stopped, gathered)
@@ -72,7 +71,7 @@ def _gathers(program: Program, costs: Costs, length: Floats) -> tuple[Floats, Fl
     release, slowed = np.zeros(len(length)), np.zeros(len(length))
     if not costs.gather_s.any():
         return release, np.zeros_like(costs.gather_s), slowed
-    first = edge_tasks(program, program.kind == FORWARD, last=False)
+    first = program.first_forwards
     turn = np.argsort(first, axis=1)
     in_turn = np.cumsum(np.take_along_axis(costs.gather_s, turn, axis=1), axis=1)
     gathered = np.empty_like(in_turn)
@@ -86,21 +85,21 @@ def _gathers(program: Program, costs: Costs, length: Floats) -> tuple[Floats, Fl
 def _reductions_inside(program: Program, costs: Costs, length: Floats) -> Floats:
     """What reductions add to the backwards they run under."""
     slowed = np.zeros(len(length))
-    final = finishes_gradient(program)
+    final = program.finishes_gradient
     if costs.reduces_each:
         # a sharded buffer must be free again before the next micro-batch adds to it: the rest is waited for
         seconds = costs.reduce_s[program.rank, program.chunk][final]
         hidden = under(seconds, length[final], costs, costs.overlap_grad)
         slowed[final] = seconds - hidden + costs.slowdown * hidden
         return slowed
-    last = edge_tasks(program, final, last=True)
+    last = program.last_gradients
     slowed[last] = costs.slowdown * under(costs.reduce_s, length[last], costs, costs.overlap_grad)
     return slowed
 
 
 def reductions(program: Program, costs: Costs, timed_run: EngineRun) -> tuple[Floats, Floats]:
     """ranks x chunks: when the reduction of each chunk's gradients starts and ends on the rank's gradient stream."""
-    last = edge_tasks(program, finishes_gradient(program), last=True)
+    last = program.last_gradients
     lane = program.tasks.lane_start
     if costs.reduces_each or not costs.reduce_s.any():
         return timed_run.end[last], timed_run.end[last]
@@ -111,7 +110,7 @@ def reductions(program: Program, costs: Costs, timed_run: EngineRun) -> tuple[Fl
         seconds = costs.reduce_s[rank, turn]
         if costs.overlap_grad:
             window = slice(int(last[rank, turn[0]]), stop)
-            spans = list(zip(timed_run.start[window].tolist(), timed_run.end[window].tolist(), strict=True))
+            spans = _Spans(timed_run.start[window], timed_run.end[window])
             ready = timed_run.start[last[rank, turn]].tolist()
             bars = _beside(ready, seconds.tolist(), costs.hidden_share, spans)
         else:
@@ -121,21 +120,20 @@ def reductions(program: Program, costs: Costs, timed_run: EngineRun) -> tuple[Fl
     return start, end
 
 
-def _beside(
-    ready: list[float], seconds: list[float], share: float, spans: list[tuple[float, float]]
-) -> list[tuple[float, float]]:
+def _beside(ready: list[float], seconds: list[float], share: float, spans: "_Spans") -> list[tuple[float, float]]:
     """(start, end) of collectives one after another beside compute spans. What cannot hide of any of them is done when
     the rank has nothing else to do, and drawn behind the last."""
     bars: list[tuple[float, float]] = []
+    starts, ends, many = spans.starts, spans.ends, len(spans.starts)
     now, exposed, at = ready[0], 0.0, 0
     for begin, length in zip(ready, seconds, strict=True):
         if begin > now:
-            exposed = max(exposed - _idle(spans, at, now, begin), 0.0)
+            exposed = max(exposed - spans.idle(now, begin), 0.0)
             now = begin
         first, left = now, share * length
         exposed += (1.0 - share) * length
-        while at < len(spans) and left > 0.0:
-            start, end = spans[at]
+        while at < many and left > 0.0:
+            start, end = starts[at], ends[at]
             if start > now:
                 left, now = max(left - (start - now), 0.0), min(now + left, start)
                 continue
@@ -146,17 +144,27 @@ def _beside(
             now, at = max(now, end), at + 1
         now += left
         bars.append((first, now))
-    stop = spans[-1][1]
-    finish = max(now, stop) + max(exposed - _idle(spans, at, now, stop), 0.0)
+    stop = ends[-1]
+    finish = max(now, stop) + max(exposed - spans.idle(now, stop), 0.0)
     bars[-1] = (bars[-1][0], finish)
     return bars
 
 
-def _idle(spans: list[tuple[float, float]], at: int, low: float, high: float) -> float:
-    """Seconds between two moments in which none of the spans runs; `at`: the first that may."""
-    idle = max(high - low, 0.0)
-    for start, end in spans[at:]:
-        if start >= high:
-            break
-        idle -= max(min(end, high) - max(start, low), 0.0)
-    return max(idle, 0.0)
+class _Spans:
+    """Compute of a rank, one task after another."""
+
+    def __init__(self, start: Floats, end: Floats) -> None:
+        self.starts: list[float] = start.tolist()
+        self.ends: list[float] = end.tolist()
+        self.before: list[float] = [0.0, *np.cumsum(end - start).tolist()]
+
+    def idle(self, low: float, high: float) -> float:
+        """Seconds between two moments in which none of it runs."""
+        if high <= low:
+            return 0.0
+        return max(high - low - (self._busy(high) - self._busy(low)), 0.0)
+
+    def _busy(self, moment: float) -> float:
+        """Seconds of the spans until then."""
+        at = bisect_right(self.starts, moment)
+        return self.before[at] - (max(self.ends[at - 1] - moment, 0.0) if at else 0.0)

@@ -44,7 +44,7 @@ def pieces_of(model: Model, program: Program, rank_layers: Ints) -> Pieces:
 
 def rank_work(training: Training, policy: Policy, program: Program, pieces: Pieces) -> Work:
     """The work of one policy with one row per rank, so that the closed form's own functions price each rank."""
-    rows = Policies.of([policy] * program.pp)
+    rows = Policies.of([policy]).take(np.zeros(program.pp, dtype=np.int64))
     work = work_of(training, rows, every_stage=False)
     kinds = pieces.kinds[program.held].sum(axis=1)
     first, last = (np.minimum(end[program.held].sum(axis=1), 1.0)[:, None] for end in (pieces.first, pieces.last))

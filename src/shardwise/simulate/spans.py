@@ -6,6 +6,7 @@ import numpy as np
 
 from shardwise.simulate.costs import Costs
 from shardwise.simulate.pipeline import TaskTimes
+from shardwise.simulate.sent import SentBytes
 from shardwise.simulate.timeline import KINDS, LANES, Spans
 from shardwise.tasks.engine import EngineRun, Floats, Ints
 from shardwise.tasks.program import FORWARD, WEIGHT_GRADIENT, Program
@@ -57,7 +58,7 @@ def compute_rows(program: Program, run: EngineRun, ranks: Ints) -> Rows:
     )  # fmt: skip
 
 
-def send_rows(program: Program, run: EngineRun, timed: TaskTimes, costs: Costs, ranks: Ints) -> Rows:
+def send_rows(program: Program, run: EngineRun, timed: TaskTimes, bytes_: float, ranks: Ints) -> Rows:
     """From the moment the result is there until it has arrived."""
     receiver = np.flatnonzero(program.crosses)
     sender = program.needs[receiver]
@@ -65,20 +66,21 @@ def send_rows(program: Program, run: EngineRun, timed: TaskTimes, costs: Costs, 
     return Rows(
         "pp", np.full(len(sender), KINDS.index("send"), dtype=np.int64), ranks[program.rank[sender]],
         program.micro_batch[sender], program.chunk[sender], begin, begin + timed.send[sender],
-        np.full(len(sender), costs.transfer_bytes), ranks[program.rank[receiver]],
+        np.full(len(sender), bytes_), ranks[program.rank[receiver]],
     )  # fmt: skip
 
 
-def stream_rows(program: Program, run: EngineRun, costs: Costs, ranks: Ints) -> list[Rows]:
+def stream_rows(program: Program, run: EngineRun, costs: Costs, sent: SentBytes, ranks: Ints) -> list[Rows]:
     """Collectives inside the layers, drawn from their task's start on: as long as they take, not when each runs."""
     rows = []
     back = program.kind != FORWARD
     for axis, stream in costs.streams.items():
         seconds = np.where(back, stream.seconds[1][program.stage], stream.seconds[0][program.stage])
-        sent = np.where(back, stream.bytes[1][program.stage], stream.bytes[0][program.stage])
+        forward, backward = sent.of_task(axis)
+        bytes_ = np.where(back, backward[program.stage], forward[program.stage])
         keep = (seconds > 0) & (program.kind != WEIGHT_GRADIENT)
         end = run.start + np.minimum(seconds, run.end - run.start)
-        rows.append(_rows(axis, "collective", program, keep, ranks, (run.start, end, sent)))
+        rows.append(_rows(axis, "collective", program, keep, ranks, (run.start, end, bytes_)))
     return rows
 
 

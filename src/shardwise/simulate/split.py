@@ -40,4 +40,4 @@ def simulate_split(case: Case, policy: Policy, layers: Sequence[int], recomputed
         recompute=share * b.recompute,
         held=held,
     )
-    return composed(plain.policy, plain.closed, program, costs)
+    return with_(composed(plain.policy, plain.closed, program, costs), rank_layers=plain.rank_layers)

@@ -16,7 +16,7 @@ from shardwise.simulate.live import memory_steps
 from shardwise.simulate.noise import Jitter, Straggler, slowest_of
 from shardwise.simulate.pipeline import TaskTimes, reductions, timed
 from shardwise.simulate.placed import pieces_of, rank_work
-from shardwise.simulate.sent import with_sent_bytes
+from shardwise.simulate.sent import sent_bytes
 from shardwise.simulate.spans import (
     compute_rows,
     copy_rows,
@@ -61,8 +61,8 @@ class Simulation:
     busy_s: float
     """and the optimizer done"""
     step_s: float
-    as_dealt: bool = True
-    """layers lie where the program puts them, as the closed form has them"""
+    rank_layers: Ints | None = None
+    """of each rank, where they do not lie as the program deals them out, as the closed form has them"""
 
     def timeline(self) -> Timeline:
         return _timeline(self)
@@ -87,15 +87,15 @@ def simulate(
 ) -> Simulation:
     """`rank_layers`: layers of each rank, where they are not dealt out as the stack does. The policy must be legal."""
     closed = estimate(case, Policies.of([policy]), every_stage=True)
-    micro_batches = int(closed.work.layout.micro_batches[0])
-    program = program_of(policy.schedule, policy.pp, policy.vpp, micro_batches)
+    layout = closed.work.layout
+    program = program_of(policy.schedule, policy.pp, policy.vpp, int(layout.in_pass[0]), int(layout.passes[0]))
     layers = np.asarray(closed.work.stages.layers[0] if rank_layers is None else rank_layers, dtype=np.int64)
     _check(case.model, policy, layers, stragglers)
     pieces = pieces_of(case.model, program, layers)
     work = rank_work(case, policy, program, pieces)
     costs = costs_of(case, closed, work, policy, program, pieces)
     found = composed(policy, closed, program, costs, stragglers)
-    return replace(found, as_dealt=rank_layers is None)
+    return found if rank_layers is None else replace(found, rank_layers=layers)
 
 
 def composed(
@@ -155,21 +155,20 @@ def _pipeline(program: Program, costs: Costs, replicas: int, gpu: Floats, link: 
     return SimulatedPipeline(replicas, found, run, *reductions(program, costs, run))
 
 
-def _varied(program: Program, pipe: SimulatedPipeline, jitter: Jitter, generator: np.random.Generator) -> Floats:
-    found, order = pipe.timed, pipe.run.order
-    width = max(BLOCK // len(order), 1)
+def _varied(program: Program, pipe: SimulatedPipeline, jitter: Jitter, generator: "np.random.Generator") -> Floats:
+    found, tasks = pipe.timed, program.tasks
+    width = max(BLOCK // len(tasks), 1)
     ends = []
     for first in range(0, jitter.steps, width):
-        factors = jitter.factors(len(order), min(width, jitter.steps - first), generator)
+        factors = jitter.factors(len(tasks), min(width, jitter.steps - first), generator)
         lengths = found.duration[:, None] * factors
-        ends.append(again(program.tasks, order, lengths, found.delay, found.release).max(axis=0))
+        ends.append(again(tasks, lengths, found.delay, found.release).max(axis=0))
     return np.concatenate(ends)
 
 
 def _timeline(simulation: Simulation) -> Timeline:
     program, costs, pp = simulation.program, simulation.costs, simulation.program.pp
-    if simulation.as_dealt:
-        costs = with_sent_bytes(costs, program, simulation.closed.work)
+    sent = sent_bytes(program, simulation.closed.work, simulation.rank_layers)
     rows, memory = [], []
     all_ranks = np.arange(len(simulation.pipelines) * pp)
     for number, pipe in enumerate(simulation.pipelines):
@@ -180,13 +179,13 @@ def _timeline(simulation: Simulation) -> Timeline:
         rows += [
             compute_rows(program, pipe.run, ranks),
             *recompute_rows(program, pipe.run, costs, ranks),
-            send_rows(program, pipe.run, pipe.timed, costs, ranks),
-            *stream_rows(program, pipe.run, costs, ranks),
+            send_rows(program, pipe.run, pipe.timed, sent.handover, ranks),
+            *stream_rows(program, pipe.run, costs, sent, ranks),
             *copy_rows(program, pipe.run, costs, ranks),
             whole_rank("param", "gather", wide, gather_end - costs.gather_s.reshape(-1), gather_end,
-                       costs.gather_bytes.reshape(-1), chunk),
+                       sent.gathered.reshape(-1), chunk),
             whole_rank("grad", "reduce", wide, pipe.reduce_start.reshape(-1), pipe.reduce_end.reshape(-1),
-                       costs.reduce_bytes.reshape(-1), chunk),
+                       sent.reduced.reshape(-1), chunk),
             whole_rank("compute", "optimizer", ranks, np.full(pp, simulation.synced_s),
                        simulation.synced_s + costs.optimizer_s),
             whole_rank("compute", "other", ranks, np.full(pp, simulation.busy_s), np.full(pp, simulation.step_s)),

@@ -148,13 +148,16 @@ class Job(Struct, frozen=True, kw_only=True):
     """tokens to train on in all; 0 when not stated"""
     uneven: bool = False
     """where the batch does not divide, some replicas take one micro-batch more than others, who wait for them"""
+    pipeline_passes: int = 1
+    """times a step fills and drains its pipeline, each with an equal part of the batch: programs whose schedule takes
+    one local batch run as many of these, one after the other, as make up the global one (torchtitan, NeMo Automodel)"""
     tuning: Tuning | None = None
     """what of the model is trained; None: all of it"""
     failures: str = USUAL_FAILURES
     """how often the whole run is stopped: a published rate, a count of one's own, or off"""
 
     def __post_init__(self) -> None:
-        for field, most in (("seq", 10**8), ("global_batch", 10**9)):
+        for field, most in (("seq", 10**8), ("global_batch", 10**9), ("pipeline_passes", 10**6)):
             value = getattr(self, field)
             if not 1 <= value <= most:
                 raise ValueError(f"job: {field} is {value}; write a whole number from 1 to {most}")

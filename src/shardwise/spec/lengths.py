@@ -26,7 +26,7 @@ class DataLengths(Struct, frozen=True, kw_only=True):
     counted: tuple[int, ...] = ()
     """of a file: the length of every sequence"""
 
-    def drawn(self, count: int, longest: int, generator: np.random.Generator) -> Tokens:
+    def drawn(self, count: int, longest: int, generator: "np.random.Generator") -> Tokens:
         """So many, drawn independently; longer ones are cut."""
         if self.counted:
             found = generator.choice(np.array(self.counted, dtype=np.int64), count)

@@ -89,16 +89,21 @@ def _stages(model: Model, _: int, __: Job, p: Policies) -> Flags:
 
 
 def _batch(_: Model, __: int, job: Job, p: Policies) -> Flags:
-    return np.asarray((job.global_batch % (p.dp * p.micro_batch) == 0) | job.uneven)
+    return np.asarray((job.global_batch % (p.dp * p.micro_batch * _passes(job, p.pp)) == 0) | job.uneven)
 
 
-def _micro_batches(job: Job, dp: Any, micro_batch: Any) -> Any:
-    at_once = np.maximum(dp * micro_batch, 1)
+def _passes(job: Job, pp: Any) -> Any:
+    return np.where(np.greater(pp, 1), job.pipeline_passes, 1)
+
+
+def _micro_batches(job: Job, pp: Any, dp: Any, micro_batch: Any) -> Any:
+    """Of one pass through the pipeline."""
+    at_once = np.maximum(dp * micro_batch, 1) * _passes(job, pp)
     return -(-job.global_batch // at_once) if job.uneven else job.global_batch // at_once
 
 
 def _chunks(_: Model, __: int, job: Job, p: Policies) -> Flags:
-    micro_batches = _micro_batches(job, p.dp, p.micro_batch)
+    micro_batches = _micro_batches(job, p.pp, p.dp, p.micro_batch)
     ok = np.ones(len(p), dtype=bool)
     for code in np.flatnonzero(np.bincount(p.schedule)):
         met = needs()[schedule_names()[code]].met
@@ -202,8 +207,17 @@ def _explain_width(model: Model, _: int, __: Job, p: Policy) -> str:
     return f"tp {p.tp} (etp {p.etp}) does not divide the feed-forward width"
 
 
+def _explain_batch(_: Model, __: int, job: Job, p: Policy) -> str:
+    passes = int(_passes(job, p.pp))
+    times = f" x {passes} passes through the pipeline" if passes > 1 else ""
+    return (
+        f"global batch {job.global_batch} is not a multiple of dp {p.dp} x micro-batch {p.micro_batch}{times} "
+        f"= {p.dp * p.micro_batch * passes}"
+    )
+
+
 def _explain_chunks(_: Model, __: int, job: Job, p: Policy) -> str:
-    return refusal(p.schedule, p.pp, p.vpp, int(_micro_batches(job, p.dp, p.micro_batch)))
+    return refusal(p.schedule, p.pp, p.vpp, int(_micro_batches(job, p.pp, p.dp, p.micro_batch)))
 
 
 RULES: tuple[Rule, ...] = (
@@ -235,10 +249,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="batch divides",
         check=_batch,
-        explain=lambda _, __, j, p: (
-            f"global batch {j.global_batch} is not a multiple of dp {p.dp} x micro-batch {p.micro_batch} "
-            f"= {p.dp * p.micro_batch}"
-        ),
+        explain=_explain_batch,
     ),
     Rule(
         name="interleaving",
@@ -346,7 +357,7 @@ def nearest_legal(model: Model, cluster: Cluster, job: Job, policy: Policy) -> P
     tp, pp, cp, dp, vpp, ep, micro = table.T
     code = schedule_names().index
     usual = np.where(vpp > 1, code(usual_schedule(2)), code(usual_schedule(1)))
-    kept = needs()[policy.schedule].met(pp, vpp, _micro_batches(job, dp, micro))
+    kept = needs()[policy.schedule].met(pp, vpp, _micro_batches(job, pp, dp, micro))
     columns = Policies.columns(
         len(table), tp=tp, pp=pp, cp=cp, dp=dp, vpp=vpp, ep=ep, micro_batch=micro,
         schedule=np.where(kept, code(policy.schedule), usual),

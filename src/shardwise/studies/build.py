@@ -71,6 +71,7 @@ def report_of(case: Case, policy: Policy, *, traffic: bool = True) -> Report:
         time_s=parts_at(found, 0),
         hidden_s={axis: _first(seconds) for axis, seconds in found.times.hidden.items()},
         micro_batches=int(found.work.layout.micro_batches[0]),
+        pipeline_passes=int(found.work.layout.passes[0]),
         bubble_share=float(found.times.bubble_share[0]),
         traffic_bytes=traffic_of(case, found.work, choice) if traffic else {},
         money=money,

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from shardwise.tasks.engine import Floats, Ints, run
-from shardwise.tasks.program import CODES, FORWARD, Program, edge_tasks, finishes_gradient, program_of
+from shardwise.tasks.program import CODES, Program, program_of
 
 FIRST, NO_MESSAGE = 0, 1
 """rows of what there is not: a task before a rank's first, a message"""
@@ -56,8 +56,7 @@ def levels_of(name: str, pp: int, vpp: int, micro_batches: int) -> Levels:
     row[order] = np.arange(len(order))
     of_rows = np.vstack([np.zeros((NOTHING, waits.shape[1]), dtype=np.int64), waits])[order]
     length = _length_rows(program)
-    begin = edge_tasks(program, program.kind == FORWARD, last=False)
-    finish = edge_tasks(program, finishes_gradient(program), last=True)
+    begin, finish = program.first_forwards, program.last_gradients
     marked = [tasks.lane_start[:-1], tasks.lane_start[1:] - 1, begin.ravel(), finish.ravel()]
     own, often = _how_often(tasks.lane_start, finish, length)
     return Levels(
@@ -71,9 +70,8 @@ def _messages(program: Program) -> Ints:
     """Tasks x needs: rows of those whose result is sent to each. What a rank needs of itself its order already puts
     first."""
     tasks, count = program.tasks, len(program.rank)
-    waiting = np.repeat(np.arange(count), np.diff(tasks.need_start))
-    sent = np.flatnonzero(program.rank[program.need_source] != program.rank[waiting])
-    task, which = waiting[sent], tasks.need_task[sent]
+    sent = np.flatnonzero(program.apart)
+    task, which = program.waiting[sent], tasks.need_task[sent]
     place = np.arange(len(task)) - np.searchsorted(task, task)
     needs = np.full((count, max(place.max(initial=0) + 1, 1)), NO_MESSAGE, dtype=np.int64)
     needs[task, place] = NOTHING + which

@@ -14,12 +14,15 @@ import numpy as np
 from shardwise.schedules import schedules
 from shardwise.tasks.engine import Floats, Ints
 from shardwise.tasks.levels import FIRST, NO_MESSAGE, NOTHING, Levels, levels_of
-from shardwise.tasks.program import CODES
+from shardwise.tasks.program import CODES, program_of
+from shardwise.tasks.single import timed_alone
 
 TOGETHER = 1 << 21
 """tasks x policies followed at once"""
 WIDEST = 64
 """policies side by side in a row of the table of times"""
+FEW = 2
+"""pipelines up to which each is timed by itself"""
 ROUNDS = 4
 """rounds of pp micro-batches after which a pipeline repeats itself: every further one takes as long as the last"""
 
@@ -90,7 +93,10 @@ class Ends:
 def pipeline_ends(asked: Sequence[Pipelines]) -> list[Ends]:
     """Beyond some rounds of pp micro-batches the last of them stands for all that follow."""
     cut = [_Cut.of(each) for each in asked]
-    followed = _followed([_blocks_of(each, its, _width(cut)) for each, its in zip(asked, cut, strict=True)])
+    if sum(len(each.column) for each in cut) <= FEW:
+        followed = [_one_by_one(each, its) for each, its in zip(asked, cut, strict=True)]
+    else:
+        followed = _followed([_blocks_of(each, its, _width(cut)) for each, its in zip(asked, cut, strict=True)])
     return [its.put_together(found, each) for each, its, found in zip(asked, cut, followed, strict=True)]
 
 
@@ -123,6 +129,18 @@ class _Cut:
             found.take(part) for part in np.split(np.arange(len(self.column)), [len(asked.micro_batches)])
         )
         return whole.repeated(self.longer, shorter, self.rounds, schedules()[asked.schedule].piles_up)
+
+
+def _one_by_one(asked: Pipelines, cut: _Cut) -> Ends:
+    lengths = asked.lengths
+    each = [
+        timed_alone(
+            program_of(asked.schedule, asked.pp, asked.vpp, micro), lengths.kinds[..., column], lengths.piece,
+            float(lengths.stopped[column]), float(lengths.under_way[column]),
+        )
+        for micro, column in zip(cut.micro_batches.tolist(), cut.column.tolist(), strict=True)
+    ]  # fmt: skip
+    return Ends(*(np.stack(several, axis=-1) for several in zip(*each, strict=True)))
 
 
 @dataclass(frozen=True)

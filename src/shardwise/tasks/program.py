@@ -1,7 +1,7 @@
 """A schedule's order as tasks: who computes what, and which piece on another rank each one waits for."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,20 +41,60 @@ class Program:
     need_source: Ints
     """per need of `tasks`: the task whose result is waited for"""
 
+    @cached_property
+    def waiting(self) -> Ints:
+        """Per need of `tasks`: who waits."""
+        return np.repeat(np.arange(len(self.rank)), np.diff(self.tasks.need_start))
+
+    @cached_property
+    def apart(self) -> NDArray[np.bool_]:
+        """Per need of `tasks`: the result comes from another rank."""
+        return np.asarray(self.rank[self.need_source] != self.rank[self.waiting])
+
+    @cached_property
+    def finishes_gradient(self) -> NDArray[np.bool_]:
+        """Tasks after which a micro-batch's weight gradients of a chunk are there."""
+        return np.asarray((self.kind != FORWARD) & (self.kind != INPUT_GRADIENT))
+
+    @cached_property
+    def first_forwards(self) -> Ints:
+        """ranks x chunks"""
+        return self._edges(np.flatnonzero(self.kind == FORWARD)[::-1])
+
+    @cached_property
+    def last_gradients(self) -> Ints:
+        """ranks x chunks: the last tasks that finish gradients"""
+        return self._edges(np.flatnonzero(self.finishes_gradient))
+
+    def _edges(self, tasks: Ints) -> Ints:
+        """ranks x chunks: the last in the list of each chunk's."""
+        found = np.empty(self.held.shape, dtype=np.int64)
+        found[self.rank[tasks], self.chunk[tasks]] = tasks
+        return found
+
+
+def program_of(name: str, pp: int, vpp: int, micro_batches: int, passes: int = 1) -> Program:
+    """`passes`: how often all that is done, one after the other."""
+    return _program(name, pp, vpp, micro_batches, passes)
+
 
 @lru_cache(maxsize=64)
-def program_of(name: str, pp: int, vpp: int, micro_batches: int) -> Program:
+def _program(name: str, pp: int, vpp: int, micro_batches: int, passes: int) -> Program:
     schedule = schedules()[name]
     reason = schedule.legal(pp, vpp, micro_batches)
     if reason:
         raise ValueError(reason)
-    tasks = 2 * pp * vpp * micro_batches
+    tasks = 2 * pp * vpp * micro_batches * passes
     if tasks > MOST_TASKS:
         raise ValueError(
-            f"global-batch: {micro_batches:,} micro-batches on {pp} x {vpp} pieces are {tasks:,} tasks; write a larger "
-            f"--micro or a smaller --global-batch for at most {MOST_TASKS:,}"
+            f"global-batch: {micro_batches * passes:,} micro-batches on {pp} x {vpp} pieces are {tasks:,} tasks; write "
+            f"a larger --micro or a smaller --global-batch for at most {MOST_TASKS:,}"
         )
     orders = schedule.order(pp, vpp, micro_batches)
+    if passes > 1:
+        later = [number * micro_batches for number in range(passes)]
+        orders = [[a._replace(micro_batch=a.micro_batch + past) for past in later for a in order] for order in orders]
+        micro_batches *= passes
     held = held_pieces(name, pp, vpp)
     lengths = [len(order) for order in orders]
     actions = [action for order in orders for action in order]
@@ -101,18 +141,3 @@ def _needs(kind: Ints, stage: Ints, batch: Ints, micro_batches: int, stages: int
     fed = back & (stage < stages - 1)
     needs[fed] = backwards[key[fed] + micro_batches]
     return needs
-
-
-def finishes_gradient(program: Program) -> NDArray[np.bool_]:
-    """Tasks after which a micro-batch's weight gradients of a chunk are there."""
-    return np.asarray((program.kind != FORWARD) & (program.kind != INPUT_GRADIENT))
-
-
-def edge_tasks(program: Program, chosen: NDArray[np.bool_], *, last: bool) -> Ints:
-    """ranks x chunks: the first or last of the chosen tasks of each chunk."""
-    shape = program.held.shape
-    index = np.flatnonzero(chosen)
-    place = program.rank[index] * shape[1] + program.chunk[index]
-    found = np.full(shape[0] * shape[1], -1 if last else len(program.rank), dtype=np.int64)
-    (np.maximum if last else np.minimum).at(found, place, index)
-    return found.reshape(shape)

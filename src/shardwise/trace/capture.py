@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from shardwise.trace.events import Capture
 from shardwise.trace.pretend import no_gpu_needed, pretended_world
 from shardwise.trace.private import local_of
-from shardwise.trace.recorder import Recorder
+from shardwise.trace.recorder import StepRecorder
 from shardwise.trace.script import Script, ScriptError, script_of, told_in_one_line
 
 Progress = Callable[[str, int], None]
@@ -44,7 +44,7 @@ def ran(path: Path) -> Capture:
 
 def _captured(script: Script, rank: int, world: int, progress: Progress | None) -> Capture:
     stage = "building" if script.functions else "running the script"
-    recorder = Recorder(rank, world, None if progress is None else lambda count: progress(stage, count))
+    recorder = StepRecorder(rank, world, None if progress is None else lambda count: progress(stage, count))
     with no_gpu_needed(rank, world, recorder.compiles), recorder.listening():
         if not script.functions:
             _whole(script, recorder)
@@ -67,7 +67,7 @@ def _captured(script: Script, rank: int, world: int, progress: Progress | None) 
     return recorder.captured
 
 
-def _whole(script: Script, recorder: Recorder) -> None:
+def _whole(script: Script, recorder: StepRecorder) -> None:
     """A script run from top to bottom: its second step lies between the ends of two optimizer steps."""
     first: list[Optimizer] = []
 

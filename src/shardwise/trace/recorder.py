@@ -45,7 +45,7 @@ READ_BY_HOST = ("_local_scalar_dense", "nonzero")
 TOLD_EVERY = 200
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Storages are followed from the first operator on; events only between `begin` and `end`."""
 
     def __init__(self, rank: int, world: int, progress: Callable[[int], None] | None = None) -> None:
@@ -67,7 +67,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._units: Counter[str] = Counter()
 
     @contextmanager
-    def listening(self) -> Iterator["Recorder"]:
+    def listening(self) -> Iterator["StepRecorder"]:
         with ExitStack() as stack:
             stack.enter_context(resizes(self.storages.resized))
             stack.enter_context(shape_propagation(self._pauses))

@@ -60,8 +60,8 @@ class MeasuredCase:
     stack: Stack
     candidates: tuple[Policy, ...]
     assumed: tuple[str, ...]
-    flushes: int = 1
-    """pipelines of the job's batch that one step of the run goes through"""
+    rows: int = 1
+    """of the table that say the same was run"""
 
 
 @dataclass
@@ -100,9 +100,9 @@ def measured_case(row: MeasuredRow, stack_name: str = "auto") -> MeasuredCase:
     times = flushes(row, layout["pp"], batch, layout["dp"])
     if times > 1:
         reader.assumed.append(f"the pipeline fills and drains {times} times")
-    job = Job(seq=seq, global_batch=batch // times, precision=precision)
+    job = Job(seq=seq, global_batch=batch, precision=precision, pipeline_passes=times)
     candidates = tuple(_candidates(reader, model, job, stack, layout, _plain_attention(reader, model, cluster, stack)))
-    return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed), times)
+    return MeasuredCase(row, model, cluster, job, stack, candidates, tuple(reader.assumed))
 
 
 def _model(reader: _Reader) -> Model:
@@ -228,7 +228,8 @@ def _candidates(
     reader: _Reader, model: Model, job: Job, stack: Stack, layout: dict[str, int], plain: bool
 ) -> Iterable[Policy]:
     row = reader.row
-    micros = _micro_batches(reader, max(job.global_batch // layout["dp"], 1), stack, layout["pp"])
+    each = max(job.global_batch // job.pipeline_passes // layout["dp"], 1)
+    micros = _micro_batches(reader, each, stack, layout["pp"])
     chunks = row.whole("vpp")
     per_stage = model.layers // layout["pp"]
     vpps = [chunks] if chunks else ([v for v in range(1, 9) if per_stage % v == 0] if layout["pp"] > 1 else [1])

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.mfu import conventions
 from shardwise.estimate.releases import disagree, range_words
 from shardwise.software import named
+from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.spec.rules import legal, verdict_of
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
@@ -29,7 +30,8 @@ class Prediction:
     step_s: float | None = None
     tokens_per_s_per_gpu: float | None = None
     peak_bytes: float | None = None
-    measured_mfu: float | None = None
+    peak_share: float | None = None
+    """of the GPU's peak: what one token per second and GPU is"""
     policy: Policy | None = None
     stack: str = ""
     host_share: float = 0.0
@@ -38,6 +40,11 @@ class Prediction:
     """in which the measured step should lie"""
     stacks_s: dict[str, float] | None = None
     """steps of every stack that passes as the program, where the row names no release of it and they disagree"""
+
+    @property
+    def measured_mfu(self) -> float | None:
+        truth = self.measured.tokens_per_s_per_gpu
+        return truth * self.peak_share if truth and self.peak_share else None
 
     @cached_property
     def error(self) -> float | None:
@@ -57,9 +64,12 @@ def predict(rows: list[MeasuredRow], stack: str = "auto", profile: Profile | Non
     """`profile` serves the rows of its own GPU; a table without any is refused."""
     found: dict[int, Prediction] = {}
     cases: list[MeasuredCase] = []
+    alike: dict[object, list[MeasuredRow]] = defaultdict(list)
     for row in rows:
+        alike[row.run].append(row)
+    for row, *others in alike.values():
         try:
-            cases.append(measured_case(row, stack))
+            cases.append(replace(measured_case(row, stack), rows=1 + len(others)))
         except UnsupportedRow as reason:
             found[row.row] = Prediction(row, "unsupported", str(reason))
     if profile is not None and cases and not any(profile.fits(case.cluster.gpu) for case in cases):
@@ -67,6 +77,8 @@ def predict(rows: list[MeasuredRow], stack: str = "auto", profile: Profile | Non
     found |= {prediction.measured.row: prediction for prediction in predict_cases(cases, profile)}
     if stack == "auto":
         found |= _rivals(cases, found, profile)
+    for first, *others in alike.values():
+        found |= {row.row: replace(found[first.row], measured=row) for row in others}
     return [found[row.row] for row in rows]
 
 
@@ -101,6 +113,7 @@ def predict_cases(cases: Iterable[MeasuredCase], profile: Profile | None = None)
             id(case.cluster),
             case.job.seq,
             case.job.global_batch,
+            case.job.pipeline_passes,
             case.job.precision.name,
             case.stack,
         )
@@ -130,7 +143,7 @@ def _batch(cases: list[MeasuredCase], profile: Profile | None) -> list[PricedCas
         return [_illegal(case) for case in cases]
     whole = case_of(first.model, first.cluster, first.job, first.stack, profile)
     result = estimate(whole, every.take(np.flatnonzero(allowed)), every_stage=True)
-    band = band_of(replace(whole, stack=first.stack))
+    band = band_of(whole)
     return [
         PricedCase(case, tuple(policies[start : start + count]), result, start, band) if count else _illegal(case)
         for case, start, count in spans
@@ -146,21 +159,25 @@ def _prediction(priced: PricedCase, shared: int | None) -> Prediction:
     if empty > case.stack.abilities.empty_stages:
         why = f"stages have layers: {empty} of {policy.pp} stages would hold no parameter"
         return Prediction(case.measured, "illegal", why, stack=case.stack.name)
-    truth, step = case.measured.tokens_per_s_per_gpu, result.times.step_s
-    flops = next(c.flops_per_token for c in conventions(case.model, case.job.seq) if c.key == "full_square")
+    step = result.times.step_s
     return Prediction(
         case.measured,
         "ok" if result.fits[best] else "oom",
         "; ".join((*case.assumed, *(() if shared is None else (SAME,)))),
-        step_s=case.flushes * float(step[best]),
+        step_s=float(step[best]),
         tokens_per_s_per_gpu=float(result.tokens_per_s_per_gpu[best]),
         peak_bytes=float(result.memory.peak[best]),
-        measured_mfu=truth * flops / case.cluster.gpu.peak("bf16") if truth else None,
+        peak_share=_flops_per_token(case.model, case.job.seq) / case.cluster.gpu.peak("bf16"),
         policy=policy,
         stack=case.stack.name,
         host_share=float(result.times.parts["host"][best] / step[best]),
         band=priced.band,
     )
+
+
+@lru_cache(maxsize=1024)
+def _flops_per_token(model: Model, seq: int) -> float:
+    return next(c.flops_per_token for c in conventions(model, seq) if c.key == "full_square")
 
 
 def _illegal(case: MeasuredCase) -> Prediction:

@@ -66,7 +66,10 @@ def same_in_all(priced: list[PricedCase]) -> dict[int, int]:
         fitting = [each.fitting() for each in study]
         common = set(fitting[0]).intersection(*fitting[1:])
         if common:
-            chosen = min(common, key=lambda open_: sum(np.log(each[open_][1]) for each in fitting))
+            rows = [each.case.rows for each in study]
+            chosen = min(
+                common, key=lambda open_: sum(n * np.log(each[open_][1]) for n, each in zip(rows, fitting, strict=True))
+            )
             found |= {id(each): fits[chosen][0] for each, fits in zip(study, fitting, strict=True)}
     return found
 

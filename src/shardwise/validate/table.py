@@ -14,6 +14,10 @@ MOST_BYTES = 256 * 2**20
 NEEDED = ("source", "model", "gpu", "gpus", "seq")
 
 
+MEASURED = frozenset({"tokens_per_s_per_gpu", "step_seconds", "tflops_per_gpu", "mfu", "peak_mem_gb"})
+"""columns of what came out, not of what was run"""
+
+
 class MeasuredRow(Struct, frozen=True, kw_only=True, dict=True):
     """One row; an empty cell is None."""
 
@@ -42,6 +46,11 @@ class MeasuredRow(Struct, frozen=True, kw_only=True, dict=True):
         if value != int(value) or value > 1e15:
             raise ValueError(f"row {self.row}: {column} is {self.word(column)[:40]!r}; write a whole number")
         return int(value)
+
+    @property
+    def run(self) -> tuple[tuple[str, str], ...]:
+        """What the row says was run: rows that say the same are predicted once."""
+        return tuple(cell for cell in self.text.items() if cell[0] not in MEASURED)
 
     @cached_property
     def tokens_per_s_per_gpu(self) -> float | None:

@@ -31,6 +31,9 @@ class Layout:
     """tokens of one micro-batch on one context-parallel rank"""
     local_seq: Numbers
     micro_batches: Numbers
+    """of a step, on one replica"""
+    passes: Numbers
+    """times a step fills and drains its pipeline"""
     grad_ranks: Numbers
     """ranks that hold the same dense parameters: dp x cp"""
     expert_ranks: Numbers
@@ -40,6 +43,11 @@ class Layout:
     expert_shard: Numbers
     replicas: Numbers
     """copies of each shard (more than 1 with a shard_group)"""
+
+    @property
+    def in_pass(self) -> Numbers:
+        """Micro-batches that pass the pipeline before it drains."""
+        return self.micro_batches / self.passes
 
 
 def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
@@ -52,7 +60,8 @@ def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
     group = np.where(policies.shard_group > 0, policies.shard_group, grad_ranks).astype(np.float64)
     group = np.minimum(group, grad_ranks)
     local_seq = job.seq / cp
-    sequences = policies.micro_batch.astype(np.float64)
+    sequences, passes = policies.micro_batch.astype(np.float64), np.where(policies.pp > 1, job.pipeline_passes, 1)
+    each = (np.ceil if job.uneven else np.floor)(job.global_batch / (dp * sequences * passes))
     return Layout(
         policies=policies,
         tp=tp,
@@ -66,7 +75,8 @@ def layout_of(model: Model, job: Job, policies: Policies) -> Layout:
         sequences=sequences,
         tokens=sequences * local_seq,
         local_seq=local_seq,
-        micro_batches=np.maximum((np.ceil if job.uneven else np.floor)(job.global_batch / (dp * sequences)), 1.0),
+        micro_batches=passes * np.maximum(each, 1.0),
+        passes=passes.astype(np.float64),
         grad_ranks=grad_ranks,
         expert_ranks=expert_ranks,
         shard=group,

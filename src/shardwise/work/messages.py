@@ -24,6 +24,11 @@ from shardwise.work.ops import LayerWork
 from shardwise.work.parameter_messages import Elements, ParameterMessage
 from shardwise.work.parameters import counted, filled_shards, on_first_rank, rows_and_width
 
+_Units = list[tuple[tuple[Tensor, ...], float]]
+"""what is gathered as one, and how often a piece has it"""
+_Held = list[tuple[Tensor, float]]
+"""tensors, and how many elements of all such a rank holds"""
+
 
 @dataclass(frozen=True)
 class StepMessage:
@@ -41,6 +46,10 @@ class StepMessage:
     """whole group, `shard` (consecutive ranks of it) or `replicas` (the same place in each shard)"""
     size: int = 0
     """ranks of that part, where it is not the whole axis"""
+    copies: float = 1.0
+    """of each token, one for each of its experts"""
+    experts: float = 1.0
+    """how many there are"""
 
 
 @dataclass(frozen=True)
@@ -71,16 +80,21 @@ def piecewise(training: Training, policy: Policy) -> Work:
 
 def messages(work: Work, piece: Piece) -> list[StepMessage]:
     """Of one rank that holds this piece."""
-    found = [*_inside(work, piece), *_between(work, piece)]
+    found, units = [*_inside(work, piece), *_between(work, piece)], _units(work, piece)
+    held = [(tensor, number * _own(work, piece, tensor)) for part, number in units for tensor in part]
     for message in work.parameter_messages:
-        found += _unit_messages(work, piece, message) if message.packed == "by unit" else _sent(work, piece, message)
+        if message.packed == "by unit":
+            found += _unit_messages(work, piece, message, units)
+        else:
+            found += _sent(work, piece, message, held)
     return found
 
 
-def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers, tensors: Numbers) -> Numbers:
-    """One message of a long buffer with so many tensors in it."""
-    if stack.network.by_owner and op == "all_gather":
-        return np.asarray(bytes_ / np.minimum(size, tensors))
+def bucket_bytes(stack: Stack, op: str, bytes_: Numbers, size: Numbers, matrices: Numbers) -> Numbers:
+    """One message of a long buffer. Of so many matrices each lies with one owner, who sends all of its own at once;
+    short tensors go beside them at no cost."""
+    if op == "broadcast":
+        return np.asarray(bytes_ / np.minimum(size, matrices))
     bucket = stack.network.gather_bucket_bytes if op == "all_gather" else stack.network.bucket_bytes
     return np.minimum(bytes_, np.maximum(bucket, stack.network.bucket_bytes_per_rank * size))
 
@@ -114,9 +128,12 @@ def _of(part: LayerWork, times: float, again: float) -> list[StepMessage]:
     found = []
     for item in part.collectives:
         count, size = _one(item.count), _one(item.bytes)
-        found.append(StepMessage(item.axis, item.op, item.phase, size, count * times))
+        sent = StepMessage(
+            item.axis, item.op, item.phase, size, count * times, copies=item.copies, experts=item.experts
+        )
+        found.append(sent)
         if item.phase == "forward" and again:
-            found.append(StepMessage(item.axis, item.op, "recompute", size, count * again))
+            found.append(data_replace(sent, phase="recompute", count=count * again))
     return [sent for sent in found if sent.count]
 
 
@@ -126,16 +143,16 @@ def _between(work: Work, piece: Piece) -> list[StepMessage]:
     return [StepMessage(sent.axis, sent.op, phase, _one(sent.bytes), micro) for phase, goes in ways if goes]
 
 
-def _sent(work: Work, piece: Piece, message: ParameterMessage) -> list[StepMessage]:
+def _sent(work: Work, piece: Piece, message: ParameterMessage, held: _Held) -> list[StepMessage]:
     """A buffer of all that the piece holds of a kind. A table on both ends is a buffer of its own with ZeRO 2: the
     other end's is cut into the same shares."""
     if message.group == "ends" and not _tied_apart(work, piece):
         return []
     table = _own(work, piece, _table(work)) if _zero(work) == 2 and _tied_apart(work, piece) else 0.0
-    held = [_elements(work, piece, message.of)]
+    buffers = [_elements(work, piece, message.of, held)]
     if message.axis == "dp" and message.of == "dense" and table:
-        held = [held[0] - table, table]
-    return [found for own in held if own for found in _with_elements(work, message, own)]
+        buffers = [buffers[0] - table, table]
+    return [found for own in buffers if own for found in _with_elements(work, message, own)]
 
 
 def _with_elements(work: Work, message: ParameterMessage, elements: float) -> list[StepMessage]:
@@ -148,7 +165,7 @@ def _with_elements(work: Work, message: ParameterMessage, elements: float) -> li
     whole = message.element_bytes * elements
     number = 1
     if message.packed == "in buckets":
-        bucket = bucket_bytes(work.stack, message.op, np.array(whole), message.ranks, work.tensors)
+        bucket = bucket_bytes(work.stack, message.op, np.array(whole), message.ranks, work.matrices)
         number = ceil(whole / _one(bucket))
     return [_told(message, whole / number, number * count)]
 
@@ -159,28 +176,29 @@ def _told(message: ParameterMessage, bytes_: float, count: float) -> StepMessage
     return StepMessage(message.axis, message.op, message.phase, bytes_, count, group, message.part, size)
 
 
-def _elements(work: Work, piece: Piece, of: Elements) -> float:
+def _elements(work: Work, piece: Piece, of: Elements, held: _Held) -> float:
     """With ZeRO 3: of a rank's shard."""
     if of == "table":
         return _own(work, piece, _table(work))
-    tensors = [(tensor, number) for part, number in _units(work, piece) for tensor in part]
     if of == "kept":
-        return sum(_kept(work, piece, [each for each in tensors if (each[0].split == "expert") == experts], shard)
-                   for experts, shard in ((False, work.layout.shard), (True, work.layout.expert_shard)))  # fmt: skip
-    return sum(number * _own(work, piece, tensor) for tensor, number in tensors if _counts(work, tensor, of))
+        return sum(
+            _kept(work, sum(own for tensor, own in held if (tensor.split == "expert") == experts), shard)
+            for experts, shard in ((False, work.layout.shard), (True, work.layout.expert_shard))
+        )
+    tp = _one(work.layout.tp)
+    return sum(own for tensor, own in held if _counts(tensor, of, tp))
 
 
-def _counts(work: Work, tensor: Tensor, of: Elements) -> bool:
+def _counts(tensor: Tensor, of: Elements, tp: float) -> bool:
     if of == "whole":
         return tensor.split == "none"
     if of == "copied":
-        return 0 < tensor.pieces < _one(work.layout.tp)
+        return 0 < tensor.pieces < tp
     return (tensor.split == "expert") == (of == "expert")
 
 
-def _kept(work: Work, piece: Piece, tensors: list[tuple[Tensor, float]], shard: Numbers) -> float:
+def _kept(work: Work, own: float, shard: Numbers) -> float:
     """ZeRO 1 and 2 keep shares of a buffer that is filled up."""
-    own = sum(number * _own(work, piece, tensor) for tensor, number in tensors)
     return ceil(own / _one(shard)) if _zero(work) in (1, 2) else own
 
 
@@ -189,10 +207,10 @@ def _zero(work: Work) -> int:
     return int(work.layout.policies.zero[0]) if _one(work.layout.grad_ranks) > 1 else 0
 
 
-def _unit_messages(work: Work, piece: Piece, message: ParameterMessage) -> list[StepMessage]:
+def _unit_messages(work: Work, piece: Piece, message: ParameterMessage, units: _Units) -> list[StepMessage]:
     """ZeRO 3: embedding, layers, experts and head one by one."""
     shards, found = _one(message.shares), []
-    for tensors, number in _units(work, piece):
+    for tensors, number in units:
         dense, expert = filled_shards(tensors, work.layout, fills=work.stack.network.fills_shards)
         own = _one(expert if message.of == "expert" else dense)
         counts = counted(tensors)
@@ -209,7 +227,7 @@ def _unit_messages(work: Work, piece: Piece, message: ParameterMessage) -> list[
 
 def _frozen_gathered(work: Work, piece: Piece, message: ParameterMessage) -> list[StepMessage]:
     """Weights that are not trained are gathered too; for the backward where one passes them."""
-    if message.op != "all_gather":
+    if not message.brings_parameters:
         return []
     first, last = _ends(work, piece)
     counts, stages = work.counts, work.stages
@@ -228,7 +246,7 @@ def _frozen_gathered(work: Work, piece: Piece, message: ParameterMessage) -> lis
     return found
 
 
-def _units(work: Work, piece: Piece) -> list[tuple[tuple[Tensor, ...], float]]:
+def _units(work: Work, piece: Piece) -> _Units:
     """What is gathered as one, and how often the piece has it."""
     model, stages, at = work.model, work.stages, piece.index
     found = [(trained_layer(model, kind), float(number[0, at])) for kind, number in enumerate(stages.kinds)]

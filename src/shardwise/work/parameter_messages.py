@@ -25,6 +25,8 @@ Elements = Literal["dense", "expert", "whole", "copied", "table", "kept"]
 """what a message is made of: parameters that all replicas hold; experts; what every tensor-parallel rank holds whole;
 key/value heads that several of them hold; the vocabulary's table; gradients that are left when replicas are summed"""
 Mask = NDArray[np.bool_]
+GATHERS = ("all_gather", "broadcast")
+"""operations that bring ranks what others have"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class ParameterMessage:
 
     of: Elements
     axis: Literal["dp", "tp", "pp"]
-    op: Literal["all_reduce", "reduce_scatter", "all_gather"]
+    op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+    """broadcast: every owner of whole tensors sends those it has updated"""
     phase: Literal["forward", "backward", "step"]
     """step: once, after the last backward"""
     group: str
@@ -52,6 +55,11 @@ class ParameterMessage:
     packed: Literal["once", "in buckets", "by unit"] = "once"
     """a long buffer is cut into buckets; ZeRO 3 sends every layer and end as a message of its own"""
 
+    @property
+    def brings_parameters(self) -> bool:
+        """New or sharded parameters, not gradients."""
+        return self.op in GATHERS
+
     def bytes(self, elements: Grid) -> Grid:
         """Of one message of a rank that holds so many elements (policies x stages)."""
         shared = elements / self.shares[:, None] if self.own_share else elements
@@ -62,7 +70,8 @@ def parameter_messages(
     model: Model, job: Job, stack: Stack, layout: Layout, stages: Stages
 ) -> tuple[ParameterMessage, ...]:
     """Those that at least one of the policies sends."""
-    found = [*_between_replicas(job, stack, layout), *_between_axes(model, job, layout, stages)]
+    experts = any(kind.experts for kind in model.kinds)
+    found = [*_between_replicas(job, stack, layout, experts=experts), *_between_axes(model, job, layout, stages)]
     return tuple(message for message in found if message.count.any())
 
 
@@ -73,8 +82,7 @@ def worker_messages(job: Job, stack: Stack, layout: Layout) -> tuple[ParameterMe
     zero, none = layout.policies.zero, np.zeros_like(layout.cp)
     found = [
         replace(m, count=np.where(zero > 0, m.count, none))
-        for m in _between_replicas(job, stack, sharded)
-        if m.of == "dense"
+        for m in _between_replicas(job, stack, sharded, experts=False)
     ]
     summed = ParameterMessage(
         of="dense", axis="dp", op="all_reduce", phase="backward", group="cp", ranks=layout.cp,
@@ -94,42 +102,51 @@ def _zero(layout: Layout) -> Ints:
     return np.where(layout.grad_ranks > 1.0, layout.policies.zero, 0)
 
 
-def _between_replicas(job: Job, stack: Stack, layout: Layout) -> Iterator[ParameterMessage]:
+def _between_replicas(job: Job, stack: Stack, layout: Layout, *, experts: bool) -> Iterator[ParameterMessage]:
     """ZeRO 0 sums whole gradients, 1 and 2 leave every rank its share of the sum and gather the new parameters, 3
     gathers and reduces inside the layers. Replicas of shards add up theirs."""
-    precision, zero = job.precision, _zero(layout)
-    grads, params = precision.grad_comm_bytes, precision.param_comm_bytes
-    micro, one = passing(layout), np.ones_like(layout.tp)
-    held = (layout.pp > 1.0) & (not stack.network.regather_with_pp)
     replicas: tuple[tuple[Elements, str, Numbers, Numbers], ...] = (
         ("dense", "dp_cp", layout.grad_ranks, layout.shard),
         ("expert", "edp", layout.expert_ranks, layout.expert_shard),
     )
-    for of, group, ranks, shard in replicas:
-        # shards of one rank are whole: there is nothing to gather, and nothing that each micro-batch must have summed
-        sharded = ((zero == 1) | (zero == 2)) & (shard > 1.0)
-        whole, units = (zero < 3) & ~sharded & (ranks > 1.0), (zero == 3) & (shard > 1.0)
-        summed = whole | (sharded & (zero == 1) & stack.network.by_owner)
+    for of, group, ranks, shard in replicas[: 1 + experts]:
+        yield from _of_replicas(job, stack, layout, ParameterMessage(
+            of=of, axis="dp", op="all_reduce", phase="backward", group=group, ranks=ranks,
+            element_bytes=job.precision.grad_comm_bytes, count=np.zeros_like(layout.tp), shares=np.ones_like(layout.tp),
+            packed="in buckets",
+        ), shard)  # fmt: skip
+
+
+def _of_replicas(
+    job: Job, stack: Stack, layout: Layout, whole: ParameterMessage, shard: Numbers
+) -> Iterator[ParameterMessage]:
+    """`whole`: the sum of all gradients among all of them; `shard`: ranks that share one copy."""
+    precision, zero, ranks, network = job.precision, _zero(layout), whole.ranks, stack.network
+    micro, held = passing(layout), (layout.pp > 1.0) & (not network.regather_with_pp)
+    # shards of one rank are whole: there is nothing to gather, and nothing that each micro-batch must have summed
+    sharded = ((zero == 1) | (zero == 2)) & (shard > 1.0)
+    summed = ((zero < 3) & ~sharded & (ranks > 1.0)) | (sharded & (zero == 1) & network.by_owner)
+    if summed.any():
+        yield replace(whole, count=1.0 * summed)
+    several = ranks > shard
+    between = replace(whole, shares=shard, part="replicas", ranks=ranks / shard, own_share=True, packed="once")
+    shares = replace(whole, shares=shard, part="shard", ranks=shard)
+    if sharded.any():
         often = np.where(sharded & ~summed, np.where(zero == 2, micro, 1.0), 0.0)
-        several, copies = ranks > shard, ranks / shard
-        all_of = ParameterMessage(
-            of=of, axis="dp", op="all_reduce", phase="backward", group=group, ranks=ranks, element_bytes=grads,
-            count=1.0 * summed, shares=one, packed="in buckets",
-        )  # fmt: skip
-        yield all_of
-        shares = replace(all_of, shares=shard)
-        yield replace(shares, op="reduce_scatter", part="shard", ranks=shard, count=often)
-        between = replace(shares, part="replicas", ranks=copies, own_share=True, packed="once")
+        yield replace(shares, op="reduce_scatter", count=often)
         yield replace(between, count=np.where(several, often, 0.0))
-        yield replace(between, phase="step", count=1.0 * (several & (zero == 3)))
-        gather = replace(shares, op="all_gather", part="shard", ranks=shard, element_bytes=params)
-        yield replace(gather, phase="step", count=1.0 * sharded)
-        # gathered before the forward and again before the backward, or once for the whole step
-        unit = replace(gather, packed="by unit")
-        once = np.where(units, np.where(held, 1.0, micro), 0.0)
-        yield replace(unit, phase="forward", count=once)
-        yield replace(unit, phase="backward", count=np.where(held, 0.0, once))
-        yield replace(unit, op="reduce_scatter", phase="backward", element_bytes=grads, count=once)
+        gather: Literal["broadcast", "all_gather"] = "broadcast" if network.by_owner else "all_gather"
+        yield replace(shares, op=gather, phase="step", element_bytes=precision.param_comm_bytes, count=1.0 * sharded)
+    if not (zero == 3).any():
+        return
+    yield replace(between, phase="step", count=1.0 * (several & (zero == 3)))
+    # gathered before the forward and again before the backward, or once for a whole pass through the pipeline
+    once = np.where((zero == 3) & (shard > 1.0), np.where(held, layout.passes, micro), 0.0)
+    unit = replace(shares, packed="by unit", count=once)
+    gathered = replace(unit, op="all_gather", element_bytes=precision.param_comm_bytes)
+    yield replace(gathered, phase="forward")
+    yield replace(gathered, phase="backward", count=np.where(held, 0.0, once))
+    yield replace(unit, op="reduce_scatter")
 
 
 def _between_axes(model: Model, job: Job, layout: Layout, stages: Stages) -> Iterator[ParameterMessage]:

@@ -11,35 +11,35 @@ from shardwise.work.parameters import stage_parameters
 from shardwise.work.stages import Grid, Stages
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def piece_kinds(model: Model, held: Ints, rank_layers: Ints) -> Grid:
     """pieces x kinds of layers. `held`: ranks x chunks, which piece that is; `rank_layers`: consecutive layers of each
     rank. Its chunks share them evenly, the middle ones what is left."""
-    pieces = int(held.max()) + 1
-    ends = np.cumsum(rank_layers)
-    pattern = np.array(model.pattern, dtype=np.int64)
-    kinds = np.zeros((pieces, len(model.kinds)))
-    twice = pieces < held.size
-    for rank, row in enumerate(held):
-        # where the model is there twice a rank's first chunk is its own part and the second its mirror's
-        mine = row[:1] if twice else row
-        low = int(ends[rank] - rank_layers[rank])
-        cuts = low + _even_cuts(int(rank_layers[rank]), len(mine))
-        for chunk, piece in enumerate(mine):
-            kinds[piece] = np.bincount(pattern[cuts[chunk] : cuts[chunk + 1]], minlength=len(model.kinds))
-    return kinds
+    kinds = len(model.kinds)
+    found = np.zeros((int(held.max()) + 1, kinds))
+    # where the model is there twice a rank's first chunk is its own part and the second its mirror's
+    mine = held[:, :1] if len(found) < held.size else held
+    low = np.cumsum(rank_layers) - rank_layers
+    cuts = low[:, None] + _even_cuts(rank_layers[:, None], mine.shape[1])
+    before = np.zeros((model.layers + 1, kinds))
+    before[1:] = np.cumsum(np.array(model.pattern, dtype=np.int64)[:, None] == np.arange(kinds), axis=0)
+    found[mine] = before[cuts[:, 1:]] - before[cuts[:, :-1]]
+    return found
 
 
-def _even_cuts(layers: int, parts: int) -> Ints:
-    base, extra = divmod(layers, parts)
+def _even_cuts(layers: Ints, parts: int) -> Ints:
+    base, extra = layers // parts, layers % parts
     index = np.arange(parts + 1)
     return np.asarray(base * index + np.clip(index - (parts - extra) // 2, 0, extra))
 
 
-def cut_into(work: Work, held: Ints) -> Work:
-    """The work of one policy (with every stage) with each piece as a stage of its own."""
-    kinds = piece_kinds(work.model, held, np.asarray(work.stages.layers[0], dtype=np.int64))
+def cut_into(work: Work, held: Ints, rank_layers: Ints | None = None) -> Work:
+    """The work of one policy (with every stage) with each piece as a stage of its own; `rank_layers`: where ranks hold
+    others than the program deals out."""
+    dealt = np.asarray(work.stages.layers[0], dtype=np.int64)
+    kinds = piece_kinds(work.model, held, dealt if rank_layers is None else rank_layers)
     pieces = np.arange(len(kinds), dtype=np.float64)[None]
     stages = Stages(
         index=pieces, kinds=tuple(kinds[:, k][None] for k in range(kinds.shape[1])), layers=kinds.sum(axis=1)[None],

@@ -47,7 +47,7 @@ def padded(prices: MicroBatchPrices, drawn: Tokens, lockstep: bool) -> Dealt:
 
 
 def packed(
-    prices: TokenPrices, steps: Sequence[Tokens], policy: Policy, seq: int, lockstep: bool, order: np.random.Generator
+    prices: TokenPrices, steps: Sequence[Tokens], policy: Policy, seq: int, lockstep: bool, order: "np.random.Generator"
 ) -> Packed:
     """Each step's sequences into as few buffers as they fill, which ranks get in no order; all of a buffer is
     computed."""

@@ -38,12 +38,14 @@ def pipeline_of(given: MicroBatch, few: MicroBatch, slowest: Ints) -> Pipeline:
     stages."""
     stages, micro, runs = given.work.stages, given.work.layout.micro_batches, given.runs
     busiest = few.work.layout.micro_batches * few.stage.load[np.arange(len(slowest)), slowest]
-    by_law = map(runs.rows, (*ends_by_law(few, slowest), busiest))
+    end, starts, ends = ends_by_law(few, slowest)
+    by_law = map(runs.rows, (few.work.layout.passes * end, starts, ends, busiest))
     found = Pipeline(*by_law, *(np.full_like(micro, np.nan) for _ in range(2)))
-    index = stages.index.astype(np.int64)
+    index, passes = stages.index.astype(np.int64), given.work.layout.passes
     for rows, its, reduced, gathered in follow(given, followed_rows(given)):
         last, at = its.last.max(axis=0), (index[rows].T, np.arange(len(rows)))
-        found.end[rows], found.busiest[rows] = last, its.busy.max(axis=0)
+        # each pass begins on the rank that ends the one before
+        found.end[rows], found.busiest[rows] = passes[rows] * last, passes[rows] * its.busy.max(axis=0)
         found.starts[rows] = its.first[at].T
         found.ends[rows] = (last - its.last)[at].T
         found.reduced[rows], found.gathered[rows] = reduced, gathered

@@ -147,7 +147,7 @@ def _follow(
     given: MicroBatch, rows: Ints, orders: list[tuple[_Order, Ints]]
 ) -> Iterator[tuple[Ints, Ends, Numbers, Numbers]]:
     """`orders`: and the places of the rows that have them."""
-    micro = given.work.layout.micro_batches[rows].astype(np.int64)
+    micro = given.work.layout.in_pass[rows].astype(np.int64)
     units = _Units.of(given, rows)
     ordered = [(order, places[_has_order(order, micro[places])]) for order, places in orders]
     several = [

@@ -12,11 +12,12 @@ from shardwise.work.stages import Grid, largest, layers_before, totals
 
 
 def ends_by_law(given: MicroBatch, slowest: Ints) -> tuple[Numbers, Grid, Grid]:
-    """(end of the pipeline, how much later than the first each evaluated stage starts, how much sooner it ends)."""
+    """(end of one pass through the pipeline, how much later than the first each evaluated stage starts, how much sooner
+    it ends)."""
     layout, index = given.work.layout, given.work.stages.index
     pp, vpp, load = layout.pp, layout.vpp, given.stage.load
     everything, forwards = _all_stages(given)
-    end = layout.micro_batches * load[np.arange(len(slowest)), slowest]
+    end = layout.in_pass * load[np.arange(len(slowest)), slowest]
     chunked, piled = vpp > 1, piles_up(given.work)
     one = (pp > 1) & ~chunked
     for where, law in ((chunked, _chunked), (one & ~piled, _looped), (one & piled, _piled)):
@@ -33,7 +34,7 @@ def gathered_before_chunks(given: MicroBatch, gather: Grid, starts: Grid, rows: 
     forward: chunks have their turn as far apart as micro-batches take that pass one before the next, so the first or
     the last is the latest. `gather`: of all chunks on each evaluated stage, before any overlap."""
     work, stages = given.work, given.work.stages.take(rows)
-    pp, vpp, micro = (x[rows, None] for x in (work.layout.pp, work.layout.vpp, work.layout.micro_batches))
+    pp, vpp, micro = (x[rows, None] for x in (work.layout.pp, work.layout.vpp, work.layout.in_pass))
     parts = zip(*seconds_of_parts(given.gathers.take(rows).rates, work, rows), strict=True)
     *_, embedding, head = ((dense + expert)[:, None] for dense, expert in parts)
     read, predict = (seconds[:, None] for seconds in given.of_units("forward", rows)[-2:])
@@ -57,7 +58,7 @@ def gathered_before_chunks(given: MicroBatch, gather: Grid, starts: Grid, rows: 
 def _idle(work: Work, rows: Ints) -> Numbers:
     """How many other stages a micro-batch passes while one waits."""
     layout, codes = work.layout, work.layout.policies.schedule[rows]
-    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
+    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.in_pass[rows]
     idle = np.zeros_like(pp)
     for code, schedule in used(codes):
         idle = np.where(codes == code, schedule.idle(pp, vpp, micro), idle)
@@ -95,7 +96,7 @@ def _chunked(given: MicroBatch, rows: Ints, slowest: Ints, everything: Numbers) 
     """Several chunks a rank: the busiest waits while a micro-batch passes the others as often as the schedule's law
     says, or the ends of the model hold up all."""
     layout, transfers = given.work.layout, given.transfers
-    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
+    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.in_pass[rows]
     load, late = given.stage.load[rows, slowest], transfers.under_way[rows]
     piled = piles_up(given.work)[rows]
     each = np.where(piled, sum(_halves(given, rows)), load) if piled.any() else load
@@ -120,7 +121,7 @@ def _heavy_ends(given: MicroBatch, rows: Ints, piled: NDArray[np.bool_], everyth
     until its round is through, goes on to the last, and so back; between the first and the last round its rank is busy.
     Where all forwards come before the backwards, all micro-batches are one round."""
     layout, first_load, last_load = given.work.layout, given.stage.load[rows, 0], given.stage.load[rows, -1]
-    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
+    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.in_pass[rows]
     embedding, head = given.units[-2].total[rows], given.units[-1].total[rows]
     if given.reductions.each[rows].any():
         inner, *ends = reduced_pieces(given.work, given.units, given.reductions.take(rows), rows)
@@ -140,7 +141,7 @@ def _piled(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) -
     """All forwards, then all backwards: each half takes the slowest's for all micro-batches but one."""
     layout = given.work.layout
     late = 2.0 * (layout.pp[rows] - 1.0) * given.transfers.under_way[rows]
-    return np.asarray(everything + late + (layout.micro_batches[rows] - 1.0) * sum(_halves(given, rows)))
+    return np.asarray(everything + late + (layout.in_pass[rows] - 1.0) * sum(_halves(given, rows)))
 
 
 def _halves(given: MicroBatch, rows: Ints) -> tuple[Numbers, Numbers]:
@@ -155,7 +156,7 @@ def _piled_turns(given: MicroBatch, rows: Ints) -> Numbers:
     """What messages under way add where all micro-batches pass a chunk before the next one begins: a stage waits for
     the first to come round only as long as the others do not keep it busy."""
     layout, late = given.work.layout, given.transfers.under_way[rows]
-    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.micro_batches[rows]
+    pp, vpp, micro = layout.pp[rows], layout.vpp[rows], layout.in_pass[rows]
     found = 2.0 * (pp - 1.0) * late
     for half in _halves(given, rows):
         chunk = half / vpp
@@ -171,7 +172,7 @@ def _looped(given: MicroBatch, rows: Ints, _slowest: Ints, everything: Numbers) 
     to the last stage and back: the first, the last, both, or as many as can follow one another, a warm-up apart.
     """
     layout, load, index = given.work.layout, given.stage.load[rows], given.work.stages.index[rows]
-    pp, micro = layout.pp[rows, None], layout.micro_batches[rows, None]
+    pp, micro = layout.pp[rows, None], layout.in_pass[rows, None]
     late = 2.0 * given.transfers.under_way[rows, None]
     before, ahead = _before(given, rows, index) + index * late, _warm_up(given.work, rows, index)
     trip = everything[:, None] + (pp - 1.0) * late - before
@@ -208,7 +209,7 @@ def _warm_up(work: Work, rows: Ints, index: Grid) -> Grid:
     """Forwards of each of these stages before its first backward, without the one that belongs to it."""
     layout, codes = work.layout, work.layout.policies.schedule[rows]
     found = np.zeros_like(index)
-    pp, vpp, micro = (x[rows, None] for x in (layout.pp, layout.vpp, layout.micro_batches))
+    pp, vpp, micro = (x[rows, None] for x in (layout.pp, layout.vpp, layout.in_pass))
     for code, schedule in used(codes):
         here = (codes == code)[:, None]
         found = np.where(here, schedule.in_flight(index, pp, vpp, micro) - 1.0, found)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from shardwise.lab.build import standing
 from shardwise.lab.emulated import Emulated
-from shardwise.lab.facts import Comparison, DemoResult, Measured
+from shardwise.lab.facts import DemoResult, LabComparison, Measured
 from shardwise.lab.measured import check_bounds, measured_on
-from shardwise.lab.order import World
+from shardwise.lab.order import LabWorld
 
 CARD = 40e6 / 8
 """bytes/s of a card in demonstrations: slow enough for two busy cores"""
@@ -25,7 +25,7 @@ class Setting:
     """calibrated by the first run, kept for the others"""
     runs: list[Measured] = field(default_factory=list)
 
-    def run(self, fabric: Emulated, worlds: list[World]) -> Measured:
+    def run(self, fabric: Emulated, worlds: list[LabWorld]) -> Measured:
         check_bounds(fabric, worlds, self.limit_s, MOST_BYTES)
         self.said(f"running on {fabric.cluster.name}, {fabric.gpus} GPUs")
         with standing(fabric) as built:
@@ -35,7 +35,7 @@ class Setting:
         return found
 
 
-Played = tuple[Comparison, ...]
+Played = tuple[LabComparison, ...]
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Demo:
         return DemoResult(demo=self.name, explained=self.explained, comparisons=found, runs=tuple(setting.runs))
 
 
-def ratio(what: str, slow: Measured, fast: Measured, row: int = 0) -> Comparison:
+def ratio(what: str, slow: Measured, fast: Measured, row: int = 0) -> LabComparison:
     """How many times longer the same case took, measured and predicted."""
     return rows_ratio(what, slow, row, fast, row)
 
 
-def rows_ratio(what: str, slow: Measured, slow_row: int, fast: Measured, fast_row: int) -> Comparison:
+def rows_ratio(what: str, slow: Measured, slow_row: int, fast: Measured, fast_row: int) -> LabComparison:
     a, b = slow.rows[slow_row], fast.rows[fast_row]
-    return Comparison(
+    return LabComparison(
         what=what, measured=a.measured_s / b.measured_s, predicted=a.predicted_s / b.predicted_s, unit="x"
     )

@@ -2,12 +2,12 @@
 
 from statistics import median
 
-from shardwise.lab.cases import Case
+from shardwise.lab.cases import LabCase
 from shardwise.lab.demos._contract import CARD, Demo, Played, Setting, ratio, rows_ratio
 from shardwise.lab.emulated import emulated_of
-from shardwise.lab.facts import Comparison
+from shardwise.lab.facts import LabComparison
 from shardwise.lab.knobs import Knobs
-from shardwise.lab.order import World
+from shardwise.lab.order import LabWorld
 
 ALIGNED = tuple(range(8))
 INTERLEAVED = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -19,40 +19,40 @@ SLOWED = "node 1 gpu 0 > leaf 0"
 
 
 def _placement(setting: Setting) -> Played:
-    cases = (Case(op="all_reduce", bytes=1 << 20), Case(op="all_to_all", bytes=1 << 19))
-    worlds = [World(order=ALIGNED, cases=cases), World(order=INTERLEAVED, cases=cases)]
+    cases = (LabCase(op="all_reduce", bytes=1 << 20), LabCase(op="all_to_all", bytes=1 << 19))
+    worlds = [LabWorld(order=ALIGNED, cases=cases), LabWorld(order=INTERLEAVED, cases=cases)]
     found = setting.run(emulated_of("two-leaves", Knobs(card_bytes_per_s=CARD)), worlds)
     return (rows_ratio("ring interleaved over the leaves, against aligned", found, 2, found, 0),
             rows_ratio("all-to-all of the same ranks", found, 3, found, 1))  # fmt: skip
 
 
 def _rails(setting: Setting) -> Played:
-    cases = (Case(op="all_reduce", bytes=1 << 20),)
-    worlds = [World(order=OVER_RAILS, cases=cases), World(order=ACROSS_RAILS, cases=cases)]
+    cases = (LabCase(op="all_reduce", bytes=1 << 20),)
+    worlds = [LabWorld(order=OVER_RAILS, cases=cases), LabWorld(order=ACROSS_RAILS, cases=cases)]
     found = setting.run(emulated_of("rails", Knobs(card_bytes_per_s=CARD / 2)), worlds)
     return (rows_ratio("ring whose hops change rails, against one that stays on them", found, 1, found, 0),)
 
 
 def _slow_link(setting: Setting) -> Played:
-    worlds = [World(order=(0, 1, 2, 3), cases=(Case(op="all_reduce", bytes=1 << 20),))]
+    worlds = [LabWorld(order=(0, 1, 2, 3), cases=(LabCase(op="all_reduce", bytes=1 << 20),))]
     well = setting.run(emulated_of("star4", Knobs(card_bytes_per_s=CARD)), worlds)
     slow = setting.run(emulated_of("star4", Knobs(card_bytes_per_s=CARD, slow=((SLOWED, 0.25),))), worlds)
     return (ratio("all-reduce of four with one card at a quarter, against none", slow, well),)
 
 
 def _hot_expert(setting: Setting) -> Played:
-    cases = (Case(op="all_to_all", bytes=2 << 20), Case(op="hot_expert", bytes=2 << 20))
-    found = setting.run(emulated_of("star4", Knobs(card_bytes_per_s=CARD)), [World(order=(0, 1, 2, 3), cases=cases)])
+    cases = (LabCase(op="all_to_all", bytes=2 << 20), LabCase(op="hot_expert", bytes=2 << 20))
+    found = setting.run(emulated_of("star4", Knobs(card_bytes_per_s=CARD)), [LabWorld(order=(0, 1, 2, 3), cases=cases)])
     return (rows_ratio("as many tokens with one expert four times as popular, against even", found, 1, found, 0),)
 
 
 def _gossip(setting: Setting) -> Played:
-    cases = (Case(op="all_reduce", bytes=1 << 19), Case(op="gossip", bytes=1 << 19))
+    cases = (LabCase(op="all_reduce", bytes=1 << 19), LabCase(op="gossip", bytes=1 << 19))
     slow = Knobs(card_bytes_per_s=CARD, slow=((SLOWED, 0.25),))
-    found = setting.run(emulated_of("star8", slow), [World(order=ALIGNED, cases=cases)])
+    found = setting.run(emulated_of("star8", slow), [LabWorld(order=ALIGNED, cases=cases)])
     reduced, told = found.rows
     return (
-        Comparison(what="the usual rank in an all-reduce with one slow card, against gossip with two neighbours",
+        LabComparison(what="the usual rank in an all-reduce with one slow card, against gossip with two neighbours",
                    measured=median(reduced.rank_s) / median(told.rank_s),
                    predicted=median(reduced.predicted_rank_s) / median(told.predicted_rank_s), unit="x"),
         rows_ratio("the slowest rank of the same", found, 0, found, 1),

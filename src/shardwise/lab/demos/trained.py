@@ -4,32 +4,32 @@ import numpy as np
 
 from shardwise.lab.demos._contract import CARD, Demo, Played, Setting
 from shardwise.lab.emulated import emulated_of
-from shardwise.lab.facts import Comparison, Load
+from shardwise.lab.facts import LabComparison, PortLoad
 from shardwise.lab.knobs import Knobs
-from shardwise.lab.order import World
+from shardwise.lab.order import LabWorld
 
 BUSY = 0.5
 """share of line rate above which a bin counts as busy"""
 
 
 def _trained(setting: Setting, training: str) -> Played:
-    world = World(order=(0, 1, 2, 3), training=training, steps=4, width=256)
+    world = LabWorld(order=(0, 1, 2, 3), training=training, steps=4, width=256)
     found = setting.run(emulated_of("star4", Knobs(card_bytes_per_s=CARD)), [world])
     (row,), (load,) = found.rows, found.loads
     busiest = max(row.ports, key=lambda port: port.predicted_bytes)
     return (
-        Comparison(what="exchange of a step", measured=row.measured_s, predicted=row.predicted_s, unit="s"),
-        Comparison(what="bytes a step, busiest port", measured=busiest.measured_bytes,
+        LabComparison(what="exchange of a step", measured=row.measured_s, predicted=row.predicted_s, unit="s"),
+        LabComparison(what="bytes a step, busiest port", measured=busiest.measured_bytes,
                    predicted=busiest.predicted_bytes, unit="bytes"),
-        Comparison(what="share of 10 ms bins above half of line rate",
+        LabComparison(what="share of 10 ms bins above half of line rate",
                    measured=busy_share(load.measured_bytes_per_s, load),
                    predicted=busy_share(load.predicted_bytes_per_s, load), unit="share"),
-        Comparison(what="peak over mean load", measured=_peak(load.measured_bytes_per_s),
+        LabComparison(what="peak over mean load", measured=_peak(load.measured_bytes_per_s),
                    predicted=_peak(load.predicted_bytes_per_s), unit="x"),
     )  # fmt: skip
 
 
-def busy_share(rates: tuple[float, ...], load: Load) -> float:
+def busy_share(rates: tuple[float, ...], load: PortLoad) -> float:
     return float((np.array(rates) > BUSY * load.capacity_bytes_per_s).mean())
 
 

@@ -9,7 +9,7 @@ from shardwise.fabric.solver import finish_times
 from shardwise.lab.build import standing
 from shardwise.lab.demos._contract import CARD, Demo, Played, Setting
 from shardwise.lab.emulated import Emulated, emulated, emulated_of, named_cluster
-from shardwise.lab.facts import Comparison, Measured
+from shardwise.lab.facts import LabComparison, Measured
 from shardwise.lab.knobs import Knobs
 from shardwise.lab.marking import marking, require_marks
 from shardwise.lab.measured import watching
@@ -51,33 +51,33 @@ def _deepest(found: Measured) -> float:
 
 
 def _incast(setting: Setting) -> Played:
-    told: list[Comparison] = []
+    told: list[LabComparison] = []
     for size in (1_000_000, 24_000):
         knobs = Knobs(card_bytes_per_s=CARD, buffer_bytes=size, window_bytes=None)
         seconds, says, found = _into_one(setting, "star8", knobs, SHORT)
         which = f"{size // 1000} kB buffer"
         told += [
-            Comparison(what=f"{which}: until the last has sent", measured=seconds, predicted=says, unit="s"),
-            Comparison(what=f"{which}: longest queue", measured=_deepest(found), predicted=None, unit="bytes"),
-            Comparison(what=f"{which}: packets dropped", measured=sum(found.drops.values()), predicted=None,
+            LabComparison(what=f"{which}: until the last has sent", measured=seconds, predicted=says, unit="s"),
+            LabComparison(what=f"{which}: longest queue", measured=_deepest(found), predicted=None, unit="bytes"),
+            LabComparison(what=f"{which}: packets dropped", measured=sum(found.drops.values()), predicted=None,
                        unit="packets"),
-            Comparison(what=f"{which}: senders' time-outs", measured=found.timeouts, predicted=None, unit="times"),
+            LabComparison(what=f"{which}: senders' time-outs", measured=found.timeouts, predicted=None, unit="times"),
         ]  # fmt: skip
     return tuple(told)
 
 
 def _ecn(setting: Setting) -> Played:
     require_marks()
-    told: list[Comparison] = []
+    told: list[LabComparison] = []
     for which, mark in (("without marks", None), ("marks from 30 kB on", 30_000)):
         knobs = Knobs(card_bytes_per_s=CARD, buffer_bytes=256_000, window_bytes=None, ecn_bytes=mark)
         seconds, says, found = _into_one(setting, "star4", knobs, LONG)
         told += [
-            Comparison(what=f"{which}: until the last has sent", measured=seconds, predicted=says, unit="s"),
-            Comparison(what=f"{which}: longest queue", measured=_deepest(found), predicted=None, unit="bytes"),
-            Comparison(what=f"{which}: marked packets received", measured=found.marks_received, predicted=None,
+            LabComparison(what=f"{which}: until the last has sent", measured=seconds, predicted=says, unit="s"),
+            LabComparison(what=f"{which}: longest queue", measured=_deepest(found), predicted=None, unit="bytes"),
+            LabComparison(what=f"{which}: marked packets received", measured=found.marks_received, predicted=None,
                        unit="packets"),
-            Comparison(what=f"{which}: retransmitted", measured=found.retransmits, predicted=None, unit="packets"),
+            LabComparison(what=f"{which}: retransmitted", measured=found.retransmits, predicted=None, unit="packets"),
         ]  # fmt: skip
     return tuple(told)
 
@@ -95,7 +95,7 @@ def _ecmp(setting: Setting) -> Played:
                     for _ in range(DRAWS)
                 ]
             setting.runs.append(watch.facts())
-            told.append(Comparison(
+            told.append(LabComparison(
                 what=f"{ways} connection{'s' * (ways > 1)} a pair: part of line rate the slowest pair gets",
                 measured=mean(ideal / seconds for seconds in times), predicted=collided(ways), unit="share",
             ))  # fmt: skip

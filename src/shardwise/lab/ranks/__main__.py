@@ -15,7 +15,7 @@ import msgspec
 import torch  # noqa: F401  before the fork, so that all ranks share it
 
 from shardwise.lab.inside import enter
-from shardwise.lab.order import Order, Span, World
+from shardwise.lab.order import LabOrder, LabWorld, Span
 from shardwise.lab.ranks.collectives import collective_spans
 from shardwise.lab.ranks.training import training_spans
 from shardwise.runtime.train.fork import die_with_parent
@@ -24,14 +24,14 @@ REALTIME = 5
 
 
 def main() -> int:
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=LabOrder)
     for number, world in enumerate(order.worlds):
         if not _ran(order, number, world):
             return 1
     return 0
 
 
-def _ran(order: Order, number: int, world: World) -> bool:
+def _ran(order: LabOrder, number: int, world: LabWorld) -> bool:
     children = []
     for rank in range(len(world.order)):
         child = os.fork()
@@ -49,7 +49,7 @@ def _ran(order: Order, number: int, world: World) -> bool:
     return good
 
 
-def _rank(order: Order, number: int, world: World, rank: int) -> int:
+def _rank(order: LabOrder, number: int, world: LabWorld, rank: int) -> int:
     import torch.distributed as dist
 
     try:

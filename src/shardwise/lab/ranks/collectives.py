@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from shardwise.lab.cases import Case
-from shardwise.lab.order import World
+from shardwise.lab.cases import LabCase
+from shardwise.lab.order import LabWorld
 
 REST_S = 0.04
 """at least between two turns, so that queues are empty, buckets full and ticks tell them apart"""
@@ -21,7 +21,7 @@ SMALL = 1 << 20
 Work = Callable[[], object]
 
 
-def collective_spans(world: World) -> list[tuple[int, int, float, float]]:
+def collective_spans(world: LabWorld) -> list[tuple[int, int, float, float]]:
     found = []
     for number, case in enumerate(world.cases):
         prepared = _ring(case) if case.ring else _exchange(case)
@@ -47,7 +47,7 @@ def together() -> float:
     return time.monotonic()
 
 
-def _ring(case: Case) -> Callable[[], Work]:
+def _ring(case: LabCase) -> Callable[[], Work]:
     ranks = dist.get_world_size()
     each = max(case.bytes // 4 // ranks, 1)
     whole, part = torch.ones(each * ranks), torch.ones(each)
@@ -60,7 +60,7 @@ def _ring(case: Case) -> Callable[[], Work]:
     return lambda: run[case.op]
 
 
-def _exchange(case: Case) -> Callable[[], Work]:
+def _exchange(case: LabCase) -> Callable[[], Work]:
     """Posts the receives; what it returns sends, and waits for all."""
     rank = dist.get_rank()
     table = (case.matrix(dist.get_world_size()) // 4).astype(int)

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from shardwise.lab.order import LAYERS, World
+from shardwise.lab.order import LAYERS, LabWorld
 from shardwise.lab.ranks.collectives import together
 
 BATCH = 4
@@ -20,7 +20,7 @@ def network(width: int) -> nn.Sequential:
     return nn.Sequential(*(part for _ in range(LAYERS) for part in (nn.Linear(width, width, bias=False), nn.ReLU())))
 
 
-def training_spans(world: World) -> list[tuple[int, int, float, float]]:
+def training_spans(world: LabWorld) -> list[tuple[int, int, float, float]]:
     """(0, turn, start, end) of each step after the first, which makes connections and buckets."""
     step = _prepared(world, network(world.width))
     draw = torch.Generator().manual_seed(dist.get_rank())
@@ -35,7 +35,7 @@ def training_spans(world: World) -> list[tuple[int, int, float, float]]:
     return found
 
 
-def _prepared(world: World, model: nn.Sequential) -> Callable[[torch.Tensor], None]:
+def _prepared(world: LabWorld, model: nn.Sequential) -> Callable[[torch.Tensor], None]:
     trained: nn.Module = model
     if world.training == "ddp":
         trained = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=256)

@@ -41,7 +41,8 @@ def looped(case: Case, policy: Policy, found: Simulation, load: StepLoad) -> Joi
     rounds = max(MOST_TASKS * many // tasks // policy.pp, 4)
     parts = []
     for number in (rounds, rounds // 2):
-        short = with_fields(case.job, global_batch=number * policy.pp * policy.micro_batch * policy.dp)
+        batch = number * policy.pp * policy.micro_batch * policy.dp
+        short = with_fields(case.job, global_batch=batch, pipeline_passes=1)
         fewer = simulate(replace(case, job=short), policy)
         parts.append(_looped(fewer, step_load(load.prices, calls_of(fewer.closed.work))))
     ran = parts[0].simulation.program.micro_batches

@@ -1,7 +1,7 @@
-"""A rank placement from a model, a cluster and a policy: what each group sends, from the estimate's own pieces."""
+"""A rank placement from a model, a cluster and a policy: what each group sends, from the list of a step's messages."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -11,14 +11,14 @@ from shardwise.collectives import collective
 from shardwise.cost.network import Network
 from shardwise.cost.placement import level_members
 from shardwise.estimate.closed_form import machine_for
-from shardwise.estimate.layers import Machine, received_bytes
+from shardwise.estimate.dispatch import once_share
+from shardwise.estimate.layers import Machine
+from shardwise.fabric.calls import STAGE_PAIRS, Call, calls_of
 from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.ranks._problem import GroupTraffic, RankProblem
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.policy import Policies, Policy
 from shardwise.work import Work, work_of
-from shardwise.work.messages import bucket_bytes
-from shardwise.work.parameter_messages import ParameterMessage
 
 ALGORITHM = {"all_to_all": "pairwise", "send": "send"}
 """everything else runs as a ring"""
@@ -76,7 +76,7 @@ def _step_traffic(case: Case, policy: Policy) -> list[GroupTraffic]:
     columns, size = Policies.of([policy]), case.cluster.levels[0].degree
     machine, work = machine_for(case, columns), work_of(case, columns, every_stage=True)
     traffic = [
-        found for call in _merged(_calls(work, machine))
+        found for call in _calls(work, machine)
         if (found := _traffic(call, machine.network, policy.gpus, size)) is not None
     ]  # fmt: skip
     if not traffic:
@@ -102,42 +102,32 @@ def _check(cluster: Cluster, policy: Policy, slow_speed: float) -> None:
 
 
 def _calls(work: Work, machine: Machine) -> Iterator[StepCollective]:
-    """Everything a rank of the fullest stage sends in a step, before any overlap."""
-    layout, sizes, strides = work.layout, machine.sizes, machine.strides
-    micro = float(layout.micro_batches[0])
-    for kind, layer in enumerate(work.kinds):
-        layers = float(work.stages.kinds[kind].max())
-        for item in layer.collectives:
-            bytes_, count = (float(np.asarray(v).reshape(-1)[0]) for v in (received_bytes(item, machine), item.count))
-            size, stride = int(sizes[item.axis][0]), int(strides[item.axis][0])
-            yield StepCollective(f"{item.axis} {item.op}", item.op, size, stride, bytes_, count * layers * micro)
-    yield StepCollective(PIPELINE, work.handover.op, int(layout.pp[0]), int(strides["pp"][0]),
-                         float(np.asarray(work.handover.bytes)[0]), 2.0 * micro * float(layout.vpp[0]))  # fmt: skip
-    for message in work.parameter_messages:
-        if message.axis == "dp":
-            yield _between_replicas(message, float(work.elements(message.of).max()), work, machine)
+    """What a step sends, from the list of its messages, before any overlap: of each kind what the stage sends that
+    sends most of it. Pairs of stages that add up what both hold send next to nothing."""
+    by_stage: dict[str, dict[tuple[int, int], dict[StepCollective, float]]] = {}
+    for call in calls_of(work):
+        if call.group in STAGE_PAIRS:
+            continue
+        size, stride = call.size, call.stride
+        if call.target >= 0:
+            size, stride = int(work.layout.pp[0]), int(machine.strides["pp"][0])
+        name, sent = f"{call.group} {call.op}", call.bytes * call.skew * _spared(call, machine)
+        each = StepCollective(name, call.op, size, stride, sent, 0.0)
+        own = by_stage.setdefault(name, {}).setdefault((call.stage, call.target), {})
+        own[each] = own.get(each, 0.0) + call.times
+    for name, stages in by_stage.items():
+        most = max(stages.values(), key=lambda own: sum(each.bytes * times for each, times in own.items()))
+        # a boundary of stages is passed as often one way as the other
+        ways = 2.0 if name == PIPELINE else 1.0
+        yield from (replace(each, count=ways * times) for each, times in most.items())
 
 
-def _between_replicas(message: ParameterMessage, elements: float, work: Work, machine: Machine) -> StepCollective:
-    whole = message.bytes(np.array([[elements]]))[0]
-    bucket = float(bucket_bytes(machine.stack, message.op, whole, message.ranks, work.tensors)[0])
-    return StepCollective(
-        f"{message.group} {message.op}", message.op, int(message.ranks[0]), int(machine.strides[message.group][0]),
-        bucket, float(message.count[0] * whole[0]) / max(bucket, 1.0),
-    )  # fmt: skip
-
-
-def _merged(calls: Iterator[StepCollective]) -> list[StepCollective]:
-    """Equal calls of different layers as one."""
-    found: dict[StepCollective, float] = {}
-    for call in calls:
-        key = StepCollective(call.name, call.op, call.size, call.stride, call.bytes, 0.0)
-        found[key] = found.get(key, 0.0) + call.count
-    return [
-        StepCollective(c.name, c.op, c.size, c.stride, c.bytes, count)
-        for c, count in found.items()
-        if count * c.bytes > 0
-    ]
+def _spared(call: Call, machine: Machine) -> float:
+    """Of an exchange of tokens: what is left without the copies that the program spares."""
+    if call.copies <= 1.0 or machine.stack.experts.dispatch == "copies":
+        return 1.0
+    size, stride = np.array([call.size]), np.array([call.stride])
+    return float(once_share(machine.network.cluster, size, stride, call, machine.stack.experts.routing)[0])
 
 
 def _traffic(call: StepCollective, network: Network, gpus: int, node: int) -> GroupTraffic | None:

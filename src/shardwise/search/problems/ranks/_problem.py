@@ -92,7 +92,10 @@ class RankProblem(Boxes):
 
     def parts_s(self, point: Ints) -> dict[str, float]:
         """Seconds of a step by collective."""
-        return {item.name: float(item.count * self.call_s(item, point[None])[0][0]) for item in self.traffic}
+        found: dict[str, float] = {}
+        for item in self.traffic:
+            found[item.name] = found.get(item.name, 0.0) + float(item.count * self.call_s(item, point[None])[0][0])
+        return found
 
     def call_s(self, item: GroupTraffic, points: Ints) -> tuple[Floats, Floats]:
         """One call: its seconds, and the same with softened maxima."""

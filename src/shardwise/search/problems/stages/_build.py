@@ -60,7 +60,7 @@ def stage_problem(
     firsts = [next(i for i, option in enumerate(options) if option.group == place) for place in range(len(groups))]
     return StageProblem(
         options=tuple(options), group_stages=tuple(group.stages for group in groups), pattern=tuple(model.pattern),
-        micro_batches=micro, share=_share(policy, micro), stretch=max(map(_stretch, found)),
+        micro_batches=micro, share=_share(found[0], policy), stretch=max(map(_stretch, found)),
         overhead_s=found[0].work.stack.host.step_overhead_s, **_joined(tables),
         even=(
             tuple(found[0].work.stages.layers[0].astype(int).tolist()),
@@ -115,14 +115,16 @@ def _once(found: Estimate, policy: Policy) -> float:
     """What of the even split's step is neither the slowest stage's steady phase nor the filling and draining."""
     times, stage = found.times, found.times.stage_s[0]
     micro = float(found.work.layout.micro_batches[0])
-    share = _share(policy, micro)
+    share = _share(found, policy)
     pipeline = (micro - share) * stage.max() + share * stage.sum()
     return float(times.step_s[0] - times.parts["other"][0] - pipeline)
 
 
-def _share(policy: Policy, micro: float) -> float:
+def _share(found: Estimate, policy: Policy) -> float:
     """Idle time of the schedule over pp - 1, in micro-batches."""
-    return float(schedules()[policy.schedule].idle(policy.pp, policy.vpp, micro)) / max(policy.pp - 1, 1)
+    layout = found.work.layout
+    idle = schedules()[policy.schedule].idle(policy.pp, policy.vpp, float(layout.in_pass[0]))
+    return float(layout.passes[0] * idle) / max(policy.pp - 1, 1)
 
 
 def _stretch(found: Estimate) -> float:
