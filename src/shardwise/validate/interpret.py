@@ -26,6 +26,7 @@ from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.validate.facts import (
+    cards_of_a_node,
     flushes,
     named_loss,
     named_modules,
@@ -118,9 +119,10 @@ def _model(reader: _Reader) -> Model:
         if shape["hidden"] is None:
             reader.assumed.append(f"shape of the catalog's {known.name} ({known.source})")
         return known if shape["layers"] in (None, known.layers) else cut(known, int(shape["layers"] or 1), name)
-    if shape["moe_experts"]:
+    experts, top_k = shape["moe_experts"], shape["moe_topk"]
+    if experts and not (top_k and shape["ffn"]):
         raise UnsupportedRow(
-            f"expert model {name!r} is not in the catalog, and the columns do not describe its experts fully"
+            f"expert model {name!r} is not in the catalog, and moe_topk or ffn, the width of an expert, is not stated"
         )
     hidden = shape["hidden"]
     if not hidden or not shape["heads"]:
@@ -132,13 +134,17 @@ def _model(reader: _Reader) -> Model:
         params = row.number("params_b")
         if not params:
             raise UnsupportedRow(f"neither layers nor params_b of {name!r} is stated")
-        layers = max(round((params * 1e9 - vocab * hidden) / (4 * hidden**2 + (3 if glu else 2) * hidden * ffn)), 1)
+        wide = (3 if glu else 2) * hidden * ffn * (experts or 1)
+        layers = max(round((params * 1e9 - vocab * hidden) / (4 * hidden**2 + wide)), 1)
         if layers > MOST_LAYERS:
             raise UnsupportedRow(f"params_b is {params:,}: {layers:,} layers of this width; at most {MOST_LAYERS:,}")
         reader.assumed.append(f"layers={layers} (from params_b)")
+    if experts:
+        reader.assumed.append(f"every layer has {experts} experts of width {ffn}, none of them shared")
     return model_from_shape(
-        name, layers, hidden, shape["heads"], shape["kv_heads"] or shape["heads"], ffn, glu, vocab, tied=not glu
-    )
+        name, layers, hidden, shape["heads"], shape["kv_heads"] or shape["heads"], ffn, glu, vocab, tied=not glu,
+        experts=experts or None, top_k=top_k,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=512)
@@ -165,8 +171,10 @@ def cut(model: Model, layers: int, name: str) -> Model:
 
 
 @lru_cache(maxsize=512)
-def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float) -> Cluster:
-    return cluster_from(gpu_of(gpu_name), gpus, node, gbps * 1e9 / 8)
+def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float, cards: int) -> Cluster:
+    cluster = cluster_from(gpu_of(gpu_name), gpus, node, gbps * 1e9 / 8)
+    levels = tuple(msgspec.structs.replace(level, cards=cards) if i else level for i, level in enumerate(cluster.levels))
+    return msgspec.structs.replace(cluster, levels=levels) if cards else cluster
 
 
 def _cluster(reader: _Reader) -> Cluster:
@@ -185,7 +193,7 @@ def _cluster(reader: _Reader) -> Cluster:
             reader.assumed.append(f"network {gbps:.0f} Gbps per GPU")
     node = reader.degree("gpus_per_node", 8)
     try:
-        return _cluster_cached(gpu.name, gpus, node, gbps)
+        return _cluster_cached(gpu.name, gpus, node, gbps, cards_of_a_node(row))
     except ValueError as error:  # one row of a chip without a known fabric must not stop a table
         raise UnsupportedRow(str(error)) from None
 
@@ -314,7 +322,9 @@ def _zero(reader: _Reader, layout: dict[str, int]) -> tuple[int, int]:
     """ZeRO stage and shard group of a cell such as '1', 'fsdp-full(3)', 'fsdp' (which shards all), 'hsdp'."""
     cell = reader.row.word("zero_stage_or_fsdp").lower()
     if "hsdp" in cell:
-        return 3, min(layout["dp"], 8)
+        # a lone digit is the stage of ZeRO
+        groups = [int(number) for number in re.findall(r"\d+", cell) if int(number) > 3]
+        return 3, min(layout["dp"], groups[-1] if groups else 8)
     digits = re.findall(r"[0-3]", cell.replace("fsdp2", "fsdp"))
     if digits:
         zero = int(digits[-1])
