@@ -22,6 +22,7 @@ SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 WORDS = {
     "base": "nothing is missing",
     "alike": "no run under the program's name was fitted",
+    "unseen": "none was ever compared (on top of that)",
     "unknown": "the software is not known (on top of that)",
     "chip": "no kernel rates and no runs of the GPU",
     "scale": "more GPUs than any run of the program",
