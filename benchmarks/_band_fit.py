@@ -78,10 +78,10 @@ def coverage(rows: Iterable[Residual], bands: Callable[[Residual], Bands]) -> Co
     return Coverage(len(every), len(shares), *means)
 
 
-def left_out_coverage(rows: Iterable[Residual], taken_away: str = "") -> Coverage:
-    """Every source, as it is or with a support taken away, by bands that were taken from the others."""
+def left_out_coverage(rows: Iterable[Residual], wanted: Callable[[Residual], bool]) -> Coverage:
+    """Every source of the wanted rows by bands that were taken from the others."""
     rows = list(rows)
-    looked_at = [row for row in rows if row.taken_away == taken_away]
+    looked_at = [row for row in rows if wanted(row)]
     others = {
         publisher: bands_from(row for row in rows if row.publisher != publisher)
         for publisher in {row.publisher for row in looked_at}

@@ -10,7 +10,17 @@ from _accuracy_csv import Cell, Table
 from _accuracy_data import ROOT, Floats, has_truth, measured_rows
 from _accuracy_tables import markdown, percent
 from _band_fit import DIGITS, Bands, Coverage, bands_from, coverage, left_out_coverage
-from _band_rows import MORE, cases_of, fitted_table, publisher_of, taught_rows, test_rows, without_its_source
+from _band_rows import (
+    FOUND,
+    MORE,
+    Residual,
+    cases_of,
+    compared_names,
+    fitted_table,
+    publisher_of,
+    taught_rows,
+    without_its_source,
+)
 from shardwise.estimate import band
 from shardwise.estimate.band import HELD, MISSING, Fitted
 from shardwise.validate.interpret import MeasuredCase
@@ -50,8 +60,10 @@ def write_bands() -> None:
     cases = [case for case in cases_of(measured_rows()) if case.measured.number("peak_mem_gb")]
     lines.append(f"seen = {_peaks(cases)}")
     lines.append(f"left_out = {_peaks([without_its_source(case) or case for case in cases])}")
+    lines += ["", "# Pieces of `software` texts of all runs that predictions were held against.", "[compared]"]
+    lines.append(f"named = {_quoted(sorted(compared_names()))}")
     BANDS.write_text("\n".join(lines + _fitted(fitted_table())) + "\n")
-    for read in (band._table, band._fitted):
+    for read in (band._table, band._fitted, band._compared):
         read.cache_clear()  # the page that is written next shows these bands
 
 
@@ -89,14 +101,20 @@ def _weighted_quantiles(values: Floats, weights: Floats) -> Floats:
 def checks() -> dict[str, Coverage]:
     """The bands on the rows they were taken from, on each source by the others' bands, and on new sources."""
     rows, bands = taught_rows(), bands_from(taught_rows())
+
+    def plain(row: Residual) -> bool:
+        return not row.taken_away and not row.table
+
     found = {
-        "the sources the bands are from": coverage((r for r in rows if not r.taken_away), lambda _: bands),
-        "each of them by the bands of the others": left_out_coverage(rows),
-        "the same, its program never fitted": left_out_coverage(rows, "alike"),
-        "the same, its software unknown": left_out_coverage(rows, "unknown"),
+        "sources with fitted runs": coverage(filter(plain, rows), lambda _: bands),
+        "each of them by the bands of the others": left_out_coverage(rows, plain),
+        "the same, its program never seen": left_out_coverage(rows, lambda row: row.taken_away == "alike"),
+        "the same, its software unknown": left_out_coverage(rows, lambda row: row.taken_away == "unknown"),
     }
-    if test_rows():
-        found[f"`{MORE}`: in no fit and no band"] = coverage(test_rows(), lambda _: bands)
+    for table in (MORE, FOUND):
+        if any(row.table == table for row in rows):
+            told = f"`{table}`, each source by the bands of the others"
+            found[told] = left_out_coverage(rows, lambda row, table=table: row.table == table)
     return found
 
 
@@ -123,8 +141,10 @@ def band_section() -> tuple[str, list[Table]]:
         "runs, is known by its name), kernel rates of another GPU, constants of small runs for large ones, expert "
         "settings at their defaults. They come from quantile regression of squares in which sources weigh the same; "
         "with n sources the tail is taken (n + 1) / n further out. The prediction itself is not moved: the band is "
-        "longer upwards because programs are more often slower than predicted. Its numbers come from the first two "
-        f"tables; its form was chosen among a few with `{MORE}` in view ([by source](accuracy/bands.csv)).\n\n"
+        f"longer upwards because programs are more often slower than predicted. How the programs of `{MORE}` work was "
+        f"read with their errors in view, so they say little of programs nobody has seen; [{FOUND}](accuracy/{FOUND}) "
+        "holds runs of ten sources that were found when all else was done, with what was predicted then "
+        "([by source](accuracy/bands.csv)).\n\n"
         f"{markdown(head, lines)}"
     )
     columns = ("rows", "runs", "sources", "inside", "inside_mean_over_sources", "upper_over_lower_end", "mean_error")
@@ -135,7 +155,7 @@ def band_section() -> tuple[str, list[Table]]:
 
 def _by_source(bands: Bands) -> Table:
     rows: list[list[Cell]] = []
-    every = [r for r in (*taught_rows(), *test_rows()) if not r.taken_away]
+    every = [r for r in taught_rows() if not r.taken_away]
     for source in sorted({row.source for row in every}):
         group = [row for row in every if row.source == source]
         found = coverage(group, lambda _: bands)

@@ -37,8 +37,11 @@ from shardwise.validate.facts import (
 )
 from shardwise.validate.table import MeasuredRow
 
-NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
-"""per GPU, when the source does not state it: what the vendor's reference system of that generation has"""
+NETWORK_GBPS = {
+    "Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0, "gh200": 200.0
+}  # fmt: skip
+"""per GPU, when the source does not state it: what the vendor's reference system of that generation has; of GH200 what
+its large systems have (Alps, JUPITER)"""
 PCIE_GBPS = 50.0
 """the same of GPUs without NVLink: servers of eight such cards have one network card, of 400 Gb/s at most"""
 
@@ -173,7 +176,9 @@ def cut(model: Model, layers: int, name: str) -> Model:
 @lru_cache(maxsize=512)
 def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float, cards: int) -> Cluster:
     cluster = cluster_from(gpu_of(gpu_name), gpus, node, gbps * 1e9 / 8)
-    levels = tuple(msgspec.structs.replace(level, cards=cards) if i else level for i, level in enumerate(cluster.levels))
+    levels = tuple(
+        msgspec.structs.replace(level, cards=cards) if i else level for i, level in enumerate(cluster.levels)
+    )
     return msgspec.structs.replace(cluster, levels=levels) if cards else cluster
 
 
@@ -188,7 +193,8 @@ def _cluster(reader: _Reader) -> Cluster:
         raise UnsupportedRow(str(error)) from None
     gbps = row.number("internode_gbps_per_gpu")
     if not gbps:
-        gbps = PCIE_GBPS if gpu.nvlink is None else NETWORK_GBPS.get(gpu.architecture, 400.0)
+        usual = NETWORK_GBPS.get(gpu.name, NETWORK_GBPS.get(gpu.architecture, 400.0))
+        gbps = PCIE_GBPS if gpu.nvlink is None else usual
         if gpus > 8:
             reader.assumed.append(f"network {gbps:.0f} Gbps per GPU")
     node = reader.degree("gpus_per_node", 8)
