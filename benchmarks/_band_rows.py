@@ -10,7 +10,7 @@ as the one unknown software is taken as), the GPU's kernel rates (those every un
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from math import log
+from math import log, log1p
 
 import msgspec
 
@@ -29,7 +29,7 @@ from _accuracy_fit import default_of
 from _accuracy_left_out import read_left_out, small
 from shardwise.catalog import names
 from shardwise.cost.curve import curve_of
-from shardwise.estimate.band import Fitted, FittedRuns, lacking
+from shardwise.estimate.band import Fitted, FittedRuns, lacking, untuned_share
 from shardwise.software import PARTS, UNNAMED, Match, Stack, match_of, part_of, stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
@@ -51,7 +51,7 @@ class Residual:
     source: str
     publisher: str
     surplus: float
-    """logarithm of measured over predicted step time"""
+    """logarithm of measured over predicted step time, before anything is added for what was not fitted"""
     missing: frozenset[str]
     taken_away: str = ""
     """empty: the run as it is"""
@@ -153,7 +153,7 @@ def _residuals(cases: list[MeasuredCase], taken_away: str = "") -> list[Residual
         if prediction.error is not None and scored(prediction):
             case = by_row[prediction.measured.row]
             source = case.measured.word("source")
-            surplus = -log(1 + prediction.error)
+            surplus = log1p(untuned_share(case.stack)) - log(1 + prediction.error)
             found.append(Residual(source, publisher_of(source), surplus, _missing(case, taken_away), taken_away))
     return found
 

@@ -50,6 +50,8 @@ def write_bands() -> None:
         "# Logarithm of measured over predicted step time: a tenth of runs lies below the low end, a tenth above the",
         "# high one. The base holds where nothing is missing; with the parts of what is, the root of the squares does.",
     ]
+    lines += ["", "# Added to the prediction of programs whose runs were compared and not fitted."]
+    lines += ["[middle]", f"alike = {bands.middle:.{DIGITS}f}"]
     for side, numbers in (("low", bands.low), ("high", bands.high)):
         lines += ["", f"[{side}]", *(f"{key} = {value:.{DIGITS}f}" for key, value in numbers.items())]
     lines += [
@@ -140,8 +142,11 @@ def band_section() -> tuple[str, list[Table]]:
         "software taken as unknown (but not Megatron-Core and what is like it: a vendor's program, tuned on published "
         "runs, is known by its name), kernel rates of another GPU, constants of small runs for large ones, expert "
         "settings at their defaults. They come from quantile regression of squares in which sources weigh the same; "
-        "with n sources the tail is taken (n + 1) / n further out. The prediction itself is not moved: the band is "
-        f"longer upwards because programs are more often slower than predicted. How the programs of `{MORE}` work was "
+        "with n sources the tail is taken (n + 1) / n further out. Programs whose runs were compared and none fitted "
+        f"are slower than predicted more often than not, so {np.expm1(bands.middle):.0%} are added to their step, the "
+        "mean over such sources (fitted constants come mostly from vendors' benchmarks on chosen machines); "
+        "nothing is added where no run was ever compared, since such programs lie on both sides. "
+        f"How the programs of `{MORE}` work was "
         f"read with their errors in view, so they say little of programs nobody has seen; [{FOUND}](accuracy/{FOUND}) "
         "holds runs of ten sources that were found when all else was done, with what was predicted then "
         "([by source](accuracy/bands.csv)).\n\n"
@@ -160,7 +165,7 @@ def _by_source(bands: Bands) -> Table:
         group = [row for row in every if row.source == source]
         found = coverage(group, lambda _: bands)
         missing = sorted({what for row in group for what in row.missing}, key=MISSING.index)
-        middle = float(np.median([row.surplus for row in group]))
+        middle = float(np.median([bands.left(row) for row in group]))
         rows.append([source, found.rows, found.inside, found.width, float(np.expm1(middle)), " ".join(missing)])
     about = "the same by source, with the median of measured over predicted time, less 1, and what some run lacks"
     return Table("bands", about, ("source", "runs", "inside", "upper_over_lower_end", "median", "missing"), rows)

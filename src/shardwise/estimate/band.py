@@ -8,7 +8,7 @@ out whole sources; docs/accuracy.md says how.
 
 import tomllib
 from collections.abc import Collection, Iterable
-from functools import cache
+from functools import cache, lru_cache
 from math import copysign, expm1, hypot
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from msgspec import Struct, convert
 from shardwise import catalog
 from shardwise.case import Case
 from shardwise.cost.curve import Curve
-from shardwise.software import Match, Stack, named, stack_of
+from shardwise.software import Match, Stack, match_of, named, stack_of
 
 HELD = 0.8
 """share of runs a band holds"""
@@ -82,9 +82,31 @@ def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool) -> Erro
     low, high = (end_of(_table()[side], lacks) for side in ("low", "high"))
     whose, runs = fitted_runs(software, fitted)
     had = "the program" if not {"alike", "unknown"} & set(lacks) else whose
+    if untuned(lacks):
+        lacks["alike"] += f"; {expm1(_table()['middle']['alike']):.0%} added, as such programs take on average"
     said = [words for what, words in lacks.items() if what != "alike" or not {"unseen", "unknown"} & set(lacks)]
     words = [*said, *([f"constants of {had} fitted on {runs.runs:,} runs"] if runs.runs else [])]
     return ErrorBand(expm1(low), expm1(high), tuple(lacks), "; ".join(words))
+
+
+def untuned(missing: Collection[str]) -> bool:
+    """Whether a program's runs were compared and none fitted: such runs are slower than predicted more often than not,
+    since the constants come from other programs, most of them a vendor's benchmarks."""
+    return "alike" in missing and not {"unseen", "unknown"} & set(missing)
+
+
+def untuned_share(stack: Stack) -> float:
+    """What a program takes longer, as a share, where its runs were compared and none was fitted; else 0. The middle of
+    such sources, taken from the others of each (catalog/bands.toml)."""
+    return _untuned_share(stack.name, stack.called)
+
+
+@lru_cache(1024)
+def _untuned_share(name: str, called: str) -> float:
+    if not called and name not in catalog.names("stacks"):
+        return 0.0
+    software = match_of(called) if called else Match(stack_of(name), name)
+    return expm1(_table()["middle"]["alike"]) if untuned(_program_lacks(software, _fitted(), _compared())) else 0.0
 
 
 def end_of(parts: dict[str, float], missing: Iterable[str]) -> float:
@@ -98,6 +120,18 @@ def lacking(
     """What of MISSING has no support, each in words. `compared`: pieces of `software` texts of all runs that were held
     against predictions."""
     whose, runs = fitted_runs(software, fitted)
+    found = _program_lacks(software, fitted, compared)
+    if curve.measured != curve.gpu.lower() and not curve.same_chip and curve.gpu.lower() not in runs.on:
+        found["chip"] = f"no kernel rates of {curve.gpu}, those of {curve.measured} taken"
+    if software.known and runs.runs and gpus > runs.gpus:
+        found["scale"] = f"{gpus:,} GPUs, {whose} was fitted on up to {runs.gpus:,}"
+    if runs.runs and experts and not (runs.experts and (runs.gpus > 1 or gpus == 1)):
+        found["experts"] = f"an expert model, {whose} was fitted on none" + (" over several GPUs" * runs.experts)
+    return found
+
+
+def _program_lacks(software: Match, fitted: Fitted, compared: Collection[str]) -> dict[str, str]:
+    """What of MISSING the program alone has no support for."""
     found = {}
     if not software.known:
         found["unknown"] = software.note
@@ -105,12 +139,6 @@ def lacking(
         found["alike"] = f"no run of {software.text or software.stack.name} was fitted"
         if software.known and not _under_its_name(software, compared):
             found["unseen"] = f"no run of {software.text or software.stack.name} was fitted or ever compared"
-    if curve.measured != curve.gpu.lower() and not curve.same_chip and curve.gpu.lower() not in runs.on:
-        found["chip"] = f"no kernel rates of {curve.gpu}, those of {curve.measured} taken"
-    if software.known and runs.runs and gpus > runs.gpus:
-        found["scale"] = f"{gpus:,} GPUs, {whose} was fitted on up to {runs.gpus:,}"
-    if runs.runs and experts and not (runs.experts and (runs.gpus > 1 or gpus == 1)):
-        found["experts"] = f"an expert model, {whose} was fitted on none" + (" over several GPUs" * runs.experts)
     return found
 
 
