@@ -9,4 +9,5 @@ from shardwise.work.layout import Numbers
 
 def lost_share(gpus: Numbers | float, stack: Stack) -> Numbers:
     """Of so many GPUs that wait for each other."""
-    return (1.0 + waiting_share(gpus, stack)) * (1.0 + untuned_share(stack)) - 1.0
+    waiting = waiting_share(gpus, stack)
+    return waiting + untuned_share(stack) * (1.0 + waiting)
