@@ -22,6 +22,9 @@ from shardwise.estimate.band import HELD, MISSING, end_of, untuned
 MOST = 60
 """residuals that stand for all those of one source with the same support: more change no digit"""
 
+MOST_SOURCES = 20
+"""that count as independent: half of the sources are one vendor's"""
+
 DIGITS = 3
 """of what ships: a page that looked at more would count other rows as inside than `validate` does"""
 
@@ -85,7 +88,7 @@ def _tails(rows: list[tuple[Residual, float]], tail: float) -> Floats:
     unknown = np.array(["unknown" in row.missing for row, _ in rows])
     known = len({row.publisher for row, _ in rows if {"alike", "unknown"} & row.missing})
     fewer = len({row.publisher for row, _ in rows if "unknown" in row.missing})
-    number = np.where(unknown, max(fewer, 1), max(known, 1))
+    number = np.clip(np.where(unknown, fewer, known), 1, MOST_SOURCES)
     return np.asarray(np.maximum(1 - (1 - tail) * (number + 1) / number, 0.0))
 
 
