@@ -197,7 +197,7 @@ def _cluster(reader: _Reader) -> Cluster:
         gbps = PCIE_GBPS if gpu.nvlink is None else usual
         if gpus > 8:
             reader.assumed.append(f"network {gbps:.0f} Gbps per GPU")
-    node = reader.degree("gpus_per_node", 8)
+    node = reader.degree("gpus_per_node", 4 if gpu.name == "gh200" else 8)
     try:
         return _cluster_cached(gpu.name, gpus, node, gbps, cards_of_a_node(row))
     except ValueError as error:  # one row of a chip without a known fabric must not stop a table
