@@ -10,6 +10,7 @@ from _accuracy_charts import bars, scatter
 from _accuracy_csv import FOLDER, Cell, Table
 from _accuracy_data import SHIPPED, TRUTH
 from _accuracy_tables import percent, source_of
+from _band_rows import found_rows
 from shardwise.validate.predict import Prediction, predict
 from shardwise.validate.score import metrics, scored, summary
 from shardwise.validate.table import read_table
@@ -36,7 +37,8 @@ def new_programs() -> tuple[str, list[Table]]:
         f"sources, in no fit. Mean error **{percent(score['mape'])}** (**{percent(score['mape_sources'])}** in the "
         f"mean over sources), bias {percent(score['bias'])}; the 80 % band held **{percent(score['coverage'])}** of "
         f"them ({percent(score['coverage_sources'])} over sources). How these programs work was read in their sources, "
-        "some of it after their errors had been seen, so programs that appear nowhere here will be further off. On "
+        "some of it after their errors had been seen, so programs that appear nowhere here are further off: "
+        f"{_found()}. On "
         f"{chosen['groups']} measured jobs the recommended policy reached {percent(_number(chosen, 'recommended'))} of "
         f"the best measured speed and the fastest by prediction {percent(_number(chosen, 'first'))} "
         f"({percent(_number(chosen, 'recommended_sources'))} against {percent(_number(chosen, 'first_sources'))} over "
@@ -47,6 +49,19 @@ def new_programs() -> tuple[str, list[Table]]:
         "![measured speed of the recommended policy](accuracy/choice.svg)\n"
     )
     return text, [_table(by_source)]
+
+
+def _found() -> str:
+    """How runs that were found later were predicted then."""
+    by_source: dict[str, list[float]] = defaultdict(list)
+    for row in found_rows():
+        by_source[row.source].append(abs(float(np.expm1(-row.surplus))))
+    every = [error for group in by_source.values() for error in group]
+    over = float(np.mean([np.mean(group) for group in by_source.values()]))
+    return (
+        f"{len(every)} runs of {len(by_source)} sources, [looked up when all was fitted](accuracy/found_later.csv), by "
+        f"**{percent(float(np.mean(every)))}** when they were first predicted ({percent(over)} over sources)"
+    )
 
 
 def readme_lines() -> str:

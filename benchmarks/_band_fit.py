@@ -1,13 +1,14 @@
 """Bands of a step time from residuals: a base, and a part for each missing support, by quantile regression.
 
 The base is the spread of runs that miss nothing, every run weighing the same. A part says how much further off a source
-may be, so sources weigh the same there, and the tail is that of so few sources: of n, the next one lies beyond the
-largest with a chance of 1 / (n + 1), so the quantile is taken (n + 1) / n further out. Squares of parts add up to the
-square of the end, so it is squares that are regressed.
+may be, so sources weigh the same there, and the tail is that of so few sources: of n that lack the same, the next one
+lies beyond the largest with a chance of 1 / (n + 1), so the quantile is taken (n + 1) / n further out. Squares of parts
+add up to the square of the end, so it is squares that are regressed.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +17,13 @@ from scipy.sparse import csr_matrix, eye_array, hstack  # type: ignore[import-un
 
 from _accuracy_data import Floats
 from _band_rows import Residual
-from shardwise.estimate.band import HELD, MISSING, end_of
+from shardwise.estimate.band import HELD, MISSING, end_of, untuned
 
 MOST = 60
 """residuals that stand for all those of one source with the same support: more change no digit"""
+
+MOST_SOURCES = 20
+"""that count as independent: half of the sources are one vendor's"""
 
 DIGITS = 3
 """of what ships: a page that looked at more would count other rows as inside than `validate` does"""
@@ -29,6 +33,12 @@ class Bands(NamedTuple):
     low: dict[str, float]
     """base and parts, in the logarithm of measured over predicted time"""
     high: dict[str, float]
+    middle: float = 0.0
+    """what is added to the prediction of programs whose runs were compared and not fitted, in the same logarithm"""
+
+    def left(self, row: Residual) -> float:
+        """What lies between a run and its prediction, that added."""
+        return row.surplus - (self.middle if untuned(row.missing) else 0.0)
 
     def of(self, missing: Iterable[str]) -> tuple[float, float]:
         missing = tuple(missing)
@@ -49,19 +59,37 @@ class Coverage(NamedTuple):
 
 
 def bands_from(rows: Iterable[Residual]) -> Bands:
-    rows = list(rows)
+    middle = round(_middle(rows := list(rows)), DIGITS)
+    rows = [replace(row, surplus=row.surplus - (middle if untuned(row.missing) else 0.0)) for row in rows]
     supported = np.array([row.surplus for row in rows if not row.missing])
     tail = (1 - HELD) / 2
     base = np.quantile(supported, tail), np.quantile(supported, 1 - tail)
     rest = _thinned([row for row in rows if row.missing])
-    sources = len({row.publisher for row, _ in rest if {"alike", "unknown"} & row.missing})
-    beyond = max(1 - (1 - tail) * (sources + 1) / sources, 0.0)
+    beyond = _tails(rest, tail)
     sides = []
-    for start, quantile in zip(base, (beyond, 1 - beyond), strict=True):
-        parts = _parts(rest, float(start), quantile)
+    for start, quantiles in zip(base, (beyond, 1 - beyond), strict=True):
+        parts = _parts(rest, float(start), quantiles)
         numbers = zip(("base", *MISSING), (start, *parts), strict=True)
         sides.append({what: round(float(part), DIGITS) for what, part in numbers})
-    return Bands(*sides)
+    return Bands(sides[0], sides[1], middle)
+
+
+def _middle(rows: Iterable[Residual]) -> float:
+    """Mean over sources of the median of their runs."""
+    by_source: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if not row.taken_away and untuned(row.missing):
+            by_source[row.publisher].append(row.surplus)
+    return float(np.mean([np.median(group) for group in by_source.values()])) if by_source else 0.0
+
+
+def _tails(rows: list[tuple[Residual, float]], tail: float) -> Floats:
+    """Of each row: how far out the tail is taken. What is found of unknown programs rests on fewer sources."""
+    unknown = np.array(["unknown" in row.missing for row, _ in rows])
+    known = len({row.publisher for row, _ in rows if {"alike", "unknown"} & row.missing})
+    fewer = len({row.publisher for row, _ in rows if "unknown" in row.missing})
+    number = np.clip(np.where(unknown, fewer, known), 1, MOST_SOURCES)
+    return np.asarray(np.maximum(1 - (1 - tail) * (number + 1) / number, 0.0))
 
 
 def coverage(rows: Iterable[Residual], bands: Callable[[Residual], Bands]) -> Coverage:
@@ -69,19 +97,20 @@ def coverage(rows: Iterable[Residual], bands: Callable[[Residual], Bands]) -> Co
     widths, errors = [], []
     for row in rows:
         low, high = bands(row).of(row.missing)
-        by_source[row.source].append(low <= row.surplus <= high)
+        left = bands(row).left(row)
+        by_source[row.source].append(low <= left <= high)
         widths.append(np.exp(high - low))
-        errors.append(abs(np.expm1(-row.surplus)))
+        errors.append(abs(np.expm1(-left)))
     every = [inside for group in by_source.values() for inside in group]
     shares = [np.mean(group) for group in by_source.values()]
     means = (float(np.mean(values)) for values in (every, shares, widths, errors))
     return Coverage(len(every), len(shares), *means)
 
 
-def left_out_coverage(rows: Iterable[Residual], taken_away: str = "") -> Coverage:
-    """Every source, as it is or with a support taken away, by bands that were taken from the others."""
+def left_out_coverage(rows: Iterable[Residual], wanted: Callable[[Residual], bool]) -> Coverage:
+    """Every source of the wanted rows by bands that were taken from the others."""
     rows = list(rows)
-    looked_at = [row for row in rows if row.taken_away == taken_away]
+    looked_at = [row for row in rows if wanted(row)]
     others = {
         publisher: bands_from(row for row in rows if row.publisher != publisher)
         for publisher in {row.publisher for row in looked_at}
@@ -105,9 +134,10 @@ def _thinned(rows: list[Residual]) -> list[tuple[Residual, float]]:
     return found
 
 
-def _parts(rows: list[tuple[Residual, float]], start: float, quantile: float) -> Floats:
-    """For each of MISSING: the part with which the ends come nearest to `quantile`; away from the middle or nothing."""
-    upper = quantile > 0.5
+def _parts(rows: list[tuple[Residual, float]], start: float, quantile: Floats) -> Floats:
+    """For each of MISSING: the part with which the ends come nearest to each row's `quantile`; away from the middle or
+    nothing."""
+    upper = start > 0.0
     surplus = np.array([row.surplus for row, _ in rows])
     beyond = np.sign(surplus) * surplus**2 - np.sign(start) * start**2
     missing = csr_matrix([[float(what in row.missing) for what in MISSING] for row, _ in rows])

@@ -1,16 +1,16 @@
 """Measured over predicted steps for the bands: every run by constants that had not seen its source, then again with one
 support after the other taken away, as it would be predicted had nobody measured that.
 
-What is taken away: runs under the program's name (its fitted constants go back to those of the stack it is like; a
-program like no other is then as good as unknown, and counts as such), the program (taken as the one unknown software is
-taken as), the GPU's kernel rates (those every unmeasured GPU takes), runs of that size (constants fitted on small
-ones), expert models (what was fitted or set on them goes back to the default).
+What is taken away: runs under the program's name (its fitted constants go back to those of the stack it is like, as if
+none had ever been compared; a program like no other is then as good as unknown, and counts as such), the program (taken
+as the one unknown software is taken as), the GPU's kernel rates (those every unmeasured GPU takes), runs of that size
+(constants fitted on small ones), expert models (what was fitted or set on them goes back to the default).
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from math import log
+from math import log, log1p
 
 import msgspec
 
@@ -29,7 +29,7 @@ from _accuracy_fit import default_of
 from _accuracy_left_out import read_left_out, small
 from shardwise.catalog import names
 from shardwise.cost.curve import curve_of
-from shardwise.estimate.band import Fitted, FittedRuns, lacking
+from shardwise.estimate.band import Fitted, FittedRuns, lacking, untuned_share
 from shardwise.software import PARTS, UNNAMED, Match, Stack, match_of, part_of, stack_of
 from shardwise.spec.cluster import Cluster
 from shardwise.validate.interpret import MeasuredCase, UnsupportedRow, measured_case
@@ -40,7 +40,9 @@ from shardwise.validate.table import MeasuredRow, read_table
 
 STEPS = ("name", "step_ms")
 MORE = "steps_more.csv"
-"""sources that took part in no fit and in no band: the test of both"""
+"""sources that took part in no fit; how their programs work was read when their errors had been seen"""
+FOUND = "found_later.csv"
+"""sources found when everything was fitted, with what was predicted then (`predicted_step_s`)"""
 TUNED = "megatron-core"
 
 
@@ -49,10 +51,12 @@ class Residual:
     source: str
     publisher: str
     surplus: float
-    """logarithm of measured over predicted step time"""
+    """logarithm of measured over predicted step time, before anything is added for what was not fitted"""
     missing: frozenset[str]
     taken_away: str = ""
     """empty: the run as it is"""
+    table: str = ""
+    """empty: one that constants were fitted on"""
 
 
 @cache
@@ -84,7 +88,20 @@ def _one_gpu() -> Fitted:
 
 
 @cache
+def compared_names() -> frozenset[str]:
+    """Pieces of the `software` texts of all runs in the tables beside the repository."""
+    rows = [*measured_rows(), *(read_table(TRUTH / MORE) if (TRUTH / MORE).is_file() else ())]
+    return frozenset(match_of(row.word("software")).piece for row in rows) - {""}
+
+
+@cache
 def taught_rows() -> tuple[Residual, ...]:
+    """Of every table."""
+    return (*fitted_rows(), *more_rows(), *found_rows())
+
+
+@cache
+def fitted_rows() -> tuple[Residual, ...]:
     """Of the tables that constants were fitted on."""
     cases = cases_of(measured_rows())
     seen = {case.measured.row for stack in fitted_stacks() for case in rows_of(stack).cases}
@@ -99,10 +116,24 @@ def taught_rows() -> tuple[Residual, ...]:
 
 
 @cache
-def test_rows() -> tuple[Residual, ...]:
+def more_rows() -> tuple[Residual, ...]:
     """Of the table that nothing was fitted on; empty where it is not beside the repository."""
     path = TRUTH / MORE
-    return tuple(_residuals(cases_of(read_table(path)))) if path.is_file() else ()
+    found = _residuals(cases_of(read_table(path))) if path.is_file() else []
+    return tuple(replace(row, table=MORE) for row in found)
+
+
+@cache
+def found_rows() -> tuple[Residual, ...]:
+    """As they were predicted when they were found."""
+    found = []
+    for case in cases_of(read_table(FOLDER / FOUND)):
+        step, predicted = case.measured.number("step_seconds"), case.measured.number("predicted_step_s")
+        if step and predicted:
+            source = case.measured.word("source")
+            surplus, missing = log(step / predicted), _missing(case, "")
+            found.append(Residual(source, publisher_of(source), surplus, missing, table=FOUND))
+    return tuple(found)
 
 
 def cases_of(rows: Iterable[MeasuredRow]) -> list[MeasuredCase]:
@@ -122,7 +153,7 @@ def _residuals(cases: list[MeasuredCase], taken_away: str = "") -> list[Residual
         if prediction.error is not None and scored(prediction):
             case = by_row[prediction.measured.row]
             source = case.measured.word("source")
-            surplus = -log(1 + prediction.error)
+            surplus = log1p(untuned_share(case.stack)) - log(1 + prediction.error)
             found.append(Residual(source, publisher_of(source), surplus, _missing(case, taken_away), taken_away))
     return found
 
@@ -132,11 +163,12 @@ def _missing(case: MeasuredCase, taken_away: str) -> frozenset[str]:
     if taken_away == "unknown":
         software = Match(stack_of(UNNAMED), "", software.text)
     found = lacking(
-        software, curve_of(case.cluster.gpu), fitted_table(), gpus=case.cluster.gpus, experts=_has_experts(case)
-    )
+        software, curve_of(case.cluster.gpu), fitted_table(), compared_names(), gpus=case.cluster.gpus,
+        experts=_has_experts(case),
+    )  # fmt: skip
     fitted = _fitted_stack(case.stack.name)
-    if taken_away == "alike" and fitted is not None and not fitted.like:
-        return frozenset(found) | {"alike", "unknown"}
+    if taken_away == "alike" and fitted is not None:
+        return frozenset(found) | {"alike", "unseen" if fitted.like else "unknown"}
     return frozenset(found) | ({taken_away} if taken_away else set())
 
 
@@ -146,7 +178,9 @@ def _has_experts(case: MeasuredCase) -> bool:
 
 @cache
 def publisher_of(source: str) -> str:
-    """What is left out together: tables that a fit takes under one name."""
+    """What is left out together: tables that a fit takes under one name, and the two of MaxText."""
+    if source.startswith("MaxText"):
+        return "MaxText"
     names = (name for stack in fitted_stacks() for name in sources_of(stack) if covers(name, source))
     return next(names, source)
 

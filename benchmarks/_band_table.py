@@ -10,7 +10,17 @@ from _accuracy_csv import Cell, Table
 from _accuracy_data import ROOT, Floats, has_truth, measured_rows
 from _accuracy_tables import markdown, percent
 from _band_fit import DIGITS, Bands, Coverage, bands_from, coverage, left_out_coverage
-from _band_rows import MORE, cases_of, fitted_table, publisher_of, taught_rows, test_rows, without_its_source
+from _band_rows import (
+    FOUND,
+    MORE,
+    Residual,
+    cases_of,
+    compared_names,
+    fitted_table,
+    publisher_of,
+    taught_rows,
+    without_its_source,
+)
 from shardwise.estimate import band
 from shardwise.estimate.band import HELD, MISSING, Fitted
 from shardwise.validate.interpret import MeasuredCase
@@ -22,6 +32,7 @@ SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 WORDS = {
     "base": "nothing is missing",
     "alike": "no run under the program's name was fitted",
+    "unseen": "none was ever compared (on top of that)",
     "unknown": "the software is not known (on top of that)",
     "chip": "no kernel rates and no runs of the GPU",
     "scale": "more GPUs than any run of the program",
@@ -39,6 +50,8 @@ def write_bands() -> None:
         "# Logarithm of measured over predicted step time: a tenth of runs lies below the low end, a tenth above the",
         "# high one. The base holds where nothing is missing; with the parts of what is, the root of the squares does.",
     ]
+    lines += ["", "# Added to the prediction of programs whose runs were compared and not fitted."]
+    lines += ["[middle]", f"alike = {bands.middle:.{DIGITS}f}"]
     for side, numbers in (("low", bands.low), ("high", bands.high)):
         lines += ["", f"[{side}]", *(f"{key} = {value:.{DIGITS}f}" for key, value in numbers.items())]
     lines += [
@@ -49,8 +62,10 @@ def write_bands() -> None:
     cases = [case for case in cases_of(measured_rows()) if case.measured.number("peak_mem_gb")]
     lines.append(f"seen = {_peaks(cases)}")
     lines.append(f"left_out = {_peaks([without_its_source(case) or case for case in cases])}")
+    lines += ["", "# Pieces of `software` texts of all runs that predictions were held against.", "[compared]"]
+    lines.append(f"named = {_quoted(sorted(compared_names()))}")
     BANDS.write_text("\n".join(lines + _fitted(fitted_table())) + "\n")
-    for read in (band._table, band._fitted):
+    for read in (band._table, band._fitted, band._compared):
         read.cache_clear()  # the page that is written next shows these bands
 
 
@@ -88,14 +103,20 @@ def _weighted_quantiles(values: Floats, weights: Floats) -> Floats:
 def checks() -> dict[str, Coverage]:
     """The bands on the rows they were taken from, on each source by the others' bands, and on new sources."""
     rows, bands = taught_rows(), bands_from(taught_rows())
+
+    def plain(row: Residual) -> bool:
+        return not row.taken_away and not row.table
+
     found = {
-        "the sources the bands are from": coverage((r for r in rows if not r.taken_away), lambda _: bands),
-        "each of them by the bands of the others": left_out_coverage(rows),
-        "the same, its program never fitted": left_out_coverage(rows, "alike"),
-        "the same, its software unknown": left_out_coverage(rows, "unknown"),
+        "sources with fitted runs": coverage(filter(plain, rows), lambda _: bands),
+        "each of them by the bands of the others": left_out_coverage(rows, plain),
+        "the same, its program never seen": left_out_coverage(rows, lambda row: row.taken_away == "alike"),
+        "the same, its software unknown": left_out_coverage(rows, lambda row: row.taken_away == "unknown"),
     }
-    if test_rows():
-        found[f"`{MORE}`: in no fit and no band"] = coverage(test_rows(), lambda _: bands)
+    for table in (MORE, FOUND):
+        if any(row.table == table for row in rows):
+            told = f"`{table}`, each source by the bands of the others"
+            found[told] = left_out_coverage(rows, lambda row, table=table: row.table == table)
     return found
 
 
@@ -121,9 +142,14 @@ def band_section() -> tuple[str, list[Table]]:
         "software taken as unknown (but not Megatron-Core and what is like it: a vendor's program, tuned on published "
         "runs, is known by its name), kernel rates of another GPU, constants of small runs for large ones, expert "
         "settings at their defaults. They come from quantile regression of squares in which sources weigh the same; "
-        "with n sources the tail is taken (n + 1) / n further out. The prediction itself is not moved: the band is "
-        "longer upwards because programs are more often slower than predicted. Its numbers come from the first two "
-        f"tables; its form was chosen among a few with `{MORE}` in view ([by source](accuracy/bands.csv)).\n\n"
+        "with n sources the tail is taken (n + 1) / n further out. Programs whose runs were compared and none fitted "
+        f"are slower than predicted more often than not, so {np.expm1(bands.middle):.0%} are added to their step, the "
+        "mean over such sources (fitted constants come mostly from vendors' benchmarks on chosen machines); "
+        "nothing is added where no run was ever compared, since such programs lie on both sides. "
+        f"How the programs of `{MORE}` work was "
+        f"read with their errors in view, so they say little of programs nobody has seen; [{FOUND}](accuracy/{FOUND}) "
+        "holds runs of ten sources that were found when all else was done, with what was predicted then "
+        "([by source](accuracy/bands.csv)).\n\n"
         f"{markdown(head, lines)}"
     )
     columns = ("rows", "runs", "sources", "inside", "inside_mean_over_sources", "upper_over_lower_end", "mean_error")
@@ -134,12 +160,12 @@ def band_section() -> tuple[str, list[Table]]:
 
 def _by_source(bands: Bands) -> Table:
     rows: list[list[Cell]] = []
-    every = [r for r in (*taught_rows(), *test_rows()) if not r.taken_away]
+    every = [r for r in taught_rows() if not r.taken_away]
     for source in sorted({row.source for row in every}):
         group = [row for row in every if row.source == source]
         found = coverage(group, lambda _: bands)
         missing = sorted({what for row in group for what in row.missing}, key=MISSING.index)
-        middle = float(np.median([row.surplus for row in group]))
+        middle = float(np.median([bands.left(row) for row in group]))
         rows.append([source, found.rows, found.inside, found.width, float(np.expm1(middle)), " ".join(missing)])
     about = "the same by source, with the median of measured over predicted time, less 1, and what some run lacks"
     return Table("bands", about, ("source", "runs", "inside", "upper_over_lower_end", "median", "missing"), rows)

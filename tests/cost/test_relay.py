@@ -46,6 +46,7 @@ def test_bytes_beyond_a_piece_cost_the_same_on_every_chain() -> None:
 def test_gpus_that_share_cards_pass_a_piece_at_the_pace_of_a_card() -> None:
     """p4d: four cards of 100 Gb/s for eight GPUs."""
     network = _network("aws-p4d:1024")
+    assert network.cluster.gpus_per_card(1) == 2.0
     hop = network.cluster.levels[1].latency_s + 13e-6 + PIECE / 12.5e9
     inside = network.cluster.levels[0].latency_s + 3.92e-6 + PIECE / (0.7757 * 300e9)
     assert seconds(PIECE, 1024, "aws-p4d:1024") == pytest.approx(127 * hop + 896 * inside, rel=0.05)

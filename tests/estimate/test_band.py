@@ -33,6 +33,7 @@ def test_a_fitted_program_lacks_nothing_and_says_how_many_runs():
         ({"chip"}, "no kernel rates of rtx4090, those of a100-80 taken", {"software": "NeMo 24.07", "gpu": "rtx4090"}),
         ({"scale"}, "16,384 GPUs, megatron-core was fitted on up to", {"software": "NeMo 24.07", "gpus": 16384}),
         ({"experts"}, "an expert model, nanotron was fitted on none", {"software": "nanotron", "experts": True}),
+        ({"alike", "unseen"}, "no run of MaxText was fitted or ever compared", {"software": "MaxText", "gpus": 8}),
     ],
 )
 def test_what_nothing_supports_widens_the_band_and_is_said(lacking, said, given):
@@ -69,8 +70,15 @@ def test_a_stack_by_its_own_name_and_the_text_it_was_taken_for():
 
 def test_a_stack_without_any_fitted_runs_lacks_those_of_its_name_only():
     found = band("Megatron-LM 2022", gpu="a100-80", gpus=4096)
-    assert found.missing == ("alike",)
-    assert found.evidence == "no run of Megatron-LM 2022 was fitted"
+    assert found.missing == ("alike", "unseen")
+    assert found.evidence == "no run of Megatron-LM 2022 was fitted or ever compared"
+
+
+def test_experts_on_one_gpu_say_little_of_experts_on_eight():
+    alone, eight = (band("torch FSDP2", gpus=gpus, experts=True) for gpus in (1, 8))
+    assert "experts" not in alone.missing
+    assert "experts" in eight.missing
+    assert "an expert model, torch-eager was fitted on none over several GPUs" in eight.evidence
 
 
 def test_parts_of_an_end_go_together_as_the_root_of_their_squares():

@@ -209,7 +209,7 @@ def test_bands_hold_on_sources_they_were_not_taken_from(benchmarks):
     truth("steps_more.csv")
     for what, found in benchmarks("_band_table").checks().items():
         assert found.inside_sources >= OVER_SOURCES, what
-        assert found.width < 2, what
+        assert found.width < 2.5, what
         if "never fitted" not in what and "unknown" not in what:  # most of these rows are two sweeps of slow programs
             assert BANDS_HOLD[0] <= found.inside <= BANDS_HOLD[1], what
 
@@ -233,22 +233,22 @@ def test_the_shipped_bands_are_those_of_the_rows(benchmarks):
 
 
 def test_parts_are_found_back_in_made_up_residuals(benchmarks):
-    """Supported runs spread by 0.1; those of unknown programs lie 0.3 higher, those on unknown chips 0.2 lower. With 40
-    sources the tail of 0.1 is taken as 0.0775, so that the ends lie at 0.3845 and -0.2845."""
+    """Supported runs spread by 0.1; those of unknown programs lie 0.3 higher, those on unknown chips 0.2 lower. Of 40
+    sources 20 count, so the tail of 0.1 is taken as 0.055 and the ends lie at 0.389 and -0.289."""
     fit, rows = benchmarks("_band_fit"), benchmarks("_band_rows")
     spread = np.linspace(-0.1, 0.1, 101)
-    shifts = {frozenset(): 0.0, frozenset({"alike"}): 0.3, frozenset({"chip"}): -0.2}
+    shifts = {frozenset(): 0.0, frozenset({"unknown"}): 0.3, frozenset({"chip"}): -0.2}
     made = [
         rows.Residual(f"source {n}", f"source {n}", float(place + shift), missing)
         for missing, shift in shifts.items() for n in range(40) for place in spread
     ]  # fmt: skip
     found = fit.bands_from(made)
     assert (found.low["base"], found.high["base"]) == (pytest.approx(-0.08), pytest.approx(0.08))
-    assert found.of({"alike"})[1] == pytest.approx(0.3845, abs=0.003)
-    assert found.of({"chip"})[0] == pytest.approx(-0.2845, abs=0.003)
-    assert found.high["alike"] == pytest.approx((0.3845**2 - 0.08**2) ** 0.5, abs=0.003)
-    assert found.of({"alike", "chip"})[1] == found.of({"alike"})[1]
-    assert (found.low["alike"], found.high["chip"]) == (0, 0)
+    assert found.of({"unknown"})[1] == pytest.approx(0.389, abs=0.003)
+    assert found.of({"chip"})[0] == pytest.approx(-0.289, abs=0.003)
+    assert found.high["unknown"] == pytest.approx((0.389**2 - 0.08**2) ** 0.5, abs=0.003)
+    assert found.of({"unknown", "chip"})[1] == found.of({"unknown"})[1]
+    assert (found.low["unknown"], found.high["chip"]) == (0, 0)
     assert set(found.low) == {"base", *MISSING}
     held = fit.coverage(made, lambda _: found)
     assert 0.78 < held.inside < 0.95

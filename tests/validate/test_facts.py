@@ -2,10 +2,12 @@
 
 import pytest
 
+from shardwise.arch.tensors import parameters
 from shardwise.software import stack_of
 from shardwise.spec.job import PRECISIONS
 from shardwise.validate.facts import (
     Offloading,
+    cards_of_a_node,
     flushes,
     named_loss,
     named_modules,
@@ -127,7 +129,16 @@ def test_a_program_without_zero_2_across_stages_ran_zero_1() -> None:
 
 @pytest.mark.parametrize(
     ("cell", "stage", "group"),
-    [("fsdp", 3, 0), ("FSDP2", 3, 0), ("fsdp-grad(2)", 2, 0), ("fsdp2(3)", 3, 0), ("1", 1, 0), ("hsdp", 3, 8)],
+    [
+        ("fsdp", 3, 0),
+        ("FSDP2", 3, 0),
+        ("fsdp-grad(2)", 2, 0),
+        ("fsdp2(3)", 3, 0),
+        ("1", 1, 0),
+        ("hsdp", 3, 8),
+        ("hsdp(3)", 3, 8),
+        ("hsdp(32)", 3, 32),
+    ],
 )
 def test_how_a_run_was_sharded(cell: str, stage: int, group: int) -> None:
     row = _row(
@@ -167,3 +178,31 @@ def test_a_step_of_several_pipelines_is_as_long_as_these() -> None:
     assert cut < 4 * quarter
     assert cut > 1.3 * whole > 0.0
     assert "fills and drains 4 times" in found[1].why
+
+
+@pytest.mark.parametrize(
+    ("row", "cards"),
+    [
+        (_row(notes="zero1=-1; 4 x 100 Gb RoCE per node; shape from configs/7B_sft.py"), 4),
+        (_row(notes="8 x 400 Gb/s InfiniBand per node"), 8),
+        (_row(cards_per_node="2"), 2),
+        (_row(notes="2 x 8 GPUs"), 0),
+        (_row(), 0),
+    ],
+)
+def test_cards_that_the_gpus_of_a_node_share(row: MeasuredRow, cards: int) -> None:
+    assert cards_of_a_node(row) == cards
+
+
+def test_an_expert_model_that_only_the_columns_describe() -> None:
+    """24 layers, each 8 experts of three matrices 2,048 x 5,632 and 2.5 x 2,048^2 of attention, and two tables."""
+    shape = {"layers": "24", "hidden": "2048", "heads": "16", "kv_heads": "4", "ffn": "5632", "glu": "1",
+             "vocab": "32000", "moe_experts": "8", "moe_topk": "2"}  # fmt: skip
+    row = _row(source="s", model="mine", gpu="H200", gpus="8", seq="4096", global_batch="64", ep="8", **shape)
+    case = measured_case(row)
+    layers = 24 * (8 * 3 * 2048 * 5632 + 2.5 * 2048**2)
+    assert parameters(case.model) == pytest.approx(layers + 2 * 32000 * 2048, rel=0.01)
+    assert "every layer has 8 experts of width 5632, none of them shared" in case.assumed
+    assert {policy.ep for policy in case.candidates} == {8}
+    told = predict([_row(**row.text | {"ffn": ""})])[0]
+    assert (told.verdict, "ffn, the width of an expert, is not stated" in told.why) == ("unsupported", True)

@@ -45,6 +45,9 @@ ROW = {
         ("MegaScale", "megascale"),
         ("MaxText (JAX)", "jax"),
         ("PyTorch FSDP", "torch-fsdp"),
+        ("Ours (PyTorch FSDP2, torch.compile)", "torch-fsdp2"),
+        ("Primus (Megatron-LM, Primus-Turbo)", "primus"),
+        ("Primus (TorchTitan)", "torchtitan"),
         ("litgpt", "litgpt"),
         ("litgpt (PyTorch FSDP, eager)", "litgpt-eager"),
         ("Hugging Face Trainer with FSDP", "hugging-face"),
@@ -261,3 +264,30 @@ def test_experts_whose_spread_is_not_published_lie_as_the_recipes_have_them(soft
     case = measured_case(MeasuredRow(row=0, text=ROW | told | {"software": software}))
     assert {policy.ep for policy in case.candidates} == {ep}
     assert (f"ep={ep} (not published)" in case.assumed) == (ep > 1)
+
+
+@pytest.mark.parametrize(
+    ("software", "one_by_one"),
+    [
+        ("Mine (PyTorch FSDP2, torch.compile)", False), ("Mine (PyTorch FSDP2, compiled)", False),
+        ("Mine (PyTorch FSDP2)", True), ("Mine (PyTorch FSDP2, eager)", True), ("Mine (DDP, not compiled)", True),
+        ("Mine (DDP, without torch.compile)", True), ("Mine 1.0 (torch.compile)", False), ("Mine 1.0", True),
+    ],
+)  # fmt: skip
+def test_a_text_that_says_blocks_are_compiled_is_believed(software: str, one_by_one: bool) -> None:
+    stack = stack_for(software)
+    assert stack.kernels.one_kernel_per_op == one_by_one
+    assert stack.kernels.fused_norm or "1.0" in software
+    assert stack.host.ops_per_layer == stack_of("torch-eager" if one_by_one else "torch-compile").host.ops_per_layer
+    assert stack.overlap.overlap_grad
+
+
+def test_gradients_of_fsdp2_take_twice_the_network() -> None:
+    """Reduced in fp32: where the network sets the pace, two gathers of 2 bytes and a reduction of 4 instead of 2."""
+    slow = DENSE | {"internode_gbps_per_gpu": "25", "zero_stage_or_fsdp": "fsdp", "seq": "512", "recompute": "full"}
+    first, second = predict(
+        [MeasuredRow(row=i, text=slow | {"software": name}) for i, name in enumerate(("PyTorch FSDP", "PyTorch FSDP2"))]
+    )
+    assert first.step_s is not None
+    assert second.step_s is not None
+    assert second.step_s / first.step_s == pytest.approx(8 / 6, rel=0.08)

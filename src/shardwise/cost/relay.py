@@ -16,9 +16,6 @@ from shardwise.cost.network import Floats, Ints, Network, distinct
 
 PIECE = 4 * 2**20 / 8
 """bytes"""
-CARD = 12.5e9
-"""bytes/s of a network card at least: GPUs with less share cards of 100 Gb/s (AWS p4d, InternEvo's cluster: four for
-eight GPUs)"""
 
 
 def relay_seconds(network: Network, bytes_: Floats, size: Floats | Ints, stride: Ints) -> Floats:
@@ -35,7 +32,8 @@ def _line(network: Network, ranks: Ints, apart: Ints) -> tuple[Floats, Floats, F
     latency, slope, _ = network.lines(ring, "broadcast", shape)
     whole = network.protocols(ring)[-1]
     hops = ring.load("broadcast", shape).steps
-    rates = [min(byte_s, 1.0 / CARD) if level else byte_s for level, byte_s in enumerate(whole.byte_s)]
+    # one piece at a time goes over a card, also where several GPUs share it
+    rates = [byte_s / network.cluster.gpus_per_card(level) for level, byte_s in enumerate(whole.byte_s)]
     fill = sum((each * rate for each, rate in zip(hops, rates, strict=True)), start=np.zeros_like(shape.size))
     alone = shape.size <= 1.0
     return (np.where(alone, 0.0, latency[-1]), np.where(alone, 0.0, slope[-1]), np.where(alone, 0.0, fill))

@@ -7,8 +7,8 @@ out whole sources; docs/accuracy.md says how.
 """
 
 import tomllib
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Collection, Iterable
+from functools import cache, lru_cache
 from math import copysign, expm1, hypot
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +18,13 @@ from msgspec import Struct, convert
 from shardwise import catalog
 from shardwise.case import Case
 from shardwise.cost.curve import Curve
-from shardwise.software import Match, Stack, named, stack_of
+from shardwise.software import Match, Stack, match_of, named, stack_of
 
 HELD = 0.8
 """share of runs a band holds"""
-MISSING = ("alike", "unknown", "chip", "scale", "experts")
-"""what may lack support: runs under its name, the program itself, kernels of the GPU, as many GPUs, experts"""
+MISSING = ("alike", "unseen", "unknown", "chip", "scale", "experts")
+"""what may lack support: fitted runs under its name, any run under its name, the program itself, kernels of the GPU, as
+many GPUs, experts on several GPUs"""
 NO_BAND = "no band: only runs that train the whole of a language model were held against predictions"
 TABLE = Path(catalog.__file__).parent / "bands.toml"
 
@@ -77,13 +78,35 @@ def band_of(case: Case) -> ErrorBand | None:
 def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool) -> ErrorBand:
     """The same for a run whose model nobody stated."""
     fitted = _fitted()
-    lacks = lacking(software, curve, fitted, gpus=gpus, experts=experts)
+    lacks = lacking(software, curve, fitted, _compared(), gpus=gpus, experts=experts)
     low, high = (end_of(_table()[side], lacks) for side in ("low", "high"))
     whose, runs = fitted_runs(software, fitted)
     had = "the program" if not {"alike", "unknown"} & set(lacks) else whose
-    said = [words for what, words in lacks.items() if what != "alike" or "unknown" not in lacks]
+    if untuned(lacks):
+        lacks["alike"] += f"; {expm1(_table()['middle']['alike']):.0%} added, as such programs take on average"
+    said = [words for what, words in lacks.items() if what != "alike" or not {"unseen", "unknown"} & set(lacks)]
     words = [*said, *([f"constants of {had} fitted on {runs.runs:,} runs"] if runs.runs else [])]
     return ErrorBand(expm1(low), expm1(high), tuple(lacks), "; ".join(words))
+
+
+def untuned(missing: Collection[str]) -> bool:
+    """Whether a program's runs were compared and none fitted: such runs are slower than predicted more often than not,
+    since the constants come from other programs, most of them a vendor's benchmarks."""
+    return "alike" in missing and not {"unseen", "unknown"} & set(missing)
+
+
+def untuned_share(stack: Stack) -> float:
+    """What a program takes longer, as a share, where its runs were compared and none was fitted; else 0. The middle of
+    such sources, taken from the others of each (catalog/bands.toml)."""
+    return _untuned_share(stack.name, stack.called)
+
+
+@lru_cache(1024)
+def _untuned_share(name: str, called: str) -> float:
+    if not called and name not in catalog.names("stacks"):
+        return 0.0
+    software = match_of(called) if called else Match(stack_of(name), name)
+    return expm1(_table()["middle"]["alike"]) if untuned(_program_lacks(software, _fitted(), _compared())) else 0.0
 
 
 def end_of(parts: dict[str, float], missing: Iterable[str]) -> float:
@@ -91,20 +114,31 @@ def end_of(parts: dict[str, float], missing: Iterable[str]) -> float:
     return copysign(hypot(parts["base"], *(parts[what] for what in missing)), parts["base"])
 
 
-def lacking(software: Match, curve: Curve, fitted: Fitted, *, gpus: int, experts: bool) -> dict[str, str]:
-    """What of MISSING has no support, each in words."""
+def lacking(
+    software: Match, curve: Curve, fitted: Fitted, compared: Collection[str], *, gpus: int, experts: bool
+) -> dict[str, str]:
+    """What of MISSING has no support, each in words. `compared`: pieces of `software` texts of all runs that were held
+    against predictions."""
     whose, runs = fitted_runs(software, fitted)
-    found = {}
-    if not software.known:
-        found["unknown"] = software.note
-    if not _under_its_name(software, fitted):
-        found["alike"] = f"no run of {software.text or software.stack.name} was fitted"
+    found = _program_lacks(software, fitted, compared)
     if curve.measured != curve.gpu.lower() and not curve.same_chip and curve.gpu.lower() not in runs.on:
         found["chip"] = f"no kernel rates of {curve.gpu}, those of {curve.measured} taken"
     if software.known and runs.runs and gpus > runs.gpus:
         found["scale"] = f"{gpus:,} GPUs, {whose} was fitted on up to {runs.gpus:,}"
-    if runs.runs and experts and not runs.experts:
-        found["experts"] = f"an expert model, {whose} was fitted on none"
+    if runs.runs and experts and not (runs.experts and (runs.gpus > 1 or gpus == 1)):
+        found["experts"] = f"an expert model, {whose} was fitted on none" + (" over several GPUs" * runs.experts)
+    return found
+
+
+def _program_lacks(software: Match, fitted: Fitted, compared: Collection[str]) -> dict[str, str]:
+    """What of MISSING the program alone has no support for."""
+    found = {}
+    if not software.known:
+        found["unknown"] = software.note
+    if not _under_its_name(software, {piece for each in fitted.values() for piece in each.named}, fitted):
+        found["alike"] = f"no run of {software.text or software.stack.name} was fitted"
+        if software.known and not _under_its_name(software, compared):
+            found["unseen"] = f"no run of {software.text or software.stack.name} was fitted or ever compared"
     return found
 
 
@@ -121,17 +155,21 @@ def runs_of(stack: Stack) -> tuple[str, FittedRuns]:
     return fitted_runs(named(stack), _fitted())
 
 
-def _under_its_name(software: Match, fitted: Fitted) -> bool:
-    """Whether runs of this very program were fitted on."""
-    names = {piece for runs in fitted.values() for piece in runs.named}
+def _under_its_name(software: Match, names: Collection[str], stacks: Collection[str] = ()) -> bool:
+    """Whether runs of this very program are among those of such names, or of such stacks where a stack was named."""
     if software.text or not software.known:
         return software.piece in names
-    return software.stack.name in fitted or any(piece in names for piece in software.stack.matches)
+    return software.stack.name in stacks or any(piece in names for piece in software.stack.matches)
 
 
 @cache
 def _fitted() -> Fitted:
     return convert(_table()["fitted"], Fitted)
+
+
+@cache
+def _compared() -> frozenset[str]:
+    return frozenset(_table()["compared"]["named"])
 
 
 @cache

@@ -18,6 +18,7 @@ from shardwise.estimate.exposure import (
     with_mtp,
 )
 from shardwise.estimate.layers import LayerSeconds, Machine, layer_seconds
+from shardwise.estimate.losses import lost_share
 from shardwise.estimate.memory import saved_and_left
 from shardwise.estimate.once import (
     SyncRates,
@@ -39,7 +40,6 @@ from shardwise.estimate.pipeline.micro_batch import (
     stage_counts,
 )
 from shardwise.estimate.stage_groups import StagePaces, all_alike, stage_paces
-from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.synced import SyncChoice
 from shardwise.estimate.synced.price import Seconds, seconds_of, step_beside, workers_of
 from shardwise.estimate.transfers import (
@@ -151,7 +151,7 @@ def step_times(
             # only those of one worker wait for each other
             together = np.maximum(together / workers_of(layout).count, 1.0)
     busy = sum(parts.values(), start=0.0 * longest)
-    parts["other"] = busy * waiting_share(together, machine.stack) + machine.stack.host.step_overhead_s
+    parts["other"] = busy * lost_share(together, machine.stack) + machine.stack.host.step_overhead_s
     step = busy + parts["other"]
     return Times(
         step_s=step, parts=parts, hidden=hidden, stage_s=stage.total, slowest=slowest, micro_batch=given,

@@ -118,7 +118,7 @@ def _network(topology: Topology, usual: Level, nic: float | None) -> tuple[Level
     stated = [card.latency_s for card in cards if card.latency_s]
     return replace(
         usual, name="network", bandwidth=per_gpu, latency_s=max(stated) if stated else usual.latency_s, rails=rails,
-        oversubscription=1.0,
+        oversubscription=1.0, cards=len(cards) if len(cards) < count else 0,
     ), notes  # fmt: skip
 
 

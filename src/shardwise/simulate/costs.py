@@ -8,10 +8,10 @@ import numpy as np
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, machine_for
 from shardwise.estimate.exposure import Unit, recompute_share
+from shardwise.estimate.losses import lost_share
 from shardwise.estimate.memory import activation_pieces, memory_of, saved_and_left
 from shardwise.estimate.once import copy_rate, shared_seconds, sync_rates
 from shardwise.estimate.stage_groups import stage_paces
-from shardwise.estimate.stragglers import waiting_share
 from shardwise.estimate.transfers import transfer_wait_s
 from shardwise.estimate.update import update_seconds
 from shardwise.fabric.calls import repeated_share
@@ -129,7 +129,7 @@ def costs_of(case: Case, found: Estimate, work: Work, policy: Policy, program: P
         hidden_share=stack.overlap.hidden_share,
         slowdown=stack.overlap.overlap_slowdown,
         optimizer_s=update_seconds(work, machine, cluster),
-        other_share=float(waiting_share(policy.gpus, stack)),
+        other_share=float(lost_share(policy.gpus, stack)),
         other_s=stack.host.step_overhead_s,
         held=_held(work, cluster, policy, program, pieces),
         carried_s=float(found.times.carried_s[0]),

@@ -1,5 +1,6 @@
 """Stacks from the catalog's files: inheritance, origins, and errors that name file and field."""
 
+import re
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from shardwise.spec.model import Model
 HEAD = tuple(name for name in Stack.__struct_fields__ if name not in (*PARTS, "provenance"))
 """what a file states at its top, about the stack itself"""
 MOST = 1e15
-INHERITED = ("caution",)
+INHERITED = ("caution", "compiled")
 """what of it a stack takes over from the one it is like"""
 
 
@@ -112,6 +113,9 @@ UNNAMED = "generic"
 """what a `software` text that names no known program is taken as"""
 
 
+COMPILED = re.compile(r"\btorch\.compile\b|\bcompiled?\b")
+UNCOMPILED = re.compile(r"\beager\b|\b(?:no|not|without)\s+(?:torch\.)?compiled?\b")
+
 UNSTATED = "(not stated)"
 TEXTS = 1024
 """`software` texts remembered: a table has thousands of rows and few programs"""
@@ -163,7 +167,13 @@ def match_of(software: str) -> Match:
         for piece in stack_of(name).matches:
             if piece in text and len(piece) > len(longest):
                 best, longest = name, piece
-    return Match(stack_of(best), longest, software)
+    return Match(_as_stated(stack_of(best), text), longest, software)
+
+
+def _as_stated(stack: Stack, text: str) -> Stack:
+    """The stack with what the text says besides a name: PyTorch programs run the same with and without a compiler."""
+    compiles = COMPILED.search(text) is not None and not UNCOMPILED.search(text)
+    return stack.taking_over(stack_of(stack.compiled)) if compiles and stack.compiled else stack
 
 
 def stack_for(software: str) -> Stack:

@@ -44,6 +44,8 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """the stack whose settings hold where this file states none"""
     in_bf16: str = ""
     """the stack whose file states what is different where a job computes in bf16"""
+    compiled: str = ""
+    """the stack whose file states what is different where a `software` text says that blocks are compiled"""
     matches: tuple[str, ...] = ()
     """lower-case pieces of a `software` text that mean this stack; the longest match wins"""
     fitted_on: str = ""

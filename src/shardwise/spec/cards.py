@@ -36,9 +36,9 @@ def with_cards(cluster: Cluster, cards: str, name: str) -> Cluster:
     each, rate, per = _rate(cards)
     node = cluster.levels[0].degree
     speed = rate if per == "gpu" else each * rate / node
-    rails = node if per == "gpu" else min(each, node)
+    rails, sold = (node, 0) if per == "gpu" else (min(each, node), each)
     levels = tuple(
-        replace(level, bandwidth=speed, rails=min(level.rails, rails)) if level.kind == "network" else level
+        replace(level, bandwidth=speed, rails=min(level.rails, rails), cards=sold) if level.kind == "network" else level
         for level in cluster.levels
     )
     said = (

@@ -32,6 +32,8 @@ class Level(Struct, frozen=True, kw_only=True):
     oversubscription: float = 1.0
     rails: int = 1
     """parallel planes; NIC i of every node hangs on rail i"""
+    cards: int = 0
+    """network cards of a node, where its GPUs share them; 0: as many as GPUs"""
     cross_rail: str = "nvlink"
     """the way between two rails: over NVLink to the card of the other rail first, as NCCL does (PXN), or over a
     `spine`"""
@@ -44,6 +46,8 @@ class Level(Struct, frozen=True, kw_only=True):
             raise ValueError(f"level {self.name}: kind is {self.kind!r}; write nvlink, pcie or network")
         if self.cross_rail not in CROSS_RAIL:
             raise ValueError(f"level {self.name}: cross_rail is {self.cross_rail!r}; write nvlink or spine")
+        if self.cards < 0:
+            raise ValueError(f"level {self.name}: cards is {self.cards}; write how many a node has, or nothing")
         if self.degree < 1 or self.bandwidth <= 0 or self.latency_s < 0 or self.oversubscription < 1:
             raise ValueError(
                 f"level {self.name}: degree {self.degree}, bandwidth {self.bandwidth:g}, latency {self.latency_s:g}, "
@@ -115,6 +119,11 @@ class Cluster(Struct, frozen=True, kw_only=True):
         memory."""
         inside, *above = (level.usable_bandwidth for level in self.levels)
         return (min(inside, self.gpu.host_bandwidth / 2.0) if self.through_host else inside, *above)
+
+    def gpus_per_card(self, level: int) -> float:
+        """GPUs of a node that share one card into a level; what one of them sends alone has all of it."""
+        cards = self.levels[level].cards
+        return max(self.levels[0].degree / cards, 1.0) if level and cards else 1.0
 
     @property
     def rails(self) -> int:

@@ -79,6 +79,7 @@ def _level(level: Level) -> dict[str, Any]:
         "reduces": (level.reduces, False),
         "oversubscription": (level.oversubscription, 1.0),
         "rails": (level.rails, 1),
+        "cards": (level.cards, 0),
         "cross_rail": (level.cross_rail, "nvlink"),
         "mesh": (list(level.mesh), []),
     }

@@ -122,6 +122,7 @@ def _level(fields: Fields) -> Level:
         reduces=fields.flag("reduces"),
         oversubscription=fields.number("oversubscription", 1.0),
         rails=fields.whole("rails", example="8", default=1),
+        cards=fields.whole("cards", example="4", default=0),
         cross_rail=fields.text("cross_rail", example="nvlink", default="nvlink"),
         mesh=fields.wholes("mesh", default=()),
     )

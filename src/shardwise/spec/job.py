@@ -71,6 +71,7 @@ PRECISIONS: dict[str, Precision] = {
         _precision("fp16-grad32", "fp16"),
         _precision("bf16-deepspeed", "bf16", grad_bytes=6),
         _precision("bf16-pure", "bf16", grad_bytes=2, master_bytes=0, moment_bytes=2, grad_comm_bytes=2),
+        _precision("bf16-pure-reduce32", "bf16", grad_bytes=2, master_bytes=0, moment_bytes=2),
         _precision(
             "autocast", "bf16", param_bytes=4, master_bytes=0, cast_bytes=2, residual_bytes=4, param_comm_bytes=4
         ),

@@ -134,6 +134,8 @@ def cluster_from(
         inner,
         degree=node_size if usual.tray is None else inner.degree,
         bandwidth=inner.bandwidth if node_bandwidth is None else node_bandwidth,
+        # a larger node than the box is joined in some other way
+        mesh=inner.mesh if node_size <= len(inner.mesh) + 1 else (),
     )
     outer = usual.levels[1]
     outer = Level(

@@ -18,6 +18,7 @@ _MORE_AWAY = re.compile(r"offloads (\d+) layers")
 _SOME_AWAY = re.compile(r"\+ CPU offload")
 _DISPATCHER = re.compile(r"\b(all-to-all|allgather) dispatcher|\b(DeepEP|HybridEP)\b")
 _SHARING = re.compile(r"\bzero1=(\d+)")
+_CARDS = re.compile(r"\b(\d{1,2}) x [\d.]+ ?Gb(?:/s|ps)?\b[^;,]*\bper node\b")
 _LOCAL_BATCH = re.compile(r"\blocal batch (\d+)")
 _EXCHANGE_BESIDE = re.compile(r"\b1f1b overlap\b")
 LAYERS_AWAY = (5, 10, 20, 30, 40)
@@ -65,6 +66,13 @@ def offloads(row: MeasuredRow, layers: int) -> tuple[Offloading, ...]:
     if _SOME_AWAY.search(notes):
         return tuple(Offloading(what) for what in OFFLOAD)
     return (Offloading("none"),)
+
+
+def cards_of_a_node(row: MeasuredRow) -> int:
+    """Network cards that the GPUs of a node share ("4 x 100 Gb RoCE per node"); 0: not told."""
+    stated = row.whole("cards_per_node")
+    found = _CARDS.search(row.word("notes"))
+    return stated or (int(found[1]) if found else 0)
 
 
 def sharing_ranks(row: MeasuredRow, replicas: int) -> int:

@@ -26,6 +26,7 @@ from shardwise.spec.pipeline import usual_schedule
 from shardwise.spec.policy import RECOMPUTE, Policy
 from shardwise.spec.reported import catalog_gpu
 from shardwise.validate.facts import (
+    cards_of_a_node,
     flushes,
     named_loss,
     named_modules,
@@ -36,8 +37,11 @@ from shardwise.validate.facts import (
 )
 from shardwise.validate.table import MeasuredRow
 
-NETWORK_GBPS = {"Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0}
-"""per GPU, when the source does not state it: what the vendor's reference system of that generation has"""
+NETWORK_GBPS = {
+    "Volta": 100.0, "Ampere": 200.0, "Hopper": 400.0, "Blackwell": 400.0, "Blackwell Ultra": 800.0, "gh200": 200.0
+}  # fmt: skip
+"""per GPU, when the source does not state it: what the vendor's reference system of that generation has; of GH200 what
+its large systems have (Alps, JUPITER)"""
 PCIE_GBPS = 50.0
 """the same of GPUs without NVLink: servers of eight such cards have one network card, of 400 Gb/s at most"""
 
@@ -118,9 +122,10 @@ def _model(reader: _Reader) -> Model:
         if shape["hidden"] is None:
             reader.assumed.append(f"shape of the catalog's {known.name} ({known.source})")
         return known if shape["layers"] in (None, known.layers) else cut(known, int(shape["layers"] or 1), name)
-    if shape["moe_experts"]:
+    experts, top_k = shape["moe_experts"], shape["moe_topk"]
+    if experts and not (top_k and shape["ffn"]):
         raise UnsupportedRow(
-            f"expert model {name!r} is not in the catalog, and the columns do not describe its experts fully"
+            f"expert model {name!r} is not in the catalog, and moe_topk or ffn, the width of an expert, is not stated"
         )
     hidden = shape["hidden"]
     if not hidden or not shape["heads"]:
@@ -132,13 +137,17 @@ def _model(reader: _Reader) -> Model:
         params = row.number("params_b")
         if not params:
             raise UnsupportedRow(f"neither layers nor params_b of {name!r} is stated")
-        layers = max(round((params * 1e9 - vocab * hidden) / (4 * hidden**2 + (3 if glu else 2) * hidden * ffn)), 1)
+        wide = (3 if glu else 2) * hidden * ffn * (experts or 1)
+        layers = max(round((params * 1e9 - vocab * hidden) / (4 * hidden**2 + wide)), 1)
         if layers > MOST_LAYERS:
             raise UnsupportedRow(f"params_b is {params:,}: {layers:,} layers of this width; at most {MOST_LAYERS:,}")
         reader.assumed.append(f"layers={layers} (from params_b)")
+    if experts:
+        reader.assumed.append(f"every layer has {experts} experts of width {ffn}, none of them shared")
     return model_from_shape(
-        name, layers, hidden, shape["heads"], shape["kv_heads"] or shape["heads"], ffn, glu, vocab, tied=not glu
-    )
+        name, layers, hidden, shape["heads"], shape["kv_heads"] or shape["heads"], ffn, glu, vocab, tied=not glu,
+        experts=experts or None, top_k=top_k,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=512)
@@ -165,8 +174,12 @@ def cut(model: Model, layers: int, name: str) -> Model:
 
 
 @lru_cache(maxsize=512)
-def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float) -> Cluster:
-    return cluster_from(gpu_of(gpu_name), gpus, node, gbps * 1e9 / 8)
+def _cluster_cached(gpu_name: str, gpus: int, node: int, gbps: float, cards: int) -> Cluster:
+    cluster = cluster_from(gpu_of(gpu_name), gpus, node, gbps * 1e9 / 8)
+    levels = tuple(
+        msgspec.structs.replace(level, cards=cards) if i else level for i, level in enumerate(cluster.levels)
+    )
+    return msgspec.structs.replace(cluster, levels=levels) if cards else cluster
 
 
 def _cluster(reader: _Reader) -> Cluster:
@@ -180,12 +193,13 @@ def _cluster(reader: _Reader) -> Cluster:
         raise UnsupportedRow(str(error)) from None
     gbps = row.number("internode_gbps_per_gpu")
     if not gbps:
-        gbps = PCIE_GBPS if gpu.nvlink is None else NETWORK_GBPS.get(gpu.architecture, 400.0)
+        usual = NETWORK_GBPS.get(gpu.name, NETWORK_GBPS.get(gpu.architecture, 400.0))
+        gbps = PCIE_GBPS if gpu.nvlink is None else usual
         if gpus > 8:
             reader.assumed.append(f"network {gbps:.0f} Gbps per GPU")
-    node = reader.degree("gpus_per_node", 8)
+    node = reader.degree("gpus_per_node", 4 if gpu.name == "gh200" else 8)
     try:
-        return _cluster_cached(gpu.name, gpus, node, gbps)
+        return _cluster_cached(gpu.name, gpus, node, gbps, cards_of_a_node(row))
     except ValueError as error:  # one row of a chip without a known fabric must not stop a table
         raise UnsupportedRow(str(error)) from None
 
@@ -315,7 +329,9 @@ def _zero(reader: _Reader, layout: dict[str, int]) -> tuple[int, int]:
     """ZeRO stage and shard group of a cell such as '1', 'fsdp-full(3)', 'fsdp' (which shards all), 'hsdp'."""
     cell = reader.row.word("zero_stage_or_fsdp").lower()
     if "hsdp" in cell:
-        return 3, min(layout["dp"], 8)
+        # a lone digit is the stage of ZeRO
+        groups = [int(number) for number in re.findall(r"\d+", cell) if int(number) > 3]
+        return 3, min(layout["dp"], groups[-1] if groups else 8)
     digits = re.findall(r"[0-3]", cell.replace("fsdp2", "fsdp"))
     if digits:
         zero = int(digits[-1])
