@@ -3,13 +3,15 @@
 For a bound on the slowest stage, and one on what happens once a step, the least sum of stages is a shortest path over
 (stage, stages taken from the first group, layers so far). Bounds are tried from the smallest that works upwards until
 the bound alone costs more than the best found. Of many that are as good, the one whose stages are most alike is taken.
-One evaluation is one path, priced whole.
+One evaluation is one path, priced whole. Of several chains, the one with the least bound is looked at first.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
 from shardwise.search.methods._meter import Meter
-from shardwise.search.problems._contract import Floats, Ints, StageChain
+from shardwise.search.problems._contract import EitherOf, Floats, Ints, StageChain
 
 DIGITS = 12
 """significant digits to which two bounds are the same bound"""
@@ -19,16 +21,57 @@ EQUAL = 1.0 + 1e-12
 """sums that differ by less are equal: they were added up in another order"""
 
 
-def look_along(meter: Meter, chain: StageChain) -> None:
+Lift = Callable[[Ints], Ints]
+"""layers and options of a chain -> point of the problem it is a part of"""
+
+
+def look_at_each(meter: Meter, either: EitherOf) -> None:
+    """The chains in the order of their bounds, until the next bound is no better than the best found."""
+    if meter.left:
+        meter.price(meter.problem.default[None])
+    bound, chains = either.rest_s, list[StageChain | None]()
+    for place, way in enumerate(either.ways):
+        if way.least_s >= meter.best:
+            bound = min(bound, way.least_s)
+            break
+        chain = way.chain() if meter.left else None
+        chains.append(chain)
+        if meter.left and chain is not None:
+            look_along(meter, chain, way.point)
+            done = meter.proven
+        elif done := meter.left > 0:
+            meter.price(way.point(np.zeros(0, dtype=np.int64))[None])
+        meter.proven = False
+        if not done:
+            bound = min(bound, *(left.least_s for left in either.ways[place:]))
+            break
+    for way, chain in zip(either.ways, chains, strict=False):
+        inner = None if chain is None or meter.point is None else way.inner(meter.point)
+        if chain is not None and inner is not None:
+            _level(meter, chain, inner, way.point)
+    meter.bounded(bound)
+    meter.proven = bound >= meter.best
+
+
+def _itself(point: Ints) -> Ints:
+    return point
+
+
+def look_along(meter: Meter, chain: StageChain, lift: Lift | None = None) -> None:
+    """`lift`: where the chain is one of several; what is proven is then said of it alone."""
+    made = lift or _itself
     loosest = _Paths(chain, np.inf)
     free = loosest.shortest(np.inf)
     if free is None:
         meter.proven = True
         return
     total = float(loosest.stage_s(*free).sum())
-    meter.price(np.concatenate(free)[None])
+    if not meter.left:
+        return
+    meter.price(made(np.concatenate(free))[None])
     slowest = loosest.bounds[loosest.first_that_works()]
-    meter.bounded(chain.step_s(float(slowest), total, float(chain.once_s.min())))
+    if lift is None:
+        meter.bounded(chain.step_s(float(slowest), total, float(chain.once_s.min())))
     for once in np.unique(chain.once_s):
         paths = _Paths(chain, float(once))
         if paths.shortest(np.inf) is None:
@@ -40,20 +83,19 @@ def look_along(meter: Meter, chain: StageChain) -> None:
                 return
             found = paths.shortest(float(bound))
             if found is not None:
-                meter.price(np.concatenate(found)[None])
-    _level(meter, chain)
+                meter.price(made(np.concatenate(found))[None])
+    if lift is None and meter.point is not None:
+        _level(meter, chain, meter.point, made)
     meter.proven = True
 
 
-def _level(meter: Meter, chain: StageChain) -> None:
+def _level(meter: Meter, chain: StageChain, best: Ints, made: Lift) -> None:
     """Of the points that are as good as the best, the one with the least squares of stages."""
-    if meter.point is None:
-        return
-    layers, options = np.split(meter.point, 2)
+    layers, options = np.split(best, 2)
     paths = _Paths(chain, float(chain.once_s[options].max()))
     found = paths.shortest(float(paths.stage_s(layers, options).max()), tie=TIE)
     if found is not None:
-        meter.prefer(np.concatenate(found))
+        meter.prefer(made(np.concatenate(found)))
 
 
 class _Paths:
