@@ -15,6 +15,8 @@ from shardwise.search.methods import Comparison, Method, Solution, compare, meth
 from shardwise.search.problems._contract import Ints
 from shardwise.search.problems.experts import expert_problem
 from shardwise.search.problems.joint import JointProblem, Line, LineRequest, PartLines, lines_below
+from shardwise.simulate.split import simulate_split
+from shardwise.simulate.step import simulate
 from shardwise.spec.policy import Policy
 
 MAP_BUDGET = 4_000
@@ -133,6 +135,24 @@ def solved(
     taken = min(results, key=lambda each: each.objective)
     hidden = [each.best.objective_s - each.placement.exposed_s * each.line.weight for each in results if each.placement]
     return replace(taken, bound=max(min(bound, problem.placed_s, taken.objective, *hidden), 0.0))
+
+
+MOST_TASKS = 60_000
+"""forwards and backwards of a pipeline that is followed event by event for a second opinion"""
+
+
+def timeline_s(case: Case, result: JointResult) -> tuple[float, float] | None:
+    """Steps of what is planned without this search and of the answer, both simulated; None where one cannot be."""
+    held, line, first = result.problem.assignment(result.point), result.line, result.problem.lines[0]
+    if held is None or line.parts or line.sync is not None or first.build is not None or first.sync is not None:
+        return None
+    if any(set(mix) - {"none", "full"} for mix in held.mixes) or line.policy.offload != "none":
+        return None
+    tasks = [each.pp * each.vpp * case.job.global_batch // (each.dp * each.micro_batch)
+             for each in (line.policy, first.policy)]  # fmt: skip
+    if max(tasks) > MOST_TASKS:
+        return None
+    return simulate(case, first.policy).step_s, simulate_split(case, line.policy, held.layers, held.recomputed).step_s
 
 
 def expert_cases(case: Case, sample: Ints, seed: int = 0) -> tuple[Callable[[int], Case], Callable[[int], ExpertMap]]:

@@ -66,6 +66,9 @@ def look_along(meter: Meter, chain: StageChain, lift: Lift | None = None) -> Non
         meter.proven = True
         return
     total = float(loosest.stage_s(*free).sum())
+    if lift is not None and chain.step_s(total / len(free[0]), total, float(chain.once_s.min())) >= meter.best:
+        meter.proven = True
+        return
     if not meter.left:
         return
     meter.price(made(np.concatenate(free))[None])
@@ -112,6 +115,8 @@ class _Paths:
         self.choice = [own[chain.seconds[own].argmin(axis=0)] if len(own) else nothing for own in inside]
         finite = np.concatenate([table[np.isfinite(table)] for table in self.seconds])
         self.bounds = _distinct(finite)
+        # with one group there is nothing to count: every stage is its
+        self.counted = chain.group_stages[0] if len(groups) > 1 else 0
 
     def first_that_works(self) -> int:
         low, high = 0, len(self.bounds) - 1
@@ -130,8 +135,7 @@ class _Paths:
     def shortest(self, bound: float, tie: float = 0.0) -> tuple[Ints, Ints] | None:
         """Layers and options with the least sum of stages, none of them above the bound; `tie`: weight of a stage's
         square, as a share of the bound."""
-        chain, ends = self.chain, self.chain.seconds.shape[-1]
-        most = chain.group_stages[0]
+        chain, ends, most = self.chain, self.chain.seconds.shape[-1], self.counted
         reached = np.full((most + 1, ends), np.inf)
         reached[0, 0] = 0.0
         came = np.zeros((chain.seconds.shape[1], 2, most + 1, ends), dtype=np.int64)
@@ -146,7 +150,7 @@ class _Paths:
                 # of equals the first: then later stages, which hold fewer micro-batches, have the longer runs of layers
                 low = (through <= least[:, None] * EQUAL).argmax(axis=1) if tie else through.argmin(axis=1)
                 # a stage of the first group moves on to the next row
-                rows, source = (slice(1, None), slice(None, -1)) if group == 0 else (slice(None), slice(None))
+                rows, source = (slice(1, None), slice(None, -1)) if most and group == 0 else (slice(None), slice(None))
                 ways[group, rows], came[stage, group, rows] = least[source], low[source]
             group_of[stage] = ways.argmin(axis=0)
             reached = ways.min(axis=0)
@@ -157,13 +161,13 @@ class _Paths:
     def _walk_back(self, came: Ints, group_of: Ints) -> tuple[Ints, Ints]:
         stages = self.chain.seconds.shape[1]
         layers, options = np.zeros(stages, dtype=np.int64), np.zeros(stages, dtype=np.int64)
-        taken, end = self.chain.group_stages[0], self.chain.seconds.shape[-1] - 1
+        taken, end = self.counted, self.chain.seconds.shape[-1] - 1
         for stage in range(stages - 1, -1, -1):
             group = int(group_of[stage, taken, end])
             low = int(came[stage, group, taken, end])
             layers[stage] = end - low
             options[stage] = self.choice[group][stage, low, end]
-            taken, end = taken - (group == 0), low
+            taken, end = taken - (self.counted > 0 and group == 0), low
         return layers, options
 
 

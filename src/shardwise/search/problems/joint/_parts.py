@@ -4,13 +4,12 @@ Each part has its own number of stages, tensor parallelism and micro-batch; toge
 time. Where two parts meet, activations go over a link of the user's: it is one more thing that paces the pipeline.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations, product
 
 import numpy as np
-from msgspec.structs import replace
-
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.search.problems._contract import Floats, Ints
@@ -26,10 +25,13 @@ MOST_STAGES = 16
 """of one part"""
 MOST_MICRO = 16
 MOST_WAYS = 200_000
-MOST_BUILT = 96
+MOST_REFINED = 3_000
+"""ways whose bounds are worked out with all they do once"""
+MOST_BUILT = 240
 """ways whose stages may be worked out; the bounds of the others still count"""
 SCHEDULE = "1f1b"
 MIXES = (("none", "full"),)
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,17 @@ class _Way:
     dp: int
     layer_s: float
     """one layer, one micro-batch"""
+    stretch: float
+    """the stack's allowance for waiting, as a factor, at least"""
+
+
+@dataclass(frozen=True)
+class _WayFacts:
+    once_s: float
+    """once a step, in a pipeline made of this way alone"""
+    stretch: float
+    embedding_s: float
+    head_s: float
 
 
 @dataclass
@@ -86,11 +99,59 @@ class PartLines:
                 found += [(least, at_once, ways) for ways in product(*own)
                           if (least := self._least(at_once, ways)) < best]  # fmt: skip
         found.sort(key=lambda each: each[0])
-        lines, orders = list[Line](), list(permutations(range(len(self.parts))))
-        for least, at_once, ways in found[: max(most // len(orders), 1)]:
-            lines += [self._line(least, at_once, ways, order) for order in orders]
-        rest = found[max(most // len(orders), 1)][0] if len(found) > max(most // len(orders), 1) else np.inf
-        return lines, rest
+        near, far = found[:MOST_REFINED], found[MOST_REFINED:]
+        exact = sorted(self._refined(near), key=lambda each: each[0])
+        alive = [each for each in exact if each[0] < best]
+        rest = min((each[0] for each in [*alive[most:], *far[:1]]), default=np.inf)
+        return [self._line(*each) for each in alive[:most]], rest
+
+    def _refined(
+        self, found: Sequence[tuple[float, int, tuple[_Way, ...]]]
+    ) -> Iterator[tuple[float, int, tuple[_Way, ...], tuple[int, ...]]]:
+        """With what each order of the parts does once a step, and with both ends of the model where they lie."""
+        asked: dict[int, set[tuple[int, int, int, int]]] = {}
+        for _, at_once, ways in found:
+            pp = sum(way.stages for way in ways)
+            for place, way in enumerate(ways):
+                asked.setdefault(place, set()).add((at_once, pp, way.tp, way.dp))
+        facts = {place: self._facts(place, sorted(keys)) for place, keys in asked.items()}
+        for least, at_once, ways in found:
+            pp = sum(way.stages for way in ways)
+            own = [facts[place][at_once, pp, way.tp, way.dp] for place, way in enumerate(ways)]
+            for order in permutations(range(len(self.parts))):
+                yield max(least, self._exact(at_once, ways, own, order)), at_once, ways, order
+
+    def _facts(
+        self, place: int, keys: Sequence[tuple[int, int, int, int]]
+    ) -> dict[tuple[int, int, int, int], "_WayFacts"]:
+        """Of one part: what (sequences at a time, stages of all parts, tp, dp) brings along."""
+        case = self.parts[place].case
+        rows = [self._policy(place, pp, tp, dp, at_once) for at_once, pp, tp, dp in keys]
+        times = estimate(case, Policies.of(rows), every_stage=True).times
+        micro = np.array([case.job.global_batch / at_once for at_once, *_ in keys])
+        stage, pps = times.stage_s, np.array([pp for _, pp, *_ in keys])
+        inside = np.arange(stage.shape[1])[None, :] < pps[:, None]
+        pipeline = (micro - 1.0) * stage.max(axis=1) + np.where(inside, stage, 0.0).sum(axis=1)
+        busy = times.step_s - times.parts["other"]
+        stretch = (times.step_s - case.stack.host.step_overhead_s) / busy
+        *_, embedding, head = (unit.total for unit in times.units)
+        return {
+            key: _WayFacts(*map(float, row))
+            for key, *row in zip(keys, busy - pipeline, stretch, embedding, head, strict=True)
+        }
+
+    def _exact(
+        self, at_once: int, ways: Sequence[_Way], own: Sequence["_WayFacts"], order: Sequence[int]
+    ) -> float:
+        first, last = order[0], order[-1]
+        micro = self.parts[0].case.job.global_batch / at_once
+        crossing = self.link.seconds(self._boundary_bytes(at_once))
+        ends = ((ways[first], own[first].embedding_s), (ways[last], own[last].head_s))
+        pace = _least_pace(self.layers, ways, ends)
+        total = self.layers * min(way.layer_s for way in ways) + sum(seconds for _, seconds in ends)
+        once = max(each.once_s for each in own) + 2.0 * (len(ways) - 1) * crossing
+        busy = (micro - 1.0) * max(pace, crossing) + total + once
+        return self.weight * max(each.stretch for each in own) * busy * (1.0 - ROUNDING)
 
     def _ways(self, place: int, at_once: int) -> list[_Way]:
         """Of one part, for so many sequences at a time."""
@@ -108,10 +169,12 @@ class PartLines:
         ]  # fmt: skip
         if not legal:
             return []
-        rows = Policies.of([self._policy(place, 2, tp, dp, at_once) for _, tp, dp in legal])
-        units = estimate(case, rows).times.units
-        each = np.stack([units[kind].total for kind in range(len(model.kinds))]).min(axis=0)
-        return [_Way(*way, float(seconds)) for way, seconds in zip(legal, each, strict=True)]
+        rows = Policies.of([self._policy(place, stages, tp, dp, at_once) for stages, tp, dp in legal])
+        times = estimate(case, rows).times
+        each = np.stack([times.units[kind].total for kind in range(len(model.kinds))]).min(axis=0)
+        busy = times.step_s - times.parts["other"]
+        stretch = np.maximum((times.step_s - case.stack.host.step_overhead_s) / busy, 1.0)
+        return [_Way(*way, float(s), float(w)) for way, s, w in zip(legal, each, stretch, strict=True)]
 
     def _policy(self, place: int, pp: int, tp: int, dp: int, at_once: int) -> Policy:
         stack = self.parts[place].case.stack
@@ -128,10 +191,11 @@ class PartLines:
         """Layers where they are fastest, no stage longer than another, the link no slower than it is."""
         case = self.parts[0].case
         micro = case.job.global_batch / at_once
-        pace = self.layers / sum(way.stages / way.layer_s for way in ways)
+        pace = _least_pace(self.layers, ways)
         crossing = self.link.seconds(self._boundary_bytes(at_once))
         total = self.layers * min(way.layer_s for way in ways) + 2.0 * (len(ways) - 1) * crossing
-        return self.weight * ((micro - 1.0) * max(pace, crossing) + total)
+        stretch = max(way.stretch for way in ways)
+        return self.weight * stretch * ((micro - 1.0) * max(pace, crossing) + total) * (1.0 - ROUNDING)
 
     def _line(self, least: float, at_once: int, ways: Sequence[_Way], order: Sequence[int]) -> Line:
         pp = sum(way.stages for way in ways)
@@ -182,6 +246,24 @@ class PartLines:
         return self._tables[key]
 
 
+def _least_pace(layers: int, ways: Sequence[_Way], ends: Sequence[tuple[_Way, float]] = ()) -> float:
+    """The shortest slowest stage that lets all stages together hold all layers, each a whole number of them. `ends`:
+    whose stages also hold the embedding and the head, and what those take."""
+    busy = {0.0, *(seconds for _, seconds in ends)}
+    paces = sorted({more + count * way.layer_s for more in busy for way in ways for count in range(layers + 1)})
+
+    def held(pace: float) -> int:
+        found = sum(way.stages * int(pace / way.layer_s + ROUNDING) for way in ways)
+        for way, seconds in ends:
+            if seconds > pace:
+                return -1
+            found -= int(pace / way.layer_s + ROUNDING) - int((pace - seconds) / way.layer_s + ROUNDING)
+        return found
+
+    place = bisect_left(paces, layers, key=held)
+    return paces[min(place, len(paces) - 1)]
+
+
 def _only(table: Segments, mine: Floats) -> Segments:
     """Of the stages that are this part's."""
     return Segments(np.where(mine, table.seconds, np.inf), table.any_seconds, table.recomputed, table.bytes)
@@ -194,12 +276,6 @@ def _by_speed(layers: int, speeds: Sequence[float]) -> tuple[int, ...]:
     counts = np.floor(share).astype(np.int64)
     counts[np.argsort(counts - share, kind="stable")[: layers - least * len(speeds) - int(counts.sum())]] += 1
     return tuple((counts + least).tolist())
-
-
-def changed_batch(case: Case, sequences: int) -> Case:
-    from dataclasses import replace as with_
-
-    return with_(case, job=replace(case.job, global_batch=sequences))
 
 
 def shares_of(total: int, rates: Sequence[float], unit: int) -> Iterator[tuple[int, ...]]:
