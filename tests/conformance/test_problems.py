@@ -13,7 +13,15 @@ from search_examples import EXAMPLES, KINDS, MOST_POINTS, example, optimum, poin
 from shardwise.cli._flags import Flags
 from shardwise.cli._search_spaces import SpaceFlags
 from shardwise.search.methods import BUDGET, method_for, methods
-from shardwise.search.problems import ChoicePath, EitherOf, IntegerProgram, StageChain, Subsets, problem_kind, problem_kinds
+from shardwise.search.problems import (
+    ChoicePath,
+    EitherOf,
+    IntegerProgram,
+    StageChain,
+    Subsets,
+    problem_kind,
+    problem_kinds,
+)
 
 
 def told(key):

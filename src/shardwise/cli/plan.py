@@ -37,6 +37,16 @@ from shardwise.cli._joint import NO_JOINT, JointAnswer, JointFlags, check_joint,
 from shardwise.cli._joint_page import joint_data, show_joint
 from shardwise.cli._left import best_left
 from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice, lengths_words
+from shardwise.cli._measure import (
+    CANDIDATES,
+    NO_TRIALS,
+    MeasureAnswer,
+    MeasureFlags,
+    check_measure,
+    measure_data,
+    measured_answer,
+    show_measure,
+)
 from shardwise.cli._options import Json, Nic, ProfileFile, profile_or_none
 from shardwise.cli._output import print_gap, print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
@@ -129,6 +139,7 @@ def plan(
     profile: ProfileFile = None,
     questions: PlanQuestions = PlanQuestions(),  # noqa: B008  frozen
     joint: JointFlags = NO_JOINT,
+    trials: MeasureFlags = NO_TRIALS,
     data: DataFlags = NO_LENGTHS,
     json: Json = False,
 ) -> int:
@@ -144,12 +155,13 @@ def plan(
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
     check_joint(joint)
+    check_measure(trials, questions.sync, software.name)
     case = OpenCase(
         shape, job, software, measured, headroom, risk, constraints_of(_fixed(questions)), _limits(questions),
         lengths=lengths_choice(shape, data),
     )  # fmt: skip
     if case.lengths is not None:
-        _check_alone(questions, joint)
+        _check_alone(questions, joint, trials)
     if questions.sync is not None:
         if questions.budget or questions.pareto:
             raise ValueError("sync: sizes of a --budget or a --pareto front are planned with the mean gradient only; "
@@ -163,7 +175,7 @@ def plan(
             return DOES_NOT_FIT
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
-    given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "risk": risk,
+    given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1, CANDIDATES if trials.measure else 1), "headroom": headroom, "risk": risk,
                              "only": case.only, "processes": cores(), "limits": case.limits,
                              "host_memory": host_bytes_of(questions.host_memory)}  # fmt: skip
     if case.lengths is not None:
@@ -198,14 +210,19 @@ def plan(
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
     host = host_bytes_of(questions.host_memory)
     whole = joint_answer(joint, case, cluster, ranked, questions.sync, host) if joint.joint else None
-    _answer(planned, largest, questions, notes, whole, json=json)
+    tried = None
+    if trials.measure is not None and ranked.best:
+        tried = measured_answer(trials, model, on, case, case.on(cluster), ranked)
+    _answer(planned, largest, questions, notes, whole, tried, json=json)
+    if tried is not None and not tried.belief.measured:
+        return DOES_NOT_FIT
     return 0 if ranked.best or (whole is not None and whole.result.best.point is not None) else DOES_NOT_FIT
 
 
-def _check_alone(asked: PlanQuestions, joint: JointFlags) -> None:
+def _check_alone(asked: PlanQuestions, joint: JointFlags, trials: MeasureFlags) -> None:
     """What is answered of steps over full sequences only."""
     stated = {"sync": asked.sync, "budget": asked.budget, "pareto": asked.pareto, "why": asked.why,
-              "why-not": asked.why_not, "joint": joint.joint}  # fmt: skip
+              "why-not": asked.why_not, "joint": joint.joint, "measure": trials.measure}  # fmt: skip
     for name, value in stated.items():
         if value:
             raise ValueError(f"lengths: --{name} is answered for sequences that are all as long as --seq; leave one of "
@@ -276,8 +293,9 @@ def _further(
 
 
 def _answer(
-    planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str], joint: JointAnswer | None, *, json: bool
-) -> None:
+    planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str], joint: JointAnswer | None,
+    tried: MeasureAnswer | None, *, json: bool,
+) -> None:  # fmt: skip
     case, cluster, ranked = planned.case, planned.cluster, planned.ranked
     refusals, points = _further(planned, largest, asked, notes)
     if json:
@@ -287,6 +305,7 @@ def _answer(
             "waterfall": waterfall_data(planned) if asked.why else None,
             "why_not": [found.data for found in refusals],
             "joint": None if joint is None else joint_data(joint),
+            "measure": None if tried is None else measure_data(tried),
         }
         print_json(plan_data(planned) | extra | {"notes": notes})
         return
@@ -301,5 +320,8 @@ def _answer(
         show_frontier(case, points)
     if joint is not None:
         show_joint(joint)
+        print_gap()
+    if tried is not None:
+        show_measure(tried, planned.top)
         print_gap()
     print_notes(notes)

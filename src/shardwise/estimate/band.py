@@ -86,6 +86,11 @@ def band_for(software: Match, curve: Curve, *, gpus: int, experts: bool) -> Erro
     return ErrorBand(expm1(low), expm1(high), tuple(lacks), "; ".join(words))
 
 
+def base_of() -> tuple[float, float]:
+    """Low and high end, in logarithms, where nothing is missing."""
+    return _table()["low"]["base"], _table()["high"]["base"]
+
+
 def end_of(parts: dict[str, float], missing: Iterable[str]) -> float:
     """The low or high end of a band: its base and the parts of what is missing."""
     return copysign(hypot(parts["base"], *(parts[what] for what in missing)), parts["base"])

@@ -108,9 +108,7 @@ def _works(training: Training, policy: Policy, stage: Ints, held: Ints) -> Work:
     return replace(work, stages=stages, parameters=stage_parameters(work.counts, work.layout, stages))
 
 
-def _seconds(
-    case: Case, policy: Policy, held: Ints, stage: Ints, repeated: Floats, mix: tuple[str, str]
-) -> Floats:
+def _seconds(case: Case, policy: Policy, held: Ints, stage: Ints, repeated: Floats, mix: tuple[str, str]) -> Floats:
     both = Policies.of([changed(policy, recompute=r) for r in mix])
     units = estimate(case, both).times.units
     plain, full = (np.array([float(unit.total[row]) for unit in units]) for row in (0, 1))

@@ -24,7 +24,7 @@ from shardwise.plan.space import ALL_LAYERS, NONE, Limits, Space, space
 from shardwise.schedules import used
 from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.joint._problem import Line
-from shardwise.search.problems.joint._room import recomputed_least
+from shardwise.search.problems.joint._room import commonest, recomputed_least
 from shardwise.search.problems.stages import GpuGroup, StageProblem, stage_problem
 from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import RECOMPUTE, Policies, Policy
@@ -165,9 +165,7 @@ def _settled(within: Space, index: Ints) -> Policies:
     return replace(lines, zero=zero, shard_group=group, offload=np.tile(offloads, len(table)), **settled)
 
 
-def _least(
-    request: LineRequest, policies: Policies, modes: Sequence[int], best_s: float
-) -> tuple[Floats, Floats]:
+def _least(request: LineRequest, policies: Policies, modes: Sequence[int], best_s: float) -> tuple[Floats, Floats]:
     """The step with stages that all take the mean, and with as much recompute as memory asks for whatever they hold;
     and what of it is exposed communication."""
     case = request.case
@@ -180,7 +178,7 @@ def _least(
         return least, exposed
     # a stage that takes longer makes the step as long as the best known
     pace = law.mean_s + (best_s - least + (exposed if request.placed else 0.0)) / np.maximum(law.steady_s, 1e-12)
-    layer = times.units[0].total
+    layer = times.units[commonest(case)].total
     few, most = policies.take(alive), np.minimum(pace / layer, float(case.model.layers))[alive]
     more = recomputed_least(case, few, request.limit_bytes, most, modes, request.sync)
     least[alive] += more * (law.steady_s / policies.pp + law.idle_s)[alive]

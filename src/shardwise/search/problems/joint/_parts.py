@@ -140,9 +140,7 @@ class PartLines:
             for key, *row in zip(keys, busy - pipeline, stretch, embedding, head, strict=True)
         }
 
-    def _exact(
-        self, at_once: int, ways: Sequence[_Way], own: Sequence["_WayFacts"], order: Sequence[int]
-    ) -> float:
+    def _exact(self, at_once: int, ways: Sequence[_Way], own: Sequence["_WayFacts"], order: Sequence[int]) -> float:
         first, last = order[0], order[-1]
         micro = self.parts[0].case.job.global_batch / at_once
         crossing = self.link.seconds(self._boundary_bytes(at_once))
@@ -221,7 +219,9 @@ class PartLines:
             share = idle_share(own, micro)
             # a micro-batch that fills or drains the pipeline waits for every crossing, both ways
             once = once_seconds(whole, own) + share * 2.0 * (len(ways) - 1) * crossing
-            options.append(StageOption(0, self.parts[place].case.cluster.name, own, self.parts[place].limit_bytes, once))
+            options.append(
+                StageOption(0, self.parts[place].case.cluster.name, own, self.parts[place].limit_bytes, once)
+            )
             mine = np.array([each == place for each in owner])[:, None, None]
             tables.append((_only(table[0], mine), table[1]))
         wholes = [whole for _, whole in found]

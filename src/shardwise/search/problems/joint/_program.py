@@ -40,9 +40,7 @@ def joint_program(problem: "JointProblem", best_s: float) -> IntegerProgram | st
     return _either(problem, made, left_out)
 
 
-def _either(
-    problem: "JointProblem", made: list[tuple[int, IntegerProgram | None]], left_out: float
-) -> IntegerProgram:
+def _either(problem: "JointProblem", made: list[tuple[int, IntegerProgram | None]], left_out: float) -> IntegerProgram:
     rows, starts = ProgramRows(), np.cumsum([0, *(0 if own is None else len(own.cost) for _, own in made)])
     wide, first = int(starts[-1]) + len(made), int(starts[-1])
     cost, whole = np.zeros(wide), np.ones(wide, dtype=np.int64)

@@ -16,7 +16,7 @@ from shardwise.search.problems._contract import Floats
 from shardwise.spec.policy import OFFLOAD, Policies
 from shardwise.work import work_of
 from shardwise.work.parameters import stage_parameters
-from shardwise.work.stages import Stages
+from shardwise.work.stages import Stages, totals
 
 AWAY = (OFFLOAD.index("activations"), OFFLOAD.index("both"))
 STATE = ("parameters", "gradients", "optimizer", "activations")
@@ -27,12 +27,11 @@ def recomputed_least(
 ) -> Floats:
     """Seconds that recompute adds to one micro-batch over all stages at least; infinite where nothing fits.
 
-    `most_layers`: that one stage can hold in a step below the best. Layers of several kinds are not told apart here:
-    nothing is asked of them.
+    `most_layers`: that one stage can hold in a step below the best. Of layers of several kinds the commonest alone are
+    counted.
     """
-    if len(case.model.kinds) != 1:
-        return np.zeros(len(policies))
-    layers, inside = float(case.model.layers), _inside(policies)
+    counts = totals(case.model)
+    layers, inside = max(counts), _inside(policies)
     fixed, slope = _held(case, policies, sync)
     room = np.where(inside, np.clip((limit - fixed) / slope, 0.0, most_layers[:, None]), 0.0)
     short = np.maximum(layers - room.sum(axis=1), 0.0)
@@ -41,12 +40,18 @@ def recomputed_least(
         again = replace(policies, recompute=np.full(len(policies), mode))
         freed = np.where(inside, (slope - _held(case, again, sync)[1]) / slope, 0.0).max(axis=1)
         freed = np.where(np.isin(policies.offload, AWAY), 0.0, np.maximum(freed, 0.0))
-        units = [estimate(case, each, sync=sync).times.units[0].total for each in (policies, again)]
+        units = [estimate(case, each, sync=sync).times.units[commonest(case)].total for each in (policies, again)]
         longer = np.maximum(units[1] - units[0], 1e-12)
         # every layer made again: beyond that nothing is freed
         worth = np.maximum(worth, np.where(freed * layers >= short, freed / longer, 0.0))
     needed = np.where(worth > 0, short / np.maximum(worth, 1e-300), np.inf)
     return np.where(short <= 0, 0.0, needed)
+
+
+def commonest(case: Case) -> int:
+    """The kind that most layers are of."""
+    counts = totals(case.model)
+    return counts.index(max(counts))
 
 
 def _inside(policies: Policies) -> np.ndarray:
@@ -63,10 +68,11 @@ def _held(case: Case, policies: Policies, sync: SyncChoice | None) -> tuple[Floa
 def _with_layers(case: Case, policies: Policies, sync: SyncChoice | None, count: float) -> Floats:
     work = work_of(case, policies, every_stage=True)
     held = np.full_like(work.stages.index, count)
-    stages = Stages(work.stages.index, (held,), held, work.stages.first, work.stages.last)
+    kinds = tuple(held if kind == commonest(case) else 0.0 * held for kind in range(len(work.stages.kinds)))
+    stages = Stages(work.stages.index, kinds, held, work.stages.first, work.stages.last)
     changed = replace(work, stages=stages, parameters=stage_parameters(work.counts, work.layout, stages))
     memory = memory_of(changed, sync, case.cluster)
     # gradients that are freed on the way are less than their sum
-    kinds = [kind for kind in STATE if kind != "gradients" or not case.stack.memory.frees_gradients]
-    tensors = sum((memory.kinds[kind] for kind in kinds), start=0.0)
+    counted = [kind for kind in STATE if kind != "gradients" or not case.stack.memory.frees_gradients]
+    tensors = sum((memory.kinds[kind] for kind in counted), start=0.0)
     return np.asarray(tensors * (1.0 + case.stack.memory.fragmentation) + case.stack.memory.base_bytes)
