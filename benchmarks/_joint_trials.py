@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from choice import FAILED_SOURCE, GROUP, TRUTH
 
+from choice import FAILED_SOURCE, GROUP, TRUTH
 from shardwise.case import Case, case_of
 from shardwise.plan.exhaustive import HEADROOM
 from shardwise.plan.trials import TrialBelief, belief_of

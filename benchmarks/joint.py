@@ -4,12 +4,12 @@
 
 problems: published layouts (the same job on the same cluster and program) and clusters of unlike parts. For each, the
 best that `plan` finds without the joint search: on one cluster its first policy; of unlike parts the best of each part
-alone, all GPUs taken for the weakest, and replicas that share the batch. worse_than_plan, better_than_plan: of the joint
-answer, by the same estimate. mean_gain: throughput, or steps a dollar, over the plan's, less 1. gap_max: how far an
-answer is above the bound that nothing undercuts; proven: problems where it is not. trials_to_99: trials until one has
-reached 0.99 of the best measured, in the mean over recorded jobs (measured runs of others stand for the cluster); beside
-it the median, the order of the plan, and a random order. *_foreign: the same with predictions by a stack whose constants
-never saw the recorded program. --fit prints the spreads of catalog/trials.toml, from jobs of other sources.
+alone, all GPUs taken for the weakest, and replicas that share the batch. worse_than_plan, better_than_plan: of the
+joint answer, by the same estimate. mean_gain: throughput, or steps a dollar, over the plan's, less 1. gap_max: how far
+an answer is above the bound that nothing undercuts; proven: problems where it is not. trials_to_99: trials until one
+has reached 0.99 of the best measured, in the mean over recorded jobs (measured runs of others stand for the cluster);
+beside it the median, the order of the plan, and a random order. *_foreign: the same with predictions by a stack whose
+constants never saw the recorded program. --fit prints the spreads of catalog/trials.toml, from jobs of other sources.
 """
 
 import argparse
@@ -19,9 +19,9 @@ import time
 from typing import Any
 
 import numpy as np
+
 from _joint_cases import MIXED, MixedCase
 from _joint_trials import fitted, trial_figures
-
 from shardwise.arch import model_of
 from shardwise.case import case_of
 from shardwise.estimate.chance import most_bytes
@@ -47,7 +47,7 @@ def of_layout(layout: PublishedLayout) -> JointResult:
     case = case_of(model_of(layout.model), layout.cluster, layout.job, layout.stack)
     ranked = scan(case, top=1, losers=False)
     placed = placement_matters(layout.cluster)
-    problem = problem_of(ranked.best, [LineRequest(case, ranked.limit_bytes, placed=placed)])
+    problem = problem_of(ranked.best, [LineRequest(case, ranked.limit_bytes, planned=bool(ranked.best), placed=placed)])
     return solved(problem, budget=BUDGET, placed_on=case if placed else None)
 
 

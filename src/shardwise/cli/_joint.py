@@ -126,7 +126,10 @@ def joint_answer(
         planned = _under(whole, map_of, planned)
         whole = whole.changed(expert_imbalance=1.0)
     requests = [
-        LineRequest(whole, ranked.limit_bytes, case.limits, case.only, choice, placed, **base) for choice in choices
+        LineRequest(
+            whole, ranked.limit_bytes, case.limits, case.only, choice, planned=bool(planned), placed=placed, **base
+        )
+        for choice in choices
     ]
     problem = problem_of(planned, requests, rents[0])
     with bar("policies with stages") as told:
@@ -198,8 +201,8 @@ def _rents(asked: JointFlags, clusters: Sequence[Cluster]) -> list[float]:
 def _notes(asked: JointFlags, result: JointResult, placed: bool) -> list[str]:
     notes = ["stages are priced as `shardwise stages` does: (m - k) x slowest + k x all + what happens once"]
     if asked.mixed:
-        notes.append("a pipeline through all parts: 1F1B, the stages of a part side by side; between stages of unlike tp "
-                     "only the link is priced, and recompute is of whole layers")  # fmt: skip
+        notes.append("a pipeline through all parts: 1F1B, the stages of a part side by side; between stages of unlike "
+                     "tp only the link is priced, and recompute is of whole layers")  # fmt: skip
     if placed:
         notes.append("nodes were placed for the best policy and the planned one: exposed communication shrinks as its "
                      "time on the network does; the bound allows for all of it to vanish")  # fmt: skip

@@ -38,8 +38,8 @@ def show_joint(answer: JointAnswer) -> None:
     if result.placement is not None and result.placement.nodes:
         facts.append(("placement", f"saves {time_text(result.placement.saved_s)} of the step; --json names the nodes"))
     if answer.experts is not None and answer.experts.rank_of:
-        facts.append(("experts", f"fullest rank {answer.experts.imbalance:.2f} x the mean, {answer.experts.in_order:.2f} "
-                                 "in order; --json has the map"))  # fmt: skip
+        facts.append(("experts", f"fullest rank {answer.experts.imbalance:.2f} x the mean, "
+                                 f"{answer.experts.in_order:.2f} in order; --json has the map"))  # fmt: skip
     print_facts("everything at once", facts)
     if len(result.found.solutions) > 1:
         print_gap()

@@ -1,5 +1,5 @@
-"""`shardwise plan --measure N`: short trials on the user's own machines, the most informative first; what they say of the
-other policies; and the profile that keeps them."""
+"""`shardwise plan --measure N`: short trials on the user's own machines, the most informative first; what they say of
+the other policies; and the profile that keeps them."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path

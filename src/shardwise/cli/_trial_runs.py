@@ -124,8 +124,8 @@ def _ended(process: "subprocess.Popen[bytes]") -> None:
 
 
 def step_in(text: str) -> float | None:
-    """Seconds of a step in a command's output: a JSON document, or the last line of JSON, with `step_s`, or with `steps`
-    as `shardwise run` prints them."""
+    """Seconds of a step in a command's output: a JSON document, or the last line of JSON, with `step_s`, or with
+    `steps` as `shardwise run` prints them."""
     for piece in (text, *reversed(text.strip().splitlines())):
         if not piece.lstrip().startswith("{"):
             continue

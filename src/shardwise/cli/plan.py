@@ -175,7 +175,8 @@ def plan(
             return DOES_NOT_FIT
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
-    given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1, CANDIDATES if trials.measure else 1), "headroom": headroom, "risk": risk,
+    listed = max(top, 2 if questions.why else 1, CANDIDATES if trials.measure else 1)
+    given: dict[str, Any] = {"top": listed, "headroom": headroom, "risk": risk,
                              "only": case.only, "processes": cores(), "limits": case.limits,
                              "host_memory": host_bytes_of(questions.host_memory)}  # fmt: skip
     if case.lengths is not None:

@@ -2,10 +2,10 @@
 
 A prediction errs, and the errors of two policies have causes in common: the machine and the program (shared by all),
 tensor parallelism of some degree, stages, and so on. So what is measured of one policy says something of others. The
-spread of each cause is in catalog/trials.toml; it is widened as the printed band is. Expected reduction of the regret is
-expected improvement over the best measured so far, times the chance that the trial fits into memory; a trial that did
-not fit says that others of its size will not either. Where measured steps lie farther off than the spread says, it is
-widened as much.
+spread of each cause is in catalog/trials.toml; it is widened as the printed band is. Expected reduction of the regret
+is expected improvement over the best measured so far, times the chance that the trial fits into memory; a trial that
+did not fit says that others of its size will not either. Where measured steps lie farther off than the spread says, it
+is widened as much.
 """
 
 import tomllib
@@ -151,7 +151,8 @@ class TrialBelief:
         return float(np.sqrt(max(errors @ np.linalg.solve(self._observed(known), errors) / len(known), 1.0)))
 
     def worth(self) -> Floats:
-        """Of measuring each policy: expected shortening of the best step so far, as a share of it. 0 for those tried."""
+        """Of measuring each policy: expected shortening of the best step so far, as a share of it. 0 for those
+        tried."""
         mean, deviation = self.expected()
         best = self.best
         if best is None:

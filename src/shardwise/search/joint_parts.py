@@ -1,5 +1,5 @@
-"""What can be planned for a mixed cluster without a joint search: each part alone, all GPUs as if they were the weakest,
-and replicas of the model on every part, which share the batch by their speed."""
+"""What can be planned for a mixed cluster without a joint search: each part alone, all GPUs as if they were the
+weakest, and replicas of the model on every part, which share the batch by their speed."""
 
 from collections.abc import Sequence
 from dataclasses import replace as with_
@@ -23,16 +23,16 @@ UNIT = 8
 def known_lines(parts: Sequence[Part], link: Link, stack: Stack, given: dict[str, Any]) -> list[Line]:
     """`stack`: as the catalog has it. `given`: what `scan` takes. Each line is one point, with what it is in words."""
     alone = [scan(part.case, top=1, losers=False, **given) for part in parts]
-    lines = [_line(found, part.case, part.usd_per_s, f"on {part.case.cluster.name} alone", (part,))
+    lines = [_line(found, part.usd_per_s, f"on {part.case.cluster.name} alone", (part,))
              for found, part in zip(alone, parts, strict=True)]  # fmt: skip
     rent = sum(part.usd_per_s for part in parts)
     weakest = levelled([part.case for part in parts], link, stack)
-    lines.append(_line(scan(weakest, top=1, losers=False, **given), weakest, rent,
+    lines.append(_line(scan(weakest, top=1, losers=False, **given), rent,
                        f"all GPUs as if they were {weakest.cluster.gpu.name}", parts))  # fmt: skip
     return [line for line in [*lines, _replicas(parts, link, alone, given)] if line is not None]
 
 
-def _line(found: Ranking, case: Case, rent: float, what: str, parts: Sequence[Part]) -> Line | None:
+def _line(found: Ranking, rent: float, what: str, parts: Sequence[Part]) -> Line | None:
     if not found.best:
         return None
     best = found.best[0]

@@ -1,6 +1,6 @@
-"""One search over everything: the policy, its stages, what recomputes, the parts of a mixed cluster, the strategy of data
-parallelism, which rank holds which experts and where the ranks lie. What `plan` takes without it is always among the
-points, so the answer is never worse."""
+"""One search over everything: the policy, its stages, what recomputes, the parts of a mixed cluster, the strategy of
+data parallelism, which rank holds which experts and where the ranks lie. What `plan` takes without it is always among
+the points, so the answer is never worse."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -40,8 +40,8 @@ def segments_of(
 ) -> Segments:
     """Stages that hold as many layers of each kind are the same, so only those that differ are computed.
 
-    `mix`: how much the layers recompute that need not, and those that memory asks to recompute more. `sync`: a strategy in place of the
-    mean gradient, which may hold something of its own.
+    `mix`: how much the layers recompute that need not, and those that memory asks to recompute more. `sync`: a
+    strategy in place of the mean gradient, which may hold something of its own.
     """
     model, cluster, stack = case.model, case.cluster, case.stack
     if policy.pp * model.layers**2 > MOST_SEGMENTS:

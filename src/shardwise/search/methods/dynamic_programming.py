@@ -1,8 +1,8 @@
 """Dynamic programming: exact, where the problem falls apart.
 
 A row of choices does as it stands (`_path.py`); a chain of stages once its slowest stage is bounded: shortest paths
-(`_chain.py`), and where there are several such chains, one after another until no bound is below the best. Equal boxes whose worst one counts do over sets of what is still to be packed (`_subsets.py`), as long as
-there are few sets.
+(`_chain.py`), and where there are several such chains, one after another until no bound is below the best. Equal boxes
+whose worst one counts do over sets of what is still to be packed (`_subsets.py`), as long as there are few sets.
 """
 
 from shardwise.search.methods._chain import look_along, look_at_each

@@ -25,14 +25,15 @@ from shardwise.schedules import used
 from shardwise.search.problems._contract import Floats, Ints
 from shardwise.search.problems.joint._problem import Line
 from shardwise.search.problems.joint._room import commonest, recomputed_least
-from shardwise.search.problems.stages import GpuGroup, StageProblem, stage_problem
+from shardwise.search.problems.stages import PLAIN_MIX, GpuGroup, StageProblem, stage_problem
 from shardwise.spec.pipeline import schedule_names
 from shardwise.spec.policy import RECOMPUTE, Policies, Policy
 from shardwise.work.stages import totals
 
 LAWFUL = ("none", "1f1b", "gpipe", "interleaved", "looped_bfs")
 """schedules whose idle time is the law that stages are priced by; others are taken as planned"""
-MOST_LINES = 400
+MOST_LINES = 100
+"""whose stages may be worked out; the bounds of the others still count"""
 MOST_ENTRIES = 4_000_000
 """stages x layers squared of one line"""
 SENT = ("tp_comm", "cp_comm", "ep_comm", "pp_comm", "grad_comm", "param_comm")
@@ -51,6 +52,8 @@ class LineRequest:
     limits: Limits | None = None
     only: tuple[Constraint, ...] = ()
     sync: SyncChoice | None = None
+    planned: bool = False
+    """a plan has looked at every policy of one stage already"""
     placed: bool = False
     """nodes may lie elsewhere than in order, which may hide what is exposed of any communication"""
     case_of_ep: Callable[[int], Case] | None = None
@@ -133,6 +136,9 @@ def _below(request: LineRequest, best_s: float) -> tuple[list[tuple[float, LineR
     # chunks of layers of several kinds lie in no run
     lawful &= (frames.vpp == 1) | (len(case.model.kinds) == 1)
     small = frames.pp * case.model.layers**2 <= MOST_ENTRIES
+    if request.planned and len(frames) and mixes_of(case, within, frames[0]) == PLAIN_MIX:
+        # with one stage and no other way to recompute there is nothing else to find
+        lawful &= frames.pp > 1
     index = np.flatnonzero(lawful & small & (case.model.layers > 0))
     if not len(index):
         return [], np.inf

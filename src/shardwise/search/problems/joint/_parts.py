@@ -1,7 +1,7 @@
 """The lines of a cluster made of unlike parts: a pipeline through all of them, the stages of each part side by side.
 
-Each part has its own number of stages, tensor parallelism and micro-batch; together they pass on the same sequences at a
-time. Where two parts meet, activations go over a link of the user's: it is one more thing that paces the pipeline.
+Each part has its own number of stages, tensor parallelism and micro-batch; together they pass on the same sequences at
+a time. Where two parts meet, activations go over a link of the user's: it is one more thing that paces the pipeline.
 """
 
 from bisect import bisect_left
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import permutations, product
 
 import numpy as np
+
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, estimate
 from shardwise.search.problems._contract import Floats, Ints

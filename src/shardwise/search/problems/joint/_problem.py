@@ -1,9 +1,9 @@
 """Policy, stages, recompute and parts of a cluster as one problem.
 
 A *line* is everything of a plan but its stages: a policy with its ZeRO group and offload, a strategy, the order of the
-parts of a mixed cluster. With a line come the stages it may have (`StageProblem`): layers of each stage, and how much of
-them recomputes where memory asks for it. A point is the number of its line, then the layers of each stage. Lines whose
-bound cannot win are never built. A line may also stand for one policy exactly as it was planned.
+parts of a mixed cluster. With a line come the stages it may have (`StageProblem`): layers of each stage, and how much
+of them recomputes where memory asks for it. A point is the number of its line, then the layers of each stage. Lines
+whose bound cannot win are never built. A line may also stand for one policy exactly as it was planned.
 """
 
 from collections.abc import Callable, Iterator
@@ -145,8 +145,8 @@ class JointProblem:
         return points
 
     def moved(self, points: Ints, move: Ints, one: Ints, other: Ints) -> Ints:
-        """A layer goes from one stage to another, or half of all it may give; or another line, which keeps the layers where it has as many stages
-        and else begins with its own."""
+        """A layer goes from one stage to another, or half of all it may give; or another line, which keeps the layers
+        where it has as many stages and else begins with its own."""
         points, near = points.copy(), min(len(self.lines), NEAR)
         of_line = move == len(self.moves) - 1 if "line" in self.moves else np.zeros(len(points), dtype=np.bool_)
         for number, rows in self._by_line(points):

@@ -1,5 +1,6 @@
-"""One integer program for several, of which one is chosen: each program's rows and bounds are multiplied by a yes-or-no of
-its own, so that all of a program that is not chosen is 0 (the hull of the union, not a large constant)."""
+"""One integer program for several, of which one is chosen: each program's rows and bounds are multiplied by a
+yes-or-no of its own, so that all of a program that is not chosen is 0 (the hull of the union, not a large
+constant)."""
 
 from typing import TYPE_CHECKING
 

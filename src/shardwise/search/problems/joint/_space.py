@@ -1,4 +1,5 @@
-"""The joint problem as `shardwise search` asks for it: every policy of the cluster with every way to fill its stages."""
+"""The joint problem as `shardwise search` asks for it: every policy of the cluster with every way to fill its
+stages."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
