@@ -1,7 +1,7 @@
 """`shardwise plan --joint`: the flags, what is asked of the search, and how its answer is shown."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +12,9 @@ from shardwise.cli._case import OpenCase
 from shardwise.cli._groups import CLUSTER, QUESTION
 from shardwise.cli._progress import bar
 from shardwise.estimate.chance import most_bytes
+from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.synced import choices_of
-from shardwise.plan import Ranking
+from shardwise.plan import Candidate, Ranking
 from shardwise.search.joint_parts import known_lines
 from shardwise.search.joint_placement import placement_matters
 from shardwise.search.joint_study import (
@@ -30,6 +31,7 @@ from shardwise.search.problems import sample_of
 from shardwise.search.problems.joint import LineRequest, Link, Part, PartLines
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.load import cluster_of, price_of
+from shardwise.spec.policy import Policies
 from shardwise.units import rate_of
 
 BUDGET = 20_000
@@ -118,7 +120,7 @@ def joint_answer(
     map_of: Callable[[int], ExpertMap] | None = None
     placed = placement_matters(cluster)
     base: dict[str, Any] = {}
-    planned = ranked.best
+    planned: Sequence[Candidate] = ranked.best
     if asked.routing is not None:
         sample = sample_of(asked.routing)
         case_of_ep, map_of = expert_cases(whole, sample)
@@ -141,13 +143,8 @@ def joint_answer(
     return JointAnswer(result, "usd" if asked.per_dollar else "s", experts, simulated, notes)
 
 
-def _under(whole: Case, map_of: Callable[[int], ExpertMap], planned: Sequence[Any]) -> list[Any]:
+def _under(whole: Case, map_of: Callable[[int], ExpertMap], planned: Sequence[Candidate]) -> list[Candidate]:
     """The plans as they are with experts in order, by the tokens that were measured."""
-    from dataclasses import replace
-
-    from shardwise.estimate.closed_form import estimate
-    from shardwise.spec.policy import Policies
-
     found = []
     for each in planned:
         skewed = whole.changed(expert_imbalance=map_of(each.policy.ep).in_order)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import statistics
@@ -43,13 +44,12 @@ def checked_command(text: str) -> list[str]:
     except ValueError as error:
         raise ValueError(f"measure-with: {text[:60]!r} is no command line: {error}; write a quoted command") from None
     names = {"policy", *FIELDS}
-    for word in words:
-        for piece in word.split("{")[1:]:
-            name = piece.partition("}")[0]
-            if name not in names:
-                raise ValueError(f"measure-with: {{{name[:20]}}} is no part of a policy; write {{policy}} or one of "
-                                 f"{', '.join(sorted(FIELDS))}")  # fmt: skip
-    if not any(f"{{{name}}}" in text for name in names):
+    stated = re.findall(r"\{([A-Za-z_]{1,40})\}", text)
+    for name in stated:
+        if name not in names:
+            raise ValueError(f"measure-with: {{{name}}} is no part of a policy; write {{policy}} or one of "
+                             f"{', '.join(sorted(FIELDS))}")  # fmt: skip
+    if not stated:
         raise ValueError("measure-with: the command names no policy; write for example 'python train.py {policy}'")
     return words
 

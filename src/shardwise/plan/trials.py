@@ -148,7 +148,8 @@ class TrialBelief:
         if not known:
             return 1.0
         errors = self._errors(known)
-        return float(np.sqrt(max(errors @ np.linalg.solve(self._observed(known), errors) / len(known), 1.0)))
+        apart = float(errors @ np.linalg.solve(self._observed(known), errors)) / len(known)
+        return float(np.sqrt(max(apart, 1.0)))
 
     def worth(self) -> Floats:
         """Of measuring each policy: expected shortening of the best step so far, as a share of it. 0 for those

@@ -1,8 +1,8 @@
 """The lines of one cluster: every policy whose stages could beat what is known, the least bound first.
 
-With stages of any length and no recompute a pipeline's slowest stage takes at least the mean of all: the step less what
-the even split loses to that is a bound for whatever stages the policy may have. It is worked out for all policies at
-once, first for frames without their settings, then for those that are left.
+Without recompute a pipeline's slowest stage takes at least the mean of all, and at least what whole layers allow: the
+step less what the even split loses to that is a bound for whatever stages the policy may have. It is worked out for all
+policies at once, first for frames without their settings, then for those that are left.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +32,7 @@ from shardwise.work.stages import totals
 
 LAWFUL = ("none", "1f1b", "gpipe", "interleaved", "looped_bfs")
 """schedules whose idle time is the law that stages are priced by; others are taken as planned"""
-MOST_LINES = 100
+MOST_LINES = 200
 """whose stages may be worked out; the bounds of the others still count"""
 MOST_ENTRIES = 4_000_000
 """stages x layers squared of one line"""
@@ -172,22 +172,25 @@ def _settled(within: Space, index: Ints) -> Policies:
 
 
 def _least(request: LineRequest, policies: Policies, modes: Sequence[int], best_s: float) -> tuple[Floats, Floats]:
-    """The step with stages that all take the mean, and with as much recompute as memory asks for whatever they hold;
+    """The step with the best stages that can be, and with as much recompute as memory asks for whatever they hold;
     and what of it is exposed communication."""
     case = request.case
     times = estimate(case, policies, sync=request.sync).times
     law = _law(case, policies, times)
     least = np.asarray(times.step_s - law.lost_s)
-    exposed = law.stretch * sum(times.parts[name] for name in SENT)
+    exposed = law.stretch * sum((times.parts[name] for name in SENT), start=0.0 * law.lost_s)
     alive = np.flatnonzero(least - (exposed if request.placed else 0.0) < best_s)
     if not len(alive):
         return least, exposed
     # a stage that takes longer makes the step as long as the best known
-    pace = law.mean_s + (best_s - least + (exposed if request.placed else 0.0)) / np.maximum(law.steady_s, 1e-12)
+    pace = law.pace_s + (best_s - least + (exposed if request.placed else 0.0)) / np.maximum(law.steady_s, 1e-12)
     layer = times.units[commonest(case)].total
     few, most = policies.take(alive), np.minimum(pace / layer, float(case.model.layers))[alive]
     more = recomputed_least(case, few, request.limit_bytes, most, modes, request.sync)
-    least[alive] += more * (law.steady_s / policies.pp + law.idle_s)[alive]
+    fits = np.isfinite(more)
+    again = np.where(fits, more, 0.0)
+    longer = np.maximum((law.mean_s - law.pace_s)[alive] + again / few.pp, 0.0)
+    least[alive] += np.where(fits, law.steady_s[alive] * longer + law.idle_s[alive] * again, np.inf)
     return least, exposed
 
 
@@ -195,8 +198,8 @@ def _floors(case: Case, frames: Policies, *, placed: bool) -> Floats:
     bare = plain(frames)
     times = floor_times(case, bare)
     law = _law(case, bare, times)
-    sent = sum(times.parts[name] for name in SENT if name not in SETTLED) if placed else 0.0
-    return np.asarray(work_alone(times) - law.lost_s - law.stretch * sent)
+    sent = sum((times.parts[name] for name in SENT if name not in SETTLED), start=0.0 * law.lost_s)
+    return np.asarray(work_alone(times) - law.lost_s - (law.stretch * sent if placed else 0.0))
 
 
 @dataclass(frozen=True)
@@ -204,9 +207,11 @@ class _Law:
     """How a step grows with its stages, by policy."""
 
     lost_s: Floats
-    """by which the step is longer than with stages that all take the mean"""
+    """by which the step is longer than with the best stages that can be"""
+    pace_s: Floats
+    """of the slowest of those, one micro-batch"""
     mean_s: Floats
-    """of a stage, one micro-batch"""
+    """of all stages"""
     steady_s: Floats
     """seconds of the step for a second of the slowest stage"""
     idle_s: Floats
@@ -218,17 +223,47 @@ class _Law:
 def _law(case: Case, policies: Policies, times: Times) -> _Law:
     layout = times.micro_batch.work.layout
     counts = [*(np.asarray(n, dtype=np.float64) for n in totals(case.model)), 1.0, 1.0]
-    everything = sum((n * unit.total for n, unit in zip(counts, times.units, strict=True)), start=0.0)
+    nothing = np.zeros(len(policies))
+    everything = sum((n * unit.total for n, unit in zip(counts, times.units, strict=True)), start=nothing)
     pp, micro = np.asarray(policies.pp, dtype=np.float64), np.asarray(layout.micro_batches, dtype=np.float64)
-    idle = np.zeros(len(policies))
+    idle = nothing
     for code, schedule in used(policies.schedule):
         chosen = policies.schedule == code
         idle = np.where(chosen, schedule.idle(policies.pp, policies.vpp, micro), idle)
     share = idle / np.maximum(pp - 1.0, 1.0)
     busy = times.step_s - times.parts["other"]
     stretch = (times.step_s - case.stack.host.step_overhead_s) / busy
-    mean, steady = everything / pp, stretch * np.maximum(micro - share, 0.0)
-    return _Law(steady * np.maximum(times.stage_s.max(axis=1) - mean, 0.0), mean, steady, stretch * share, stretch)
+    steady, slowest = stretch * np.maximum(micro - share, 0.0), times.stage_s.max(axis=1)
+    pace = np.minimum(np.maximum(everything / pp, whole_pace(case, policies, times)), slowest)
+    return _Law(steady * (slowest - pace), pace, everything / pp, steady, stretch * share, stretch)
+
+
+def whole_pace(case: Case, policies: Policies, times: Times) -> Floats:
+    """The shortest slowest stage that lets all stages hold all layers, each a whole number of them, and in every chunk
+    of an interleaved stage as many. Where layers are of several kinds, nothing is said."""
+    if len(case.model.kinds) != 1:
+        return np.zeros(len(policies))
+    layer, embedding, head = (unit.total for unit in times.units)
+    pp, layers = policies.pp.astype(np.float64), float(case.model.layers)
+    # where the stack's own split has unequal chunks it is allowed all the same
+    unit = np.where(case.model.layers % (policies.pp * policies.vpp) == 0, policies.vpp, 1).astype(np.float64)
+    each, best = np.floor(layers / pp / unit), np.full(len(policies), np.inf)
+    for more in range(-2, 4):
+        for end in (0.0 * head, embedding, head, embedding + head):
+            pace = np.maximum(each + more, 0.0) * unit * layer + end
+            holds = _room(pace, layer * unit, embedding, head, pp) * unit >= layers
+            best = np.where(holds, np.minimum(best, pace), best)
+    # none of those may do: then the least that is known is the mean
+    return np.where(np.isfinite(best), best * (1.0 - ROUNDING), 0.0)
+
+
+def _room(pace: Floats, unit: Floats, embedding: Floats, head: Floats, pp: Floats) -> Floats:
+    """Units that stages of this length hold together; the first and the last also hold an end of the model."""
+    inner = np.floor(pace / unit + ROUNDING) * np.maximum(pp - 2.0, 0.0)
+    ends = np.floor((pace - embedding) / unit + ROUNDING) + np.floor((pace - head) / unit + ROUNDING)
+    one = np.floor((pace - embedding - head) / unit + ROUNDING)
+    fits = np.where(pp > 1, pace >= np.maximum(embedding, head) * (1.0 - ROUNDING), one >= 0)
+    return np.where(fits, np.where(pp > 1, inner + ends, one), -1.0)
 
 
 def _parts(index: Ints) -> Iterable[Ints]:

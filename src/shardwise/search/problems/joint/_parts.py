@@ -103,7 +103,7 @@ class PartLines:
         near, far = found[:MOST_REFINED], found[MOST_REFINED:]
         exact = sorted(self._refined(near), key=lambda each: each[0])
         alive = [each for each in exact if each[0] < best]
-        rest = min((each[0] for each in [*alive[most:], *far[:1]]), default=np.inf)
+        rest = min([*(least for least, *_ in alive[most:]), *(least for least, *_ in far[:1])], default=np.inf)
         return [self._line(*each) for each in alive[:most]], rest
 
     def _refined(

@@ -39,7 +39,7 @@ def _space(given: SearchInput, options: JointOptions) -> SearchSpace:
         title=f"{case.model.name} on {case.cluster.name}: policy and stages",
         notes=[f"{len(problem.lines) - 1} policies whose bound is below the stated policy's step",
                "every stage recomputes as many layers as it must, no more"],
-        facts={"lines": len(problem.lines)}, table=lambda point: _table(problem, point),
+        facts={"lines": len(problem.lines)}, table=lambda point: stage_table(problem, point),
         best=lambda point: told(problem, point),
     )  # fmt: skip
 
@@ -57,16 +57,12 @@ def problem_on(case: Case, policy: Policy, limit: float, options: JointOptions, 
     return JointProblem((*known, *more.lines), more.rest_s)
 
 
-def _table(problem: JointProblem, point: Ints) -> PointTable:
-    return stage_table(problem, point)
-
-
 def stage_table(problem: JointProblem, point: Ints) -> PointTable:
     held, line = problem.assignment(point), problem.line_of(point)
     heads = ["stage", "on", "tp", "dp", "micro", "layers", "recompute", "ms", "GiB"]
     if held is None:
-        own = line.policy
-        rows = [("all", "as planned", own.tp, own.dp, own.micro_batch, None, own.recompute, None, None)]
+        whole = line.policy
+        rows = [("all", "as planned", whole.tp, whole.dp, whole.micro_batch, None, whole.recompute, None, None)]
         return PointTable(heads, rows, 2)
     told_rows = []
     for stage, option in enumerate(held.options):

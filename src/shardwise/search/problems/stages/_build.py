@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -98,7 +99,7 @@ def best_segments(
     return Segments(**{name: np.take_along_axis(table, best[None], 0)[0] for name, table in stacked.items()}), best
 
 
-def joined_tables(tables: Sequence[tuple[Segments, Ints]]) -> dict[str, np.ndarray]:
+def joined_tables(tables: Sequence[tuple[Segments, Ints]]) -> dict[str, Any]:
     found = {name: np.stack([getattr(table, name) for table, _ in tables])
              for name in ("seconds", "any_seconds", "recomputed", "bytes")}  # fmt: skip
     return found | {"mix": np.stack([mix for _, mix in tables])}
