@@ -60,9 +60,19 @@ def test_bounds_lose_nothing(share):
     assert answer.objective_s == pytest.approx(brute_force(case, limit, only), rel=1e-9)
 
 
-def test_no_line_undercuts_its_bound():
-    case = on("8xh100")
-    found = lines_below([LineRequest(case, 0.6 * case.cluster.gpu.memory_bytes)], np.inf, 60)
+@pytest.mark.parametrize(
+    ("cluster", "model", "share", "only", "most"),
+    [
+        ("8xh100", "llama-3-8b", 0.6, (), 40),
+        # some layers recompute selectively and others in full
+        ("2x8xh100", "mixtral-8x7b", 0.9, ("tp=2", "pp=1", "cp=2", "ep=8", "micro_batch=4", "zero=2"), 6),
+    ],
+)
+def test_no_line_undercuts_its_bound(cluster, model, share, only, most):
+    case = on(cluster, model, Job(seq=4096, global_batch=64))
+    limit = share * case.cluster.gpu.memory_bytes
+    found = lines_below([LineRequest(case, limit, only=constraints_of(list(only)))], np.inf, most)
+    assert found.lines
     for line in found.lines:
         alone = method_of("dp").solve(JointProblem((line,), np.inf))
         assert alone.objective_s >= line.least_s * (1 - 1e-9), line.policy
@@ -115,7 +125,7 @@ def parts_of(names, batch=64):
 
 
 def test_three_kinds_of_gpu_share_the_layers_by_speed():
-    parts = parts_of(("4xh200", "4xh100", "4xa100-80"))
+    parts = parts_of(("2xh200", "2xh100", "2xa100-80"))
     known = known_lines(parts, Link(50e9), CORE, {})
     assert {line.what.split()[0] for line in known} >= {"on", "all"}
     result = solved(problem_of_parts(known, PartLines(tuple(parts), Link(50e9))), budget=2000)
@@ -125,7 +135,7 @@ def test_three_kinds_of_gpu_share_the_layers_by_speed():
     for layers, option in zip(held.layers, held.options, strict=True):
         own = line.stages.options[option]
         share.setdefault(own.cluster, []).append(layers)
-    assert sum(share["4xh200"]) >= sum(share["4xh100"]) > sum(share["4xa100-80"])
+    assert sum(share["2xh200"]) >= sum(share["2xh100"]) > sum(share["2xa100-80"])
 
 
 def test_a_thin_link_paces_the_pipeline():

@@ -222,7 +222,7 @@ class _Law:
 
 def _law(case: Case, policies: Policies, times: Times) -> _Law:
     layout = times.micro_batch.work.layout
-    counts = [*(np.asarray(n, dtype=np.float64) for n in totals(case.model)), 1.0, 1.0]
+    counts: list[float] = [*totals(case.model), 1.0, 1.0]
     nothing = np.zeros(len(policies))
     everything = sum((n * unit.total for n, unit in zip(counts, times.units, strict=True)), start=nothing)
     pp, micro = np.asarray(policies.pp, dtype=np.float64), np.asarray(layout.micro_batches, dtype=np.float64)

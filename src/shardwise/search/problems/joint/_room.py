@@ -35,16 +35,17 @@ def recomputed_least(
     fixed, slope = _held(case, policies, sync)
     room = np.where(inside, np.clip((limit - fixed) / slope, 0.0, most_layers[:, None]), 0.0)
     short = np.maximum(layers - room.sum(axis=1), 0.0)
-    worth = np.zeros(len(policies))
+    worth, enough = np.zeros(len(policies)), np.zeros(len(policies), dtype=np.bool_)
     for mode in modes:
         again = replace(policies, recompute=np.full(len(policies), mode))
         freed = np.where(inside, (slope - _held(case, again, sync)[1]) / slope, 0.0).max(axis=1)
         freed = np.where(np.isin(policies.offload, AWAY), 0.0, np.maximum(freed, 0.0))
         units = [estimate(case, each, sync=sync).times.units[commonest(case)].total for each in (policies, again)]
         longer = np.maximum(units[1] - units[0], 1e-12)
-        # every layer made again: beyond that nothing is freed
-        worth = np.maximum(worth, np.where(freed * layers >= short, freed / longer, 0.0))
-    needed = np.where(worth > 0, short / np.maximum(worth, 1e-300), np.inf)
+        # with several modes side by side none frees more for its time than the best of them
+        worth = np.maximum(worth, freed / longer)
+        enough |= freed * layers >= short
+    needed = np.where(enough & (worth > 0), short / np.maximum(worth, 1e-300), np.inf)
     return np.where(short <= 0, 0.0, needed)
 
 
