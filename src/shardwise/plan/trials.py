@@ -107,7 +107,10 @@ class TrialBelief:
         differ = {name: std for name, std in self.spread.by_field.items()
                   if std > 0 and len({_value(policy, name) for policy in self.policies}) > 1}  # fmt: skip
         self._parts = {name: self._alike(name) * std**2 for name, std in differ.items()}
-        everyone = np.full((len(self.policies),) * 2, self.spread.shared**2)
+        # what all have alike is shared by all, whichever cause it has
+        alike = sum(std**2 for name, std in self.spread.by_field.items() if name not in differ)
+        self._shared = self.spread.shared**2 + alike
+        everyone = np.full((len(self.policies),) * 2, self._shared)
         self._covariance = (
             everyone + sum(self._parts.values(), start=0.0 * everyone) + np.eye(len(self.policies)) * self.spread.own**2
         )
@@ -186,7 +189,7 @@ class TrialBelief:
         if not known:
             return []
         weights = np.linalg.solve(self._observed(known), self._errors(known))
-        found = [Learned("every policy", float(np.exp(self.spread.shared**2 * weights.sum())))]
+        found = [Learned("every policy", float(np.exp(self._shared * weights.sum())))]
         for name, part in self._parts.items():
             for value in dict.fromkeys(_value(policy, name) for policy in self.policies):
                 one = next(i for i, policy in enumerate(self.policies) if _value(policy, name) == value)
