@@ -13,7 +13,15 @@ from search_examples import EXAMPLES, KINDS, MOST_POINTS, example, optimum, poin
 from shardwise.cli._flags import Flags
 from shardwise.cli._search_spaces import SpaceFlags
 from shardwise.search.methods import BUDGET, method_for, methods
-from shardwise.search.problems import ChoicePath, IntegerProgram, StageChain, Subsets, problem_kind, problem_kinds
+from shardwise.search.problems import (
+    ChoicePath,
+    EitherOf,
+    IntegerProgram,
+    StageChain,
+    Subsets,
+    problem_kind,
+    problem_kinds,
+)
 
 
 def told(key):
@@ -140,7 +148,7 @@ def test_signals(key):
 def test_forms_or_reasons(key):
     problem = example(key)
     found = (problem.decomposition(), problem.program(np.inf))
-    for form, kinds in zip(found, ((StageChain, ChoicePath, Subsets), (IntegerProgram,)), strict=True):
+    for form, kinds in zip(found, ((StageChain, ChoicePath, Subsets, EitherOf), (IntegerProgram,)), strict=True):
         if isinstance(form, str):
             assert len(form.split()) > 3
             assert "\n" not in form

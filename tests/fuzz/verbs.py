@@ -23,7 +23,7 @@ USUAL = {
     "OVER": ("micro=1:2", "batch=64:128"),
     "DATA": ("runs.csv", "text.txt", "examples.npz"), "SCRIPT": ("script.py",), "OUT": ("new.toml",),
     "NAME": ("psgd", "local_sgd", "h100", "dgx-h100"), "GLOBAL": ("64",), "SEQ": ("1024",), "TPS": ("380",),
-    "PROBLEM": ("stages", "ranks", "experts", "cuts"), "METHOD": ("dp", "ip", "exhaustive", "rl", "zo"),
+    "PROBLEM": ("stages", "ranks", "experts", "cuts", "joint"), "METHOD": ("dp", "ip", "exhaustive", "rl", "zo"),
     "FROM": ("nccl.txt", "nccl.json", "titan.log", "megatron.log", "trace.json", "topology.xml", "matrix.txt"),
     "PROFILE": ("profile.toml",), "PAIRS": ("pairs.csv", "pairs.json", "nccl.json"), "HOSTS": ("hosts.txt",),
     "FILE": ("nccl.txt", "nccl.json"), "GRAPH": ("links.yaml", "products.yaml"), "PRICES": ("prices.toml",),
@@ -39,6 +39,8 @@ USUAL = {
     "BUDGET": ("100", "8 GPUs"), "POLICY": ("fsdp", "tp=2"), "CHAIN": ("64,256,64",), "GPU": ("h100",),
     "TUNE": ("lora", "qlora,rank=8", "dora,targets=mlp", "lora,targets=q_proj,v_proj"),
     "FREEZE": ("first=2", "embeddings", "embeddings,first=1"),
+    "METHODS": ("dp", "exhaustive"), "MIXED": ("4xa100-80", "8xh100"), "LINK": ("100 Gbps",), "RENT": ("2.5", "2,1"),
+    "MEASURE-WITH": ("true {tp}",), "MEASURE-LIMIT": ("5 s",), "LEARNED": ("new.toml",),
     "LENGTHS": ("lognormal,mean=600,sigma=1", "uniform,low=1,high=99"), "PACKING": ("on", "off"),
 }  # fmt: skip
 """what an argument or option of this name usually takes; one that is not here gets what its type takes"""

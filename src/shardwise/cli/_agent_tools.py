@@ -34,8 +34,9 @@ LONGEST_WORD = 4_096
 MOST_OPTIONS = 60
 NOT_ALLOWED = (
     "json", "overwrite", "csv", "figure", "html", "trace", "perfetto", "chakra", "engine", "yaml", "help", "version",
+    "measure", "measure-with", "measure-limit", "learned",
 )  # fmt: skip
-"""options that write beside the answer, or change its form"""
+"""options that write beside the answer, run something, or change its form"""
 MEANING = {0: "done, or it fits", 1: "it does not fit, or cannot run; the answer says why"}
 _CODES = re.compile(r"^[a-z][a-z0-9-]{0,40}$")
 

@@ -35,10 +35,22 @@ from shardwise.cli._job import (
     software_of,
     with_failures,
 )
+from shardwise.cli._joint import NO_JOINT, JointAnswer, JointFlags, check_joint, joint_answer
+from shardwise.cli._joint_page import joint_data, show_joint
 from shardwise.cli._left import best_left
 from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice, lengths_words
+from shardwise.cli._measure import (
+    CANDIDATES,
+    NO_TRIALS,
+    MeasureAnswer,
+    MeasureFlags,
+    check_measure,
+    measure_data,
+    measured_answer,
+    show_measure,
+)
 from shardwise.cli._options import Json, Nic, ProfileFile, profile_or_none
-from shardwise.cli._output import print_json, print_notes
+from shardwise.cli._output import print_gap, print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
@@ -127,6 +139,8 @@ def plan(
     risk: Risk = RISK,
     profile: ProfileFile = None,
     questions: PlanQuestions = PlanQuestions(),  # noqa: B008  frozen
+    joint: JointFlags = NO_JOINT,
+    trials: MeasureFlags = NO_TRIALS,
     data: DataFlags = NO_LENGTHS,
     json: Json = False,
 ) -> int:
@@ -142,12 +156,14 @@ def plan(
         raise ValueError(f"top: {top} is out of range; write a whole number from 1 to {MOST_SHOWN:,}")
     for _, text in questions_of(questions.why_not or (), shape):
         check_policy(text)
+    check_joint(joint)
+    check_measure(trials, questions.sync, software.name)
     case = OpenCase(
         shape, job, software, measured, headroom, risk, constraints_of(_fixed(questions)), _limits(questions),
         lengths=lengths_choice(shape, data),
     )  # fmt: skip
     if case.lengths is not None:
-        _check_alone(questions)
+        _check_alone(questions, joint, trials)
     if questions.sync is not None:
         if questions.budget or questions.pareto:
             raise ValueError("sync: sizes of a --budget or a --pareto front are planned with the mean gradient only; "
@@ -161,7 +177,8 @@ def plan(
             return DOES_NOT_FIT
         on, cluster = chosen.name, chosen.cluster
         notes.append(f"inside the budget the fastest size is {cluster.name}")
-    given: dict[str, Any] = {"top": max(top, 2 if questions.why else 1), "headroom": headroom, "risk": risk,
+    listed = max(top, 2 if questions.why else 1, CANDIDATES if trials.measure else 1)
+    given: dict[str, Any] = {"top": listed, "headroom": headroom, "risk": risk,
                              "only": case.only, "processes": cores(), "limits": case.limits,
                              "host_memory": host_bytes_of(questions.host_memory)}  # fmt: skip
     if case.lengths is not None:
@@ -198,14 +215,21 @@ def plan(
         asked += lengths_words(data)
         command = command_of(model, on, case.job, ranked.recommended.policy, software.name)
         notes.append("run: " + shlex.join([*shlex.split(command), *asked]))
-    _answer(planned, largest, questions, notes, json=json)
-    return 0 if ranked.best else DOES_NOT_FIT
+    host = host_bytes_of(questions.host_memory)
+    whole = joint_answer(joint, case, cluster, ranked, questions.sync, host) if joint.joint else None
+    tried = None
+    if trials.measure is not None and ranked.best:
+        tried = measured_answer(trials, model, on, case, case.on(cluster), ranked)
+    _answer(planned, largest, questions, notes, whole, tried, json=json)
+    if tried is not None and not tried.belief.measured:
+        return DOES_NOT_FIT
+    return 0 if ranked.best or (whole is not None and whole.result.best.point is not None) else DOES_NOT_FIT
 
 
-def _check_alone(asked: PlanQuestions) -> None:
+def _check_alone(asked: PlanQuestions, joint: JointFlags, trials: MeasureFlags) -> None:
     """What is answered of steps over full sequences only."""
     stated = {"sync": asked.sync, "budget": asked.budget, "pareto": asked.pareto, "why": asked.why,
-              "why-not": asked.why_not}  # fmt: skip
+              "why-not": asked.why_not, "joint": joint.joint, "measure": trials.measure}  # fmt: skip
     for name, value in stated.items():
         if value:
             raise ValueError(f"lengths: --{name} is answered for sequences that are all as long as --seq; leave one of "
@@ -275,7 +299,10 @@ def _further(
     return refusals, points
 
 
-def _answer(planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str], *, json: bool) -> None:
+def _answer(
+    planned: PlanResult, largest: str, asked: PlanQuestions, notes: list[str], joint: JointAnswer | None,
+    tried: MeasureAnswer | None, *, json: bool,
+) -> None:  # fmt: skip
     case, cluster, ranked = planned.case, planned.cluster, planned.ranked
     refusals, points = _further(planned, largest, asked, notes)
     if json:
@@ -284,6 +311,8 @@ def _answer(planned: PlanResult, largest: str, asked: PlanQuestions, notes: list
             "pareto": frontier_data(case, points) if asked.pareto else None,
             "waterfall": waterfall_data(planned) if asked.why else None,
             "why_not": [found.data for found in refusals],
+            "joint": None if joint is None else joint_data(joint),
+            "measure": None if tried is None else measure_data(tried),
         }
         print_json(plan_data(planned) | extra | {"notes": notes})
         return
@@ -296,4 +325,10 @@ def _answer(planned: PlanResult, largest: str, asked: PlanQuestions, notes: list
     show_why_not(refusals)
     if asked.pareto:
         show_frontier(case, points)
+    if joint is not None:
+        show_joint(joint)
+        print_gap()
+    if tried is not None:
+        show_measure(tried, planned.top)
+        print_gap()
     print_notes(notes)

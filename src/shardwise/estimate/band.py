@@ -109,6 +109,11 @@ def _untuned_share(name: str, called: str) -> float:
     return expm1(_table()["middle"]["alike"]) if untuned(_program_lacks(software, _fitted(), _compared())) else 0.0
 
 
+def base_of() -> tuple[float, float]:
+    """Low and high end, in logarithms, where nothing is missing."""
+    return _table()["low"]["base"], _table()["high"]["base"]
+
+
 def end_of(parts: dict[str, float], missing: Iterable[str]) -> float:
     """The low or high end of a band: its base and the parts of what is missing."""
     return copysign(hypot(parts["base"], *(parts[what] for what in missing)), parts["base"])

@@ -19,13 +19,13 @@ def out_of_memory_chance(case: Case, memory_bytes: Numbers) -> Numbers:
     room = _room(case)
     if room <= 0:
         return np.ones_like(memory_bytes)
-    surplus, below = _surplus(case)
+    surplus, below = surplus_of(case)
     return np.asarray(1.0 - np.interp(np.log(room / np.maximum(memory_bytes, 1.0)), surplus, below))
 
 
 def most_bytes(case: Case, chance: float) -> float:
     """The largest predicted peak whose chance to run out of memory is no higher."""
-    surplus, below = _surplus(case)
+    surplus, below = surplus_of(case)
     return float(max(_room(case), 0.0) / np.exp(np.interp(1.0 - chance, below, surplus)))
 
 
@@ -33,7 +33,8 @@ def _room(case: Case) -> float:
     return case.cluster.gpu.memory_bytes - case.stack.memory.reserve_bytes
 
 
-def _surplus(case: Case) -> tuple[Numbers, Numbers]:
+def surplus_of(case: Case) -> tuple[Numbers, Numbers]:
+    """Logarithms of measured over predicted peak, and the share of published runs below each."""
     band = band_of(case)
     return _peaks("left_out" if band is None or "alike" in band.missing else "seen")
 

@@ -85,7 +85,7 @@ def scan(
         raise ValueError(f"top: {top} is out of range; write a whole number of 1 or more")
     check_risk(risk)
     cluster, stack = case.cluster, case.stack
-    found = space(case, limits if sync is None else _limits_with(sync, stack, limits), only)
+    found = space(case, limits if sync is None else limits_with(sync, stack, limits), only)
     most = min(headroom * cluster.gpu.memory_bytes, cluster.gpu.memory_bytes - stack.memory.reserve_bytes)
     # the bounds set out from recompute of all layers and of none; while activations are copied to the host, recompute
     # hides copies and may shorten a step, so that nothing bounds it
@@ -142,7 +142,7 @@ def scan(
     )
 
 
-def _limits_with(sync: SyncChoice, stack: Stack, limits: Limits | None) -> Limits:
+def limits_with(sync: SyncChoice, stack: Stack, limits: Limits | None) -> Limits:
     bounds = limits or Limits()
     stages = bounds.zero or stack.abilities.zero
     kept = tuple(z for z in stages if not (z and sync.strategy.needs_whole))

@@ -8,6 +8,7 @@ from msgspec.structs import replace as changed
 from shardwise.case import Case, Training
 from shardwise.estimate.closed_form import estimate
 from shardwise.estimate.memory import memory_of
+from shardwise.estimate.synced import SyncChoice
 from shardwise.spec.model import Model
 from shardwise.spec.policy import Policies, Policy
 from shardwise.tasks.engine import Floats, Ints
@@ -30,8 +31,18 @@ class Segments:
     bytes: Floats
 
 
-def segments_of(case: Case, policy: Policy, limit: float) -> Segments:
-    """Stages that hold as many layers of each kind are the same, so only those that differ are computed."""
+def segments_of(
+    case: Case,
+    policy: Policy,
+    limit: float,
+    mix: tuple[str, str] = ("none", "full"),
+    sync: SyncChoice | None = None,
+) -> Segments:
+    """Stages that hold as many layers of each kind are the same, so only those that differ are computed.
+
+    `mix`: how much the layers recompute that need not, and those that memory asks to recompute more. `sync`: a
+    strategy in place of the mean gradient, which may hold something of its own.
+    """
     model, cluster, stack = case.model, case.cluster, case.stack
     if policy.pp * model.layers**2 > MOST_SEGMENTS:
         raise ValueError(
@@ -40,22 +51,24 @@ def segments_of(case: Case, policy: Policy, limit: float) -> Segments:
     counts, index = _distinct(model)
     stages = np.repeat(np.arange(policy.pp), len(counts))
     held = np.tile(counts, (policy.pp, 1))
-    plain, full = (_works(case, changed(policy, recompute=r), stages, held) for r in ("none", "full"))
+    plain, full = (_works(case, changed(policy, recompute=r), stages, held) for r in mix)
     layers = held.sum(axis=1)
-    memory = memory_of(plain, None, cluster)
+    memory, least = (memory_of(work, sync, cluster) for work in (plain, full))
     total, grows = memory.total[:, 0], 1.0 + stack.memory.fragmentation
-    kept, short = (found.kinds["activations"][:, 0] for found in (memory, memory_of(full, None, cluster)))
+    kept, short = (found.kinds["activations"][:, 0] for found in (memory, least))
     # a chord: with put-off weight gradients the first layers may free less than the last, never more
     saves = (kept - short) / np.maximum(layers, 1) * grows
+    # what one layer makes again stands beside the rest as soon as any does
+    again = np.maximum(least.total[:, 0] - total + layers * saves, 0.0)
     over = total - limit
     # with offloaded activations there is nothing to gain
     worth = (saves > 0) & (policy.offload not in ("activations", "both"))
-    needed = np.where(worth, np.ceil(over / np.where(worth, saves, 1.0)), np.inf)
+    needed = np.where(worth, np.ceil((over + again) / np.where(worth, saves, 1.0)), np.inf)
     repeated = np.where(over <= 0, 0.0, needed)
     possible = repeated <= layers
     repeated = np.where(possible, repeated, np.where(worth, layers, 0))
-    bytes_ = total - np.where(repeated > 0, repeated * saves, 0.0)
-    seconds = _seconds(case, policy, held, stages, repeated)
+    bytes_ = total + np.where(repeated > 0, again - repeated * saves, 0.0)
+    seconds = _seconds(case, policy, held, stages, repeated, mix)
     empty = (layers == 0) & (stages > 0) & (stages < policy.pp - 1)
     return Segments(
         seconds=_spread(np.where(possible & ~empty, seconds, np.inf), index, policy.pp),
@@ -95,8 +108,8 @@ def _works(training: Training, policy: Policy, stage: Ints, held: Ints) -> Work:
     return replace(work, stages=stages, parameters=stage_parameters(work.counts, work.layout, stages))
 
 
-def _seconds(case: Case, policy: Policy, held: Ints, stage: Ints, repeated: Floats) -> Floats:
-    both = Policies.of([changed(policy, recompute=r) for r in ("none", "full")])
+def _seconds(case: Case, policy: Policy, held: Ints, stage: Ints, repeated: Floats, mix: tuple[str, str]) -> Floats:
+    both = Policies.of([changed(policy, recompute=r) for r in mix])
     units = estimate(case, both).times.units
     plain, full = (np.array([float(unit.total[row]) for unit in units]) for row in (0, 1))
     counts = np.column_stack([held, stage == 0, stage == policy.pp - 1])

@@ -1,16 +1,16 @@
 """Dynamic programming: exact, where the problem falls apart.
 
 A row of choices does as it stands (`_path.py`); a chain of stages once its slowest stage is bounded: shortest paths
-(`_chain.py`). Equal boxes whose worst one counts do over sets of what is still to be packed (`_subsets.py`), as long as
-there are few sets.
+(`_chain.py`), and where there are several such chains, one after another until no bound is below the best. Equal boxes
+whose worst one counts do over sets of what is still to be packed (`_subsets.py`), as long as there are few sets.
 """
 
-from shardwise.search.methods._chain import look_along
+from shardwise.search.methods._chain import look_along, look_at_each
 from shardwise.search.methods._contract import Method, refusal
 from shardwise.search.methods._meter import Meter
 from shardwise.search.methods._path import look_down
 from shardwise.search.methods._subsets import look_into
-from shardwise.search.problems._contract import ChoicePath, Problem, StageChain
+from shardwise.search.problems._contract import ChoicePath, EitherOf, Problem, StageChain
 
 
 def _look(meter: Meter, _seed: int) -> None:
@@ -24,6 +24,8 @@ def _look(meter: Meter, _seed: int) -> None:
         raise refusal("dp", "it finds the best here, not the next best")
     if isinstance(found, StageChain):
         look_along(meter, found)
+    elif isinstance(found, EitherOf):
+        look_at_each(meter, found)
     else:
         look_into(meter, found)
 

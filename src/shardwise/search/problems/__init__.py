@@ -1,4 +1,4 @@
-"""What there is to look for, one folder or file each: stages, ranks on a fabric, experts, cuts: docs/search.md."""
+"""What there is to look for, one folder or file each: stages, ranks, experts, cuts, a whole plan: docs/search.md."""
 
 from functools import cache
 
@@ -6,6 +6,7 @@ from shardwise.registry import named, plugins_of
 from shardwise.search.problems._contract import (
     NOTHING_FITS,
     ChoicePath,
+    EitherOf,
     Floats,
     IntegerProgram,
     Ints,
@@ -20,10 +21,10 @@ from shardwise.search.problems.experts import ExpertProblem, RandomRouting, expe
 from shardwise.search.problems.ranks import RankProblem, rank_problem
 from shardwise.search.problems.stages import GpuGroup, StageAssignment, StageOption, StageProblem, stage_problem
 
-__all__ = ["NOTHING_FITS", "ChoicePath", "ExpertProblem", "Floats", "GpuGroup", "IntegerProgram", "Ints", "PointPrices",
-           "PointTable", "Problem", "ProblemKind", "RandomRouting", "RankProblem", "SearchInput", "SearchSpace",
-           "Signals", "StageAssignment", "StageChain", "StageOption", "StageProblem", "Subsets", "expert_problem",
-           "problem_kind", "problem_kinds", "rank_problem", "sample_of", "stage_problem"]  # fmt: skip
+__all__ = ["NOTHING_FITS", "ChoicePath", "EitherOf", "ExpertProblem", "Floats", "GpuGroup", "IntegerProgram", "Ints",
+           "PointPrices", "PointTable", "Problem", "ProblemKind", "RandomRouting", "RankProblem", "SearchInput",
+           "SearchSpace", "Signals", "StageAssignment", "StageChain", "StageOption", "StageProblem", "Subsets",
+           "expert_problem", "problem_kind", "problem_kinds", "rank_problem", "sample_of", "stage_problem"]  # fmt: skip
 
 
 @cache

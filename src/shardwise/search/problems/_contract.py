@@ -7,7 +7,7 @@ where a form is missing the problem says why, in words.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,30 @@ class StageChain:
     """by option"""
     step_s: Callable[[float, float, float], float]
     """(slowest stage, sum of stages, once a step) -> objective; grows with each"""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of several problems, any of which may hold the best point."""
+
+    least_s: float
+    """no point of it costs less"""
+    chain: Callable[[], StageChain | None]
+    """made when it is needed; None: it has one point"""
+    point: Callable[[Ints], Ints]
+    """layers and options of its stages -> point of the whole; nothing -> the one point"""
+    inner: Callable[[Ints], Ints | None]
+    """the other way round; None: the point is another alternative's"""
+
+
+@dataclass(frozen=True)
+class EitherOf:
+    """A problem that is one of several, each of which falls apart on its own."""
+
+    ways: tuple[Alternative, ...]
+    """the least bound first"""
+    rest_s: float
+    """no point of what was left out costs less; infinite: nothing was"""
 
 
 @dataclass(frozen=True)
@@ -151,11 +175,23 @@ class Problem(Protocol):
     def answer(self, points: Ints) -> Ints:
         """What of each point makes it another answer than the next: all of it, or the part a user is told."""
 
-    def decomposition(self) -> StageChain | ChoicePath | Subsets | str:
+    def decomposition(self) -> StageChain | ChoicePath | Subsets | EitherOf | str:
         """What dynamic programming uses, or why there is nothing."""
 
     def program(self, best_s: float) -> IntegerProgram | str:
         """What integer programming solves, or why there is none; points dearer than `best_s` may be left out."""
+
+
+class TooManyBranches(Exception):
+    """A walk with bounds gave up: what it has not looked at may hold the best point."""
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A problem whose points can be walked through without those that a bound answers for."""
+
+    def every_below(self, cutoff: Callable[[], float]) -> Iterator[Ints]:
+        """Points that may cost less than the cutoff, which falls on the way; `TooManyBranches` where it gives up."""
 
 
 def in_blocks(points: Iterable[Ints]) -> Iterator[Ints]:

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from shardwise.case import Case
 from shardwise.estimate.closed_form import Estimate, estimate
+from shardwise.estimate.synced import SyncChoice
 from shardwise.schedules import schedules
+from shardwise.search.problems._contract import Ints
 from shardwise.search.problems.stages._problem import StageOption, StageProblem
 from shardwise.simulate.segments import Segments, segments_of
 from shardwise.spec.policy import Policies, Policy
@@ -31,13 +34,25 @@ class GpuGroup:
         return self.case.cluster.gpus
 
 
+PLAIN_MIX = (("none", "full"),)
+"""layers that need not recompute do not, those that must do so whole"""
+
+
 def stage_problem(
-    groups: Sequence[GpuGroup], policy: Policy, *, stage_tp: Sequence[int] = (), headroom: float = 1.0
+    groups: Sequence[GpuGroup],
+    policy: Policy,
+    *,
+    stage_tp: Sequence[int] = (),
+    headroom: float = 1.0,
+    most_bytes: float = np.inf,
+    mixes: Sequence[tuple[str, str]] = PLAIN_MIX,
+    sync: SyncChoice | None = None,
 ) -> StageProblem:
     """`stage_tp`: the tensor-parallel degrees a stage may choose from (default: the policy's). A stage keeps its GPUs
     and the pipeline its number of micro-batches, so with another tp come another dp and another micro-batch.
 
-    The policy's recompute is not used: each stage recomputes as many layers as it must.
+    The policy's recompute is not used: each stage recomputes as many layers as it must, in the best of `mixes`.
+    `most_bytes`: a stage may fill, where that is less than the headroom. `sync`: in place of the mean gradient.
     """
     _check(groups, policy, headroom)
     model = groups[0].case.model
@@ -50,18 +65,18 @@ def stage_problem(
     options, tables, found = [], [], []
     for place, own in chosen:
         case = groups[place].case
-        whole = estimate(case, Policies.of([own]), every_stage=True)
+        whole = estimate(case, Policies.of([own]), every_stage=True, sync=sync)
         memory = case.cluster.gpu.memory_bytes
-        limit = min(headroom * memory, memory - case.stack.memory.reserve_bytes)
-        tables.append(segments_of(case, own, limit))
-        options.append(StageOption(place, case.cluster.name, own, limit, _once(whole, policy)))
+        limit = min(headroom * memory, memory - case.stack.memory.reserve_bytes, most_bytes)
+        tables.append(best_segments(case, own, limit, mixes, sync))
+        options.append(StageOption(place, case.cluster.name, own, limit, once_seconds(whole, policy)))
         found.append(whole)
     micro = float(found[0].work.layout.micro_batches[0])
     firsts = [next(i for i, option in enumerate(options) if option.group == place) for place in range(len(groups))]
     return StageProblem(
         options=tuple(options), group_stages=tuple(group.stages for group in groups), pattern=tuple(model.pattern),
-        micro_batches=micro, share=_share(found[0], policy), stretch=max(map(_stretch, found)),
-        overhead_s=found[0].work.stack.host.step_overhead_s, **_joined(tables),
+        micro_batches=micro, share=idle_share(found[0], policy), stretch=max(map(stretch_of, found)),
+        overhead_s=found[0].work.stack.host.step_overhead_s, mixes=tuple(mixes), **joined_tables(tables),
         even=(
             tuple(found[0].work.stages.layers[0].astype(int).tolist()),
             tuple(first for first, group in zip(firsts, groups, strict=True) for _ in range(group.stages)),
@@ -69,9 +84,25 @@ def stage_problem(
     )  # fmt: skip
 
 
-def _joined(tables: Sequence[Segments]) -> dict[str, np.ndarray]:
-    return {name: np.stack([getattr(table, name) for table in tables])
-            for name in ("seconds", "any_seconds", "recomputed", "bytes")}  # fmt: skip
+def best_segments(
+    case: Case, policy: Policy, limit: float, mixes: Sequence[tuple[str, str]], sync: SyncChoice | None = None
+) -> tuple[Segments, Ints]:
+    """Every run of layers on every stage with the way to recompute that is fastest there, and which that is."""
+    found = [segments_of(case, policy, limit, mix, sync) for mix in mixes]
+    fits = np.stack([np.isfinite(each.seconds) for each in found])
+    seconds = np.stack([each.any_seconds for each in found])
+    # where nothing fits, what comes nearest
+    worth = np.where(fits.any(axis=0), np.where(fits, seconds, np.inf), np.stack([each.bytes for each in found]))
+    best = worth.argmin(axis=0)
+    names = ("seconds", "any_seconds", "recomputed", "bytes")
+    stacked = {name: np.stack([getattr(each, name) for each in found]) for name in names}
+    return Segments(**{name: np.take_along_axis(table, best[None], 0)[0] for name, table in stacked.items()}), best
+
+
+def joined_tables(tables: Sequence[tuple[Segments, Ints]]) -> dict[str, Any]:
+    found = {name: np.stack([getattr(table, name) for table, _ in tables])
+             for name in ("seconds", "any_seconds", "recomputed", "bytes")}  # fmt: skip
+    return found | {"mix": np.stack([mix for _, mix in tables])}
 
 
 def _check(groups: Sequence[GpuGroup], policy: Policy, headroom: float) -> None:
@@ -111,23 +142,23 @@ def stage_policies(group: GpuGroup, policy: Policy, degrees: Sequence[int]) -> l
     return found
 
 
-def _once(found: Estimate, policy: Policy) -> float:
+def once_seconds(found: Estimate, policy: Policy) -> float:
     """What of the even split's step is neither the slowest stage's steady phase nor the filling and draining."""
     times, stage = found.times, found.times.stage_s[0]
     micro = float(found.work.layout.micro_batches[0])
-    share = _share(found, policy)
+    share = idle_share(found, policy)
     pipeline = (micro - share) * stage.max() + share * stage.sum()
     return float(times.step_s[0] - times.parts["other"][0] - pipeline)
 
 
-def _share(found: Estimate, policy: Policy) -> float:
+def idle_share(found: Estimate, policy: Policy) -> float:
     """Idle time of the schedule over pp - 1, in micro-batches."""
     layout = found.work.layout
     idle = schedules()[policy.schedule].idle(policy.pp, policy.vpp, float(layout.in_pass[0]))
     return float(layout.passes[0] * idle) / max(policy.pp - 1, 1)
 
 
-def _stretch(found: Estimate) -> float:
+def stretch_of(found: Estimate) -> float:
     other = float(found.times.parts["other"][0])
     busy = float(found.times.step_s[0]) - other
     return 1.0 + (other - found.work.stack.host.step_overhead_s) / busy

@@ -54,6 +54,8 @@ class StageAssignment:
     stage_s: tuple[float, ...]
     """one micro-batch, forward and backward"""
     peak_bytes: tuple[float, ...]
+    mixes: tuple[tuple[str, str], ...]
+    """of each stage: how much the other layers recompute, and how much those do"""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,12 @@ class StageProblem:
     bytes: Floats
     even: tuple[tuple[int, ...], tuple[int, ...]]
     """layers as the stack deals them out, and the first option of each group, groups in order"""
+    mixes: tuple[tuple[str, str], ...] = (("none", "full"),)
+    """ways to recompute: of the layers that need not, and of those that memory asks more of"""
+    mix: Ints | None = None
+    """options x stages x first layer x end: which of them is the best; None: there is one"""
+    slowest_least_s: float = 0.0
+    """what paces the pipeline at least, such as a link between two of its stages"""
 
     @property
     def stages(self) -> int:
@@ -155,7 +163,8 @@ class StageProblem:
         return PointPrices(seconds, broken.sum(axis=1), self._steps(soft_max(stage), total, once))
 
     def _steps(self, slowest: Floats, total: Floats, once: Floats) -> Floats:
-        busy = (self.micro_batches - self.share) * slowest + self.share * total + once
+        pace = np.maximum(slowest, self.slowest_least_s)
+        busy = (self.micro_batches - self.share) * pace + self.share * total + once
         return self.stretch * busy + self.overhead_s
 
     def assignment(self, point: Ints) -> StageAssignment:
@@ -167,6 +176,7 @@ class StageProblem:
             options=tuple(options.tolist()),
             stage_s=tuple(self.any_seconds[at][0].tolist()),
             peak_bytes=tuple(self.bytes[at][0].tolist()),
+            mixes=tuple(self.mixes[i] for i in (np.zeros(self.stages, int) if self.mix is None else self.mix[at][0])),
         )
 
     def starts(self, size: int, rng: np.random.Generator) -> Ints:
@@ -231,10 +241,15 @@ class StageProblem:
         return points
 
     def _each(self) -> Iterator[Ints]:
-        free = self.layers - int(self.fewest.sum())
         for options in self._choices():
-            for inner in combinations_with_replacement(range(free + 1), self.stages - 1):
-                yield np.concatenate([np.diff([0, *inner, free]) + self.fewest, options])
+            for layers in self.layer_splits():
+                yield np.concatenate([layers, options])
+
+    def layer_splits(self) -> Iterator[Ints]:
+        """Every way to deal out the layers."""
+        free = self.layers - int(self.fewest.sum())
+        for inner in combinations_with_replacement(range(free + 1), self.stages - 1):
+            yield np.diff([0, *inner, free]) + self.fewest
 
     def _choices(self) -> Iterator[Ints]:
         """Every way to give each stage an option, so that each group takes its number of stages."""

@@ -48,7 +48,8 @@ def stage_program(problem: StageProblem, best_s: float) -> IntegerProgram | str:
     cost[:size] = problem.share * picks.seconds
     cost[wide - 2 :] = problem.micro_batches - problem.share, 1.0
     least, most = np.zeros(wide), np.ones(wide)
-    least[wide - 2], most[wide - 2 :] = _slowest_at_least(problem, picks) * (1.0 - ROUNDING), np.inf
+    least[wide - 2] = max(_slowest_at_least(problem, picks) * (1.0 - ROUNDING), problem.slowest_least_s)
+    most[wide - 2 :] = np.inf
     whole = np.ones(wide, dtype=np.int64)
     whole[wide - 2 :] = 0
 

@@ -1,0 +1,208 @@
+"""`shardwise plan --joint`: the flags, what is asked of the search, and how its answer is shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from shardwise.case import Case
+from shardwise.cli._case import OpenCase
+from shardwise.cli._groups import CLUSTER, QUESTION
+from shardwise.cli._progress import bar
+from shardwise.estimate.chance import most_bytes
+from shardwise.estimate.closed_form import estimate
+from shardwise.estimate.synced import choices_of
+from shardwise.plan import Candidate, Ranking
+from shardwise.search.joint_parts import known_lines
+from shardwise.search.joint_placement import placement_matters
+from shardwise.search.joint_study import (
+    ExpertMap,
+    JointResult,
+    expert_cases,
+    problem_of,
+    problem_of_parts,
+    solved,
+    timeline_s,
+)
+from shardwise.search.methods import Method, method_of, methods
+from shardwise.search.problems import sample_of
+from shardwise.search.problems.joint import LineRequest, Link, Part, PartLines
+from shardwise.spec.cluster import Cluster
+from shardwise.spec.load import cluster_of, price_of
+from shardwise.spec.policy import Policies
+from shardwise.units import rate_of
+
+BUDGET = 20_000
+COMPARE = "compare"
+NAMES = ", ".join(methods())
+MOST_PARTS = 4
+MOST_RENT = 10_000.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class JointFlags:
+    joint: Annotated[
+        bool,
+        Parameter(
+            negative=(), group=QUESTION,
+            help="One search over policy, uneven stages, recompute of each layer, placement and parts of a cluster.",
+        ),
+    ] = False  # fmt: skip
+    methods: Annotated[
+        str | None,
+        Parameter(group=QUESTION, help=f"With --joint: {NAMES}, or compare: all of them over time."),
+    ] = None
+    mixed: Annotated[
+        list[str] | None,
+        Parameter(negative=(), group=CLUSTER, help="With --joint: another cluster that takes part; may repeat."),
+    ] = None
+    link: Annotated[
+        str | None, Parameter(group=CLUSTER, help="With --mixed: what joins two parts, all of it, as '100 Gbps'.")
+    ] = None
+    per_dollar: Annotated[
+        bool, Parameter(negative=(), group=QUESTION, help="With --joint: the least dollars a step instead of seconds.")
+    ] = False
+    rent: Annotated[
+        str | None,
+        Parameter(group=QUESTION, help="With --per-dollar: USD per GPU hour of each cluster, as 2.5,1.1; spot prices."),
+    ] = None
+    routing: Annotated[
+        Path | None,
+        Parameter(group=QUESTION, help="With --joint: measured experts of tokens, one token a line; places experts."),
+    ] = None
+
+
+NO_JOINT = JointFlags()
+
+
+@dataclass(frozen=True)
+class JointAnswer:
+    result: JointResult
+    objective: str
+    """s or usd, of a step"""
+    experts: ExpertMap | None
+    timeline_s: tuple[float, float] | None
+    """what is planned without this search, and the answer, both simulated"""
+    notes: list[str]
+
+
+def check_joint(asked: JointFlags) -> None:
+    """Bad flags fail before anything long."""
+    if not asked.joint:
+        for field in fields(JointFlags):
+            if getattr(asked, field.name) not in (None, False):
+                name = field.name.replace("_", "-")
+                raise ValueError(f"{name}: --{name} is asked of the joint search; write --joint too, or leave it out")
+        return
+    if asked.methods not in (None, COMPARE):
+        method_of(str(asked.methods))
+    if len(asked.mixed or ()) >= MOST_PARTS:
+        raise ValueError(f"mixed: {len(asked.mixed or ())} further clusters; write at most {MOST_PARTS - 1}")
+    if bool(asked.mixed) != (asked.link is not None):
+        raise ValueError("link: says how the clusters of --mixed are joined; write both, such as --link '100 Gbps'")
+    if asked.rent is not None and not asked.per_dollar:
+        raise ValueError("rent: is asked for dollars; write --per-dollar too, or leave it out")
+
+
+def joint_answer(
+    asked: JointFlags, case: OpenCase, cluster: Cluster, ranked: Ranking, sync: str | None, host_bytes: float | None
+) -> JointAnswer:
+    """After the plan of one cluster: the same question with everything open at once."""
+    rents = _rents(asked, [cluster, *map(cluster_of, asked.mixed or ())])
+    chosen = list(methods().values()) if asked.methods == COMPARE else [method_of(asked.methods or "dp")]
+    if asked.mixed:
+        return _of_parts(asked, case, cluster, rents, chosen, host_bytes)
+    whole = case.on(cluster)
+    choices = [None] if sync is None else choices_of(sync, case.job.optimizer.name)
+    map_of: Callable[[int], ExpertMap] | None = None
+    placed = placement_matters(cluster)
+    base: dict[str, Any] = {}
+    planned: Sequence[Candidate] = ranked.best
+    if asked.routing is not None:
+        sample = sample_of(asked.routing)
+        case_of_ep, map_of = expert_cases(whole, sample)
+        base["case_of_ep"] = case_of_ep
+        planned = _under(whole, map_of, planned)
+        whole = whole.changed(expert_imbalance=1.0)
+    requests = [
+        LineRequest(
+            whole, ranked.limit_bytes, case.limits, case.only, choice, planned=bool(planned), placed=placed, **base
+        )
+        for choice in choices
+    ]
+    problem = problem_of(planned, requests, rents[0])
+    with bar("policies with stages") as told:
+        result = solved(problem, chosen, budget=BUDGET, progress=lambda done, _: told(done, 0),
+                        placed_on=whole if placed else None)  # fmt: skip
+    notes = _notes(asked, result, placed)
+    experts = None if map_of is None else map_of(result.line.policy.ep)
+    simulated = timeline_s(case.on(cluster), result) if map_of is None else None
+    return JointAnswer(result, "usd" if asked.per_dollar else "s", experts, simulated, notes)
+
+
+def _under(whole: Case, map_of: Callable[[int], ExpertMap], planned: Sequence[Candidate]) -> list[Candidate]:
+    """The plans as they are with experts in order, by the tokens that were measured."""
+    found = []
+    for each in planned:
+        skewed = whole.changed(expert_imbalance=map_of(each.policy.ep).in_order)
+        step = float(estimate(skewed, Policies.of([each.policy])).times.step_s[0])
+        found.append(replace(each, step_s=step))
+    return sorted(found, key=lambda each: each.step_s)
+
+
+def _of_parts(
+    asked: JointFlags, case: OpenCase, first: Cluster, rents: Sequence[float], chosen: Sequence[Method],
+    host_bytes: float | None,
+) -> JointAnswer:  # fmt: skip
+    if case.profile is not None:
+        raise ValueError("profile: it was measured on one kind of GPU; leave it out with --mixed")
+    clusters = [first, *map(cluster_of, asked.mixed or ())]
+    cases = [case.on(each) for each in clusters]
+    link = Link(rate_of(asked.link or "", "link"))
+    parts = [Part(each, _limit(case, each), rent) for each, rent in zip(cases, rents, strict=True)]
+    given = {"headroom": case.headroom, "risk": case.risk, "limits": case.limits, "only": case.only,
+             "host_memory": host_bytes}  # fmt: skip
+    with bar("parts of the cluster") as told:
+        told(0, 0)
+        known = known_lines(parts, link, case.stack, given)
+        lines = PartLines(tuple(parts), link, sum(rents) or 1.0)
+        result = solved(problem_of_parts(known, lines), chosen, budget=BUDGET, progress=lambda done, _: told(done, 0))
+    return JointAnswer(result, "usd" if asked.per_dollar else "s", None, None, _notes(asked, result, False))
+
+
+def _limit(case: OpenCase, whole: Case) -> float:
+    memory = whole.cluster.gpu.memory_bytes
+    return min(case.headroom * memory, memory - whole.stack.memory.reserve_bytes, most_bytes(whole, case.risk))
+
+
+def _rents(asked: JointFlags, clusters: Sequence[Cluster]) -> list[float]:
+    """Dollars a second of all GPUs of each cluster; 0 where money is not asked for."""
+    if not asked.per_dollar:
+        return [0.0] * len(clusters)
+    if asked.rent is None:
+        hourly = [price_of(cluster.gpu.name).on_demand[0] for cluster in clusters]
+    else:
+        try:
+            hourly = [float(word) for word in asked.rent.split(",")]
+        except ValueError:
+            hourly = []
+        if len(hourly) != len(clusters) or not all(0 < each <= MOST_RENT for each in hourly):
+            raise ValueError(f"rent: {asked.rent[:40]!r} is no list of {len(clusters)} prices; write USD per GPU hour "
+                             f"of each cluster, as {','.join(['2.5'] * len(clusters))}")  # fmt: skip
+    return [cluster.gpus * rent / 3600.0 for cluster, rent in zip(clusters, hourly, strict=True)]
+
+
+def _notes(asked: JointFlags, result: JointResult, placed: bool) -> list[str]:
+    notes = ["stages are priced as `shardwise stages` does: (m - k) x slowest + k x all + what happens once"]
+    if asked.mixed:
+        notes.append("a pipeline through all parts: 1F1B, the stages of a part side by side; between stages of unlike "
+                     "tp only the link is priced, and recompute is of whole layers")  # fmt: skip
+    if placed:
+        notes.append("nodes were placed for the best policy and the planned one: exposed communication shrinks as its "
+                     "time on the network does; the bound allows for all of it to vanish")  # fmt: skip
+    if not result.best.finished:
+        notes.append("interrupted: the best so far")
+    return notes
