@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from shardwise.charts import chart_svg
 from shardwise.cli._output import print_facts, print_gap, print_notes, print_table, text_of
+from shardwise.fabric.packet_rules import fitted, usual_rules
 from shardwise.fabric.packets import network_of, packet_fabric
 from shardwise.fabric.requirement import card_rate
 from shardwise.fabric.step import StepLoad
@@ -17,7 +18,6 @@ from shardwise.report.fabric_page import html_list, html_table, size_text
 from shardwise.report.packet_figure import queue_chart
 from shardwise.report.packet_report import PacketCall, PacketReport
 from shardwise.spec.cluster import Cluster
-from shardwise.studies.fabric.packet_rules import fitted
 from shardwise.units import bytes_of, time_text
 
 CONTROLS = ("dcqcn", "none")
@@ -79,7 +79,7 @@ class PacketFlags:
             raise ValueError(f"draws: {self.draws} is out of range; write 1 to 64")
 
     def rules(self, cluster: Cluster, load: StepLoad) -> Rules:
-        layer = self.flow_control or ("credits" if cluster.has_credits else "pfc")
+        layer = self.flow_control or usual_rules(cluster).layer
         if cluster.has_credits and layer != "credits":
             raise ValueError(
                 f"flow-control: {layer} is Ethernet's, {cluster.name} is {cluster.link_layer}; leave it out"
@@ -96,7 +96,8 @@ class PacketFlags:
         rules = Rules(
             payload=self.mtu, layer=layer, buffer_bytes=_size(self.buffer, "buffer"), threshold=self.threshold,
             xoff_bytes=xoff, xon_gap_bytes=xoff - xon if xon else 2.0 * packet,
-            headroom_bytes=_size(self.headroom, "headroom"), mark_low_bytes=low, mark_high_bytes=high, control=self.control, retransmit=self.retransmit, loss=self.loss,
+            headroom_bytes=_size(self.headroom, "headroom"), mark_low_bytes=low, mark_high_bytes=high,
+            control=self.control, retransmit=self.retransmit, loss=self.loss,
         )  # fmt: skip
         if rules.buffer_bytes < 4 * packet:
             raise ValueError(f"buffer: {self.buffer!r} holds no packets; write '100 kB' or more")

@@ -1,6 +1,6 @@
 """Fills the tables, runs the loop, reads the tables: one simulation, always the same for the same seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,10 @@ class Outcome:
     """over each link, with headers and what was sent again"""
     deepest_bytes: Ints
     """longest queue in front of each link"""
+    used: Ints
+    """links that have a row in `series`"""
     series: NDArray[np.float32]
-    """links x bins: longest queue in each part of the time"""
+    """longest queue in each part of the time"""
     bin_s: float
     drops: Ints
     """in front of each link, for want of buffer"""
@@ -52,18 +54,26 @@ class Outcome:
     """packets that links lost"""
     notifications: int
 
+    def queue(self, link: int) -> Floats:
+        """bytes in front of one link over time"""
+        return np.asarray(self.series[int(np.searchsorted(self.used, link))], dtype=np.float64)
+
 
 def simulated(
     network: Network, transfers: Transfers, rules: Rules, seed: int = 0, *, most_events: int = MOST_EVENTS,
     most_s: float = LONGEST_S,
 ) -> Outcome:  # fmt: skip
     """Begun again with more room in the tables where packets under way are more than was thought."""
+    used, links = np.unique(transfers.links, return_inverse=True)
+    small = Network(network.rate[used], network.delay_s[used], network.source[used], network.target[used],
+                    network.card_rate, network.burst_s)  # fmt: skip
+    transfers = replace(transfers, links=links)
     room = 1
     while True:
-        tables = _tables(network, transfers, rules, seed, room)
+        tables = _tables(small, transfers, rules, seed, room)
         ran(tables, np.argsort(tables.flow_s[:, tb.START], kind="stable"), most_events, most_s)
         if not tables.count[tb.SHORT]:
-            return _read(tables)
+            return _read(tables, used, len(network.rate))
         room *= 4
 
 
@@ -160,17 +170,23 @@ def _rules(rules: Rules) -> Floats:
     return found
 
 
-def _read(t: Tables) -> Outcome:
+def _read(t: Tables, used: Ints, links: int) -> Outcome:
+    def whole(column: int) -> Ints:
+        found = np.zeros(links, dtype=np.int64)
+        found[used] = t.port[:, column]
+        return found
+
     logged, done = min(int(t.count[tb.LOGGED]), MOST_LOGGED), t.flow_s[:, tb.DONE_AT]
     still = t.port[:, tb.PAUSED] > 0
-    paused = t.port_s[:, tb.PAUSED_S] + np.where(still, t.clock[tb.NOW] - t.port_s[:, tb.SINCE], 0.0)
+    paused = np.zeros(links)
+    paused[used] = t.port_s[:, tb.PAUSED_S] + np.where(still, t.clock[tb.NOW] - t.port_s[:, tb.SINCE], 0.0)
     last = min(int(t.clock[tb.NOW] / t.clock[tb.BIN_S]) + 1, BINS)
     return Outcome(
         done_s=done, seconds=float(done.max(initial=0.0)), events=int(t.count[tb.EVENTS]),
-        sent_bytes=t.port[:, tb.SENT], deepest_bytes=t.port[:, tb.DEEPEST], series=t.series[:, :last],
-        bin_s=float(t.clock[tb.BIN_S]), drops=t.port[:, tb.DROPS], marks=t.port[:, tb.MARKS], paused_s=paused,
-        pauses=t.port[:, tb.PAUSES], pause_log=t.log[:logged], pause_at_s=t.log_at[:logged],
-        headroom_bytes=t.port[:, tb.MOST_ROOM], resent=t.flow[:, tb.RESENT],
+        sent_bytes=whole(tb.SENT), deepest_bytes=whole(tb.DEEPEST), used=used, series=t.series[:, :last],
+        bin_s=float(t.clock[tb.BIN_S]), drops=whole(tb.DROPS), marks=whole(tb.MARKS), paused_s=paused,
+        pauses=whole(tb.PAUSES), pause_log=used[t.log[:logged]], pause_at_s=t.log_at[:logged],
+        headroom_bytes=whole(tb.MOST_ROOM), resent=t.flow[:, tb.RESENT],
         timeouts=t.flow[:, tb.EXPIRED], struck=t.flow[:, tb.STRUCK],
         lost=int(t.count[tb.LOSSES]), notifications=int(t.count[tb.CNPS]),
     )  # fmt: skip

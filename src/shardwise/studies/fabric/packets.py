@@ -90,7 +90,7 @@ def _call(load: StepLoad, p: PricedCall, ask: PacketAsk) -> PacketCall:
     ends = np.concatenate([run.outcome.done_s for run in runs])
     ends = ends[np.isfinite(ends)]
     p50, p99, p999 = (float(np.quantile(ends, q)) for q in (0.5, 0.99, 0.999))
-    worst = int(np.argmax([run.outcome.deepest_bytes[_switch_ports(t)].max(initial=0)
+    worst = int(np.argmax([run.outcome.deepest_bytes[_switch_ports(t, run)].max(initial=0)
                            for run, t in zip(runs, traffics, strict=True)]))  # fmt: skip
     used, there = _ways(traffics[0], runs[0])
     first, middle = traffics[0], float(np.median(slower))
@@ -112,18 +112,19 @@ def _call(load: StepLoad, p: PricedCall, ask: PacketAsk) -> PacketCall:
     )  # fmt: skip
 
 
-def _switch_ports(traffic: Traffic) -> Ints:
+def _switch_ports(traffic: Traffic, run: PacketRun) -> Ints:
     """Queues are those of switches: what waits in a card waits in its host's memory."""
-    return np.flatnonzero(network_of(traffic.fabric).source >= 0)
+    used = run.outcome.used
+    return used[network_of(traffic.fabric).source[used] >= 0]
 
 
 def _hottest(traffic: Traffic, run: PacketRun, rules: Rules) -> HotPort:
-    ports, outcome = _switch_ports(traffic), run.outcome
+    ports, outcome = _switch_ports(traffic, run), run.outcome
     link = int(ports[np.argmax(outcome.deepest_bytes[ports])])
     limit = {"pfc": None, "credits": None}.get(rules.layer, _alone(rules))
     return HotPort(
         link=traffic.fabric.links.name_of(link), deepest_bytes=float(outcome.deepest_bytes[link]), bin_s=outcome.bin_s,
-        queue_bytes=tuple(outcome.series[link].astype(float).tolist()),
+        queue_bytes=tuple(outcome.queue(link).tolist()),
         mark_low_bytes=rules.mark_low_bytes or None, limit_bytes=limit,
     )  # fmt: skip
 
