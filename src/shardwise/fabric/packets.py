@@ -26,7 +26,7 @@ from shardwise.packets.ask import ways_of
 
 MOST_WAYS = 16
 """that the packets of one message take in turn"""
-FEWEST = 16
+FEWEST = 48
 """packets of a message that are followed at least, where it has as many"""
 OVERTAKE = 4
 """packets of each way that may come before one that was sent earlier on another"""

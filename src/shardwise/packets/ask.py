@@ -31,8 +31,8 @@ class Network:
     target: Ints
     card_rate: float
     """bytes/s of one port: a faster link is several of them in one"""
-    burst_s: float = 0.0
-    """of a token bucket at every port: what it lets through at once, in seconds of its rate"""
+    burst_bytes: float = 0.0
+    """of a token bucket at every port: what it lets through at once"""
 
 
 @dataclass(frozen=True)

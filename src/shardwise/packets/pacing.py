@@ -13,7 +13,6 @@ from shardwise.packets.tables import (
     CWND,
     EPOCH,
     FLYING,
-    HIGH,
     K_CUBIC,
     LEAST_CWND,
     NIC,
@@ -169,6 +168,4 @@ def reduced(t: Tables, f: int) -> None:
     window = t.flow_s[f, CWND]
     t.flow_s[f, W_MAX] = window * (1.0 + BETA) / 2.0 if window < t.flow_s[f, W_MAX] else window
     t.flow_s[f, SSTHRESH] = max(window * BETA, t.rules[LEAST_CWND])
-    t.flow_s[f, CWND] = t.flow_s[f, SSTHRESH]
     t.flow_s[f, EPOCH] = 0.0
-    t.flow[f, HIGH] = max(t.flow[f, HIGH], t.flow[f, UNA])

@@ -20,6 +20,7 @@ from shardwise.packets.tables import (
     EXPECT,
     FINISHED,
     FLOW,
+    FLYING,
     GO_BACK,
     MARK,
     NXT,
@@ -27,6 +28,7 @@ from shardwise.packets.tables import (
     SEQ,
     SIZE,
     TCP,
+    TOP,
     Tables,
 )  # fmt: skip
 
@@ -56,20 +58,21 @@ def received(t: Tables, now: float, packet: int) -> None:
         acknowledged(t, now, f, seq, 0)
         return
     t.there[base + seq] = 1
+    t.flow[f, TOP] = max(t.flow[f, TOP], seq + 1)
     if seq != expected:
         acknowledged(t, now, f, seq, 0)
         return
     t.flow[f, ASKED] = 0
     while expected < t.flow[f, COUNT] and t.there[base + expected]:
         expected += 1
-    gap_closed = expected > seq + 1
     t.flow[f, EXPECT] = expected
     t.flow[f, PENDING] += 1
     if expected == t.flow[f, COUNT]:
         t.flow_s[f, DONE_AT] = now
         t.count[FINISHED] += 1
-    # one that is alone on its way is answered at once: its sender says so with a push flag
-    if t.flow[f, PENDING] >= t.rules[ACK_EVERY] or gap_closed or expected == t.flow[f, NXT]:
+    # at once while something is missing, and for the last that is on its way: its sender says so with a push flag
+    alone = expected == t.flow[f, NXT] or t.flow[f, FLYING] == 1
+    if t.flow[f, PENDING] >= t.rules[ACK_EVERY] or t.flow[f, TOP] > seq + 1 or alone:
         acknowledged(t, now, f, seq, 0)
 
 

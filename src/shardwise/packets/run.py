@@ -66,7 +66,7 @@ def simulated(
     """Begun again with more room in the tables where packets under way are more than was thought."""
     used, links = np.unique(transfers.links, return_inverse=True)
     small = Network(network.rate[used], network.delay_s[used], network.source[used], network.target[used],
-                    network.card_rate, network.burst_s)  # fmt: skip
+                    network.card_rate, network.burst_bytes)  # fmt: skip
     transfers = replace(transfers, links=links)
     room = 1
     while True:
@@ -115,8 +115,9 @@ def _ports(network: Network, rules: Rules) -> tuple[Ints, Floats]:
     lanes = np.maximum(network.rate / network.card_rate, 1.0)
     port[:, tb.CREDITS], port[:, tb.SPARE] = rules.credit_bytes * lanes, rules.headroom_bytes * lanes
     port_s = np.zeros((len(network.rate), tb.PORT_FLOATS))
-    port_s[:, tb.RATE], port_s[:, tb.DELAY], port_s[:, tb.BURST_S] = network.rate, network.delay_s, network.burst_s
-    port_s[:, tb.FREE_AT] = -network.burst_s
+    port_s[:, tb.RATE], port_s[:, tb.DELAY] = network.rate, network.delay_s
+    port_s[:, tb.BURST_S] = network.burst_bytes / network.rate
+    port_s[:, tb.FREE_AT] = -port_s[:, tb.BURST_S]
     return port, port_s
 
 
@@ -144,6 +145,8 @@ def _flows(transfers: Transfers, rules: Rules, network: Network, seed: int) -> t
     flow_s[:, tb.DONE_AT] = np.inf
     flow_s[:, tb.CWND], flow_s[:, tb.SSTHRESH] = FIRST_WINDOW, 1e9
     flow_s[:, tb.RTT_MIN] = 1e9
+    # what the first exchange of a connection has measured
+    flow_s[:, tb.SRTT], flow_s[:, tb.RTTVAR] = 2.0 * flow_s[:, tb.BACK_S], flow_s[:, tb.BACK_S]
     return flow, flow_s
 
 

@@ -2,7 +2,7 @@
 
 from shardwise.packets.compiled import compiled
 from shardwise.packets.heap import given_back, push, taken
-from shardwise.packets.pacing import caught_up, grown, reduced, timed
+from shardwise.packets.pacing import BETA, caught_up, grown, reduced, timed
 from shardwise.packets.ports import appended, start
 from shardwise.packets.tables import (
     ACKED,
@@ -14,6 +14,7 @@ from shardwise.packets.tables import (
     DCQCN,
     DEADLINE,
     END,
+    ENDED,
     EXPIRED,
     FIRST_PATH,
     FLOW,
@@ -46,6 +47,7 @@ from shardwise.packets.tables import (
     RING_NEXT,
     RING_TAIL,
     RINGED,
+    RINGS_AT,
     RTTVAR,
     SCAN,
     SEQ,
@@ -56,6 +58,7 @@ from shardwise.packets.tables import (
     SSTHRESH,
     STATE,
     TCP,
+    TIMED,
     TIMEOUT,
     TIMEOUT_S,
     TIMER,
@@ -70,6 +73,9 @@ from shardwise.packets.tables import (
 
 PROBE_S = 0.2
 """beyond two round trips before a lone packet is sent again (RFC 8985): as long may a receiver hold an answer back"""
+
+TICKS_S = 8e-3
+"""beyond two round trips before the last of several is: two ticks of a kernel at 250 Hz"""
 
 
 @compiled
@@ -166,10 +172,8 @@ def sent(t: Tables, now: float, f: int, seq: int) -> bool:
         t.flow_s[f, UP_BYTES] += size
         if t.flow_s[f, PACE] < t.port_s[card, RATE]:
             t.flow_s[f, NEXT_AT] = now + size / t.flow_s[f, PACE]
-    if not t.flow[f, TIMER]:
-        t.flow[f, TIMER] = 1
-        t.flow_s[f, DEADLINE] = now + patience(t, f)
-        push(t, t.flow_s[f, DEADLINE], TIMEOUT, f)
+    if t.rules[TCP] or not t.flow[f, TIMER]:
+        armed(t, now, f)
     appended(t, now, card, packet)
     start(t, now, card)
     return True
@@ -182,26 +186,27 @@ def patience(t: Tables, f: int) -> float:
         return float(t.rules[TIMEOUT_S])
     measured = t.flow_s[f, SRTT]
     if measured > 0 and not t.flow[f, PROBED] and t.flow[f, TRIES] == 0 and t.flow[f, LOST] == 0:
-        return float(2.0 * measured + (PROBE_S if t.flow[f, FLYING] == 1 else 2e-3))
-    waits = max(t.rules[TIMEOUT_S], measured + 4.0 * t.flow_s[f, RTTVAR]) if measured > 0 else 5.0 * t.rules[TIMEOUT_S]
-    return float(max(waits, measured + t.rules[TIMEOUT_S]) * 2.0 ** min(t.flow[f, TRIES], 6))
+        return float(2.0 * measured + (PROBE_S if t.flow[f, FLYING] == 1 else TICKS_S))
+    waits = measured + max(t.rules[TIMEOUT_S], 4.0 * t.flow_s[f, RTTVAR])
+    return float(waits * 2.0 ** min(t.flow[f, TRIES], 6))
 
 
 @compiled
 def expired(t: Tables, now: float, f: int) -> None:
     """A timer rings; it was set for what may have been answered since."""
+    if now != t.flow_s[f, RINGS_AT]:
+        return  # set anew since, for an earlier time
+    t.flow[f, TIMER] = 0
     if t.flow[f, UNA] >= t.flow[f, COUNT]:
-        t.flow[f, TIMER] = 0
         return
     if now < t.flow_s[f, DEADLINE]:
-        push(t, t.flow_s[f, DEADLINE], TIMEOUT, f)
+        rings(t, f)
         return
     base = t.flow[f, BASE]
     if t.rules[TCP] and not t.flow[f, PROBED] and t.flow_s[f, SRTT] > 0 and t.flow[f, TRIES] == 0:
         t.flow[f, PROBED] = 1
         if t.flow[f, LOST] == 0 and t.status[base + t.flow[f, NXT] - 1] == OUT:
             t.flow[f, RESENT] += 1
-            again(t, now, f)
             sent(t, now, f, t.flow[f, NXT] - 1)
             return
     t.flow[f, EXPIRED] += 1
@@ -218,15 +223,24 @@ def expired(t: Tables, now: float, f: int) -> None:
     if t.rules[TCP]:
         reduced(t, f)
         t.flow_s[f, CWND] = 1.0
-        t.flow[f, RECOVER] = t.flow[f, NXT]
-    again(t, now, f)
+        t.flow[f, RECOVER], t.flow[f, TIMED] = t.flow[f, NXT], 1
+    armed(t, now, f)
     readied(t, now, f)
 
 
 @compiled
-def again(t: Tables, now: float, f: int) -> None:
+def armed(t: Tables, now: float, f: int) -> None:
     t.flow_s[f, DEADLINE] = now + patience(t, f)
-    push(t, t.flow_s[f, DEADLINE], TIMEOUT, f)
+    rings(t, f)
+
+
+@compiled
+def rings(t: Tables, f: int) -> None:
+    """One event waits for each flow: a later deadline is looked at when it comes, an earlier one is an event anew."""
+    if not t.flow[f, TIMER] or t.flow_s[f, DEADLINE] < t.flow_s[f, RINGS_AT]:
+        t.flow[f, TIMER] = 1
+        t.flow_s[f, RINGS_AT] = t.flow_s[f, DEADLINE]
+        push(t, t.flow_s[f, DEADLINE], TIMEOUT, f)
 
 
 @compiled
@@ -248,7 +262,10 @@ def answered(t: Tables, now: float, packet: int) -> None:
     t.flow[f, HIGH] = max(t.flow[f, HIGH], single + 1)
     if arrived:
         t.flow[f, TRIES] = t.flow[f, PROBED] = 0
-        t.flow_s[f, DEADLINE] = now + patience(t, f)
+        if tcp:
+            armed(t, now, f)
+        else:
+            t.flow_s[f, DEADLINE] = now + patience(t, f)
     if t.rules[GO_BACK]:
         t.flow[f, NXT] = max(t.flow[f, NXT], t.flow[f, UNA])
         if asked and upto < t.flow[f, NXT]:
@@ -305,12 +322,26 @@ def gone(t: Tables, f: int, seq: int) -> None:
 
 @compiled
 def windowed(t: Tables, now: float, f: int, arrived: int, marked: int) -> None:
-    """Grows the window, or cuts it once for each window in which something was lost or marked."""
+    """Grows the window, or cuts it once for each window in which something was lost or marked: step by step with what
+    arrives (RFC 6937), and after a time-out from one packet on."""
     if t.flow[f, LOST] > 0 and t.flow[f, UNA] >= t.flow[f, RECOVER]:
         reduced(t, f)
-        t.flow[f, RECOVER] = t.flow[f, NXT]
-    elif marked and t.flow[f, UNA] >= t.flow[f, SLOW_POINT]:
+        t.flow[f, RECOVER], t.flow[f, TIMED] = t.flow[f, NXT], 0
+    elif marked and t.flow[f, UNA] >= max(t.flow[f, SLOW_POINT], t.flow[f, RECOVER]):
         reduced(t, f)
         t.flow[f, SLOW_POINT] = t.flow[f, NXT]
-    elif arrived and (t.flow[f, UNA] >= t.flow[f, RECOVER] or t.flow_s[f, CWND] < t.flow_s[f, SSTHRESH]):
+    most = t.flow_s[f, SSTHRESH]
+    if t.flow[f, UNA] < t.flow[f, RECOVER] and not t.flow[f, TIMED]:
+        flying = t.flow[f, FLYING]
+        if flying > most:
+            t.flow_s[f, CWND] = max(most, t.flow_s[f, CWND] - (1.0 - BETA) * arrived)
+        else:
+            t.flow_s[f, CWND] = min(most, flying + arrived + 1.0)
+    elif t.flow[f, UNA] < t.flow[f, SLOW_POINT]:
+        t.flow_s[f, CWND] = max(most, t.flow_s[f, CWND] - (1.0 - BETA) * arrived)
+    elif arrived:
+        if t.flow_s[f, ENDED] < t.flow[f, RECOVER]:
+            t.flow_s[f, ENDED] = t.flow[f, RECOVER]
+            if not t.flow[f, TIMED]:
+                t.flow_s[f, CWND] = most
         grown(t, now, f, arrived)
