@@ -74,7 +74,8 @@ class Requirement(Struct, frozen=True, kw_only=True):
     """the same when each waits for a timeout"""
     buffers: tuple[Buffer, ...]
     ecn_mark_bytes: float
-    """queue at a card's port from which to mark: one round trip at line rate, below which marks only cost throughput"""
+    """queue at a card's port from which to mark: one round trip at line rate, below which marks only cost throughput; 0
+    where nothing is marked (InfiniBand)"""
     benchmark: tuple[Benchmark, ...]
     watch: tuple[Watch, ...]
 
@@ -176,7 +177,9 @@ def requirement_of(load: StepLoad, step_s: float) -> Requirement:
         loss_rate_nak=min(0.01 * step_s / (packets * NAK_S), 1.0) if packets else 1.0,
         loss_rate_timeout=min(0.01 * step_s / (packets * TIMEOUT_S), 1.0) if packets else 1.0,
         buffers=_buffers(step),
-        ecn_mark_bytes=card_rate(load) * ROUND_TRIP_S if packets else 0.0,
+        ecn_mark_bytes=card_rate(load) * ROUND_TRIP_S
+        if packets and not load.prices.network.cluster.has_credits
+        else 0.0,
         benchmark=tuple(_benchmark(load, p) for p in _worth_testing(step)),
         watch=watches_of({p.call.op for p in step.outside}, {p.call.axis for p in step.outside}, load),
     )

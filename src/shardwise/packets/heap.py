@@ -6,11 +6,11 @@ from shardwise.packets.tables import FREE, HEAPED, KIND_BITS, NEXT, RANDOM, SHOR
 
 @compiled
 def push(t: Tables, at: float, kind: int, number: int) -> None:
-    place = t.count[HEAPED]
+    place = t.tally[HEAPED]
     if place >= len(t.heap_at):
-        t.count[SHORT] = 1
+        t.tally[SHORT] = 1
         return
-    t.count[HEAPED] = place + 1
+    t.tally[HEAPED] = place + 1
     while place > 0:
         above = (place - 1) >> 1
         if t.heap_at[above] <= at:
@@ -26,8 +26,8 @@ def push(t: Tables, at: float, kind: int, number: int) -> None:
 def pop(t: Tables) -> int:
     """What comes first; its time is in `heap_at[0]` before."""
     found = t.heap_what[0]
-    size = t.count[HEAPED] - 1
-    t.count[HEAPED] = size
+    size = t.tally[HEAPED] - 1
+    t.tally[HEAPED] = size
     at, what, place = t.heap_at[size], t.heap_what[size], 0
     while True:
         below = 2 * place + 1
@@ -48,26 +48,26 @@ def pop(t: Tables) -> int:
 @compiled
 def taken(t: Tables) -> int:
     """A row for a packet; -1 where there is none left, and the run is begun again with more."""
-    found = t.count[FREE]
+    found = t.tally[FREE]
     if found < 0:
-        t.count[SHORT] = 1
+        t.tally[SHORT] = 1
         return -1
-    t.count[FREE] = t.packet[found, NEXT]
+    t.tally[FREE] = t.packet[found, NEXT]
     return int(found)
 
 
 @compiled
 def given_back(t: Tables, packet: int) -> None:
-    t.packet[packet, NEXT] = t.count[FREE]
-    t.count[FREE] = packet
+    t.packet[packet, NEXT] = t.tally[FREE]
+    t.tally[FREE] = packet
 
 
 @compiled
 def chance(t: Tables) -> float:
     """The next of the run's own random numbers, from 0 to 1 (xorshift64)."""
-    found = t.count[RANDOM]
+    found = t.tally[RANDOM]
     found ^= (found << 13) & 0x7FFFFFFFFFFFFFFF
     found ^= found >> 7
     found ^= (found << 17) & 0x7FFFFFFFFFFFFFFF
-    t.count[RANDOM] = found
-    return (found & 0xFFFFFFFFFFFFF) / 4503599627370496.0
+    t.tally[RANDOM] = found
+    return float((found & 0xFFFFFFFFFFFFF) / 4503599627370496.0)

@@ -66,7 +66,7 @@ def departed(t: Tables, now: float, port: int) -> None:
     if t.port[port, SWITCH] >= 0:
         released(t, now, packet, port)
     if t.rules[LOSS] > 0 and chance(t) < t.rules[LOSS]:
-        t.count[LOSSES] += 1
+        t.tally[LOSSES] += 1
         t.flow[t.packet[packet, FLOW], STRUCK] += 1
         if t.rules[LAYER] == CREDIT_LAYER and t.port[port, FAR] >= 0:
             push(t, now + 2.0 * t.port_s[port, DELAY], CREDIT, port * MOST_SIZE + size)
@@ -113,13 +113,13 @@ def ran(t: Tables, first: Ints, most_events: int, most_s: float) -> None:
     flows = len(t.flow)
     for f in first:
         push(t, t.flow_s[f, START], WAKE, f)
-    while t.count[HEAPED] > 0 and t.count[FINISHED] < flows and t.count[SHORT] == 0:
+    while t.tally[HEAPED] > 0 and t.tally[FINISHED] < flows and t.tally[SHORT] == 0:
         now = t.heap_at[0]
-        if t.count[EVENTS] >= most_events or now > most_s:
+        if t.tally[EVENTS] >= most_events or now > most_s:
             break
         what = pop(t)
         kind, number = what >> KIND_BITS, what & NUMBER
-        t.count[EVENTS] += 1
+        t.tally[EVENTS] += 1
         t.clock[NOW] = now
         if kind == ARRIVE:
             arrived(t, now, number)

@@ -142,10 +142,10 @@ def admitted(t: Tables, now: float, packet: int, port: int, came_by: int) -> boo
         if not t.port[came_by, TOLD] and t.port[came_by, CAME] > pause_limit(t, switch):
             t.port[came_by, TOLD] = 1
             push(t, now + t.port_s[came_by, DELAY] + t.rules[PAUSE_S], PAUSE, came_by)
-            if t.count[LOGGED] < len(t.log):
-                t.log[t.count[LOGGED], 0], t.log[t.count[LOGGED], 1] = came_by, port
-                t.log_at[t.count[LOGGED]] = now
-            t.count[LOGGED] += 1
+            if t.tally[LOGGED] < len(t.log):
+                t.log[t.tally[LOGGED], 0], t.log[t.tally[LOGGED], 1] = came_by, port
+                t.log_at[t.tally[LOGGED]] = now
+            t.tally[LOGGED] += 1
     return True
 
 
@@ -155,7 +155,7 @@ def enqueued(t: Tables, now: float, packet: int, port: int, came_by: int) -> Non
     if not admitted(t, now, packet, port, came_by):
         t.port[port, DROPS] += 1
         t.flow[t.packet[packet, FLOW], STRUCK] += 1
-        t.count[DROPPED] += 1
+        t.tally[DROPPED] += 1
         given_back(t, packet)
         return
     t.packet[packet, CAME_BY] = came_by
@@ -165,7 +165,7 @@ def enqueued(t: Tables, now: float, packet: int, port: int, came_by: int) -> Non
         if queued > low and (queued >= high or chance(t) * (high - low) < t.rules[MARK_MOST] * (queued - low)):
             t.packet[packet, MARK] = 1
             t.port[port, MARKS] += 1
-            t.count[MARKED] += 1
+            t.tally[MARKED] += 1
     appended(t, now, port, packet)
     start(t, now, port)
 

@@ -40,12 +40,12 @@ CNP_EVERY_S = 50e-6
 def received(t: Tables, now: float, packet: int) -> None:
     f, seq, marked = t.packet[packet, FLOW], t.packet[packet, SEQ], t.packet[packet, MARK]
     given_back(t, packet)
-    t.count[DELIVERED] += 1
+    t.tally[DELIVERED] += 1
     if marked:
         t.flow[f, ECHO] = 1
         if t.rules[DCQCN] and not t.rules[TCP] and now - t.flow_s[f, CNP_AT] >= CNP_EVERY_S:
             t.flow_s[f, CNP_AT] = now
-            t.count[CNPS] += 1
+            t.tally[CNPS] += 1
             push(t, now + t.flow_s[f, BACK_S], CNP, f)
     base, expected = t.flow[f, BASE], t.flow[f, EXPECT]
     if t.rules[GO_BACK] and seq > expected:
@@ -69,7 +69,7 @@ def received(t: Tables, now: float, packet: int) -> None:
     t.flow[f, PENDING] += 1
     if expected == t.flow[f, COUNT]:
         t.flow_s[f, DONE_AT] = now
-        t.count[FINISHED] += 1
+        t.tally[FINISHED] += 1
     # at once while something is missing, and for the last that is on its way: its sender says so with a push flag
     alone = expected == t.flow[f, NXT] or t.flow[f, FLYING] == 1
     if t.flow[f, PENDING] >= t.rules[ACK_EVERY] or t.flow[f, TOP] > seq + 1 or alone:

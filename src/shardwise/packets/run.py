@@ -72,7 +72,7 @@ def simulated(
     while True:
         tables = _tables(small, transfers, rules, seed, room)
         ran(tables, np.argsort(tables.flow_s[:, tb.START], kind="stable"), most_events, most_s)
-        if not tables.count[tb.SHORT]:
+        if not tables.tally[tb.SHORT]:
             return _read(tables, used, len(network.rate))
         room *= 4
 
@@ -94,7 +94,7 @@ def _tables(network: Network, transfers: Transfers, rules: Rules, seed: int, roo
         flow=flow, flow_s=flow_s, path=transfers.links.astype(np.int64), path_from=transfers.way_from.astype(np.int64),
         status=np.zeros(packets, dtype=np.uint8), there=np.zeros(packets, dtype=np.uint8),
         sent_at=np.zeros(packets if tcp else 1), used=np.zeros(max(switches, 1), dtype=np.int64),
-        rules=_rules(rules), count=count, clock=np.array([0.0, _bin_s(network, transfers)]),
+        rules=_rules(rules), tally=count, clock=np.array([0.0, _bin_s(network, transfers)]),
         series=np.zeros((len(network.rate), BINS), dtype=np.float32),
         log=np.zeros((MOST_LOGGED, 2), dtype=np.int64), log_at=np.zeros(MOST_LOGGED),
     )  # fmt: skip
@@ -179,17 +179,17 @@ def _read(t: Tables, used: Ints, links: int) -> Outcome:
         found[used] = t.port[:, column]
         return found
 
-    logged, done = min(int(t.count[tb.LOGGED]), MOST_LOGGED), t.flow_s[:, tb.DONE_AT]
+    logged, done = min(int(t.tally[tb.LOGGED]), MOST_LOGGED), t.flow_s[:, tb.DONE_AT]
     still = t.port[:, tb.PAUSED] > 0
     paused = np.zeros(links)
     paused[used] = t.port_s[:, tb.PAUSED_S] + np.where(still, t.clock[tb.NOW] - t.port_s[:, tb.SINCE], 0.0)
     last = min(int(t.clock[tb.NOW] / t.clock[tb.BIN_S]) + 1, BINS)
     return Outcome(
-        done_s=done, seconds=float(done.max(initial=0.0)), events=int(t.count[tb.EVENTS]),
+        done_s=done, seconds=float(done.max(initial=0.0)), events=int(t.tally[tb.EVENTS]),
         sent_bytes=whole(tb.SENT), deepest_bytes=whole(tb.DEEPEST), used=used, series=t.series[:, :last],
         bin_s=float(t.clock[tb.BIN_S]), drops=whole(tb.DROPS), marks=whole(tb.MARKS), paused_s=paused,
         pauses=whole(tb.PAUSES), pause_log=used[t.log[:logged]], pause_at_s=t.log_at[:logged],
         headroom_bytes=whole(tb.MOST_ROOM), resent=t.flow[:, tb.RESENT],
         timeouts=t.flow[:, tb.EXPIRED], struck=t.flow[:, tb.STRUCK],
-        lost=int(t.count[tb.LOSSES]), notifications=int(t.count[tb.CNPS]),
+        lost=int(t.tally[tb.LOSSES]), notifications=int(t.tally[tb.CNPS]),
     )  # fmt: skip

@@ -70,7 +70,7 @@ class Tables(NamedTuple):
     used: Ints
     """bytes in the shared buffer of each switch"""
     rules: Floats
-    count: Ints
+    tally: Ints
     clock: Floats
     series: NDArray[np.float32]
     """ports x bins: longest queue in it"""
