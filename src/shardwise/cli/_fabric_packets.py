@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from shardwise.charts import chart_svg
 from shardwise.cli._output import print_facts, print_gap, print_notes, print_table, text_of
@@ -18,6 +19,7 @@ from shardwise.report.fabric_page import html_list, html_table, size_text
 from shardwise.report.packet_figure import queue_chart
 from shardwise.report.packet_report import PacketCall, PacketReport
 from shardwise.spec.cluster import Cluster
+from shardwise.studies.fabric.packets import NOTHING_OUTSIDE
 from shardwise.units import bytes_of, time_text
 
 CONTROLS = ("dcqcn", "none")
@@ -51,7 +53,7 @@ class PacketFlags:
     ] = ""
     control: Annotated[str, Parameter(help="What cards do about marks: dcqcn or none.")] = "dcqcn"
     retransmit: Annotated[str, Parameter(help="selective or go-back-n.")] = "selective"
-    loss: Annotated[float, Parameter(help="Share of packets that each link loses, as 1e-6.")] = 0.0
+    lost: Annotated[float, Parameter(help="Share of packets that each link loses, as 1e-6.")] = 0.0
     draws: Annotated[int, Parameter(help="Seeds that each collective is run with, 1 to 64.")] = 5
     figure: Annotated[Path | None, Parameter(help="Write the queue before the hottest port over time: FILE.svg.")] = (
         None
@@ -78,7 +80,8 @@ class PacketFlags:
         if not 1 <= self.draws <= 64:
             raise ValueError(f"draws: {self.draws} is out of range; write 1 to 64")
 
-    def rules(self, cluster: Cluster, load: StepLoad) -> Rules:
+    def rules(self, cluster: Cluster) -> Rules:
+        """As far as the user says; see `suited`."""
         layer = self.flow_control or usual_rules(cluster).layer
         if cluster.has_credits and layer != "credits":
             raise ValueError(
@@ -97,13 +100,18 @@ class PacketFlags:
             payload=self.mtu, layer=layer, buffer_bytes=_size(self.buffer, "buffer"), threshold=self.threshold,
             xoff_bytes=xoff, xon_gap_bytes=xoff - xon if xon else 2.0 * packet,
             headroom_bytes=_size(self.headroom, "headroom"), mark_low_bytes=low, mark_high_bytes=high,
-            control=self.control, retransmit=self.retransmit, loss=self.loss,
+            control=self.control, retransmit=self.retransmit, loss=self.lost,
         )  # fmt: skip
         if rules.buffer_bytes < 4 * packet:
             raise ValueError(f"buffer: {self.buffer!r} holds no packets; write '100 kB' or more")
-        network = network_of(packet_fabric(load.prices.fabric, 0))
-        found = fitted(rules, network, card_rate(load))
-        return found if self.marks != "none" else _unmarked(found)
+        return rules
+
+    def suited(self, cluster: Cluster, load: StepLoad) -> Rules:
+        """With what fits the fabric where nothing is said."""
+        if not (load.prices.fabric.links.level > 0).any():
+            raise ValueError(NOTHING_OUTSIDE)
+        found = fitted(self.rules(cluster), network_of(packet_fabric(load.prices.fabric, 0)), card_rate(load))
+        return found if self.marks != "none" else replace(found, mark_low_bytes=0.0, mark_high_bytes=0.0)
 
     def _marks(self) -> tuple[float, float]:
         if self.marks in ("", "none"):
@@ -113,12 +121,6 @@ class PacketFlags:
         if not comma or not 0 < found[0] <= found[1]:
             raise ValueError(f"marks: {self.marks!r}; write two sizes, the lower first, as '500 kB,2 MB', or none")
         return found
-
-
-def _unmarked(rules: Rules) -> Rules:
-    from msgspec.structs import replace
-
-    return replace(rules, mark_low_bytes=0.0, mark_high_bytes=0.0)
 
 
 def _size(text: str, what: str) -> float:

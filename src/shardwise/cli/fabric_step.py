@@ -147,6 +147,8 @@ def step(
         )
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
+    if packet_flags.packets:
+        packet_flags.rules(ask.cluster)
     fabric = wires.broken(_graph(wires, wiring, ask) or tree_of(ask.cluster, wiring))
     with spoken() as told:
         studied = fabric_report(ask.case, ask.policy, wiring=wiring, fabric=fabric, named=wires.named(), told=told)
@@ -221,7 +223,7 @@ def _packets(studied: FabricStudy, cluster: Cluster, flags: PacketFlags) -> Pack
     if not flags.packets:
         return None
     with spoken() as told:
-        ask = PacketAsk(flags.rules(cluster, studied.load), flags.draws, told)
+        ask = PacketAsk(flags.suited(cluster, studied.load), flags.draws, told)
         return packet_report(studied.load, cluster, ask, studied.report.step_s)
 
 

@@ -91,7 +91,7 @@ class Rules(Struct, frozen=True, kw_only=True):
             if value not in known:
                 raise ValueError(f"{field}: {value!r} is unknown; {closest(value, list(known))}")
         if not 0 <= self.loss < 0.5:
-            raise ValueError(f"loss: {self.loss:g} is out of range; write a share from 0 to 0.5, as in 1e-5")
+            raise ValueError(f"lost: {self.loss:g} is out of range; write a share from 0 to 0.5, as in 1e-5")
 
 
 def ways_of(links: Ints, free: int) -> tuple[Ints, Ints]:

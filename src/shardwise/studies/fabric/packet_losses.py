@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shardwise.fabric.packets import Traffic, packet_run, reorder_of
 from shardwise.fabric.price import PricedCall
-from shardwise.packets import RETRANSMITS, Rules
+from shardwise.packets import COMPILED, RETRANSMITS, Rules
 from shardwise.report.packet_report import LossCost
 from shardwise.spec.cluster import Cluster
 from shardwise.spec.hardware import price_of
@@ -21,7 +21,7 @@ RATES = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 WANTED = 40
 """losses to learn from"""
 MOST_LOSS = 0.01
-SEEDS = 4
+SEEDS = 4 if COMPILED else 1
 MANY = 100.0
 """losses of a transfer on average from which their spread is taken for normal"""
 

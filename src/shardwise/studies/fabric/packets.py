@@ -18,8 +18,12 @@ from shardwise.studies.fabric.packet_rules import advice_of
 
 BUDGET = 120_000
 """packets x links of one run: twice as many events and some acknowledgements"""
-INTERPRETED_BUDGET = 6_000
+INTERPRETED_BUDGET = 3_000
 """without numba, where an event takes a hundred times as long"""
+NOTHING_OUTSIDE = (
+    "packets: no collective of this step sends messages between nodes; write a policy or a cluster of several nodes "
+    "whose collectives leave them"
+)
 MOST_CALLS = 3
 MOST_EDGES = 12
 MOST_SEEDS = 64
@@ -43,10 +47,7 @@ class PacketAsk:
 def packet_report(load: StepLoad, cluster: Cluster, ask: PacketAsk, step_s: float) -> PacketReport:
     busiest = busiest_calls(load, ask)
     if not busiest:
-        raise ValueError(
-            "packets: no collective of this step sends messages between nodes; write a policy or a cluster of several "
-            "nodes whose collectives leave them"
-        )
+        raise ValueError(NOTHING_OUTSIDE)
     calls = []
     for p, _ in busiest:
         ask.told(f"packets of {p.call.op} over {p.call.size} ranks, {ask.seeds} seeds")
