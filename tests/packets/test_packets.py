@@ -190,5 +190,5 @@ def test_rules_that_do_not_exist_are_refused_in_one_line(field, value):
 
 
 def test_half_of_all_packets_cannot_be_lost():
-    with pytest.raises(ValueError, match="^lost: 0.9 is out of range; write"):
+    with pytest.raises(ValueError, match=r"^lost: 0\.9 is out of range; write"):
         Rules(loss=0.9)
