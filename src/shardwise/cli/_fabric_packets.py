@@ -23,7 +23,7 @@ from shardwise.studies.fabric.packets import NOTHING_OUTSIDE
 from shardwise.units import bytes_of, time_text
 
 CONTROLS = ("dcqcn", "none")
-HEADS = ("collective", "x rates", "worst", "p50 us", "p99", "p99.9", "kB", "drops", "marks", "pauses")
+HEADS = ("collective", "x rates", "worst", "p50 us", "p99", "p99.9", "kB", "lost", "marks", "pauses")
 LOSS_HEADS = ("sent again", "a loss", "at the end")
 
 
@@ -130,10 +130,14 @@ def _size(text: str, what: str) -> float:
 def call_rows(report: PacketReport) -> list[tuple[str, ...]]:
     return [
         (f"{c.axis} {c.op} x{c.ranks}", f"{c.slower:.2f}", f"{c.slower_worst:.2f}",
-         *(f"{s * 1e6:,.3g}" for s in (c.transfer_p50_s, c.transfer_p99_s, c.transfer_p999_s)),
-         f"{c.hottest.deepest_bytes / 1e3:,.3g}", f"{c.drops:,}", f"{c.marks:,}", f"{c.pauses:,}")
+         *(_three(s * 1e6) for s in (c.transfer_p50_s, c.transfer_p99_s, c.transfer_p999_s)),
+         _three(c.hottest.deepest_bytes / 1e3), f"{c.drops:,}", f"{c.marks:,}", f"{c.pauses:,}")
         for c in report.calls
     ]  # fmt: skip
+
+
+def _three(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def setting_facts(report: PacketReport) -> list[tuple[str, str]]:
@@ -143,7 +147,8 @@ def setting_facts(report: PacketReport) -> list[tuple[str, str]]:
         ("simulated", f"{layer}, {rules.payload} bytes a packet, {size_text(rules.buffer_bytes)} of buffer, "
                       f"{report.routing}{f' ({report.hashes} hashes)' if report.routing == 'ecmp' else ''}, "
                       f"{rules.control}, {rules.retransmit}"),
-        ("step", f"+{time_text(max(report.step_growth_s, 0.0))} for these collectives, all of it waited for"),
+        ("step", f"+{time_text(max(report.step_growth_s, 0.0))} for these collectives, all of it waited for; "
+                 f"{time_text(max(report.step_growth_most_s, 0.0))} if all of their bytes go as those followed"),
     ]  # fmt: skip
     if said is None:
         return found

@@ -93,7 +93,9 @@ def _factors(load: StepLoad) -> Iterator[Variant]:
 
 
 def _rules(load: StepLoad, fabric: Fabric) -> Rules:
-    return fitted(usual_rules(load.prices.network.cluster), network_of(packet_fabric(fabric, 0)), card_rate(load))
+    """Pauses or credits alone: what senders do about marks takes longer than so few packets do."""
+    found = fitted(usual_rules(load.prices.network.cluster), network_of(packet_fabric(fabric, 0)), card_rate(load))
+    return changed(found, control="none", mark_low_bytes=0.0, mark_high_bytes=0.0)
 
 
 class _Queued:

@@ -48,7 +48,9 @@ class PacketCall(Struct, frozen=True, kw_only=True):
     """than max-min rates of the same bytes, in the median seed"""
     slower_worst: float
     packet_level_s: float
-    """of one, in the median seed: what hangs on bytes is so many times slower"""
+    """of one, in the median seed: what the part that is followed loses is lost once"""
+    packet_level_most_s: float
+    """the same, if all of the message is slowed as that part is; senders that heed marks start slowly and recover"""
     transfer_p50_s: float
     """of single transfers over all seeds, of the part that is followed"""
     transfer_p99_s: float
@@ -118,6 +120,8 @@ class PacketReport(Struct, frozen=True, kw_only=True):
     calls: tuple[PacketCall, ...]
     step_growth_s: float
     """what these calls gain in a step, all of it waited for"""
+    step_growth_most_s: float
+    """the same by `packet_level_most_s`"""
     advice: Advice | None
     losses: tuple[LossCost, ...]
     notes: tuple[str, ...]

@@ -60,7 +60,7 @@ def packet_report(load: StepLoad, cluster: Cluster, ask: PacketAsk, step_s: floa
     return PacketReport(
         link_layer=cluster.link_layer or "ethernet", rules=ask.rules, routing=wiring.routing, hashes=wiring.hashes,
         seeds=ask.seeds, engine="compiled" if COMPILED else "interpreted", events=sum(c.events for c in calls),
-        calls=tuple(calls), step_growth_s=growth,
+        calls=tuple(calls), step_growth_s=growth, step_growth_most_s=most,
         advice=advice_of(network_of(busiest[0][1].fabric), ask.rules, card_rate(load), sum(c.drops for c in calls)),
         losses=losses_of(busiest, ask.rules, cluster, step_s), notes=tuple(_notes(cluster, ask, calls)),
     )  # fmt: skip
@@ -95,13 +95,15 @@ def _call(load: StepLoad, p: PricedCall, ask: PacketAsk) -> PacketCall:
                            for run, t in zip(runs, traffics, strict=True)]))  # fmt: skip
     used, there = _ways(traffics[0], runs[0])
     first, middle = traffics[0], float(np.median(slower))
+    lost = max(float(np.median([run.outcome.seconds - run.flow_s for run in runs])), 0.0)
     total: Callable[[str], int] = lambda name: int(sum(getattr(run.outcome, name).sum() for run in runs))  # noqa: E731
     return PacketCall(
         axis=p.call.axis, op=p.call.op, algorithm=p.algorithm, ranks=p.call.size, bytes=p.call.bytes,
         times=p.call.times,
         flow_level_s=p.seconds, messages=len(first.bytes), all_messages=first.whole, followed_share=first.share,
         slower=middle, slower_worst=max(slower),
-        packet_level_s=p.latency_s + max(middle, 1.0) * (p.seconds - p.latency_s),
+        packet_level_s=p.seconds + lost,
+        packet_level_most_s=p.latency_s + max(middle, 1.0) * (p.seconds - p.latency_s),
         transfer_p50_s=p50, transfer_p99_s=p99, transfer_p999_s=p999,
         rates_s=float(np.median([run.flow_s for run in runs])),
         hottest=_hottest(traffics[worst], runs[worst], ask.rules), drops=total("drops"), marks=total("marks"),
