@@ -54,9 +54,9 @@ def packet_report(load: StepLoad, cluster: Cluster, ask: PacketAsk, step_s: floa
         calls.append(_call(load, p, ask))
     ask.told("packets that are lost")
     wiring = load.prices.fabric.wiring  # type: ignore[attr-defined]
-    growth = sum(
-        (c.packet_level_s - c.flow_level_s) * c.times * p.share for c, (p, _) in zip(calls, busiest, strict=True)
-    )
+    often = [c.times * p.share for c, (p, _) in zip(calls, busiest, strict=True)]
+    growth = sum((c.packet_level_s - c.flow_level_s) * n for c, n in zip(calls, often, strict=True))
+    most = sum((c.packet_level_most_s - c.flow_level_s) * n for c, n in zip(calls, often, strict=True))
     return PacketReport(
         link_layer=cluster.link_layer or "ethernet", rules=ask.rules, routing=wiring.routing, hashes=wiring.hashes,
         seeds=ask.seeds, engine="compiled" if COMPILED else "interpreted", events=sum(c.events for c in calls),
