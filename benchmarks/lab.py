@@ -1,7 +1,8 @@
 """Real collectives on emulated fabrics against the flow model: one calibration number, nothing fitted.
 
 Seven fabrics of network namespaces, ten orders of ranks on them, gloo's collectives by size: measured time and bytes of
-every port beside what `fabric/` predicts, and beside a model that knows cards and no switches. Needs root (or what
+every port beside what `fabric/` predicts, and beside a model that knows cards and no switches; then the packet engine:
+its speed, its distance to fluid rates, and queues and times of three demonstrations beside its own. Needs root (or what
 `shardwise lab list` asks for); says so and ends with 0 where it cannot run. `--json` ends with one line.
 """
 
@@ -10,6 +11,7 @@ import json
 import sys
 from statistics import mean, median
 
+import _packets
 from shardwise.lab.build import standing
 from shardwise.lab.cases import LabCase
 from shardwise.lab.demos.placed import ACROSS_RAILS, ALIGNED, INTERLEAVED, OVER_RAILS, SLOWED
@@ -68,6 +70,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--rows", action="store_true", help="every point")
+    parser.add_argument("--packets", action="store_true", help="only the packet engine's part")
     options = parser.parse_args()
     can = allowed()
     if can.missing or not can.root:
@@ -75,6 +78,10 @@ def main() -> int:
         print(f"skipped: this machine lacks {why}")
         if options.json:
             print(json.dumps({"skipped": why}))
+        return 0
+    packets = _packets.measure()
+    if options.packets:
+        print(json.dumps(packets))
         return 0
     rows: list[LabRow] = []
     message_s: float | None = None
@@ -98,6 +105,7 @@ def main() -> int:
         "message_s": message_s, "cpu_pressure": median(pressure),
     }  # fmt: skip
     print(" ".join(f"{key} {value:.4g}" for key, value in answer.items() if value is not None))
+    answer |= packets
     if options.json:
         print(json.dumps(answer))
     return 0

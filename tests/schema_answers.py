@@ -95,6 +95,7 @@ ASKED = {
     "fabric": {
         "a step": [
             "fabric gpt2 --on dgx-h100:16 --json", "fabric llama-3-8b --on dgx-h100:16 --zero 3 --what-if --json",
+            "fabric llama-3-8b --on hgx-h100-roce:16 --tp 8 --packets --draws 1 --json",
         ],
         CANNOT: [f"fabric {ILLEGAL} --json"],
         "expect": ["fabric expect --on dgx-h100:16 --json", "fabric expect nccl.txt --on dgx-h100:16 --json"],

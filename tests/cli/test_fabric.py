@@ -24,6 +24,7 @@ STEP = [
     "--global-batch",
     "128",
 ]
+ROCE = ["fabric", "llama-3-8b", "--on", "hgx-h100-roce:16", "--tp", "8", "--seq", "4096", "--global-batch", "32"]
 GRAPH = """
 gpus: [a0, a1, b0, b1]
 nodes: [[a0, a1], [b0, b1]]
@@ -55,6 +56,18 @@ BAD = [
     ([*STEP, "--fail", "spine 9"], "no link of this fabric"),
     ([*STEP, "--slow", "leaf 0.0"], "LINK=0.25"),
     ([*STEP, "--slow", "node 0 gpu 0 > leaf 0.0=2"], "share of its speed"),
+    ([*STEP, "--mtu", "9000"], "add --packets"),
+    ([*STEP, "--packets", "--mtu", "1400"], "write 1500, 4096 or 9000"),
+    ([*STEP, "--packets", "--flow-control", "pfc"], "dgx-h100:64 is infiniband; leave it out"),
+    ([*STEP, "--packets", "--marks", "1 MB,2 MB"], "a fabric with credits has none"),
+    ([*ROCE, "--packets", "--marks", "2 MB,1 MB"], "the lower first"),
+    ([*ROCE, "--packets", "--xon", "1 MB"], "write both"),
+    ([*ROCE, "--packets", "--buffer", "64"], "buffer"),
+    ([*ROCE, "--packets", "--lost", "0.7"], "a share from 0 to 0.5"),
+    ([*ROCE, "--packets", "--draws", "0"], "write 1 to 64"),
+    ([*ROCE, "--packets", "--figure", "queue.png"], ".svg"),
+    ([*ROCE, "--hashes", "one"], "hashes: 'one' is unknown"),
+    (["fabric", "llama-3-8b", "--on", "8xh100", "--tp", "8", "--packets"], "no collective of this step"),
     ([*STEP, "--within", "2", "--prices", "nowhere.toml"], "prices: there is no file 'nowhere.toml'"),
 ]
 
@@ -148,7 +161,7 @@ def test_what_ifs_and_fabrics(capsys):
              "--keep-policy"]  # fmt: skip
     found = json.loads(shown(capsys, [*words, "--json"]))
     names = [row["name"] for row in found["what_if"]]
-    assert {"wire", "incast", "pfc", "slow link", "two jobs", "over 4:1"} <= set(names)
+    assert {"wire", "credits", "slow link", "two jobs", "over 4:1"} <= set(names)
     for row in found["what_if"]:
         assert row["step_s"] >= found["step_s"] * (1 - 1e-3)
         assert row["answered"] == "joint loop"
@@ -267,3 +280,34 @@ def test_what_is_done_is_said_on_a_terminal(monkeypatch, capsys):
     assert said[0] == "simulating a step on 64 GPUs"
     assert "pricing the step with ranks packed, tp > dp > pp" in said
     assert said[-1] == "running all traffic on the links at once"
+
+
+class TestPackets:
+    def test_packets_of_an_ethernet_fabric_are_told_with_what_to_set(self, capsys, tmp_path):
+        picture = tmp_path / "queue.svg"
+        asked = [*ROCE, "--packets", "--draws", "2", "--retransmit", "go-back-n", "--figure", str(picture), "--json"]
+        assert main(asked) == 0
+        found = json.loads(capsys.readouterr().out)["packets"]
+        assert found["link_layer"] == "ethernet"
+        assert found["rules"]["layer"] == "pfc"
+        assert found["advice"]["enough"]
+        assert found["advice"]["mark_high_bytes"] > found["advice"]["mark_low_bytes"] > 0
+        for call in found["calls"]:
+            assert call["transfer_p50_s"] <= call["transfer_p99_s"] <= call["transfer_p999_s"]
+            assert max(call["hottest"]["queue_bytes"]) == call["hottest"]["deepest_bytes"] > 0
+            assert call["drops"] == 0
+        losses = {each["retransmit"]: each for each in found["losses"]}
+        assert losses["go-back-n"]["each_s"] > losses["selective"]["each_s"]
+        for each in losses.values():
+            assert list(each["step_s"].values()) == sorted(each["step_s"].values())
+            assert each["usd_per_day"]["1e-04"] > each["usd_per_day"]["1e-06"] > 0
+        assert picture.read_text().startswith("<svg")
+
+    def test_infiniband_is_told_about_credits_at_80_columns(self, capsys):
+        assert main([*STEP[:3], "dgx-h100:16", *STEP[4:6], "--packets", "--draws", "1"]) == 0
+        told = capsys.readouterr().out
+        packets = told[told.index("packets of the busiest collectives") :]
+        assert "credits" in packets
+        assert "headroom" not in packets
+        assert "PFC" not in packets
+        assert max(map(len, packets.splitlines())) <= 80

@@ -60,10 +60,10 @@ def need_facts(need: Requirement) -> list[tuple[str, str]]:
         ("buffer", f"{b.op}: {b.senders} sender{'s' * (b.senders > 1)} to one card, {size_text(b.bytes)} a round trip")
         for b in need.buffers[:2]
     ]
-    return [
-        *facts,
-        ("ECN", f"mark from {size_text(need.ecn_mark_bytes)} in front of a card: one round trip at line rate"),
-    ]
+    if need.ecn_mark_bytes:
+        mark = f"mark from {size_text(need.ecn_mark_bytes)} in front of a card: one round trip at line rate"
+        facts.append(("ECN", mark))
+    return facts
 
 
 def benchmark_rows(need: Requirement) -> Rows:

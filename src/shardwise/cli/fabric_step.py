@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shardwise.charts import chart_svg
 from shardwise.cli._fabric_extra import sections, show_budget, show_requirement, show_what_ifs
+from shardwise.cli._fabric_packets import PacketFlags, packet_section, show_packets
 from shardwise.cli._fabric_show import show_assumptions, show_fabric
 from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
@@ -28,9 +30,13 @@ from shardwise.plan.that_fit import policies_that_fit
 from shardwise.registry import closest
 from shardwise.report.fabric_page import fabric_page
 from shardwise.report.fabric_report import FabricOption
+from shardwise.report.packet_figure import queue_chart
+from shardwise.report.packet_report import PacketReport
+from shardwise.spec.cluster import Cluster
 from shardwise.studies.fabric.budget import FabricQuestion, cheapest, checked, fabrics_of, ranked
 from shardwise.studies.fabric.build import FabricStudy, fabric_report
 from shardwise.studies.fabric.load_map import map_of
+from shardwise.studies.fabric.packets import PacketAsk, packet_report
 from shardwise.studies.fabric.whatif import WhatIfRow, rows_of
 
 NO_POLICY = ("on", "seq", "global_batch", "precision", "optimizer", "stack", "profile", "imbalance", "dispatcher")
@@ -47,6 +53,9 @@ class WiringFlags:
     routing: Annotated[str, Parameter(help="spray (adaptive) or ecmp (a hash for each connection).")] = "spray"
     connections: Annotated[int, Parameter(help="Connections per pair of GPUs, with ecmp.")] = 1
     seed: Annotated[int, Parameter(help="Seed of the hash.")] = 0
+    hashes: Annotated[str, Parameter(help="With ecmp: distinct on every tier, the same on all, or ways in turn.")] = (
+        "distinct"
+    )
     graph: Annotated[Path | None, Parameter(help="A YAML file of links in place of the cluster's tree.")] = None
     fail: Annotated[list[str], Parameter(help="A link or switch that is down, by its name in `links`; may repeat.")] = (
         field(default_factory=list)
@@ -61,7 +70,7 @@ class WiringFlags:
 
     def wiring(self) -> Wiring:
         return Wiring(rails=self.rails, cross_rail=self.cross_rail, routing=self.routing,
-                      connections=self.connections, seed=self.seed)  # fmt: skip
+                      connections=self.connections, seed=self.seed, hashes=self.hashes)  # fmt: skip
 
     def broken(self, fabric: Fabric) -> Fabric:
         for text in self.slow:
@@ -120,6 +129,7 @@ def step(
     *,
     wires: WiringFlags = WiringFlags(),  # noqa: B008  frozen
     questions: FabricQuestions = FabricQuestions(),  # noqa: B008  frozen
+    packet_flags: PacketFlags = PacketFlags(),  # noqa: B008  frozen
     html: Annotated[Path | None, Parameter(help="Write everything as one page: FILE.html.")] = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -129,7 +139,7 @@ def step(
     wires.named()
     if html is not None and html.suffix != ".html":
         raise ValueError(f"html: {html.name!r}; write a name that ends in .html")
-    page = figure_file(html, overwrite, "html")
+    page, picture = figure_file(html, overwrite, "html"), figure_file(packet_flags.figure, overwrite)
     ask = _planned(asked(model, flags), flags)
     if ask is None:
         raise ValueError(
@@ -137,6 +147,8 @@ def step(
         )
     if refused(model, flags, ask, json):
         return DOES_NOT_FIT
+    if packet_flags.packets:
+        packet_flags.rules(ask.cluster)
     fabric = wires.broken(_graph(wires, wiring, ask) or tree_of(ask.cluster, wiring))
     with spoken() as told:
         studied = fabric_report(ask.case, ask.policy, wiring=wiring, fabric=fabric, named=wires.named(), told=told)
@@ -147,7 +159,10 @@ def step(
         _fabrics(ask, questions) if questions.within is not None else [],
         (questions.within or 0.0) / 100.0,
         part_prices(questions.prices).sources if questions.within is not None else (),
+        _packets(studied, ask.cluster, packet_flags),
     )
+    if picture is not None and found.packets is not None:
+        picture.write(chart_svg(queue_chart(found.packets)).encode())
     code = 0 if studied.report.fits else DOES_NOT_FIT
     nearest = policies_that_fit(ask.case, ask.policy) if code else []
     if page is not None:
@@ -175,16 +190,19 @@ class _Answer:
     fabrics: list[FabricOption]
     within: float
     price_sources: tuple[str, ...]
+    packets: PacketReport | None
 
     def page(self, notes: list[str]) -> str:
         loads = map_of(self.studied.load, self.studied.report.step_s)
         parts = sections(self.need, self.what_ifs, self.fabrics, self.within)
+        parts += [packet_section(self.packets)] if self.packets else []
         return fabric_page(self.studied.report, loads, parts, notes)
 
     def data(self) -> dict[str, Any]:
         return self.studied.report.to_dict() | {
             "requirement": self.need, "what_if": self.what_ifs or None, "fabrics": self.fabrics or None,
             "cheapest": cheapest(self.fabrics, self.within) or None, "price_sources": self.price_sources or None,
+            "packets": self.packets,
         }  # fmt: skip
 
     def show(self, sheet: bool) -> None:
@@ -197,6 +215,16 @@ class _Answer:
             show_requirement(self.need)
         if self.fabrics:
             show_budget(self.fabrics, self.within)
+        if self.packets:
+            show_packets(self.packets)
+
+
+def _packets(studied: FabricStudy, cluster: Cluster, flags: PacketFlags) -> PacketReport | None:
+    if not flags.packets:
+        return None
+    with spoken() as told:
+        ask = PacketAsk(flags.suited(cluster, studied.load), flags.draws, told)
+        return packet_report(studied.load, cluster, ask, studied.report.step_s)
 
 
 def _fabrics(ask: PolicyRequest, questions: FabricQuestions) -> list[FabricOption]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.fabric.links import Floats, Ints, Links, Routes, mixed
 from shardwise.fabric.wiring import Wiring
@@ -149,12 +150,19 @@ class Graph:
                 ahead = apart[which[mine]][:, self.target[out]] + self._length[out]
                 nearer = ahead == apart[which[mine], vertex][:, None]
                 nearer &= (self.target[out] >= self.gpus) | (self.target[out] == target[mine][:, None])
-                pick = mixed(self.wiring.seed, int(vertex), source[mine], target[mine], number[mine])
+                pick = self._pick(int(vertex), source[mine], target[mine], number[mine])
                 wanted = (pick % nearer.sum(axis=1).astype(np.uint64)).astype(np.int64)
                 column[mine] = out[np.argmax(np.cumsum(nearer, axis=1) > wanted[:, None], axis=1)]
             columns.append(column)
             at = np.where(column < free, self.target[np.minimum(column, free - 1)], at)
         return np.column_stack(columns) if columns else np.full((len(source), 1), free, dtype=np.int64)
+
+    def _pick(self, vertex: int, source: Ints, target: Ints, number: Ints) -> NDArray[np.uint64]:
+        """Of each connection: what a switch's choice follows from."""
+        seed, hashes = self.wiring.seed, self.wiring.hashes
+        if hashes == "turn":
+            return mixed(seed, vertex, source, target) + number.astype(np.uint64)
+        return mixed(seed, vertex if hashes == "distinct" else 0, source, target, number)
 
     def _sprayed(self, source: Ints, ends: Ints, which: Ints, apart: Ints) -> Routes:
         tables = []

@@ -20,14 +20,13 @@ from shardwise.fabric.phases import Messages
 from shardwise.fabric.price import PricedCall
 from shardwise.fabric.step import StepLoad
 from shardwise.fabric.telemetry import Watch, watches_of
+from shardwise.packets.ask import TIMEOUT_S
 
 GROWTHS = (0.01, 0.05, 0.10)
 THINNEST = 64.0
 PACKET = 4096.0
 NAK_S = 25e-6
 """a receiver asks again and the sender goes back: about two round trips of a loaded fabric"""
-TIMEOUT_S = 4.096e-6 * 2**14
-"""nothing comes back: InfiniBand's local ack timeout at the usual setting 14, 67 ms (IBTA 1.4, 9.9.2.1.2)"""
 ROUND_TRIP_S = 10e-6
 """card to card and back over two switch tiers with empty queues, host side included"""
 SIZES = tuple(2.0**power for power in range(20, 34, 2))
@@ -75,7 +74,8 @@ class Requirement(Struct, frozen=True, kw_only=True):
     """the same when each waits for a timeout"""
     buffers: tuple[Buffer, ...]
     ecn_mark_bytes: float
-    """queue at a card's port from which to mark: one round trip at line rate, below which marks only cost throughput"""
+    """queue at a card's port from which to mark: one round trip at line rate, below which marks only cost throughput; 0
+    where nothing is marked (InfiniBand)"""
     benchmark: tuple[Benchmark, ...]
     watch: tuple[Watch, ...]
 
@@ -177,7 +177,9 @@ def requirement_of(load: StepLoad, step_s: float) -> Requirement:
         loss_rate_nak=min(0.01 * step_s / (packets * NAK_S), 1.0) if packets else 1.0,
         loss_rate_timeout=min(0.01 * step_s / (packets * TIMEOUT_S), 1.0) if packets else 1.0,
         buffers=_buffers(step),
-        ecn_mark_bytes=_card_rate(load) * ROUND_TRIP_S if packets else 0.0,
+        ecn_mark_bytes=card_rate(load) * ROUND_TRIP_S
+        if packets and not load.prices.network.cluster.has_credits
+        else 0.0,
         benchmark=tuple(_benchmark(load, p) for p in _worth_testing(step)),
         watch=watches_of({p.call.op for p in step.outside}, {p.call.axis for p in step.outside}, load),
     )
@@ -245,7 +247,7 @@ def _waits(step: _Step) -> float:
     return sum(p.share * p.call.times * (math.log(p.call.size) + 0.5772) for p in step.load.priced)
 
 
-def _card_rate(load: StepLoad) -> float:
+def card_rate(load: StepLoad) -> float:
     """Of the slowest network link: cards are the thinnest."""
     links = load.prices.fabric.links
     outside = links.capacity[links.level > 0]
@@ -255,7 +257,7 @@ def _card_rate(load: StepLoad) -> float:
 def _buffers(step: _Step) -> tuple[Buffer, ...]:
     """What meets in front of one card in the round trip before its senders are told to slow down."""
     found: dict[str, Buffer] = {}
-    rate = _card_rate(step.load)
+    rate = card_rate(step.load)
     for p in step.outside:
         crossing = step.whole_crossing(p)
         senders, message = crossing.senders, crossing.largest * p.call.bytes

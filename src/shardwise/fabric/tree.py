@@ -10,7 +10,7 @@ capacity.
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +158,7 @@ class Tree:
         leaf = self.tiers[0]
         apart = away & ((src // leaf.block != dst // leaf.block) | (up_switch != down_switch))
         for index, (lower, tier) in enumerate(pairwise(self.tiers)):
-            pick = mixed(self.wiring.seed, index, src, dst, number)
+            pick = self._pick(index, src, dst, number)
             ends = [(gpu // lower.block) * lower.switches + at for gpu, at in ((src, up_switch), (dst, down_switch))]
             choice = self._left(index, pick, ends[0], ends[1], apart)
             base = self.offsets[4 + 2 * index : 6 + 2 * index]
@@ -168,6 +168,14 @@ class Tree:
             up_switch = down_switch = up_switch * tier.fan + choice if tier.planes else choice
             apart = apart & (src // tier.block != dst // tier.block)
         return ups, downs
+
+    def _pick(self, index: int, src: Ints, dst: Ints, number: Ints) -> NDArray[np.uint64]:
+        """Of each connection: what a tier's choice follows from."""
+        seed, hashes = self.wiring.seed, self.wiring.hashes
+        if hashes == "turn":
+            below = prod(tier.fan for tier in self.tiers[1 : index + 1])
+            return mixed(seed, index, src, dst) + (number // below).astype(np.uint64)
+        return mixed(seed, index if hashes == "distinct" else 0, src, dst, number)
 
     def alive(self, index: int) -> Flags | None:
         """switches of a tier x their ways up: which are there; None where nothing is away."""

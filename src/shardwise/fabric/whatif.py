@@ -1,7 +1,7 @@
 """What if: the same step on a fabric with one thing changed, each correction under its own name.
 
-Three are factors that measurements or packet simulations put on top of fluid rates; the others change links, ways or
-who else is there, and price every collective again.
+Three are factors on top of fluid rates: headers, and what a short simulation of packets finds for each collective; the
+others change links, ways or who else is there, and price every collective again.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,20 +15,22 @@ from shardwise.fabric.broken import Fabric, slowed, with_capacity, without
 from shardwise.fabric.calls import Call
 from shardwise.fabric.graph import Graph
 from shardwise.fabric.links import RoutedFabric
+from shardwise.fabric.packet_rules import fitted, usual_rules
+from shardwise.fabric.packets import network_of, packet_fabric, packet_run, traffic_of
 from shardwise.fabric.place import Seats
 from shardwise.fabric.price import Prices
+from shardwise.fabric.requirement import card_rate
 from shardwise.fabric.step import StepLoad, step_load
 from shardwise.fabric.tree import Tree
 from shardwise.fabric.tree_build import tree_of
 from shardwise.fabric.twins import on_double
 from shardwise.fabric.wiring import Wiring
+from shardwise.packets import Rules
+from shardwise.packets.ask import ROCE_HEADER
 
-WIRE = (4096 + 82) / 4096
-"""RoCE v2, MTU 4096: preamble and gap 20, Ethernet 18, IP 20, UDP 8, transport header 12, checksum 4 bytes a packet"""
-INCAST = 1.2
-"""all-to-all over fluid rates: real transfers on emulated links took 1.03 (8 hosts) to 1.40 (4 hosts, 16 MB) times"""
-HEAD_OF_LINE = 1.2
-"""mean flow time of packets with PFC and ECMP (htsim, 1,024 hosts, 2 MB permutation) over fluid rates: +17 to +20 %"""
+WIRE = (4096 + ROCE_HEADER) / 4096
+PACKET_BUDGET = 8_000
+"""packets x links of one simulation: half a second where it is interpreted"""
 SLOW = 0.25
 SEEDS = 8
 MOST_FLOWS = 300_000
@@ -74,9 +76,44 @@ def _factors(load: StepLoad) -> Iterator[Variant]:
         return load
 
     yield Variant("wire", f"packet headers: network x {WIRE:.2f}", (same,), lambda _: WIRE)
-    yield Variant("incast", f"receivers overrun: all-to-all x {INCAST:g}", (same,),
-                  lambda call: INCAST if call.op == "all_to_all" else 1.0)  # fmt: skip
-    yield Variant("pfc", f"paused queues: network x {HEAD_OF_LINE:g}", (same,), lambda _: HEAD_OF_LINE)
+    fabric = load.prices.fabric
+    if not isinstance(fabric, Tree | Graph) or not (fabric.links.level > 0).any():
+        return
+    try:
+        rules = _rules(load, fabric)
+    except ValueError:  # sprayed over links of which some are slow or down
+        return
+    queued = _Queued(load, rules)
+    if any(p.call.op == "all_to_all" for p in load.priced):
+        yield Variant("incast", "many into one card, as packets: all-to-all", (same,),
+                      lambda call: queued.of(call) if call.op == "all_to_all" else 1.0)  # fmt: skip
+    name = "credits" if rules.layer == "credits" else "pfc"
+    stopped = "waiting for room" if name == "credits" else "paused queues"
+    yield Variant(name, f"{stopped}, as packets: network", (same,), queued.of)
+
+
+def _rules(load: StepLoad, fabric: Fabric) -> Rules:
+    """Pauses or credits alone: what senders do about marks takes longer than so few packets do."""
+    found = fitted(usual_rules(load.prices.network.cluster), network_of(packet_fabric(fabric, 0)), card_rate(load))
+    return changed(found, control="none", mark_low_bytes=0.0, mark_high_bytes=0.0)
+
+
+class _Queued:
+    """How much longer than at fluid rates packets of a call take, each kind of call simulated once."""
+
+    def __init__(self, load: StepLoad, rules: Rules) -> None:
+        self._load, self._rules = load, rules
+        self._known: dict[tuple[object, ...], float] = {}
+
+    def of(self, call: Call) -> float:
+        prices = self._load.prices
+        algorithm = prices.algorithm(call)
+        key = (call.op, call.size, call.group, algorithm)
+        if key not in self._known:
+            traffic = traffic_of(prices, call, algorithm, self._rules, PACKET_BUDGET)
+            run = None if traffic is None else packet_run(traffic, self._rules)
+            self._known[key] = 1.0 if run is None else max(run.times, 1.0)
+        return self._known[key]
 
 
 def _broken(load: StepLoad, fabric: Fabric) -> Iterator[Variant]:

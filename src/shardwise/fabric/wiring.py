@@ -9,6 +9,7 @@ from shardwise.spec.cluster import CROSS_RAIL, Cluster
 RAILS = ("optimised", "only", "none")
 CROSS = ("", *CROSS_RAIL)
 ROUTING = ("spray", "ecmp")
+HASHES = ("distinct", "same", "turn")
 
 
 class Wiring(Struct, frozen=True, kw_only=True):
@@ -23,11 +24,14 @@ class Wiring(Struct, frozen=True, kw_only=True):
     connections: int = 1
     """of each pair of GPUs, each with a hash of its own"""
     seed: int = 0
+    hashes: str = "distinct"
+    """distinct: every tier hashes with a seed of its own; same: one hash on every tier, so that the choice on one tier
+    decides the next (polarization); turn: the connections of a pair take equal ways in turn"""
     radix: int = 64
     """ports of a switch at the speed of a card"""
 
     def __post_init__(self) -> None:
-        for field, known in (("rails", RAILS), ("cross_rail", CROSS), ("routing", ROUTING)):
+        for field, known in (("rails", RAILS), ("cross_rail", CROSS), ("routing", ROUTING), ("hashes", HASHES)):
             value = getattr(self, field)
             if value not in known:
                 raise ValueError(f"{field}: {value!r} is unknown; {closest(value, list(known))}")

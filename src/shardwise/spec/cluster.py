@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from shardwise.spec.gpu import Gpu
 
 CROSS_RAIL = ("nvlink", "spine")
+LINK_LAYERS = ("", "ethernet", "infiniband", "omni-path")
+"""empty: nobody stated it"""
 
 
 class Level(Struct, frozen=True, kw_only=True):
@@ -83,8 +85,15 @@ class Cluster(Struct, frozen=True, kw_only=True):
     source: str = ""
     assumed: str = ""
     """what nobody stated of the fabric and was taken for granted"""
+    link_layer: str = ""
+    """of the network: Ethernet drops or pauses, the other two send only what the other end has room for"""
 
     def __post_init__(self) -> None:
+        if self.link_layer not in LINK_LAYERS:
+            raise ValueError(
+                f"cluster {self.name}: link_layer is {self.link_layer!r}; write {', '.join(LINK_LAYERS[1:-1])} or "
+                f"{LINK_LAYERS[-1]}, or leave it out"
+            )
         if self.gpus < 1:
             raise ValueError(f"cluster {self.name}: gpus is {self.gpus}; write 1 or more")
         if not self.levels:
@@ -107,6 +116,11 @@ class Cluster(Struct, frozen=True, kw_only=True):
         """GPUs of the job in one block of each level."""
         return tuple(self.node_size * size for size in accumulate((level.degree for level in self.levels[1:]), mul,
                                                                   initial=1))  # fmt: skip
+
+    @property
+    def has_credits(self) -> bool:
+        """Does a sender on its network know what the next switch has room for: nothing is dropped, nothing paused."""
+        return self.link_layer in ("infiniband", "omni-path")
 
     @property
     def through_host(self) -> bool:

@@ -90,7 +90,7 @@ def to_yaml(cluster: Cluster) -> str:
     """The cluster as an editable file: bandwidths are per GPU, each way; the fastest level comes first."""
     data: dict[str, Any] = {"name": cluster.name, "gpu": _gpu(cluster.gpu), "gpus": cluster.gpus}
     data["levels"] = [_level(level) for level in cluster.levels]
-    stated = {"source": cluster.source, "assumed": cluster.assumed}
+    stated = {"source": cluster.source, "assumed": cluster.assumed, "link_layer": cluster.link_layer}
     data |= {key: value for key, value in stated.items() if value}
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
     return text

@@ -28,6 +28,8 @@ class Fabric(Struct, frozen=True, kw_only=True):
     """GPUs per host where one NVLink domain spans many hosts"""
     assumed: str = ""
     """what was taken for granted, where no file describes the fabric"""
+    link_layer: str = ""
+    """of `LINK_LAYERS`"""
 
 
 class Price(Struct, frozen=True, kw_only=True):
@@ -155,6 +157,7 @@ def fabric_of(name: str) -> Fabric:
         source=fields.text("source", example="..."),
         date=fields.text("date", example="2026-01"),
         tray=fields.whole("tray", example="4") if fields.has("tray") else None,
+        link_layer=fields.text("link_layer", example="infiniband", default=""),
     )
     fields.done()
     return fabric

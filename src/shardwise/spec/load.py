@@ -80,7 +80,8 @@ def _fabric(name: str) -> Fabric:
 def _sized(name: str, fabric: Fabric, gpus: int, gpu: Gpu | None = None) -> Cluster:
     levels = _needed(fabric.levels, gpus)
     chip = gpu or gpu_of(fabric.gpu)
-    return Cluster(name=name, gpu=chip, gpus=gpus, levels=levels, source=fabric.source, assumed=fabric.assumed)
+    return Cluster(name=name, gpu=chip, gpus=gpus, levels=levels, source=fabric.source, assumed=fabric.assumed,
+                   link_layer=fabric.link_layer)  # fmt: skip
 
 
 def _needed(levels: tuple[Level, ...], gpus: int) -> tuple[Level, ...]:
@@ -149,7 +150,8 @@ def cluster_from(
     )
     label = name or f"{math.ceil(gpus / node_size)}x{min(node_size, gpus)}x{chip.name}"
     levels = _needed((inner, outer), gpus)
-    return Cluster(name=label, gpu=chip, gpus=gpus, levels=levels, source=usual.source, assumed=usual.assumed)
+    return Cluster(name=label, gpu=chip, gpus=gpus, levels=levels, source=usual.source, assumed=usual.assumed,
+                   link_layer=usual.link_layer)  # fmt: skip
 
 
 def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
@@ -165,6 +167,7 @@ def cluster_from_yaml(text: str, where: str = "cluster") -> Cluster:
         levels=levels_from(fields),
         source=fields.text("source", default=""),
         assumed=fields.text("assumed", default=""),
+        link_layer=fields.text("link_layer", default=""),
     )
     fields.done()
     return cluster

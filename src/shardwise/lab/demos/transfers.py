@@ -1,6 +1,7 @@
 """What plain connections show: incast, hash collisions, marks."""
 
-from statistics import mean
+from dataclasses import dataclass, fields
+from statistics import mean, median
 
 import numpy as np
 from msgspec.structs import replace
@@ -9,17 +10,23 @@ from shardwise.fabric.solver import finish_times
 from shardwise.lab.build import standing
 from shardwise.lab.demos._contract import CARD, Demo, Played, Setting
 from shardwise.lab.emulated import Emulated, emulated, emulated_of, named_cluster
-from shardwise.lab.facts import LabComparison, Measured
+from shardwise.lab.facts import LabComparison
 from shardwise.lab.knobs import Knobs
 from shardwise.lab.marking import marking, require_marks
 from shardwise.lab.measured import watching
+from shardwise.lab.packets import played
 from shardwise.lab.predict import wire_flows
 from shardwise.lab.traffic import Transfer, transferred
+from shardwise.packets import COMPILED
 
 SHORT, LONG = 128 << 10, 768 << 10
 """bytes of each sender into one port"""
-DRAWS = 8
+DRAWS = 24
 """connections are made anew so often: other ports, other hashes"""
+TURNS = 7
+"""of an incast: who is hit by a full queue is chance"""
+PACKET_SEEDS = 10
+HASH_SEEDS = 48 if COMPILED else 12
 SEEDS = 200
 PAIRS = tuple((gpu, gpu + 4) for gpu in range(4))
 PAIR_BYTES = 256 << 10
@@ -31,37 +38,63 @@ def _link(fabric: Emulated, name: str) -> int:
     return next(link for link in range(len(fabric.tree.links)) if fabric.tree.links.name_of(link) == name)
 
 
-def _into_one(setting: Setting, on: str, knobs: Knobs, size: int) -> tuple[float, float, Measured]:
-    """(measured, predicted) seconds until all others have sent to the first GPU, and what the ports saw."""
+@dataclass(frozen=True)
+class _Turn:
+    """What one turn of an incast came to, measured or simulated."""
+
+    seconds: float
+    queue_bytes: float
+    drops: float
+    timeouts: float
+    marks: float
+    resent: float
+
+
+def _into_one(setting: Setting, on: str, knobs: Knobs, size: int, which: str) -> tuple[_Turn, _Turn, list[LabComparison]]:
+    """All others send to the first GPU, several times: medians of what was measured, and of seeds of packets."""
     fabric = emulated_of(on, knobs)
-    matrix = np.zeros((fabric.gpus, fabric.gpus))
-    matrix[1:, 0] = size
-    flows = wire_flows(fabric.tree, matrix, range(fabric.gpus))
-    says = float(finish_times(flows, fabric.tree.links.capacity).max())
     setting.said(f"{fabric.gpus - 1} senders into one port, {knobs.buffer_bytes // 1000} kB of buffer")
-    with standing(fabric) as built, marking(built), watching(built, (_link(fabric, TARGET),)) as watch:
-        ends = transferred(built, [Transfer(gpu, 0, size) for gpu in range(1, fabric.gpus)], setting.limit_s)
-    found = watch.facts()
+    port, transfers = _link(fabric, TARGET), [Transfer(gpu, 0, size) for gpu in range(1, fabric.gpus)]
+    turns = []
+    with standing(fabric) as built, marking(built):
+        for _ in range(TURNS):
+            with watching(built, (port,)) as watch:
+                ends = transferred(built, transfers, setting.limit_s, realtime=setting.realtime)
+            found = watch.facts()
+            deepest = next((p.queue_bytes or 0 for p in found.ports if p.link == TARGET), 0)
+            turns.append(_Turn(max(ends), deepest, sum(found.drops.values()), found.timeouts, found.marks_received,
+                               found.retransmits))  # fmt: skip
     setting.runs.append(found)
-    return max(ends), says, found
+    says = []
+    for seed in range(PACKET_SEEDS):
+        last, out = played(fabric, transfers, seed)
+        says.append(_Turn(max(last), float(out.deepest_bytes[port]), float(out.drops.sum()), float(out.timeouts.sum()),
+                          float(out.marks.sum()), float(out.resent.sum())))  # fmt: skip
+    measured, predicted = _median(turns), _median(says)
+    told = [
+        LabComparison(what=f"{which}: until the last has sent", measured=measured.seconds, predicted=predicted.seconds,
+                   unit="s"),
+        LabComparison(what=f"{which}: longest queue", measured=measured.queue_bytes, predicted=predicted.queue_bytes,
+                   unit="bytes"),
+    ]  # fmt: skip
+    return measured, predicted, told
 
 
-def _deepest(found: Measured) -> float:
-    return float(next((p.queue_bytes or 0 for p in found.ports if p.link == TARGET), 0))
+def _median(turns: list[_Turn]) -> _Turn:
+    return _Turn(*(median(getattr(turn, field.name) for turn in turns) for field in fields(_Turn)))
 
 
 def _incast(setting: Setting) -> Played:
     told: list[LabComparison] = []
     for size in (1_000_000, 24_000):
         knobs = Knobs(card_bytes_per_s=CARD, buffer_bytes=size, window_bytes=None)
-        seconds, says, found = _into_one(setting, "star8", knobs, SHORT)
         which = f"{size // 1000} kB buffer"
+        found, says, both = _into_one(setting, "star8", knobs, SHORT, which)
         told += [
-            LabComparison(what=f"{which}: until the last has sent", measured=seconds, predicted=says, unit="s"),
-            LabComparison(what=f"{which}: longest queue", measured=_deepest(found), predicted=None, unit="bytes"),
-            LabComparison(what=f"{which}: packets dropped", measured=sum(found.drops.values()), predicted=None,
-                       unit="packets"),
-            LabComparison(what=f"{which}: senders' time-outs", measured=found.timeouts, predicted=None, unit="times"),
+            *both,
+            LabComparison(what=f"{which}: packets dropped", measured=found.drops, predicted=says.drops, unit="packets"),
+            LabComparison(what=f"{which}: senders' time-outs", measured=found.timeouts, predicted=says.timeouts,
+                       unit="times"),
         ]  # fmt: skip
     return tuple(told)
 
@@ -71,13 +104,12 @@ def _ecn(setting: Setting) -> Played:
     told: list[LabComparison] = []
     for which, mark in (("without marks", None), ("marks from 30 kB on", 30_000)):
         knobs = Knobs(card_bytes_per_s=CARD, buffer_bytes=256_000, window_bytes=None, ecn_bytes=mark)
-        seconds, says, found = _into_one(setting, "star4", knobs, LONG)
+        found, says, both = _into_one(setting, "star4", knobs, LONG, which)
         told += [
-            LabComparison(what=f"{which}: until the last has sent", measured=seconds, predicted=says, unit="s"),
-            LabComparison(what=f"{which}: longest queue", measured=_deepest(found), predicted=None, unit="bytes"),
-            LabComparison(what=f"{which}: marked packets received", measured=found.marks_received, predicted=None,
+            *both,
+            LabComparison(what=f"{which}: marked packets received", measured=found.marks, predicted=says.marks,
                        unit="packets"),
-            LabComparison(what=f"{which}: retransmitted", measured=found.retransmits, predicted=None, unit="packets"),
+            LabComparison(what=f"{which}: retransmitted", measured=found.resent, predicted=says.resent, unit="packets"),
         ]  # fmt: skip
     return tuple(told)
 
@@ -90,14 +122,14 @@ def _ecmp(setting: Setting) -> Played:
         for ways in WAYS:
             setting.said(f"four pairs over four spines, {ways} connections each")
             with watching(built, ()) as watch:
+                pairs = [Transfer(a, b, PAIR_BYTES, ways) for a, b in PAIRS]
                 times = [
-                    max(transferred(built, [Transfer(a, b, PAIR_BYTES, ways) for a, b in PAIRS], setting.limit_s))
-                    for _ in range(DRAWS)
+                    max(transferred(built, pairs, setting.limit_s, realtime=setting.realtime)) for _ in range(DRAWS)
                 ]
             setting.runs.append(watch.facts())
             told.append(LabComparison(
                 what=f"{ways} connection{'s' * (ways > 1)} a pair: part of line rate the slowest pair gets",
-                measured=mean(ideal / seconds for seconds in times), predicted=collided(ways), unit="share",
+                measured=mean(ideal / seconds for seconds in times), predicted=queued(ways, ideal), unit="share",
             ))  # fmt: skip
     return tuple(told)
 
@@ -122,6 +154,17 @@ def collided(ways: int, seeds: int = SEEDS) -> float:
         flows = wire_flows(fabric.tree, matrix, range(8))
         alone = PAIR_BYTES * float(flows.weight.max() if flows.weight is not None else 1.0) / CARD
         found.append(alone / float(finish_times(flows, fabric.tree.links.capacity).max()))
+    return mean(found)
+
+
+def queued(ways: int, ideal: float, seeds: int = HASH_SEEDS) -> float:
+    """The same with packets simulated; `ideal`: seconds of a pair alone at line rate."""
+    cluster, own = named_cluster("leaf-spine")
+    found = []
+    for seed in range(seeds):
+        fabric = emulated(cluster, Knobs(card_bytes_per_s=CARD), replace(own, connections=ways, seed=seed))
+        ends, _ = played(fabric, [Transfer(a, b, PAIR_BYTES, ways) for a, b in PAIRS], seed)
+        found.append(ideal / max(ends))
     return mean(found)
 
 
