@@ -3,7 +3,7 @@
     python benchmarks/fit_launches.py count --out docs/benchmarks/trace-host-counts.csv      # traces them, on a CPU
     python benchmarks/fit_launches.py fit                                                    # prints weights and errors
 
-`trace_host.py` has measured the times (`docs/benchmarks/trace-host-h200.csv`). Weights are in operations of the
+`trace_look.py` has measured the times (`docs/benchmarks/trace-host-h200.csv`). Weights are in operations of the
 machine's host; that of a program's own minute and the median of all count the same, as one measurement of it spreads.
 Each weight is held towards that of single calls (`trace-machine-h200.csv`), so that kinds which always come together
 are told apart.

@@ -160,6 +160,8 @@ class StepEvent:
     """of the calls, those that neither run a kernel nor make a view"""
     units: dict[str, int] = field(default_factory=dict)
     """units of FSDP whose hooks ran since the event before, by whose they are"""
+    python: tuple[int, int] = (0, 0)
+    """functions of Python's own, and built-in ones, that the script called since the event before"""
 
     @property
     def is_message(self) -> bool:

@@ -33,6 +33,7 @@ from shardwise.trace.private import (
     shape_propagation,
     wraps_others,
 )
+from shardwise.trace.python_calls import PythonCalls
 from shardwise.trace.storages import Storages
 
 MADE_IN = {"forward": "activations", "recompute": "activations", "backward": "working", "optimizer": "working"}
@@ -65,6 +66,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._compiling = 0
         self._calls = self._modules = self._quiet = 0
         self._units: Counter[str] = Counter()
+        self._python = PythonCalls()
 
     @contextmanager
     def listening(self) -> Iterator["Recorder"]:
@@ -79,6 +81,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 register_optimizer_step_post_hook(self._behind_optimizer),
             ):
                 stack.callback(hook.remove)
+            stack.callback(self._python.end)
             stack.enter_context(self)
             yield self
 
@@ -90,12 +93,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._after_backward = False
         self._counted_from_here()
         self.recording = True
+        self._python.begin()
 
     def _counted_from_here(self) -> None:
         self._calls = self._modules = self._quiet = 0
         self._units = Counter()
 
     def end(self) -> None:
+        self._python.end()
         self.captured.changes = list(self.storages.changes)
         self.captured.tf32 = torch.get_float32_matmul_precision() != "highest"
         self.recording = False
@@ -132,7 +137,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return "optimizer" if self._optimizing or self._after_backward else "forward"
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        goes_on = self._python.pause()
+        try:
+            return self._dispatched(func, types, args, kwargs or {})
+        finally:
+            goes_on()
+
+    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if wraps_others(types):
             return NotImplemented
         if func.namespace == "profiler":
@@ -199,6 +210,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         at, calls, modules, quiet, units = (
             len(self.storages.changes), self._calls, self._modules, self._quiet, self._units
         )  # fmt: skip
+        python = self._python.taken()
         self._counted_from_here()
         works: list[tuple[str, Any]]
         if message:
@@ -210,7 +222,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             first, last = place == 0, place == len(works) - 1
             self.captured.events.append(
                 StepEvent(name, phase, work, scope, reads, writes, at, calls if first else 0, asked and last, compiled,
-                          modules if first else 0, quiet if first else 0, dict(units) if first else {})
+                          modules if first else 0, quiet if first else 0, dict(units) if first else {},
+                          python if first else (0, 0))
             )  # fmt: skip
 
     def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
