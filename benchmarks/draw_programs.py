@@ -2,13 +2,14 @@
 
     python benchmarks/draw_programs.py --seed 7 --out docs/accuracy/h200_programs_seventh_drawn.json
 
-Pools are transformers' own lists of classes (decoders, encoders, encoders with decoders, pictures, sound), timm's
-list of models and the denoisers of `_trace_programs_diffusion.py`. Classes and timm families of earlier sets are left out. Each pool is shuffled and gone through until a
-kind is full; a class is passed over, and the reason kept, where its published default configuration cannot be built
-here, does not have `FEWEST` to `MOST` parameters even with fewer layers, or is no program that can be trained as drawn:
-two layers of it do not make a step on a CPU, or leave parameters without a gradient under DistributedDataParallel. What
-is around the step (precision, wrapper) belongs to the place in the list. `_trace_programs_drawn.py` makes programs of
-the table. Seeds 5 and 6 were drawn with other places, seed 5 without the step on a CPU.
+Pools are transformers' own lists of classes (decoders, encoders, encoders with decoders, pictures, sound), timm's list
+of models and the denoisers of `_trace_programs_diffusion.py`. Classes and timm families of earlier sets are left out.
+Each pool is shuffled and gone through until a kind is full; a class is passed over, and the reason kept, where its
+published default configuration cannot be built here, does not have `FEWEST` to `MOST` parameters even with fewer
+layers, or is no program that can be trained as drawn: two layers of it do not make a step on a CPU, or leave parameters
+without a gradient under DistributedDataParallel. What is around the step (precision, wrapper) belongs to the place in
+the list. `_trace_programs_drawn.py` makes programs of the table. Seeds 5 and 6 were drawn with other places, seed 5
+without the step on a CPU.
 """
 
 import argparse

@@ -149,8 +149,7 @@ def repriced(captured: Any, calls: list[Call], known: dict[str, Any]) -> dict[in
             owners[len(events)] = call
             events.append(replace(
                 old[index], name=name, work=work, calls=old[index].calls if first else 0,
-                modules=old[index].modules if first else 0, quiet=old[index].quiet if first else 0,
-                units=old[index].units if first else {}, python=old[index].python if first else (0, 0),
+                quiet=old[index].quiet if first else 0, python=old[index].python if first else (0, 0),
                 read_by_host=old[end - 1].read_by_host and last,
             ))  # fmt: skip
         index = end
@@ -159,7 +158,7 @@ def repriced(captured: Any, calls: list[Call], known: dict[str, Any]) -> dict[in
 
 
 def shapes_of(call: Call) -> str:
-    leaves = [leaf for leaf in tree_leaves(call.ins, is_leaf=lambda leaf: isinstance(leaf, Shape))]
+    leaves = tree_leaves(call.ins, is_leaf=lambda leaf: isinstance(leaf, Shape))
     return "".join(str(list(leaf.shape)).replace(" ", "") for leaf in leaves if isinstance(leaf, Shape))
 
 
@@ -167,7 +166,7 @@ def key_of(operator: str, shapes: str) -> tuple[str, tuple[str, ...]]:
     """By which the two tables find each other: the operator and the shapes of its larger arguments."""
     name = operator.split("::")[-1]
     name = ALIKE.get(name, name)
-    if name.startswith("_foreach") or name.startswith("_fused"):
+    if name.startswith(("_foreach", "_fused")):
         return name, ()
     if name in ("cat", "stack", "unsafe_chunk"):
         return name, ()  # lists of tensors have no shapes in a profile
@@ -175,20 +174,11 @@ def key_of(operator: str, shapes: str) -> tuple[str, tuple[str, ...]]:
     return name.removesuffix("_") if name not in ("copy_", "fill_") else name, tuple(found)
 
 
-def found_again(rows: list[dict[str, str]]) -> Iterator[tuple[dict[str, str], float]]:
-    """Rows of operators and their microseconds: while the queue of launches is full, the profiler does not know to
-    whom a kernel belongs; it is shared out over the operators that ran kernels of its name."""
-    known: Counter[str] = Counter()
-    whole: Counter[str] = Counter()
+def of_operators(rows: list[dict[str, str]]) -> Iterator[tuple[dict[str, str], float]]:
+    """Rows and their microseconds. Events of CUDA's own ("Command Buffer Full") name kernels of operators once more."""
     for row in rows:
-        whole[row["kernel"]] += float(row["us"])
-        known[row["kernel"]] += float(row["us"]) if "::" in row["operator"] else 0.0
-    for row in rows:
-        kernel = row["kernel"]
         if "::" in row["operator"] and PROBE not in row["shapes"]:
-            yield row, float(row["us"]) * (whole[kernel] / known[kernel] if known[kernel] else 1.0)
-        elif not known[kernel]:
-            yield row | {"operator": "aten::unknown"}, float(row["us"])
+            yield row, float(row["us"])
 
 
 def compare(folder: Path, table: Path, by: str, only: set[str] | None) -> dict[str, Any]:
@@ -212,8 +202,9 @@ def compare(folder: Path, table: Path, by: str, only: set[str] | None) -> dict[s
         owners = repriced(captured, calls, known)
         stack = known_stack("torch-compile" if captured.compiled else "torch-eager")
         prices = prices_of(captured, cluster_of(trace_programs.ON), stack)
-        _, times = result_of(captured, prices)
+        found, times = result_of(captured, prices)
         assert times is not None
+        assert found.time is not None
         if captured.compiled:
             continue
         gap = prices.stack.host.gap_s_per_op
@@ -231,28 +222,27 @@ def compare(folder: Path, table: Path, by: str, only: set[str] | None) -> dict[s
             ways.setdefault(key, str(getattr(work, "kind", type(work).__name__)))
         seen: Counter[Any] = Counter()
         names: dict[Any, str] = {}
-        for row, spent in found_again(measured[name]):
+        for row, spent in of_operators(measured[name]):
             key = key_of(row["operator"], row["shapes"])
             seen[key] += spent
             names.setdefault(key, row["kernel"])
-        said[name] = {"guess_ms": sum(guess.values()) / 1e3, "seen_ms": sum(seen.values()) / 1e3}
+        said[name] = {"guess_ms": sum(guess.values()) / 1e3, "seen_ms": sum(seen.values()) / 1e3,
+                      "step_ms": 1e3 * found.time.step_s, "waits_ms": 1e3 * times.host_s}  # fmt: skip
         for key in set(guess) | set(seen):
-            label = {"class": (key[0],), "way": (key[0], ways.get(key, "?")),
-                     "shape": (key[0], "".join(key[1]), ways.get(key, "?"), names.get(key, "-")[:40]),
-                     "program": (name, key[0], ways.get(key, "?"), "".join(key[1])[:60], names.get(key, "-")[:40])}[by]  # fmt: skip
+            op, shapes, way, kernel = key[0], "".join(key[1]), ways.get(key, "?"), names.get(key, "-")[:40]
+            label = {"class": (op,), "way": (op, way), "shape": (op, shapes, way, kernel),
+                     "program": (name, op, way, shapes[:60], kernel)}[by]  # fmt: skip
             group = groups[label]
             group[0] += guess[key]
             group[1] += seen[key]
             group[2] += many[key]
     order = sorted(groups, key=lambda label: -abs(groups[label][0] - groups[label][1]))
-    return {"programs": said, "gaps": [
-        {"what": " ".join(label), "guess_ms": round(groups[label][0] / 1e3, 3), "seen_ms": round(groups[label][1] / 1e3, 3),
-         "calls": int(groups[label][2])} for label in order]}  # fmt: skip
+    rows = [{"what": " ".join(label), "guess_ms": guessed / 1e3, "seen_ms": spent / 1e3, "calls": int(calls)}
+            for label, (guessed, spent, calls) in ((label, groups[label]) for label in order)]  # fmt: skip
+    return {"programs": said, "gaps": rows}
 
 
 def main() -> int:
-    from _trace_programs_sixth import SIXTH
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("record", "compare"))
     parser.add_argument("given", nargs="*", type=Path, help="compare: the folder and the table of kernels")
@@ -265,8 +255,10 @@ def main() -> int:
     asked = parser.parse_args()
     names = asked.only.split(",") if asked.only else None
     if asked.verb == "record":
+        from _trace_programs_seventh import SEVENTH
+
         asked.out.mkdir(exist_ok=True)
-        for name in names or SIXTH:
+        for name in names or SEVENTH:
             try:
                 found = recorded(name)
             except ValueError as error:
@@ -280,7 +272,8 @@ def main() -> int:
         print(f"{row['guess_ms']:9.3f} {row['seen_ms']:9.3f} {row['guess_ms'] - row['seen_ms']:+9.3f} "
               f"{row['calls']:6} {row['what']}")  # fmt: skip
     for name, row in said["programs"].items():
-        print(f"{name:32} {row['guess_ms']:9.2f} {row['seen_ms']:9.2f} {row['guess_ms'] / row['seen_ms'] - 1:+7.1%}")
+        print(f"{name:32} {row['guess_ms']:9.2f} {row['seen_ms']:9.2f} {row['guess_ms'] / row['seen_ms'] - 1:+7.1%} "
+              f"step {row['step_ms']:9.2f} of which the GPU waits for the host {row['waits_ms']:8.2f}")  # fmt: skip
     print(json.dumps({"programs": len(said["programs"])}))
     return 0
 

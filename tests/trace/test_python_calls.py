@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from shardwise.trace.capture import traced  # noqa: E402
+from shardwise.trace.capture import traced
 
 SCRIPT = """
 import torch
