@@ -1,6 +1,6 @@
 """What the host needs until an operator is launched, in operations as `calibrate` measures the machine's host.
 
-Fitted on the host time of forward and backward passes and optimizers of 51 programs with batches so small that the GPU
+Fitted on the host time of forward and backward passes and optimizers of 49 programs with batches so small that the GPU
 waits (`docs/benchmarks/trace-host-h200.csv`, one H200's machine, torch 2.11; the host's own speed was measured before
 each step). Products, convolutions, attention, casts, other kernels, views and calls of Python's own each have one
 weight, held towards those of single calls (`trace-machine-h200.csv`). Left out one at a time, a program's host time is
