@@ -75,8 +75,8 @@ class KernelPrices:
     def _product(self, work: Product) -> float:
         if self.cluster.gpu.architecture == TILED and work.dtype in WIDTHS and not work.grouped:
             slowed = misaligned(self.cluster.gpu, work)
-            seconds = tiled_seconds(self.curve, self.cluster.gpu, work, 0.0 if slowed > 1.0 else self.duty, slowed)
-            return seconds / self.stack.kernels.kernel_efficiency
+            tiled = tiled_seconds(self.curve, self.cluster.gpu, work, 0.0 if slowed > 1.0 else self.duty, slowed)
+            return tiled / self.stack.kernels.kernel_efficiency
         batch = None if work.batch == 1 else float(work.batch)
         seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
         sustained = self.curve.gemm_law(self.dtype(work.dtype)).sustained
