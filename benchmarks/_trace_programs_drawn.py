@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from _trace_programs import DEVICE, PROGRAMS, Program, _language_step, _made, _timm, grouped, pictures
+from _trace_programs_diffusion import denoiser
 from _trace_programs_third import own
 
 DRAWN = Path(__file__).resolve().parent.parent / "docs" / "accuracy"
@@ -152,6 +153,8 @@ def programs_of(table: str) -> list[str]:
                      last=given["last"])  # fmt: skip
         elif given["family"] in TOKENS:
             _words(name, given)
+        elif given["family"] == "diffusion":
+            denoiser(name.lower(), given["kind"])
         else:
             _classified(name, given)
     return [name for name in PROGRAMS if name not in before]

@@ -1,14 +1,15 @@
 """Draws training programs of public architectures that no earlier set has, by a rule and a seed.
 
-    python benchmarks/draw_programs.py --seed 6 --out docs/accuracy/h200_programs_sixth_drawn.json
+    python benchmarks/draw_programs.py --seed 7 --out docs/accuracy/h200_programs_seventh_drawn.json
 
-Pools are transformers' own lists of classes (decoders, encoders, encoders with decoders, pictures, sound) and timm's
-list of models. Classes and timm families of earlier sets are left out. Each pool is shuffled and gone through until a
-kind is full; a class is passed over, and the reason kept, where its published default configuration cannot be built
-here, does not have `FEWEST` to `MOST` parameters even with fewer layers, or is no program that can be trained as drawn:
-two layers of it do not make a step on a CPU, or leave parameters without a gradient under DistributedDataParallel. What
-is around the step (precision, wrapper) belongs to the place in the list. `_trace_programs_drawn.py` makes programs of
-the table. Seed 5 was drawn with other places and without the step on a CPU.
+Pools are transformers' own lists of classes (decoders, encoders, encoders with decoders, pictures, sound), timm's list
+of models and the denoisers of `_trace_programs_diffusion.py`. Classes and timm families of earlier sets are left out.
+Each pool is shuffled and gone through until a kind is full; a class is passed over, and the reason kept, where its
+published default configuration cannot be built here, does not have `FEWEST` to `MOST` parameters even with fewer
+layers, or is no program that can be trained as drawn: two layers of it do not make a step on a CPU, or leave parameters
+without a gradient under DistributedDataParallel. What is around the step (precision, wrapper) belongs to the place in
+the list. `_trace_programs_drawn.py` makes programs of the table. Seeds 5 and 6 were drawn with other places, seed 5
+without the step on a CPU.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 EARLIER = ("_trace_programs.py", "_trace_programs_third.py", "_trace_programs_fourth.py")
-DRAWN = HERE.parent / "docs" / "accuracy" / "h200_programs_fifth_drawn.json"
+DRAWN = HERE.parent / "docs" / "accuracy"
 FEWEST, MOST, MOST_EXPERTS = 2e7, 1.3e9, 2.5e9
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -50,22 +51,27 @@ LOOPED = (
 """go through tokens one by one, or in own kernels, where their packages are missing"""
 KINDS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "decoder": ("CAUSAL_LM", [("bf16", ""), ("autocast", ""), ("bf16", "padded"), ("autocast", "accumulated"),
-                              ("bf16", "checkpointed"), ("bf16", "lora"), ("bf16", "compiled"),
-                              ("autocast", "replicas"), ("autocast", "replicas"), ("bf16", "fsdp1"),
-                              ("bf16", "fsdp1"), ("bf16", "fsdp2")]),
+                              ("bf16", "checkpointed"), ("bf16", "lora"), ("autocast", "lora"), ("bf16", "compiled"),
+                              ("autocast", "replicas"), ("bf16", "fsdp2")]),
     "experts": ("CAUSAL_LM", [("bf16", ""), ("bf16", "")]),
-    "encoder": ("MASKED_LM", [("autocast", "padded"), ("bf16", ""), ("autocast", "replicas")]),
+    "encoder": ("MASKED_LM", [("autocast", "padded"), ("bf16", ""), ("autocast", "")]),
     "encoder-decoder": ("SEQ_TO_SEQ_CAUSAL_LM", [("bf16", ""), ("autocast", "")]),
     "pictures": ("IMAGE_CLASSIFICATION", [("autocast", ""), ("autocast", ""), ("bf16", "")]),
-    "sound": ("AUDIO_CLASSIFICATION", [("autocast", ""), ("autocast", ""), ("autocast", "")]),
+    "sound": ("AUDIO_CLASSIFICATION", [("autocast", ""), ("autocast", "")]),
 }  # fmt: skip
 CLIPPED = ("replicas", "fsdp1", "fsdp2")
-TIMM = (128, True), (64, False), (128, True), (64, False)
+TIMM = (128, True), (64, False), (128, True), (64, False), (128, True)
 """pictures and whether channels lie next to each other"""
+DENOISERS = 3
 
 
-def _used() -> str:
-    return "\n".join(path.read_text(encoding="utf-8") for path in (*map(HERE.joinpath, EARLIER), DRAWN))
+def _used(out: Path) -> str:
+    paths = [*map(HERE.joinpath, EARLIER), *(path for path in _tables() if path.resolve() != out.resolve())]
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+
+
+def _tables() -> list[Path]:
+    return sorted(DRAWN.glob("h200_programs_*_drawn.json"))
 
 
 def _base(kind: str) -> str:
@@ -179,8 +185,8 @@ def _few_samples(family: str, config: Any, half: bool) -> dict[str, Any]:
     return {"input_ids": tokens, "labels": tokens}
 
 
-def drawn(seed: int) -> dict[str, Any]:
-    used, found, passed = _used(), list[dict[str, Any]](), dict[str, str]()
+def drawn(seed: int, out: Path) -> dict[str, Any]:
+    used, found, passed = _used(out), list[dict[str, Any]](), dict[str, str]()
     taken: set[str] = set()
     for family, (pool, places) in KINDS.items():
         names = _classes(pool)
@@ -217,6 +223,7 @@ def drawn(seed: int) -> dict[str, Any]:
                           "precision": precision, "around": around, "clip": around in CLIPPED})  # fmt: skip
             print(f"{family:16} {kind:44} {many / 1e6:8.0f} M {precision:9} {around}", file=sys.stderr, flush=True)
     found += _of_timm(seed, used, passed)
+    found += _denoisers(seed, used)
     return {"seed": seed, "programs": found, "passed_over": passed}
 
 
@@ -230,8 +237,7 @@ def _of_timm(seed: int, used: str, passed: dict[str, str]) -> list[dict[str, Any
     names = sorted(timm.list_models(exclude_filters=["test_*", "*_384*", "*_448*", "*_512*", "*clip*", "*siglip*"]))
     random.Random(f"{seed} timm").shuffle(names)
     found: list[dict[str, Any]] = []
-    earlier = re.findall(r'_timm\("(\w+)"', used)
-    earlier += [each["kind"] for each in json.loads(DRAWN.read_text(encoding="utf-8"))["programs"]]
+    earlier = re.findall(r'(?:_timm\(|"kind": )"(\w+)"', used)
     families = {re.match(r"[a-z]+", name.lower())[0] for name in earlier}  # type: ignore[index]
     for name in names:
         if len(found) == len(TIMM):
@@ -257,13 +263,21 @@ def _of_timm(seed: int, used: str, passed: dict[str, str]) -> list[dict[str, Any
     return found
 
 
+def _denoisers(seed: int, used: str) -> list[dict[str, Any]]:
+    from _trace_programs_diffusion import POOL
+
+    names = sorted(kind for kind in POOL if f'"{kind}"' not in used)
+    random.Random(f"{seed} diffusion").shuffle(names)
+    return [{"family": "diffusion", "kind": kind} for kind in names[:DENOISERS]]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--out", type=Path, required=True, help="JSON to write")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    asked.out.write_text(json.dumps(drawn(asked.seed), indent=1) + "\n", encoding="utf-8")
+    asked.out.write_text(json.dumps(drawn(asked.seed, asked.out), indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
@@ -33,7 +34,7 @@ CANNOT_FORK = "initial"
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from _trace_programs_sixth import PROGRAMS
+from _trace_programs_seventh import PROGRAMS
 
 PROGRAM = PROGRAMS[{name!r}]
 
@@ -46,7 +47,7 @@ def batch():
 def step(*given):
     PROGRAM.step(*given)
 """
-HOSTS, USUAL_HOST = (10, 14, 18, 24, 30), 14
+HOSTS, USUAL_HOST = (10, 14, 18, 24, 30), 18
 """microseconds of an operation, as `shardwise calibrate` measures them; parts are those of the usual one"""
 PREDICTED = ["name", "family", *(f"step_ms_host_{host}us" for host in HOSTS), "peak_gib", "peak_phase", "products_ms",
              "attention_ms", "passes_ms", "optimizer_ms", "host_ms", "why"]  # fmt: skip
@@ -56,7 +57,7 @@ MEASURED = ["name", "family", "step_ms", "spread", "called_ms", "host_us", "peak
 
 def predicted(name: str) -> dict[str, Any]:
     """Step times at each of `HOSTS`: a table says nothing of the machine's host, which is measured with the steps."""
-    from _trace_programs_sixth import PROGRAMS
+    from _trace_programs_seventh import PROGRAMS
     from shardwise.software import known_stack
     from shardwise.spec.load import cluster_of
     from shardwise.trace.capture import traced
@@ -88,16 +89,28 @@ def predicted(name: str) -> dict[str, Any]:
 def measured(name: str, kernels: Path | None) -> dict[str, Any]:
     import torch
 
-    from _trace_programs_sixth import PROGRAMS
+    from _trace_programs_seventh import PROGRAMS
 
     program = PROGRAMS[name]
     torch.manual_seed(0)
-    hosts = [_host()]
+    host = host_probe()
     parts = program.build()
     torch.cuda.empty_cache()
+    row, step = timed(program, parts, host, LONG_ENOUGH_S, MOST)
+    if kernels is not None:
+        _profiled(step, kernels / f"{name}.csv")
+    return {"name": name, "family": program.family} | row
+
+
+def timed(
+    program: Any, parts: tuple[Any, ...], host: Callable[[], float], long_enough_s: float, most: int
+) -> tuple[dict[str, Any], Callable[[], float]]:
+    """Steps, their memory and the machine's host, which is asked before each step."""
+    import torch
 
     def step() -> float:
         given = program.batch()
+        hosts.append(host())
         torch.cuda.synchronize()
         begin = perf_counter()
         program.step(*parts, given)
@@ -106,32 +119,32 @@ def measured(name: str, kernels: Path | None) -> dict[str, Any]:
         return perf_counter() - begin
 
     called: list[float] = []
+    hosts: list[float] = []
     first = [step() for _ in range(WARM_UP)]
     torch.cuda.reset_peak_memory_stats()
-    count = min(MOST, max(FEWEST, int(LONG_ENOUGH_S / first[-1])))
+    count = min(most, max(FEWEST, int(long_enough_s / first[-1])))
     steps = [step() for _ in range(count)]
     peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    hosts.append(_host())  # before the profiler, whose hooks make every later launch slower
-    if kernels is not None:
-        _profiled(step, kernels / f"{name}.csv")
     middle = median(steps)
-    return {
-        "name": name, "family": program.family, "step_ms": f"{middle * 1e3:.2f}",
+    row = {
+        "step_ms": f"{middle * 1e3:.2f}",
         "spread": f"{(max(steps) - min(steps)) / middle:.3f}", "called_ms": f"{median(called[-count:]) * 1e3:.2f}",
-        "host_us": f"{mean(hosts) * 1e6:.2f}", "peak_alloc_gib": f"{peaks[0] / GIB:.3f}",
+        "host_us": f"{median(hosts[-count:]) * 1e6:.2f}", "peak_alloc_gib": f"{peaks[0] / GIB:.3f}",
         "peak_reserved_gib": f"{peaks[1] / GIB:.3f}", "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
     }  # fmt: skip
+    return row, step
 
 
-def _host() -> float:
-    """Of one operation, by the measurement of `shardwise calibrate`."""
+def host_probe() -> Callable[[], float]:
+    """Seconds of one operation now, by the measurement of `shardwise calibrate`."""
     import torch
 
-    from shardwise.calibrate.measure._bench import Bench
-    from shardwise.calibrate.measure.launch import host_point
+    from shardwise.calibrate.measure.launch import host_step, operations
 
-    bench = Bench(torch.device("cuda"), 1e8, 0.05, 5)
-    return median(float(host_point(bench)["seconds"]) for _ in range(3))
+    step = host_step(torch.device("cuda"))
+    for _ in range(3):
+        step()
+    return lambda: step() / operations()
 
 
 def _profiled(step: Any, to: Path) -> None:
@@ -154,7 +167,7 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
     """In processes of their own: one program's memory and failure are not the next one's."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from _trace_programs_sixth import PROGRAMS
+    from _trace_programs_seventh import PROGRAMS
 
     def one(name: str) -> dict[str, Any]:
         begin = perf_counter()
@@ -187,7 +200,11 @@ def each(names: list[str], verb: str, fields: list[str], out: Path, kernels: Pat
 
 
 def _forked(name: str, kernels: Path | None) -> dict[str, Any]:
-    """In a child that has its libraries already."""
+    return forked(lambda: measured(name, kernels))
+
+
+def forked(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What it gives, in a child that has its libraries already; or why it failed."""
     import timm  # noqa: F401
     import transformers.modeling_utils  # noqa: F401
 
@@ -196,7 +213,7 @@ def _forked(name: str, kernels: Path | None) -> dict[str, Any]:
 
     def child() -> None:
         try:
-            there.send(measured(name, kernels))
+            there.send(call())
         except BaseException as error:
             there.send({"why": f"{type(error).__name__}: {error}"[:200]})
 
@@ -272,9 +289,9 @@ def main() -> int:
         name = asked.given[0]
         print(json.dumps(predicted(name) if asked.verb == "one-predict" else measured(name, asked.kernels)))
         return 0
-    from _trace_programs_sixth import SIXTH
+    from _trace_programs_seventh import SEVENTH
 
-    names = asked.only.split(",") if asked.only else SIXTH
+    names = asked.only.split(",") if asked.only else SEVENTH
     each(names, asked.verb, PREDICTED if asked.verb == "predict" else MEASURED, asked.out, asked.kernels, asked.jobs)
     return 0
 

@@ -98,12 +98,13 @@ def test_the_second_pass_over_a_small_tensor_is_faster() -> None:
 
 
 def test_views_are_launched_faster_than_kernels() -> None:
-    def host(calls: int, modules: int = 0) -> float:
-        small = StepEvent("add", "forward", Pass(1), "", (), (), 0, calls, modules=modules)
+    def host(calls: int, python: tuple[int, int] = (0, 0)) -> float:
+        small = StepEvent("add", "forward", Pass(1), "", (), (), 0, calls, python=python)
         return played([small], PRICES).host_s
 
     assert host(1) < host(2) < 2 * host(1)
-    assert host(1, modules=1) > host(1)
+    assert host(1, python=(9, 0)) > host(1)
+    assert host(1, python=(0, 9)) > host(1)
 
 
 BOUNDS = {

@@ -15,6 +15,7 @@ from shardwise.trace.events import Capture, CollectiveCall, Pass, ProcessGroup, 
 from shardwise.trace.launches import launches  # noqa: E402
 from shardwise.trace.overlap import KERNELS, played  # noqa: E402
 from shardwise.trace.price import prices_of  # noqa: E402
+from shardwise.trace.product_rates import ODD_TIME  # noqa: E402
 
 DP = ProcessGroup("dp", 8, 1, True)
 BIG = Product(m=8192, n=8192, k=8192, batch=1, dtype="bf16", rows=(8192.0,) * 3)
@@ -99,7 +100,9 @@ def test_rows_that_start_off_the_lines_are_slow() -> None:
         (30522.0, UNEVEN_READ),
         (50257.0, ODD_READ),
     ):
-        assert seconds(width) / seconds(8192.0) == pytest.approx(slowed, rel=0.01)
+        # products by tiles: odd rows take longer than the planner's factor says, and keep the clock
+        taken = seconds(width) / seconds(8192.0)
+        assert slowed * 0.99 < taken < slowed * ODD_TIME if slowed > 1 else taken == pytest.approx(1.0)
         # a compiler copies the factor, which costs its bytes and nothing else
         assert 1.0 <= seconds(width, compiled=True) / seconds(8192.0, compiled=True) < 1.1
 
@@ -111,15 +114,16 @@ def test_a_compiler_holds_a_copy_of_what_lies_badly() -> None:
     assert [change for _, _, change in found] == [8192 * 8192 * 2, -8192 * 8192 * 2]
 
 
-def test_the_host_takes_longer_for_a_product_than_for_a_cast_and_for_hooks_than_for_both() -> None:
+def test_the_host_takes_longer_for_a_product_than_for_a_cast_and_for_much_python_than_for_both() -> None:
     product, cast, plain = (
         replace(event(work, name=name), compiled=False)
         for work, name in ((BIG, "mm"), (Pass(8), "_to_copy"), (Pass(8), "add"))
     )
     assert launches(product, 0.0) > launches(plain, 0.0) > launches(cast, 0.0) > 0
     assert launches(replace(plain, calls=5), 0.0) > launches(replace(plain, calls=5, quiet=4), 0.0)
-    hooked = replace(plain, units={"FullyShardedDataParallel": 1})
+    hooked = replace(plain, python=(400, 400))
     assert launches(hooked, 0.0) > 10 * launches(product, 0.0)
+    assert launches(replace(hooked, phase="optimizer"), 0.0) == launches(replace(plain, phase="optimizer"), 0.0)
     assert launches(replace(plain, calls=0), 0.0) == 0.0
 
 

@@ -44,6 +44,13 @@ def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tenso
         ):
             with without_autocast():
                 return _plain(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        if _wide(query, key, value) and not trained:
+            kept = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+            run = torch.ops.aten._scaled_dot_product_efficient_attention
+            if attn_mask is not None:
+                attn_mask = _aligned(attn_mask, query, key)
+            wide: Tensor = run(query, key, value, attn_mask, kept, dropout_p, is_causal, scale=scale)[0]
+            return wide
         if not _fused(query, key, value):
             given: dict[str, Any] = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal,
                                      "scale": scale, "enable_gqa": enable_gqa}  # fmt: skip
@@ -63,14 +70,21 @@ def attention_as_on_cuda(original: Callable[..., Tensor]) -> Callable[..., Tenso
 def _with_trained_bias(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: float, causal: bool, scale: float | None
 ) -> Tensor:
-    """torch's own kernel, which reads rows of the bias that begin on 16 elements."""
-    keys = key.shape[2]
-    if keys % ALIGNED:
-        bias = torch.nn.functional.pad(bias, (0, ALIGNED - keys % ALIGNED))[..., :keys]
-    bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], keys)
+    """torch's own kernel."""
+    bias = _aligned(bias, query, key)
     run = torch.ops.aten._scaled_dot_product_efficient_attention
     found: Tensor = run(query, key, value, bias, True, dropout, causal, scale=scale)[0]
     return found
+
+
+def _aligned(bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """torch's own kernel reads rows of the bias that begin on 16 elements."""
+    keys = key.shape[2]
+    if bias.dtype is torch.bool:
+        bias = torch.where(bias, 0.0, float("-inf")).to(query.dtype)
+    if keys % ALIGNED:
+        bias = torch.nn.functional.pad(bias, (0, ALIGNED - keys % ALIGNED))[..., :keys]
+    return bias.expand(query.shape[0], query.shape[1], query.shape[2], keys)
 
 
 def _plain(
@@ -114,12 +128,25 @@ class _SafeSoftmax(torch.autograd.Function):
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    widths = (query.shape[-1], value.shape[-1])
+    """cuDNN's kernel."""
+    return _by_a_kernel(query, key, value) and _widest(query, value) <= WIDEST
+
+
+def _wide(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """torch's own, for heads that are too wide for cuDNN's."""
+    return _by_a_kernel(query, key, value) and _widest(query, value) > WIDEST and query.shape[1] == key.shape[1]
+
+
+def _widest(query: Tensor, value: Tensor) -> int:
+    return max(query.shape[-1], value.shape[-1])
+
+
+def _by_a_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return (
         is_fake(query)
         and not isinstance(query, DTensor)
         and query.dim() == 4
         and query.dtype in NARROW
-        and all(width % 8 == 0 and width <= WIDEST for width in widths)
+        and all(width % 8 == 0 for width in (query.shape[-1], value.shape[-1]))
         and key.shape[2] > 1
     )

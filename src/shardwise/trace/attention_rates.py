@@ -41,6 +41,10 @@ TRAINED_BIAS_S, SMALL_TILE = 8e-6, 64
 and keys of one head, by the width of heads and backward, and to begin"""
 
 
+WIDE = {False: 1.26e14, True: 2.8e13}
+"""FLOP/s of torch's own kernel for heads wider than 256, forward and backward (512 wide, causal, GPU measured)"""
+
+
 def _biased(gpu: Gpu, work: AttentionCall) -> float:
     tiles = work.groups * -(-(work.queries or work.keys) // SMALL_TILE) * -(-work.keys // SMALL_TILE)
     each = TRAINED_BIAS[32 if work.head_dim <= 32 else 64, work.backward] * max(work.head_dim / 64, 1.0)
@@ -59,6 +63,9 @@ def attention_kernel_seconds(curve: Curve, gpu: Gpu, work: AttentionCall, kernel
         rate = IN_32_BITS[work.backward][place] * gpu.peak("fp32") / MEASURED_PEAK_32
         masked = MASKED_TIME_32[work.backward] if work.masked else 1.0
         return curve.kernel_floor_s + square * min(share, 1.0) / rate * masked
+    if work.trains_bias and work.head_dim > TILE_WIDTHS[-1]:
+        slower = MEASURED_PEAK * MEASURED_SMS / gpu.peak("bf16")
+        return curve.kernel_floor_s + work.flops / WIDE[work.backward] * slower
     if work.trains_bias:
         return _biased(gpu, work)
     if work.causal:

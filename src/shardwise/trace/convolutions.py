@@ -16,6 +16,8 @@ from shardwise.trace.reductions import reduced
 Named = tuple[str, Convolution | Pass]
 FEW_CHANNELS = 8
 """below, cuDNN has no good kernel: the first layer of whatever reads pictures or sound"""
+WHOLE_CHANNELS = 8
+"""in 16 bits: others are copied to where channels come in multiples of this"""
 PLANE = 8
 """a filter of one place is a product of the tensors as they lie if places come in multiples of this"""
 
@@ -35,7 +37,8 @@ def backward(args: Sequence[Any]) -> list[Named]:
     """A kernel for each gradient that is asked for."""
     gradient, x, weight, stride, transposed, groups = args[0], args[1], args[2], args[4], bool(args[7]), int(args[9])
     wanted = args[-1]
-    found: list[Named] = [*_in_order(gradient), *(_in_order(x) if wanted[1] else ())]
+    like = weight if _weights_last(weight) and not _is_last(x) else x
+    found: list[Named] = [*_in_order(gradient, like=like), *(_in_order(x) if wanted[1] else ())]
     found += [
         ("convolution_backward", _kernel(part, x, weight, gradient, stride, transposed, groups))
         for part, asked in zip(("input", "weight"), wanted[:2], strict=True)
@@ -46,12 +49,14 @@ def backward(args: Sequence[Any]) -> list[Named]:
     return found
 
 
-def _in_order(tensor: Tensor) -> list[Named]:
-    """Other layouts than the two that kernels know are copied first, as sounds are whose norms go over channels."""
-    if tensor.is_contiguous() or _channels_last(tensor):
+def _in_order(tensor: Tensor, like: Tensor | None = None) -> list[Named]:
+    """Other layouts than the two that kernels know are copied first, as sounds are whose norms go over channels; a
+    gradient that has another one than its input, into the input's."""
+    last = _is_last(tensor if like is None else like)
+    if (_channels_last(tensor) if last else tensor.is_contiguous()) or (like is None and tensor.is_contiguous()):
         return []
     into = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-    if _like_last(tensor):
+    if last and tensor.dim() == 4:
         into = into.to(memory_format=torch.channels_last)
     return [("copy_", Pass(2 * _size(tensor), *copied_way(tensor, into)))]
 
@@ -61,7 +66,7 @@ def _kernel(
 ) -> Convolution:
     small, large = (x, out) if transposed else (out, x)
     places, reached = (t.numel() // t.shape[1] for t in (small, large))
-    last = any(_channels_last(t) or _like_last(t) for t in (x, out))
+    last = _is_last(x) or _weights_last(weight) or (part == "forward" and _is_last(out))
     taps, plane = prod(weight.shape[2:]), prod(x.shape[2:])
     as_product = taps == 1 and set(stride) == {1} and plane % PLANE == 0
     kind = "dense"
@@ -69,7 +74,8 @@ def _kernel(
         kind = "depthwise" if weight.shape[1] == 1 else "grouped"
     elif x.shape[1] < FEW_CHANNELS:
         kind = "few_channels"
-    turned = kind in ("dense", "grouped") and not last and not as_product
+    odd = last and x.element_size() == 2 and any(many % WHOLE_CHANNELS for many in weight.shape[:2])
+    turned = kind in ("dense", "grouped") and (odd or not last) and not as_product
     return Convolution(
         part=part, kind=kind, places=places, reached=reached, taps=taps, channels=weight.shape[1] * groups,
         filters=weight.shape[0], groups=groups, dtype=dtype_name(x.dtype), last=last,
@@ -82,6 +88,15 @@ def _channels_last(tensor: Tensor) -> bool:
     forms = {4: torch.channels_last, 5: torch.channels_last_3d}
     form = forms.get(tensor.dim())
     return form is not None and tensor.shape[1] > 1 and tensor.is_contiguous(memory_format=form)
+
+
+def _is_last(tensor: Tensor) -> bool:
+    return _channels_last(tensor) or _like_last(tensor)
+
+
+def _weights_last(weight: Tensor) -> bool:
+    """cuDNN is asked for the layout of the input, or of the weights if that tells of one."""
+    return prod(weight.shape[2:]) > 1 and _channels_last(weight)
 
 
 def _like_last(tensor: Tensor) -> bool:

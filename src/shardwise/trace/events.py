@@ -154,12 +154,10 @@ class StepEvent:
     """the host waits for what it gives: a number, or how many elements there are"""
     compiled: bool = False
     """of what torch.compile was asked for; backward: it reads what that has made"""
-    modules: int = 0
-    """modules the host called since the event before"""
     quiet: int = 0
     """of the calls, those that neither run a kernel nor make a view"""
-    units: dict[str, int] = field(default_factory=dict)
-    """units of FSDP whose hooks ran since the event before, by whose they are"""
+    python: tuple[int, int] = (0, 0)
+    """functions of Python's own, and built-in ones, that the script called since the event before"""
 
     @property
     def is_message(self) -> bool:

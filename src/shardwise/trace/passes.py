@@ -23,6 +23,8 @@ FILLS = frozenset({"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new
 """written, nothing read: what they are made like, or of, is not looked at"""
 LOOKED_UP = frozenset({"embedding", "index_select", "gather", "index"})
 """reads only what it writes"""
+ROWS_LOOKED_UP, LOOKED_UP_ROW = ("embedding", "index_select"), 157
+"""and elements that could have been gone through for each row (12 to 32 elements a row)"""
 PICKED = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
 """one number of each row"""
 PADDED = frozenset({"slice_backward", "select_backward", "diagonal_backward", "constant_pad_nd"})
@@ -42,7 +44,7 @@ SCATTERED = frozenset(
 )
 ADDED_UP = frozenset({"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce"})
 REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "var", "var_mean", "std", "linalg_vector_norm",
-                        "logsumexp", "all", "any", "argmax", "prod"})  # fmt: skip
+                        "all", "any", "argmax", "prod"})  # fmt: skip
 NORMS = frozenset({"native_layer_norm", "_fused_rms_norm", "rms_norm"})
 NORMS_BACKWARD = frozenset({"native_layer_norm_backward", "_fused_rms_norm_backward", "rms_norm_backward"})
 GROUP_NORMS = {"native_group_norm": "group_norm", "native_group_norm_backward": "group_norm_backward"}
@@ -89,6 +91,8 @@ SCAN_STEP_S = 2.5e-7
 """of a running sum along an axis that is not the innermost: one thread goes along it"""
 TOPK_ROW = 60
 """elements `topk` could have gone through while it begins a row"""
+FEW_GROUPS, FEW_GROUPS_BLOCK = 528, 250
+"""groups of all rows below which blocks of a group norm leave multiprocessors idle (one group each of 64 pictures)"""
 PLANE, SMALL_PLANE = {"batch_norm": 200, "batch_norm_backward": 350}, 64
 """the same of a batch norm and the plane of a channel; planes up to so small have a kernel of their own"""
 FEW_CHANNELS = {32: "_few", 64: "_some"}
@@ -113,6 +117,8 @@ def passes_of(func: Any, args: Sequence[Any], ins: list[Tensor], outs: list[Tens
             ("copy_", _copied(ins[0], outs[0])),
             (name + "_", _one(func, name + "_", args, [outs[0], ins[1]], outs)),
         ]
+    if name == "logsumexp" and ins:
+        return _logsumexp(args, ins[0], outs)
     found: list[Named] = [(name, _one(func, name, args, ins, outs))]
     if name in SCATTERED and name.lstrip("_").startswith("index_put") and _accumulates(args):
         # what is added up is copied first unless it lies in order
@@ -135,6 +141,18 @@ def _one(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
         return reduced(args[place] if len(args) > place else None, ins[0], moved)
     kind, elements = _way(func, name, args, ins, outs)
     return Pass(bytes=moved, kind=kind, elements=elements, wait_s=_wait(name, kind, args, ins))
+
+
+def _logsumexp(args: Sequence[Any], x: Tensor, outs: list[Tensor]) -> list[Named]:
+    """Its largest, what lies below it, its power, and the sum: a kernel each."""
+    axes, size = args[1] if len(args) > 1 else None, _size(x)
+    summed = reduced(axes, x, size + sum(map(_size, outs)))
+    return [
+        ("amax", summed),
+        ("sub", Pass(2 * size, "broadcast", x.numel())),
+        ("exp_", Pass(2 * size)),
+        ("sum", summed),
+    ]
 
 
 def _wait(name: str, kind: str, args: Sequence[Any], ins: list[Tensor]) -> float:
@@ -204,7 +222,7 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
     if name in FILLS:
         return "fill", 0
     if name in GROUP_NORMS:
-        return GROUP_NORMS[name], 0
+        return GROUP_NORMS[name], _few_groups(name, args)
     if name in ("cumsum", "cumprod") and ins[0].dim():
         return ("summed_up" if _in_rows(args) else "summed_down"), many
     if name == "topk":
@@ -215,6 +233,8 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
         return BY_INPUT[name], ins[0].numel()
     if name in BY_OUTPUT:
         return BY_OUTPUT[name], many
+    if name in ROWS_LOOKED_UP:
+        return "looked_up", many // max(out.shape[-1] if out.dim() else 1, 1) * LOOKED_UP_ROW
     if name == "gather":
         return ("gathered_in_rows" if _in_rows(args) else "gathered"), many
     if name == "sort":
@@ -244,6 +264,15 @@ def _way(func: Any, name: str, args: Sequence[Any], ins: list[Tensor], outs: lis
     if torch.Tag.pointwise in func.tags:
         return _pointwise(name, ins, out)
     return "stream", 0
+
+
+def _few_groups(name: str, args: Sequence[Any]) -> int:
+    """Elements the whole GPU could have gone through while one block goes through those of a group."""
+    if name != "native_group_norm":
+        return 0
+    x, groups = args[0], int(args[6])
+    blocks = x.shape[0] * groups
+    return x.numel() // max(blocks, 1) * FEW_GROUPS_BLOCK if blocks < FEW_GROUPS else 0
 
 
 def _joined(args: Sequence[Any], ins: list[Tensor], many: int) -> tuple[str, int]:

@@ -14,6 +14,8 @@ from shardwise.spec.cluster import Cluster
 from shardwise.trace.attention_rates import attention_kernel_seconds
 from shardwise.trace.convolution_rates import convolution_seconds
 from shardwise.trace.events import AttentionCall, Capture, CollectiveCall, Convolution, Pass, Product, StepEvent
+from shardwise.trace.launches import USUAL_S
+from shardwise.trace.product_rates import WIDTHS, thin_seconds, tiled_seconds
 from shardwise.trace.rates import (
     FLOOR_SHARE,
     GROUPED_TIME,
@@ -27,6 +29,8 @@ from shardwise.trace.rates import (
 
 PRICED_AS = {"receive": "send", "reduce": "broadcast", "gather": "all_gather", "scatter": "all_gather"}
 """what the network model has no law for, by what moves the same bytes"""
+TILED = "Hopper"
+"""architecture whose products are priced by tiles"""
 DTYPES = {"fp64": "fp32", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": "fp8"}
 
 
@@ -69,13 +73,20 @@ class KernelPrices:
         return self.seen[key]
 
     def _product(self, work: Product) -> float:
+        if self.cluster.gpu.architecture == TILED and work.dtype in WIDTHS and not work.grouped:
+            slowed = misaligned(self.cluster.gpu, work)
+            tiled = tiled_seconds(self.curve, self.cluster.gpu, work, 0.0 if slowed > 1.0 else self.duty, slowed)
+            return tiled / self.stack.kernels.kernel_efficiency
         batch = None if work.batch == 1 else float(work.batch)
         seconds = gemm_seconds(self.curve, work.m, work.n, work.k, self.dtype(work.dtype), batch=batch)
         sustained = self.curve.gemm_law(self.dtype(work.dtype)).sustained
         slowed = misaligned(self.cluster.gpu, work) * GROUPED_TIME.get(work.grouped, 1.0)
         if not oddly(work):
             slowed *= sustained / (1.0 - (1.0 - sustained) * self.duty)
-        priced = max(float(seconds) * slowed, least_seconds(self.cluster.gpu, work)) + cut_seconds(work)
+        least = least_seconds(self.cluster.gpu, work)
+        if self.dtype(work.dtype) == "fp32":
+            least = max(least, thin_seconds(self.curve, self.cluster.gpu, work))
+        priced = max(float(seconds) * slowed, least) + cut_seconds(work)
         return priced / self.stack.kernels.kernel_efficiency
 
     def _padded(self, work: Product) -> float:
@@ -106,10 +117,9 @@ def prices_of(captured: Capture, cluster: Cluster, stack: Stack, profile: Profil
         raise ValueError(
             f"on: {cluster.name} has {cluster.gpus} GPUs, the traced world {captured.world} ranks; write a larger one"
         )
-    stack = stack_with(stack, profile)
-    if profile is not None and profile.host is not None:
-        # the operations are counted here, so the time of one is the machine's
-        stack = stack.changed(host_s_per_op=profile.host.seconds_per_op)
+    # the operations are counted here, so the time of one is the machine's
+    measured = profile.host.seconds_per_op if profile is not None and profile.host is not None else USUAL_S
+    stack = stack_with(stack, profile).changed(host_s_per_op=measured)
     return KernelPrices(
         cluster=cluster, stack=stack, curve=curve_with(cluster.gpu, profile), tf32=captured.tf32,
         network=driven_network(cluster, stack, profile),

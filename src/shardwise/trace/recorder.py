@@ -1,6 +1,5 @@
 """Listens to every operator of the process: what it computes, what it sends, which storages it touches."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -33,12 +32,11 @@ from shardwise.trace.private import (
     shape_propagation,
     wraps_others,
 )
+from shardwise.trace.python_calls import PythonCalls
 from shardwise.trace.storages import Storages
 
 MADE_IN = {"forward": "activations", "recompute": "activations", "backward": "working", "optimizer": "working"}
-FSDP, FSDP1 = "FSDP::", "FullyShardedDataParallel"
-UNITS = ("FSDP::pre_forward", "FSDP::post_backward_reduce", f"{FSDP1}._pre_forward", f"{FSDP1}._post_backward_hook")
-"""labels of hooks that run once a unit, forward and backward"""
+FSDP = "FSDP::"
 TRANSFERS = ("send", "recv_", "isend", "irecv")
 """between pipeline stages, outside autograd: gradients after a backward, activations after a forward"""
 READ_BY_HOST = ("_local_scalar_dense", "nonzero")
@@ -63,8 +61,8 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._optimizing = False
         self._paused = 0
         self._compiling = 0
-        self._calls = self._modules = self._quiet = 0
-        self._units: Counter[str] = Counter()
+        self._calls = self._quiet = 0
+        self._python = PythonCalls()
 
     @contextmanager
     def listening(self) -> Iterator["StepRecorder"]:
@@ -79,6 +77,7 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 register_optimizer_step_post_hook(self._behind_optimizer),
             ):
                 stack.callback(hook.remove)
+            stack.callback(self._python.end)
             stack.enter_context(self)
             yield self
 
@@ -90,12 +89,13 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._after_backward = False
         self._counted_from_here()
         self.recording = True
+        self._python.begin()
 
     def _counted_from_here(self) -> None:
-        self._calls = self._modules = self._quiet = 0
-        self._units = Counter()
+        self._calls = self._quiet = 0
 
     def end(self) -> None:
+        self._python.end()
         self.captured.changes = list(self.storages.changes)
         self.captured.tf32 = torch.get_float32_matmul_precision() != "highest"
         self.recording = False
@@ -132,7 +132,13 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return "optimizer" if self._optimizing or self._after_backward else "forward"
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        goes_on = self._python.pause()
+        try:
+            return self._dispatched(func, types, args, kwargs or {})
+        finally:
+            goes_on()
+
+    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if wraps_others(types):
             return NotImplemented
         if func.namespace == "profiler":
@@ -196,9 +202,8 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.recording or (not message and not asked and runs_nothing(func)):
             return
         scope = self._scopes[-1] if self._scopes else ""
-        at, calls, modules, quiet, units = (
-            len(self.storages.changes), self._calls, self._modules, self._quiet, self._units
-        )  # fmt: skip
+        at, calls, quiet = len(self.storages.changes), self._calls, self._quiet
+        python = self._python.taken()
         self._counted_from_here()
         works: list[tuple[str, Any]]
         if message:
@@ -210,7 +215,7 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             first, last = place == 0, place == len(works) - 1
             self.captured.events.append(
                 StepEvent(name, phase, work, scope, reads, writes, at, calls if first else 0, asked and last, compiled,
-                          modules if first else 0, quiet if first else 0, dict(units) if first else {})
+                          quiet if first else 0, python if first else (0, 0))
             )  # fmt: skip
 
     def _touched(self, tensors: Iterable[Tensor], kind: str) -> tuple[Touched, ...]:
@@ -221,8 +226,6 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """FSDP2 says what it does in the profiler's labels."""
         if "enter" in func._opname:
             text = args[0] if args and isinstance(args[0], str) else ""
-            if text.startswith(UNITS):
-                self._units["FSDP" if text.startswith(FSDP) else FSDP1] += 1
             self._scopes.append(text.split(" ")[0].removeprefix(FSDP) if text.startswith(FSDP) else "")
         elif self._scopes:
             self._scopes.pop()
@@ -232,7 +235,6 @@ class StepRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._paused += 1 if begins else -1
 
     def _before_module(self, *_: Any) -> None:
-        self._modules += 1
         if not in_backward():
             self._after_backward = False
 

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -33,28 +34,35 @@ def floor_point(bench: Bench) -> Point:
     return {"what": "kernel_floor", "seconds": bench.seconds([graph.replay]) / KERNELS}
 
 
-def host_point(bench: Bench, repeats: int = 15) -> Point:
-    """Seconds per operation of a step so small that only the host takes time, autograd included."""
-    x = torch.randn(4, WIDTH, device=bench.device, requires_grad=True)
-    weights = [torch.randn(WIDTH, WIDTH, device=bench.device, requires_grad=True) for _ in range(LAYERS)]
+def operations() -> int:
+    """Of one `host_step`."""
+    return LAYERS * OPERATIONS_PER_LAYER * PASSES
 
-    def step() -> None:
+
+def host_step(device: torch.device) -> Callable[[], float]:
+    """Seconds of a step so small that only the host takes time, autograd included."""
+    x = torch.randn(4, WIDTH, device=device, requires_grad=True)
+    weights = [torch.randn(WIDTH, WIDTH, device=device, requires_grad=True) for _ in range(LAYERS)]
+
+    def timed() -> float:
+        start = time.perf_counter()
         y = x
         for weight in weights:
             y = y + F.gelu(F.linear(F.layer_norm(y, (WIDTH,)), weight))
         torch.autograd.grad(y.sum(), [x, *weights])
-
-    def timed() -> float:
-        start = time.perf_counter()
-        step()
-        if bench.cuda:
-            torch.cuda.synchronize(bench.device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         return time.perf_counter() - start
 
+    return timed
+
+
+def host_point(bench: Bench, repeats: int = 15) -> Point:
+    """Seconds per operation of such a step."""
+    step = host_step(bench.device)
     for _ in range(3):
-        timed()
-    seconds = statistics.median(timed() for _ in range(repeats))
-    return {"what": "host", "seconds": seconds / (LAYERS * OPERATIONS_PER_LAYER * PASSES)}
+        step()
+    return {"what": "host", "seconds": statistics.median(step() for _ in range(repeats)) / operations()}
 
 
 POINTS = (floor_point, host_point)
