@@ -50,7 +50,9 @@ class _Turn:
     resent: float
 
 
-def _into_one(setting: Setting, on: str, knobs: Knobs, size: int, which: str) -> tuple[_Turn, _Turn, list[LabComparison]]:
+def _into_one(
+    setting: Setting, on: str, knobs: Knobs, size: int, which: str
+) -> tuple[_Turn, _Turn, list[LabComparison]]:
     """All others send to the first GPU, several times: medians of what was measured, and of seeds of packets."""
     fabric = emulated_of(on, knobs)
     setting.said(f"{fabric.gpus - 1} senders into one port, {knobs.buffer_bytes // 1000} kB of buffer")
