@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -47,13 +47,16 @@ _NOW: list[Recording] = []
 
 
 @contextmanager
-def laid_out(make: "Callable[[], ResultPart]") -> Iterator[None]:
-    """What is printed meanwhile has a form of its own on a page."""
+def laid_out(kind: str, *contents: Any) -> Iterator[None]:
+    """What is printed meanwhile has a form of its own on a page: a KIND of `report.result_page`, looked up where a page
+    is written only, as verbs must start fast."""
     if not _NOW:
         yield
         return
+    from shardwise.report import result_page
+
     now = _NOW[-1]
-    now.add(make())
+    now.add(getattr(result_page, kind)(*contents))
     now.silent += 1
     try:
         yield
@@ -61,12 +64,17 @@ def laid_out(make: "Callable[[], ResultPart]") -> Iterator[None]:
         now.silent -= 1
 
 
-def drawn(make: Callable[[], str]) -> None:
-    """A figure, where a page is written; nothing is drawn otherwise."""
-    if _NOW:
-        from shardwise.report.result_page import DrawnPart
+@contextmanager
+def drawn(make: Callable[[], str]) -> Iterator[None]:
+    """A figure in place of what is printed meanwhile; nothing is drawn where no page is written."""
+    with laid_out("DrawnPart", make()) if _NOW else nullcontext():
+        yield
 
-        _NOW[-1].add(DrawnPart(make()))
+
+def draw(make: Callable[[], str]) -> None:
+    """A figure beside what is printed."""
+    with drawn(make):
+        return
 
 
 @dataclass

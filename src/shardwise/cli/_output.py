@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from shardwise.cli._html import laid_out
-from shardwise.report.result_page import FactsPart, NotesPart, TablePart
 
 Cell = str | int | float | None
 
@@ -46,7 +45,7 @@ def print_table(
     cells = [[text_of(cell) for cell in row] for row in rows]
     for row in cells:
         table.add_row(*row)
-    with laid_out(lambda: TablePart(title, heads, cells, words)):
+    with laid_out("TablePart", title, heads, cells, words):
         _console().print(table)
 
 
@@ -67,7 +66,7 @@ def print_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
     told = [(name, text_of(value)) for name, value in facts]
     for name, value in told:
         table.add_row(name, value)
-    with laid_out(lambda: FactsPart(title, told)):
+    with laid_out("FactsPart", title, told):
         _console().print(table)
 
 
@@ -82,7 +81,7 @@ def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
     for line in lines:
         table.add_row("-", line)
     console = _console()
-    with laid_out(lambda: NotesPart(title, lines)):
+    with laid_out("NotesPart", title, lines):
         console.print(f"\n{title}:")
         console.print(table)
 

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from shardwise.cli._evidence import Evidence, check_evidence, evidence_data, evidence_of, print_evidence
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, refused
 from shardwise.cli._host import HostMemory, host_bytes_of, host_refusal
-from shardwise.cli._html import laid_out
+from shardwise.cli._html import drawn
 from shardwise.cli._job import Failures, Tokens
 from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice, lengths_data, over_data, print_lengths
 from shardwise.cli._options import Json
@@ -18,8 +18,6 @@ from shardwise.cli._that_fit import print_that_fit, that_fit_data
 from shardwise.estimate.deciding import deciding_numbers, uneven_groups
 from shardwise.plan.nearest import nearest_run
 from shardwise.plan.that_fit import policies_that_fit
-from shardwise.report.page import html_of
-from shardwise.report.result_page import DrawnPart
 from shardwise.report.terminal import show
 from shardwise.spec.job import USUAL_FAILURES
 from shardwise.studies.build import report_of
@@ -63,7 +61,7 @@ def estimate(
         lengths = {"lengths": lengths_data(of_data, choice.packing)} if of_data and choice else {}
         print_json({"legal": True} | report.to_dict() | decided | near | lengths | {"notes": ask.notes})
     else:
-        with laid_out(lambda: DrawnPart(html_of(report))):
+        with drawn(report._repr_html_):
             show(report)
         print_evidence(measured)
         if of_data is not None and choice is not None:
