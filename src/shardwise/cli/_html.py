@@ -106,7 +106,7 @@ def with_page(words: Sequence[str], answer: Callable[[list[str]], Any], takes: T
     assert file is not None
     recording, stream = Recording(), sys.stdout
     _NOW.append(recording)
-    sys.stdout = _Heard(stream, recording)  # type: ignore[assignment]
+    sys.stdout = _Heard(stream, recording)
     try:
         code = answer(rest)
     finally:

@@ -133,10 +133,11 @@ def _drawn(planned: PlanResult) -> str:
     from shardwise.charts import chart_svg
     from shardwise.report.plan_figure import plan_chart
 
-    taken = planned.ranked.recommended
+    choice = planned.ranked.recommended
+    taken = None if choice is None else policy_code(choice.policy)
     points = [(policy_code(f.policy), f.tokens_per_s_per_gpu, f.peak_bytes) for f in planned.ranked.best]
     name = f"{planned.case.model.name} on {planned.cluster.name}: the fastest policies"
-    return chart_svg(plan_chart(name, points, planned.ranked.limit_bytes, taken and policy_code(taken.policy)))
+    return chart_svg(plan_chart(name, points, planned.ranked.limit_bytes, taken))
 
 
 def nothing_fits(planned: PlanResult) -> list[str]:
