@@ -50,7 +50,10 @@ MOVED = """([value]) => new Promise((done) => {
 
 def answer(name: str, link: str) -> Any:
     words = [*asked_by(name, state_of(link)[1]).words, "--json"]
-    return json.loads(answered(Asked(words, {})).out)
+    got = answered(Asked(words, {}))
+    if not got.out:
+        raise SystemExit(f"{' '.join(words)}: {got.err.strip()}")
+    return json.loads(got.out)
 
 
 def responses(page: Any) -> list[Any]:
@@ -124,16 +127,17 @@ def streamlit(folder: str) -> Any:
         str(port),
     ]
     words += ["--server.headless", "true", "--server.address", "127.0.0.1", "--browser.gatherUsageStats", "false"]
+    words += ["--global.developmentMode", "false"]  # it takes any place outside site-packages for its own tree
     process = subprocess.Popen(
         words, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         for _ in range(300):
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                if probe.connect_ex(("127.0.0.1", port)) == 0 or process.poll() is not None:
                     break
             time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}/"
+        yield f"http://127.0.0.1:{port}/", process.poll() is None
     finally:
         process.terminate()
         process.wait(20)
@@ -145,7 +149,9 @@ def beside(chromium: Any) -> tuple[float | None, float | None, str]:
     if not (Path(folder) / "streamlit").is_dir():
         return None, None, "SHARDWISE_STREAMLIT names no folder with streamlit in it"
     taken, moves = [], []
-    with streamlit(folder) as address:
+    with streamlit(folder) as (address, alive):
+        if not alive:
+            return None, None, "streamlit did not start"
         for _ in range(TIMES):
             page = chromium.new_context(viewport={"width": 1280, "height": 860}).new_page()
             begun = time.perf_counter()
@@ -156,7 +162,7 @@ def beside(chromium: Any) -> tuple[float | None, float | None, str]:
             taken.append(time.perf_counter() - begun)
             for key in ("ArrowLeft", "ArrowLeft", "ArrowRight"):
                 text = page.locator("text=/^step /").first.inner_text()
-                slider = page.locator("[role=slider]").nth(1)
+                slider = page.get_by_role("slider").nth(1)
                 slider.focus()
                 begun = time.perf_counter()
                 slider.press(key)
@@ -183,6 +189,7 @@ def main() -> None:
         page.close()
         told["first_plot_s"], told["transferred_bytes"], told["outside_requests"] = first_plots(chromium, address)
         told |= views(chromium, address)
+    print(json.dumps(told), file=sys.stderr)
     with browser() as chromium:
         told["streamlit_first_plot_s"], told["streamlit_redraw_ms"], told["streamlit_why"] = beside(chromium)
     told["load"] = os.getloadavg()[0]

@@ -52,7 +52,8 @@ ASKED = {
     },
     "why": {"": [
         "why megatron-run.log --json", "why huggingface-run.log --json", "why torchtitan-run.log --json",
-        f"why steps.csv --model {FSDP} --json", "why rank0.json --json", f"why rank0.json --model {FSDP} --json",
+        f"why steps.csv --model {FSDP} --json", "why rank0.json --json",
+        f"why rank0.json --spans --model {FSDP} --json",
         f"why rank0.json clocks.csv --model {FSDP} --json", "why job.sqlite --json",
     ]},
     "watch": {"": [
@@ -79,7 +80,7 @@ ASKED = {
     ]},
     "estimate": {
         "a policy that can run": [
-            f"estimate {FSDP} --json", f"estimate {FSDP} --lengths uniform,low=100,high=900 --json",
+            f"estimate {FSDP} --evidence 3 --json", f"estimate {FSDP} --lengths uniform,low=100,high=900 --json",
             "estimate mixtral-8x7b --on dgx-h100:16 --ep 8 --tokens 1T --json",
             f"estimate {FULL} --json", "estimate gpt2 --on 4xv100 --offload optimizer --host-memory '1 TiB' --json",
         ],

@@ -5,13 +5,15 @@ is `done`. An error is one line: where, the field, its value, what to write. `nu
 typed (TOML, JSON) or all text (YAML).
 """
 
+import io
 import math
 import os
 import select
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, BinaryIO, ClassVar, Self, TypeVar
 
 import msgspec
 
@@ -22,6 +24,7 @@ SILENCE_S = 10.0
 READ_BYTES = 1 << 20
 LONGEST_TEXT = 1000
 LONGEST_LIST = 4096
+_OFFERED: dict[str, bytes] = {}
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _T = TypeVar("_T")
 
@@ -43,11 +46,37 @@ def list_of(value: object, where: str, wanted: str) -> list[Any]:
     return value
 
 
+@contextmanager
+def offered(contents: Mapping[str, bytes]) -> Iterator[None]:
+    """Meanwhile these files are there, under the names a command line has for them: a server that writes nothing hands
+    over what it was sent."""
+    _OFFERED.update(contents)
+    try:
+        yield
+    finally:
+        for name in contents:
+            _OFFERED.pop(name, None)
+
+
+def offered_file(name: str) -> bytes | None:
+    return _OFFERED.get(name)
+
+
+def is_there(path: Path) -> bool:
+    """A file, on the disk or offered."""
+    return str(path) in _OFFERED or path.is_file()
+
+
+def opened(path: Path) -> BinaryIO:
+    found = _OFFERED.get(str(path))
+    return path.open("rb") if found is None else io.BytesIO(found)
+
+
 def read_file(path: Path, field: str, most: int, wanted: str, *, pipes: bool = False) -> bytes:
     """The whole content of a user's file. `field`: what the user names it by; devices and pipes, which may never end,
     only where they are asked for."""
     try:
-        if not pipes and not path.is_file():
+        if not pipes and not is_there(path):
             raise ValueError(f"{field}: there is no file {str(path)!r}; write {wanted}")
         raw = _content(path, most)
     except _TooLargeError:
@@ -69,6 +98,10 @@ class _TooLargeError(Exception):
 
 def _content(path: Path, most: int) -> bytes:
     """Never waits for long: a pipe may have nobody who writes."""
+    if (held := _OFFERED.get(str(path))) is not None:
+        if len(held) > most:
+            raise _TooLargeError
+        return held
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         about = os.fstat(descriptor)

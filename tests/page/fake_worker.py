@@ -12,6 +12,7 @@ for line in sys.stdin:
     if words[0] == "die":
         os._exit(3)
     print(json.dumps({"progress": {"what": "things", "done": 1, "of": 2}}), flush=True)
+    print(json.dumps({"found": [{"step_s": 1.5}]}), flush=True)
     print(
         json.dumps({"answer": {"code": 0, "out": json.dumps({"words": words, "pid": os.getpid()}), "err": ""}}),
         flush=True,

@@ -3,6 +3,8 @@
 import json
 import shlex
 import sys
+from base64 import b64encode, urlsafe_b64encode
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,12 @@ import pytest
 pytest.importorskip("starlette", reason="the page needs starlette: pip install 'shardwise[page]'")
 from starlette.testclient import TestClient
 
-from shardwise.cli import main
+from shardwise.cli import _progress, main
 from shardwise.cli._page_server import names_of
+from shardwise.cli._progress import heard_by
 from shardwise.cli.serve import worker_command
-from shardwise.page.app import page_app, static_files
+from shardwise.page.app import page_app
+from shardwise.page.files import PARTS
 from shardwise.page.guard import MOST_BYTES
 from shardwise.page.views import asked_by
 
@@ -100,6 +104,67 @@ def test_a_long_answer_is_streamed(client):
     assert json.loads(bad.text.split("data: ")[-1])["errors"][0]["field"] == "model"
 
 
+def test_what_is_found_so_far_is_streamed_before_the_answer():
+    with TestClient(page_app(FAKE, ["testserver"], seconds=30)) as client:
+        got = client.post("/api/ask", json={"verb": "plan", "first": ["gpt2"]}, headers={"accept": "text/event-stream"})
+    events = [event.split("\n", 1) for event in got.text.strip().split("\n\n")]
+    assert [name for name, _ in events] == ["event: progress", "event: found", "event: answer"]
+    assert json.loads(events[1][1].removeprefix("data: ")) == [{"step_s": 1.5}]
+
+
+def test_a_search_shows_the_best_it_has(monkeypatch):
+    monkeypatch.setattr(_progress, "OFTEN_S", 0.0)
+    shown = []
+    with heard_by(lambda *_: None, shown.append):
+        assert main(["plan", "llama-3-8b", "--on", "8xh100", "--fix", "tp=8", "--json"]) == 0
+    steps = [[policy["step_s"] for policy in each] for each in shown if each]
+    assert steps
+    assert all(each == sorted(each) for each in steps)
+    assert all(later[0] <= earlier[0] for earlier, later in pairwise(steps))
+
+
+LAUNCH = """#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --gpus-per-node=8
+torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --micro-batch-size 1 \\
+  --global-batch-size 64 --seq-length 4096 --bf16
+"""
+
+
+def test_a_dropped_launch_file_is_checked_like_one_on_the_disk(client, capsys, tmp_path, monkeypatch):
+    state = SMALL | {"launch": "mine.sh", "launch-text": urlsafe_b64encode(LAUNCH.encode()).decode().rstrip("=")}
+    question = asked_by("launch-of", state)
+    got = client.post("/api/ask", json=sent(question)).json()
+    assert got["answer"]["policy"]["tp"] == 8
+    assert got["answer"]["judged"]
+    (tmp_path / "mine.sh").write_text(LAUNCH)
+    monkeypatch.chdir(tmp_path)
+    assert main([*shlex.split(got["command"])[1:], "--json"]) == got["code"]
+    assert got["answer"] == json.loads(capsys.readouterr().out)
+
+
+def test_a_dropped_trace_is_read_like_one_on_the_disk(client, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--on", "8xh100", "--pp", "4", "--global-batch", "32"]
+    assert main(["simulate", "llama-3-8b", *words, "--trace", "mine.json.gz", "--json"]) == 0
+    step = json.loads(capsys.readouterr().out)["step_s"]
+    packed = b64encode((tmp_path / "mine.json.gz").read_bytes()).decode()
+    state = SMALL | {"pp": "4", "global-batch": "32", "trace": "mine.json.gz", "packed": packed}
+    got = client.post("/api/ask", json=sent(asked_by("trace", state))).json()
+    assert got["answer"]["spans"]["step_s"] == pytest.approx(step, rel=1e-3)
+    assert main([*shlex.split(got["command"])[1:], "--json"]) == got["code"]
+    assert got["answer"] == json.loads(capsys.readouterr().out)
+    cut = client.post("/api/ask", json=sent(asked_by("trace", state)) | {"files": {"mine.json.gz": packed[:-1]}})
+    assert cut.json()["errors"][0]["field"] == "trace"
+
+
+@pytest.mark.parametrize("verb", ["check", "why"])
+def test_verbs_that_read_files_read_only_what_was_sent(verb, client):
+    got = client.post("/api/ask", json={"verb": verb, "first": ["questions.json"]})
+    assert got.status_code == 422
+    assert "did not come along" in got.json()["errors"][0]["message"]
+
+
 def test_what_takes_too_long_is_told():
     asleep = [sys.executable, "-c", "import time; time.sleep(60)"]
     with TestClient(page_app(asleep, ["testserver"], seconds=0.2)) as client:
@@ -109,7 +174,7 @@ def test_what_takes_too_long_is_told():
 
 
 @pytest.mark.parametrize(
-    "path", ["/", *(f"/{name}" for name in static_files() if name != "index.html"), "/theme.css", "/lessons.json"]
+    "path", ["/", *(f"/{name}" for name in PARTS if name != "index.html"), "/page.js", "/theme.css", "/lessons.json"]
 )
 def test_every_file_has_the_headers(path, client):
     got = client.get(path)
@@ -145,7 +210,7 @@ def test_only_the_page_itself_may_ask(headers, status, client):
 
 def test_a_request_that_is_longer_than_it_says_is_cut_off(client):
     def chunks():
-        for _ in range(6):
+        for _ in range(MOST_BYTES // 2**20 + 2):
             yield b" " * 2**20
 
     got = client.post("/api/ask", content=chunks(), headers={"content-type": "application/json"})
@@ -153,7 +218,7 @@ def test_a_request_that_is_longer_than_it_says_is_cut_off(client):
 
 
 @pytest.mark.parametrize(
-    "path", ["/../pyproject.toml", "/%2e%2e/app.py", "/static/main.js", "/api/ask", "/questions.py"]
+    "path", ["/../pyproject.toml", "/%2e%2e/app.py", "/static/main.js", "/main.js", "/api/ask", "/questions.py"]
 )
 def test_nothing_else_is_served(path, client):
     assert client.get(path).status_code in (404, 405)

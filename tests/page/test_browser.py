@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from _chromium import axe_script, browser, missing, opened, serious, served
 from shardwise.cli import main
+from shardwise.fields import offered
 from shardwise.page.views import asked_by, state_of, table
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}")
@@ -123,14 +124,124 @@ def test_a_dropped_configuration_travels_in_the_link(page, address):
     assert "config=" in page.url
 
 
-def test_thirty_thousand_slices_are_drawn(page, address):
+FRAMES = """() => new Promise((done) => {
+  const { gantt } = document.querySelector(".timeline");
+  const before = gantt.draws;
+  const times = [];
+  let frame = 0;
+  const next = () => {
+    if (frame >= 12) { done({ draws: gantt.draws - before, frames: frame, times }); return; }
+    for (let event = 0; event < 5; event += 1) gantt.move(gantt.whole * 1e-4);
+    frame += 1;
+    requestAnimationFrame(() => { times.push(Number(gantt.element.dataset.drawMs)); next(); });
+  };
+  gantt.show(gantt.whole * 0.2, gantt.whole * 0.6);
+  requestAnimationFrame(next);
+})"""
+
+
+def test_thirty_thousand_slices_do_not_lag(page, address):
+    """Movements between two frames are drawn once; what is narrower than half a pixel is not drawn again and again, so
+    that a whole step takes no longer than its pixels, and a part of it less than the whole."""
     opened(page, address, f"#/timeline?{SMALL}&pp=8&global-batch=1024&schedule=zero_bubble_h1")
     count = page.evaluate("document.querySelector('.timeline').gantt.spans.rank.length")
     assert count > 30_000
-    page.locator("canvas.gantt").focus()
-    for key in ("+", "+", "ArrowRight", "0"):
-        page.keyboard.press(key)
-    assert int(page.locator(".gantt-holder").get_attribute("data-drawn")) > 1000
+    found = page.evaluate(FRAMES)
+    assert found["draws"] <= found["frames"] + 2, "five movements a frame, one drawing"
+    assert all(time > 0 for time in found["times"])
+    holder = page.locator(".gantt-holder")
+    page.evaluate("document.querySelector('.timeline').gantt.show(0, 1e9)")
+    page.wait_for_timeout(100)
+    whole = int(holder.get_attribute("data-drawn"))
+    lanes = page.evaluate("document.querySelector('.timeline').gantt.index.size")
+    assert 1000 < whole <= lanes * 2 * 1280
+    page.evaluate("(({ gantt }) => gantt.show(0, gantt.whole / 100))(document.querySelector('.timeline'))")
+    page.wait_for_timeout(100)
+    assert int(holder.get_attribute("data-drawn")) < whole / 4
+
+
+def test_a_dropped_trace_lies_over_the_prediction(page, address, tmp_path, capsys):
+    trace = tmp_path / "mine.json"
+    words = ["simulate", "llama-3-8b", "--on", "8xh100", "--pp", "4", "--global-batch", "32"]
+    assert main([*words, "--trace", str(trace)]) == 0
+    capsys.readouterr()
+    opened(page, address, f"#/timeline?{SMALL}&pp=4&global-batch=32")
+    before = page.evaluate("document.querySelector('.timeline').gantt.spans.rank.length")
+    page.set_input_files(".timeline input[type=file]", str(trace))
+    page.wait_for_selector(".timeline[data-measured]")
+    added = int(page.locator(".timeline").get_attribute("data-measured"))
+    assert page.evaluate("document.querySelector('.timeline').gantt.spans.rank.length") == before + added
+    ratio = page.locator(".measured .fact", has_text="Measured over predicted").locator(".value").inner_text()
+    assert float(ratio) == pytest.approx(1, abs=0.01), "the trace is the prediction's own"
+    page.set_input_files(
+        ".timeline input[type=file]", files=[{"name": "x.json", "mimeType": "text/plain", "buffer": b"[1]"}]
+    )
+    page.wait_for_selector(".measured .banner.bad")
+
+
+LAUNCH = b"torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --seq-length 4096 --bf16\n"
+
+
+def test_a_dropped_launch_file_is_looked_at_beside_the_plan(page, address, capsys):
+    opened(page, address, f"#/plan?{SMALL}&fix=tp%3D8")
+    page.set_input_files(
+        "#form input[type=file]", files=[{"name": "mine.sh", "mimeType": "text/plain", "buffer": LAUNCH}]
+    )
+    page.wait_for_selector(".launch[data-launch-step]")
+    question = asked_by("launch-of", state_of(page.url)[1])
+    with offered({"mine.sh": LAUNCH}):
+        found = answer(capsys, question)
+    assert float(page.locator(".launch").get_attribute("data-launch-step")) == found["step_s"]
+    page.get_by_role("button", name="Open its policy").click()
+    page.wait_for_selector(".headline[data-peak]")
+    assert "tp=8" in page.url
+    assert "seq=4096" in page.url
+
+
+def test_measured_runs_are_points_beside_their_predictions(page, address, capsys):
+    link = f"#/policy?{SMALL}&zero=3"
+    opened(page, address, link)
+    page.wait_for_selector(".evidence[data-runs] circle")
+    found = answer(capsys, asked_by("evidence", state_of(link)[1]))["evidence"]
+    runs = [run for run in found if run["measured_over_predicted"]]
+    assert page.locator(".evidence circle").count() == len(runs) > 5
+
+
+def test_a_search_can_be_stopped(page, address):
+    page.route("**/api/ask", _slow_search)
+    page.goto(f"{address}#/plan?{SMALL}&fix=tp%3D4")
+    page.wait_for_selector(".so-far")
+    assert "tp4" in page.inner_text(".so-far")
+
+
+def _slow_search(route):
+    """An answer that has only begun: what was found so far, and then nothing more."""
+    if route.request.post_data_json["verb"] != "plan":
+        route.continue_()
+        return
+    policy = {
+        "dp": 2, "tp": 4, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "zero": 1, "shard_group": 0, "micro_batch": 1,
+        "recompute": "none", "recompute_layers": -1, "offload": "none", "schedule": "1f1b", "sp": True,
+    }  # fmt: skip
+    found = [{"policy": policy, "step_s": 1.0, "tokens_per_s_per_gpu": 9.0, "peak_bytes": 2**30}]
+    route.fulfill(headers={"content-type": "text/event-stream"}, body=f"event: found\ndata: {json.dumps(found)}\n\n")
+
+
+def test_every_lesson_draws_its_picture(page, address):
+    opened(page, address, "#/learn?lang=ko")
+    names = page.evaluate(
+        "() => fetch('lessons.json').then((got) => got.json()).then((all) => all.lessons.map((each) => each.name))"
+    )
+    assert len(names) >= 40
+    for name in names:
+        page.evaluate("(name) => shardwisePage.change({ lesson: name })", name)
+        page.wait_for_function("(name) => document.querySelector('#results').dataset.drawn.includes(name)", arg=name)
+        for moment in (0, 370, 990):
+            page.locator(".pull input").evaluate(
+                "(pull, moment) => { pull.value = moment; pull.dispatchEvent(new Event('input')); }", moment
+            )
+            assert page.locator(".stage svg *").count() > 2, (name, moment)
+            assert "NaN" not in page.locator(".stage").inner_html(), (name, moment)
 
 
 def test_browser_and_server_ask_the_same(page, address):
@@ -144,7 +255,7 @@ def test_browser_and_server_ask_the_same(page, address):
     for name in table()["asks"]:
         for state in states:
             made = page.evaluate(
-                "async ([name, state]) => (await import('/ask.js')).questionOf(shardwisePage.table, name, state)",
+                "([name, state]) => shardwisePage.question(name, state)",
                 [name, state],
             )
             if "" in made["first"]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.page.workers import Asked, Busy, Pool, TooLong
+from shardwise.page.workers import Asked, Busy, Pool, Progress, TooLong
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
 
@@ -37,14 +37,15 @@ def run(work, seconds=30.0, size=1):
 def test_one_process_answers_again_and_again():
     async def work(pool):
         told = []
-        first = await pool.ask(asked("a", "b"), lambda *progress: told.append(progress))
+        first = await pool.ask(asked("a", "b"), told.append)
         second = await pool.ask(asked("c"))
         return json.loads(first.out), json.loads(second.out), told
 
     first, second, told = run(work)
     assert first["words"] == ["a", "b"]
     assert first["pid"] == second["pid"]
-    assert told == [("things", 1, 2)]
+    assert told[0] == Progress("things", 1, 2)
+    assert told[1:] == [[{"step_s": 1.5}]]
 
 
 def test_what_takes_too_long_is_ended_and_the_next_is_answered():

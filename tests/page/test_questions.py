@@ -12,8 +12,8 @@ from shardwise import catalog
 from shardwise.cli import main
 from shardwise.cli._frame import app
 from shardwise.formats import formats
-from shardwise.page.app import LESSONS, lessons_json
 from shardwise.page.bundle import bundled
+from shardwise.page.files import LESSONS, lessons_json
 from shardwise.page.questions import STATIC, Refused, SentForm, allowed, checked, question_of, refusal_of
 from shardwise.page.theme import at_night, theme_css
 from shardwise.page.views import asked_by, opening_questions, state_of, table

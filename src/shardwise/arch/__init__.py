@@ -9,9 +9,8 @@ import msgspec
 from shardwise import catalog
 from shardwise.arch._family import Family, families, family_of_type
 from shardwise.arch._fields import ConfigFields
-from shardwise.arch._file import folder_with, looks_like_path, read_config
+from shardwise.arch._file import folder_with, looks_like_path, parsed_config, read_config
 from shardwise.arch._hub import catalog_name, folder_of, is_hub_id
-from shardwise.arch._offered import offered, offered_config
 from shardwise.arch._shape import model_from_shape
 from shardwise.arch._weights import compared, form_of_names, weights_in
 from shardwise.arch.by_fields import (
@@ -25,9 +24,10 @@ from shardwise.arch.by_fields import (
     read_with_towers,
     size,
 )
+from shardwise.fields import offered_file
 from shardwise.spec.model import Model
 
-__all__ = ["Family", "families", "model_from_config", "model_from_shape", "model_names", "model_of", "offered"]
+__all__ = ["Family", "families", "model_from_config", "model_from_shape", "model_names", "model_of"]
 
 
 def model_names() -> list[str]:
@@ -36,9 +36,9 @@ def model_names() -> list[str]:
 
 def model_of(name_or_path: str) -> Model:
     """A catalog name or alias, a config.json, a folder that holds one, or an id of the Hugging Face hub."""
-    config = offered_config(name_or_path)
-    if config is not None:
-        return model_from_config(config, name_or_path.removesuffix(".json"))
+    raw = offered_file(name_or_path)
+    if raw is not None:
+        return model_from_config(parsed_config(raw, name_or_path), name_or_path.removesuffix(".json"))
     try:
         name = catalog.resolve("models", name_or_path)
     except ValueError:

@@ -14,6 +14,7 @@ from cyclopts import App, CoercionError, CycloptsError, Group, Parameter
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from shardwise.cli._examples import EXAMPLES, FIRST, OWN_APP, epilogue
+from shardwise.cli._html import with_page
 from shardwise.cli._interrupts import INTERRUPTED, Interrupts, say_interrupted, stop_now
 from shardwise.cli._other_words import called_here, taken_elsewhere
 from shardwise.cli._verbs import GROUPS, OTHERS, VERBS, group_of, import_path
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answered(words: list[str]) -> int:
     try:
-        code = app(words, exit_on_error=False, print_error=False)
+        code = with_page(words, lambda rest: app(rest, exit_on_error=False, print_error=False), _takes)
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
@@ -113,6 +114,13 @@ def _answered(words: list[str]) -> int:
     except Exception as problem:
         return _unforeseen(problem)
     return code if isinstance(code, int) else 0
+
+
+def _takes(verb: str, option: str) -> bool:
+    """Whether a verb has this option itself; of one with commands of its own, whether any of them has."""
+    inner = [app[verb], *(app[verb][name] for name in app[verb] if not name.startswith("-"))]
+    collected = (each.assemble_argument_collection() for each in inner if each.default_command is not None)
+    return any(option in argument.names for each in collected for argument in each)
 
 
 def _check_streams() -> None:

@@ -9,6 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from shardwise.cli._html import laid_out
+
 Cell = str | int | float | None
 
 
@@ -40,9 +42,11 @@ def print_table(
     for index, head in enumerate(heads):
         whole = index != breaks if breaks >= 0 else index == 0
         table.add_column(head, justify="left" if index < words else "right", overflow="fold", no_wrap=whole)
-    for row in rows:
-        table.add_row(*(text_of(cell) for cell in row))
-    _console().print(table)
+    cells = [[text_of(cell) for cell in row] for row in rows]
+    for row in cells:
+        table.add_row(*row)
+    with laid_out("TablePart", title, heads, cells, words):
+        _console().print(table)
 
 
 def print_line(text: str) -> None:
@@ -59,9 +63,11 @@ def print_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
     table.add_column(justify="left", no_wrap=True)
     table.add_column(justify="left", overflow="fold")
-    for name, value in facts:
-        table.add_row(name, text_of(value))
-    _console().print(table)
+    told = [(name, text_of(value)) for name, value in facts]
+    for name, value in told:
+        table.add_row(name, value)
+    with laid_out("FactsPart", title, told):
+        _console().print(table)
 
 
 def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
@@ -75,8 +81,9 @@ def print_notes(notes: Iterable[str], *, title: str = "notes") -> None:
     for line in lines:
         table.add_row("-", line)
     console = _console()
-    console.print(f"\n{title}:")
-    console.print(table)
+    with laid_out("NotesPart", title, lines):
+        console.print(f"\n{title}:")
+        console.print(table)
 
 
 def print_json(data: Any) -> None:

@@ -12,17 +12,15 @@ from shardwise.cli._folder import check_folder, write_into
 from shardwise.cli._page_worker import answered
 from shardwise.cli._progress import bar
 from shardwise.page.answers import Trouble, answer_of
-from shardwise.page.app import lessons_json
-from shardwise.page.bundle import bundled
+from shardwise.page.files import PARTS, lessons_json, page_script
 from shardwise.page.questions import STATIC, Question, Refused, SentForm, checked
 from shardwise.page.theme import theme_css
 from shardwise.page.views import asked_by, policy_state, state_of, table
 from shardwise.page.workers import Asked
 
 USUAL_CASES = ("#/plan", "#/learn")
-MODULES = '<script type="module" src="main.js"></script>'
-SCRIPTS = '<script src="data.js" defer></script>\n<script src="page.js" defer></script>'
-FILES = ("index.html", "style.css", "views.css", "theme.css", "icon.svg", "early.js", "data.js", "page.js")
+SCRIPT = '<script src="page.js" defer></script>'
+FILES = (*PARTS, "theme.css", "data.js", "page.js")
 
 
 def write_page(folder: Path, links: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
@@ -84,13 +82,14 @@ def _link(view: str, state: dict[str, str]) -> str:
 
 def _files(found: dict[str, msgspec.Raw], cases: list[dict[str, str]]) -> Iterable[tuple[str, bytes]]:
     index = (STATIC / "index.html").read_text(encoding="utf-8")
-    if MODULES not in index:
-        raise ValueError("index.html: the line that loads the modules has changed; change MODULES too")
-    yield "index.html", index.replace(MODULES, SCRIPTS).encode()
-    for name in ("style.css", "views.css", "icon.svg", "early.js"):
-        yield name, (STATIC / name).read_bytes()
+    if SCRIPT not in index:
+        raise ValueError("index.html: the line that loads the script has changed; change SCRIPT too")
+    yield "index.html", index.replace(SCRIPT, f'<script src="data.js" defer></script>\n{SCRIPT}').encode()
+    for name in PARTS:
+        if name != "index.html":
+            yield name, (STATIC / name).read_bytes()
     yield "theme.css", theme_css().encode()
-    yield "page.js", bundled(STATIC, "main.js").encode()
-    data = {"Table": table(), "Cases": cases, "Lessons": msgspec.Raw(lessons_json().encode()), "Answers": found}
+    yield "page.js", page_script().encode()
+    data = {"Cases": cases, "Lessons": msgspec.Raw(lessons_json().encode()), "Answers": found}
     yield "data.js", b"".join(f"window.shardwise{name} = ".encode() + msgspec.json.encode(each) + b";\n"
                               for name, each in data.items())  # fmt: skip

@@ -5,14 +5,15 @@ import contextlib
 import io
 import os
 import sys
-from typing import BinaryIO
+from base64 import b64decode
+from typing import Any, BinaryIO
 
 import msgspec
 
-from shardwise.arch import offered
 from shardwise.cli import main
 from shardwise.cli._progress import heard_by
-from shardwise.page.questions import STATIC
+from shardwise.fields import offered
+from shardwise.page.questions import PACKED, STATIC
 from shardwise.page.workers import Answered, Asked, Line, Progress
 
 MEMORY = 8 * 2**30
@@ -22,9 +23,14 @@ MEMORY = 8 * 2**30
 def answered(asked: Asked) -> Answered:
     """What the command line writes and ends with, for these words."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), offered(asked.files):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), offered(_contents(asked)):
         code = main(asked.words)
     return Answered(code, out.getvalue(), err.getvalue())
+
+
+def _contents(asked: Asked) -> dict[str, bytes]:
+    """Texts as they are; what is packed came as base64."""
+    return {name: b64decode(text) if name.endswith(PACKED) else text.encode() for name, text in asked.files.items()}
 
 
 def serve_questions(source: BinaryIO, sink: BinaryIO) -> None:
@@ -32,7 +38,10 @@ def serve_questions(source: BinaryIO, sink: BinaryIO) -> None:
         sink.write(msgspec.json.encode(line) + b"\n")
         sink.flush()
 
-    with heard_by(lambda what, done, of: write(Line(progress=Progress(what, done, of)))):
+    def found(data: Any) -> None:
+        write(Line(found=data))
+
+    with heard_by(lambda what, done, of: write(Line(progress=Progress(what, done, of))), found):
         for raw in source:
             write(Line(answer=answered(msgspec.json.decode(raw, type=Asked))))
 

@@ -9,6 +9,7 @@ import msgspec
 from shardwise.case import Case
 from shardwise.cli._case import OpenCase
 from shardwise.cli._choice import refusal_of
+from shardwise.cli._html import draw
 from shardwise.cli._lengths import HOW
 from shardwise.cli._output import Cell, print_notes, print_table
 from shardwise.cli._plan_choice import advice_of, choice_data, show_choice
@@ -119,12 +120,24 @@ def show_plan(planned: PlanResult) -> None:
         return [*row, usd_text(money)]
 
     show_choice(f"{planned.case.model.name} on {cluster.name}", planned.whole, planned.ranked)
+    draw(lambda: _drawn(planned))
     title = "by step time over the data" if of_data else "by step time"
     print_table(title, heads, map(cells, planned.shown), breaks=0)
     print_notes([f"{loser.kind}: {loser.why} ({policy_code(loser.policy)})" for loser in planned.ranked.losers],
                 title="why others lose (the best of their kind)")  # fmt: skip
     if both:
         show_strategies(list(planned.strategies))
+
+
+def _drawn(planned: PlanResult) -> str:
+    from shardwise.charts import chart_svg
+    from shardwise.report.plan_figure import plan_chart
+
+    choice = planned.ranked.recommended
+    taken = None if choice is None else policy_code(choice.policy)
+    points = [(policy_code(f.policy), f.tokens_per_s_per_gpu, f.peak_bytes) for f in planned.ranked.best]
+    name = f"{planned.case.model.name} on {planned.cluster.name}: the fastest policies"
+    return chart_svg(plan_chart(name, points, planned.ranked.limit_bytes, taken))
 
 
 def nothing_fits(planned: PlanResult) -> list[str]:

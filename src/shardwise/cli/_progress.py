@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -15,17 +15,41 @@ QUIET_S = 10.0
 
 
 Heard = Callable[[str, int, int], None]
+Shown = Callable[[Any], None]
 _LISTENERS: list[Heard] = []
+_LOOKERS: list[Shown] = []
+OFTEN_S = 0.2
+"""between two looks at what is found so far"""
 
 
 @contextmanager
-def heard_by(listener: Heard) -> Iterator[None]:
-    """Whoever shows progress elsewhere, such as a page, is told in place of stderr."""
+def heard_by(listener: Heard, looker: Shown | None = None) -> Iterator[None]:
+    """Whoever shows progress elsewhere, such as a page, is told in place of stderr; a looker sees what a search has
+    found so far, as plain data."""
     _LISTENERS.append(listener)
+    if looker is not None:
+        _LOOKERS.append(looker)
     try:
         yield
     finally:
         _LISTENERS.remove(listener)
+        if looker is not None:
+            _LOOKERS.remove(looker)
+
+
+def shown_so_far(data: Callable[[Found], Any]) -> Callable[[Found], None] | None:
+    """What a search tells of what it has; None where nobody looks, so that it need not."""
+    if not _LOOKERS:
+        return None
+    looker, last = _LOOKERS[-1], monotonic()
+
+    def told(found: Found) -> None:
+        nonlocal last
+        if monotonic() - last >= OFTEN_S:
+            last = monotonic()
+            looker(data(found))
+
+    return told
 
 
 class LogLines:

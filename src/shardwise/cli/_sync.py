@@ -1,6 +1,8 @@
 """The actions of `shardwise sync`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, fields
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from shardwise.topologies import topologies, topology
 
 CHECK_FAILED = 1
 SIMULATED_WORKERS = 1024
+PLACES = 100
+"""of a run at which its error is told"""
 
 
 def show_list(json: bool) -> int:
@@ -89,9 +93,10 @@ def simulate(
     problem = LeastSquares.of(n, 20, spread=spread, noise=noise, seed=seed)
     cycles = strategy.cycles(n)
     dense_steps = max(int(steps / (1.0 if cycles is None else slowest_ticks(cycles))), 1)
-    tail, runs = max(steps // 10, 1), {}
+    tail, runs, curves = max(steps // 10, 1), {}, {}
     for label, each, many in ((name, strategy, steps), ("psgd", strategy_from("psgd", []), dense_steps)):
-        found = errors(problem, each, steps=many, lr=lr, seed=seed)[-tail:]
+        every = errors(problem, each, steps=many, lr=lr, seed=seed)
+        curves[label], found = _curve(every), every[-tail:]
         runs[label] = sum(found) / len(found)
     notes = [
         f"least squares with 20 parameters per worker, {steps:,} steps of plain SGD, mean of the last {tail:,}",
@@ -107,7 +112,7 @@ def simulate(
         print_json({"strategy": name, "workers": n, "steps": steps, "lr": lr, "spread": spread, "noise": noise,
                     "seed": seed, "error": runs[name], "psgd_error": runs["psgd"], "diverged": not finite,
                     "worker_steps": strategy.steps_in(steps, n), "psgd_steps": dense_steps,
-                    "notes": notes})  # fmt: skip
+                    "curve": curves[name], "psgd_curve": curves["psgd"], "notes": notes})  # fmt: skip
     else:
         print_facts(f"{name}: {n:,} workers", [
             ("settings", repr(strategy)),
@@ -116,6 +121,14 @@ def simulate(
         ])  # fmt: skip
         print_notes([*notes, *([] if finite else ["it diverged: try a smaller --lr"])])
     return 0 if finite else CHECK_FAILED
+
+
+def _curve(found: Sequence[float]) -> dict[str, list[float]]:
+    """The error on the way, a mean for each of a few places; what is not finite is where it ends."""
+    edges = sorted({len(found) * place // PLACES for place in range(PLACES + 1)})
+    means = [(high, sum(found[low:high]) / (high - low)) for low, high in pairwise(edges)]
+    kept = [(step, error) for step, error in means if isfinite(error)]
+    return {"step": [step for step, _ in kept], "error": [error for _, error in kept]}
 
 
 def reproduce(name: str, figure: Path | None, quick: bool, json: bool, overwrite: bool) -> int:

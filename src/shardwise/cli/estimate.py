@@ -5,8 +5,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from shardwise.cli._evidence import Evidence, check_evidence, evidence_data, evidence_of, print_evidence
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, asked, refused
 from shardwise.cli._host import HostMemory, host_bytes_of, host_refusal
+from shardwise.cli._html import drawn
 from shardwise.cli._job import Failures, Tokens
 from shardwise.cli._lengths import NO_LENGTHS, DataFlags, lengths_choice, lengths_data, over_data, print_lengths
 from shardwise.cli._options import Json
@@ -31,9 +33,11 @@ def estimate(
     failures: Failures = USUAL_FAILURES,
     host_memory: HostMemory = None,
     data: DataFlags = NO_LENGTHS,
+    evidence: Evidence = 0,
     json: Json = False,
 ) -> int:
     """One policy: memory by kind and stage, step time by part, MFU, traffic, cost, verdict."""
+    check_evidence(evidence)
     ask = asked(model, flags, tokens, failures)
     ask, choice = replace(ask, policy=with_sync(ask.policy, sync)), lengths_choice(ask.model, data)
     if refused(model, flags, ask, json):
@@ -43,6 +47,7 @@ def estimate(
     of_data = over_data(ask.case, ask.policy, choice)
     deciding, uneven = deciding_numbers(ask.case, ask.policy), uneven_groups(ask.case, ask.policy)
     fitting = [] if report.fits else policies_that_fit(ask.case, ask.policy)
+    measured = evidence_of(ask.case, ask.policy, evidence)
     if json:
         told = [
             {"setting": n.setting, "value": n.value, "default": n.default, "share": n.share, "origin": str(n.origin)}
@@ -52,10 +57,13 @@ def estimate(
         like = nearest_run(ask.case, ask.policy)
         near = {"host_fits": not over, "that_fit": that_fit_data(fitting, report.step_s),
                 "nearest_run": str(like), "doublings_from_it": like.distance}  # fmt: skip
+        near |= {"evidence": evidence_data(measured)} if evidence else {}
         lengths = {"lengths": lengths_data(of_data, choice.packing)} if of_data and choice else {}
         print_json({"legal": True} | report.to_dict() | decided | near | lengths | {"notes": ask.notes})
     else:
-        show(report)
+        with drawn(report._repr_html_):
+            show(report)
+        print_evidence(measured)
         if of_data is not None and choice is not None:
             print_lengths(of_data, ask.policy, choice.packing)
         print_notes([str(number) for number in deciding], title="numbers that decide more than 5% of this step")

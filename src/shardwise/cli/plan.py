@@ -1,6 +1,7 @@
 """`shardwise plan`: the best policies for a model on a cluster, and why the others lose."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -54,12 +55,13 @@ from shardwise.cli._output import print_gap, print_json, print_notes
 from shardwise.cli._plan_page import PlanResult, notes_of, nothing_fits, plan_data, show_plan
 from shardwise.cli._points import SizePoint, counts_of, point_at, point_data
 from shardwise.cli._policy import command_of
-from shardwise.cli._progress import answers, bar, left_out
+from shardwise.cli._progress import answers, bar, left_out, shown_so_far
 from shardwise.cli._tuning import Freeze, Tune, with_tuning
 from shardwise.cli._why import WhyNotAnswer, questions_of, show_waterfall, show_why_not, waterfall_data, why_not_of
 from shardwise.engines._cores import cores
 from shardwise.estimate.synced import choices_of
 from shardwise.plan import Limits, scan
+from shardwise.plan.candidate import Candidate
 from shardwise.plan.choice import RISK
 from shardwise.plan.constraints import constraints_of, words_of
 from shardwise.plan.exhaustive import HEADROOM
@@ -70,6 +72,8 @@ from shardwise.spec.sizes import sizes_of
 
 DOES_NOT_FIT = 1
 MOST_SHOWN = 1000
+SO_FAR = 5
+"""policies that are shown while the search goes on"""
 
 
 def _degree(what: str) -> Parameter:
@@ -189,7 +193,7 @@ def plan(
         planned = PlanResult(case, cluster, ranked, top)
     elif questions.sync is None:
         with bar("frames of policies") as progress:
-            ranked = scan(case.on(cluster), progress=progress, extremes=True, **given)
+            ranked = scan(case.on(cluster), progress=progress, so_far=shown_so_far(_so_far), extremes=True, **given)
             left = None if ranked.points or case.only else best_left(case, sizes_of(on), cluster)
             if left is not None:
                 case, cluster, on, largest = left.case, left.cluster, left.name, left.name
@@ -224,6 +228,15 @@ def plan(
     if tried is not None and not tried.belief.measured:
         return DOES_NOT_FIT
     return 0 if ranked.best or (whole is not None and whole.result.best.point is not None) else DOES_NOT_FIT
+
+
+def _so_far(found: Sequence[Candidate]) -> list[dict[str, Any]]:
+    """For whoever looks on: the first of those that are known."""
+    return [
+        {"policy": each.policy, "step_s": each.step_s, "tokens_per_s_per_gpu": each.tokens_per_s_per_gpu,
+         "peak_bytes": each.peak_bytes}
+        for each in found[:SO_FAR]
+    ]  # fmt: skip
 
 
 def _check_alone(asked: PlanQuestions, joint: JointFlags, trials: MeasureFlags) -> None:

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from shardwise.cli._files import Overwrite, figure_file
 from shardwise.cli._flags import DOES_NOT_FIT, Flags, PolicyRequest, asked, refused
 from shardwise.cli._folder import check_folder, write_into
+from shardwise.cli._html import draw
 from shardwise.cli._options import Json
 from shardwise.cli._output import print_facts, print_gap, print_json, print_notes, print_table
 from shardwise.cli._spans import spans_data
@@ -92,6 +93,7 @@ def simulate(
         near |= {"spans": spans_data(timeline, room)} if spans else {}
         print_json(_document(ask, found, timeline, rows, samples, fits, slices) | near)
     else:
+        draw(lambda: _drawn(ask, timeline, rows, room, ".svg"))
         _show(ask, found, timeline, rows, samples, fits)
         if not fits:
             print_that_fit(case, ask.policy, fitting, gap_of(found).closed_s)

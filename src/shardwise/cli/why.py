@@ -9,6 +9,7 @@ from shardwise.cli._options import Json
 from shardwise.cli._output import print_json
 from shardwise.cli._why_case import RunAsMeant, WhyFlags, ran_of
 from shardwise.cli._why_page import LogAnswer, TraceAnswer, WhyAnswer, data_of, show
+from shardwise.cli._why_spans import step_spans
 from shardwise.cost.curve import curve_of
 from shardwise.diagnose.clocks import ClockFinding, GpuClock
 from shardwise.diagnose.device_trace import RankTrace
@@ -34,6 +35,9 @@ def why(
     flags: WhyFlags = NO_FLAGS,
     *,
     steps: Annotated[int | None, Parameter(help="Steps in a trace that marks none.")] = None,
+    spans: Annotated[
+        bool, Parameter(negative=(), help="With --json: every kernel of one measured step, as columns.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Where the time of a measured step went: kernels, exposed collectives by axis, host, data, stragglers, stalls.
@@ -54,7 +58,8 @@ def why(
         stuck=tuple(stuck_in(files.dumps)), dumps=len(files.dumps), left_out=files.left_out,
     )  # fmt: skip
     if json:
-        print_json(data_of(answer))
+        drawn = {"spans": step_spans(files.traces, steps) if files.traces else None} if spans else {}
+        print_json(data_of(answer) | drawn)
     else:
         show(answer)
     return SLOW if answer.too_slow or answer.stuck else 0

@@ -5,7 +5,7 @@ import io
 import zlib
 from pathlib import Path
 
-from shardwise.fields import read_file
+from shardwise.fields import is_there, read_file
 
 MOST_BYTES = 256 * 2**20
 
@@ -27,7 +27,7 @@ def read_bytes(path: Path, field: str = "from") -> bytes:
 def check_file(path: Path, field: str, wanted: str) -> None:
     """Of what is read in pieces: a pipe or a device may never end."""
     try:
-        there = path.is_file()
+        there = is_there(path)
     except (OSError, ValueError):
         there = False
     if not there:

@@ -9,6 +9,7 @@ from shardwise.diagnose.clocks import ClockLog
 from shardwise.diagnose.device_trace import RankTrace
 from shardwise.diagnose.logged import RunLog
 from shardwise.diagnose.recorder import RecorderDump
+from shardwise.fields import opened
 from shardwise.importers import clock_log
 from shardwise.importers._file import check_file, read_bytes
 from shardwise.importers.event_file import is_event_file, parse_events
@@ -120,11 +121,12 @@ def _head(path: Path) -> bytes:
     """The first bytes, unpacked."""
     check_file(path, "run", WANTED)
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             head = file.read(PEEK)
-        if head[:2] == b"\x1f\x8b":
-            with gzip.open(path) as packed:
-                head = packed.read(PEEK)
+            if head[:2] == b"\x1f\x8b":
+                file.seek(0)
+                with gzip.GzipFile(fileobj=file) as packed:
+                    head = packed.read(PEEK)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ValueError(f"run: {path.name} begins like gzip but cannot be unpacked; is it complete?") from None
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
+from shardwise.fields import opened
 from shardwise.importers._file import check_file
 
 PIECE = 8 * 2**20
@@ -81,7 +82,7 @@ class EventStream:
     def __iter__(self) -> Iterator[list[TraceEvent]]:
         check_file(self.path, "run", "the path of a trace")
         try:
-            with self.path.open("rb") as raw:
+            with opened(self.path) as raw:
                 packed = raw.read(2) == b"\x1f\x8b"
                 raw.seek(0)
                 if packed:

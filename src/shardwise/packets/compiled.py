@@ -6,6 +6,7 @@ Without it Python runs the very same code, to the same numbers, a hundred times 
 import os
 from collections.abc import Callable
 from hashlib import sha256
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,21 +28,23 @@ OPTIONS = {"error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
 """nothing is allocated inside, so no references are counted: that alone halves compile and run time"""
 
 
+def _numba() -> Any:
+    """Its own annotations leave out what is asked of it here."""
+    return import_module("numba")
+
+
 def compiled(function: Function) -> Function:
     """Called by compiled functions alone; what is kept of it is part of the function that is entered."""
     if not COMPILED:
         return function
-    import numba
-
-    return numba.njit(no_cpython_wrapper=True, **OPTIONS)(function)  # type: ignore[no-any-return]
+    return _numba().njit(no_cpython_wrapper=True, **OPTIONS)(function)  # type: ignore[no-any-return]
 
 
 def entered(function: Function) -> Function:
     """Called from Python; kept on disk once it is compiled."""
     if not COMPILED:
         return function
-    import numba
-
+    numba = _numba()
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_folder())
     try:

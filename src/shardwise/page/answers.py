@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from shardwise.page.questions import Question, Refused, refusal_of
+from shardwise.page.questions import READS, Question, Refused, refusal_of
 from shardwise.page.workers import Answered, Asked, Busy, Pool, Told, TooLong
 
 REMEMBERED = 64 * 2**20
@@ -57,11 +57,11 @@ class Answers:
 
     async def of(self, question: Question, told: Told | None = None) -> bytes:
         """`{command, code, answer}` as JSON."""
-        fresh = question.verb == WATCH
+        fresh = question.verb == WATCH or question.verb in READS  # what changes, and what is too long to remember
         known = None if fresh else self.memory.get(question)
         if known is not None:
             return known
-        if fresh and not self.watched:
+        if question.verb == WATCH and not self.watched:
             raise Refused("run", "", "no run is watched; start the page with `shardwise serve --watch RUN`")
         words = [self.watched if word == RUN else word for word in question.words]
         asked = Asked([*words, "--json"], dict(question.files))

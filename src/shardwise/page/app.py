@@ -1,10 +1,8 @@
 """The server: the page's files, what its forms offer, and the one place where questions are asked."""
 
 import asyncio
-import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from shardwise.page.answers import Answers, Trouble, trouble_data
+from shardwise.page.files import PARTS, lessons_json, page_script
 from shardwise.page.guard import Guard
 from shardwise.page.questions import STATIC, Question, Refused, question_of
 from shardwise.page.theme import theme_css
-from shardwise.page.workers import Pool
+from shardwise.page.workers import Pool, Progress
 
-LESSONS = Path(__file__).parent / "lessons"
-KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json",
-         ".svg": "image/svg+xml"}  # fmt: skip
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 JSON = "application/json"
 EVENTS = "text/event-stream"
 BEAT_S = 10.0
@@ -55,7 +52,8 @@ def page_app(
 
     routes = [
         Route("/", _file_at("index.html")),
-        *(Route(f"/{path}", _file_at(path)) for path in static_files() if path != "index.html"),
+        *(Route(f"/{path}", _file_at(path)) for path in PARTS if path != "index.html"),
+        Route("/page.js", _given(page_script, KINDS[".js"])),
         Route("/theme.css", _given(theme_css, "text/css")),
         Route("/lessons.json", _given(lessons_json, JSON)),
         Route("/api/ask", _asking(answers), methods=["POST"]),
@@ -67,19 +65,6 @@ async def _ready(answers: Answers, opening: Sequence[Question]) -> None:
     for question in opening:
         with suppress(Refused, Trouble):
             await answers.of(question)
-
-
-def static_files() -> list[str]:
-    return sorted(str(path.relative_to(STATIC)) for path in STATIC.rglob("*") if path.suffix in KINDS)
-
-
-@cache
-def lessons_json() -> str:
-    """Lessons in their order, each a file."""
-    found: list[dict[str, Any]] = [
-        {"name": path.stem} | tomllib.loads(path.read_text(encoding="utf-8")) for path in LESSONS.glob("*.toml")
-    ]
-    return msgspec.json.encode({"lessons": sorted(found, key=lambda lesson: lesson["order"])}).decode()
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -144,16 +129,18 @@ async def _gone(request: Request) -> None:
 
 
 async def _events(answers: Answers, question: Question) -> AsyncIterator[bytes]:
-    """Server-sent events: progress as it comes, then the answer or what is wrong. Closed early, the work ends."""
-    told: asyncio.Queue[tuple[str, int, int]] = asyncio.Queue()
-    working = asyncio.create_task(answers.of(question, lambda *progress: told.put_nowait(progress)))
+    """Server-sent events: progress, and what is found so far, as it comes, then the answer or what is wrong. Closed
+    early, the work ends."""
+    told: asyncio.Queue[Any] = asyncio.Queue()
+    working = asyncio.create_task(answers.of(question, told.put_nowait))
     try:
         while not working.done():
             hearing = asyncio.create_task(told.get())
             await asyncio.wait({working, hearing}, timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
             if hearing.done():
-                what, done, of = hearing.result()
-                yield _event("progress", msgspec.json.encode({"what": what, "done": done, "of": of}))
+                news = hearing.result()
+                name = "progress" if isinstance(news, Progress) else "found"
+                yield _event(name, msgspec.json.encode(news))
             elif not working.done():
                 yield b": still at work\n\n"
             hearing.cancel()

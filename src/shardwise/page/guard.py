@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "shardwise_token"
-MOST_BYTES = 4 * 2**20
-"""of a request"""
+MOST_BYTES = 12 * 2**20
+"""of a request: a packed trace is the longest part of one"""
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

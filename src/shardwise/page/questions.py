@@ -21,7 +21,13 @@ MOST_OPTIONS = 60
 LONGEST_WORD = 400
 LONGEST_FILE = 2**20
 """bytes of a configuration that was dropped on the page"""
-_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,80}\.json$")
+LONGEST_PACKED = 8 * 2**20
+"""bytes of a trace that was, as gzip packs it"""
+PACKED = ".gz"
+READS = {"check": "launch", "why": "trace"}
+"""verbs that look at files, and the field such a file is dropped on; they take no others than what was sent"""
+_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,80}\.(json|ya?ml|toml|sh|slurm|sbatch|gz)$")
+_BASE64 = re.compile(r"^[A-Za-z0-9+/]*={0,2}$")
 _NUMBER = re.compile(r"^-[0-9.]")
 
 
@@ -96,6 +102,8 @@ def checked(sent: SentForm) -> Question:
     known = {name for name, _ in files}
     if sent.verb == "watch" and sent.first != ["@run"]:
         raise Refused("run", " ".join(sent.first)[:80], "the run is named where the server starts; write @run")
+    if sent.verb in READS and not (sent.first and set(sent.first) <= known):
+        raise Refused(READS[sent.verb], " ".join(sent.first)[:80], "the file did not come along; drop it on the page")
     for word in sent.first:
         _check_word("model", word, known)
     for name, value in sent.options.items():
@@ -121,11 +129,17 @@ def _check_word(field: str, word: str, files: set[str]) -> None:
 
 def _file_name(name: str) -> str:
     if not _NAME.match(name):
-        raise Refused("model", name[:80], "the file's name is not plain; call it config.json")
+        raise Refused("model", name[:80], "the file's name is not plain; call it config.json or launch.sh")
     return name
 
 
 def _text(name: str, text: str) -> str:
+    if name.endswith(PACKED):
+        if len(text) * 3 / 4 > LONGEST_PACKED:
+            raise Refused("trace", name[:80], f"too long; at most {LONGEST_PACKED // 2**20} MiB, packed, are read")
+        if len(text) % 4 or not _BASE64.match(text):
+            raise Refused("trace", name[:80], "it is not whole; drop the file again")
+        return text
     if len(text) > LONGEST_FILE:
         raise Refused("model", name[:80], f"the file is too long; at most {LONGEST_FILE // 2**10:,} KiB are read")
     return text

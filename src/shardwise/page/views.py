@@ -29,6 +29,10 @@ def asked_by(name: str, state: Mapping[str, str]) -> Question:
             continue
         options[field] = True if fields.get(field, {}).get("kind") == "switch" else value
     files = {whole["model"]: _unpacked(whole["config"])} if whole.get("config") and _is_file(whole["model"]) else {}
+    if whole.get("launch-text") and "{launch}" in ask["first"]:
+        files[whole.get("launch", "")] = _unpacked(whole["launch-text"])
+    if whole.get("packed") and "{trace}" in ask["first"]:
+        files[whole.get("trace", "")] = whole["packed"]
     return checked(SentForm(verb=ask["verb"], first=first, options=options | ask["with"], files=files))
 
 

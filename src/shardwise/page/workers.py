@@ -1,7 +1,8 @@
 """Processes that wait for questions: started before they are asked, one question at a time each, ended when it takes
 too long or nobody waits for it any more.
 
-The command that starts one reads a question as a JSON line and writes lines of `progress`, then one of `answer`.
+The command that starts one reads a question as a JSON line and writes lines of `progress` and of what it has `found` so
+far, then one of `answer`.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -20,14 +22,15 @@ WORKERS = 2
 
 ENDED_WORDS = "error: the process that worked on it ended, perhaps for want of memory; ask for less"
 
-Told = Callable[[str, int, int], None]
-"""what is being done, how much of it, of how many"""
-
 
 class Progress(msgspec.Struct):
     what: str
     done: int
     of: int
+
+
+Told = Callable[[Any], None]
+"""Progress, or what is found so far"""
 
 
 class Answered(msgspec.Struct):
@@ -43,6 +46,8 @@ ENDED = Answered(70, "", ENDED_WORDS)
 
 class Line(msgspec.Struct):
     progress: Progress | None = None
+    found: Any = None
+    """so far, as the verb tells it"""
     answer: Answered | None = None
 
 
@@ -153,5 +158,5 @@ async def _exchange(process: asyncio.subprocess.Process, asked: Asked, told: Tol
         line = msgspec.json.decode(raw, type=Line)
         if line.answer is not None:
             return line.answer
-        if line.progress is not None and told is not None:
-            told(line.progress.what, line.progress.done, line.progress.of)
+        if told is not None and (news := line.progress or line.found) is not None:
+            told(news)

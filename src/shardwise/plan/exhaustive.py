@@ -1,6 +1,6 @@
 """Look at every legal policy: the fastest that fit with room to spare first, and nothing faster left out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,7 @@ def scan(
     extremes: bool = False,
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
+    so_far: Callable[[Sequence[Candidate]], None] | None = None,
     sync: SyncChoice | None = None,
     host_memory: float | None = None,
     at_most_s: float = np.inf,
@@ -74,7 +75,8 @@ def scan(
 
     `only` leaves out what the user does not allow. Without `losers` only the best are looked for, which is faster.
     Without `bounded` every policy is estimated; a `frontier` needs that. `extremes`: look for the fastest and the
-    safest too. `progress` is told (frames done, frames). Ctrl-C ends the scan; what was seen is ranked.
+    safest too. `progress` is told (frames done, frames), `so_far` the best that is known by then. Ctrl-C
+    ends the scan; what was seen is ranked.
     `sync`: a strategy of data parallelism in place of the mean gradient; ZeRO then shards inside its workers.
     `host_memory`: bytes of a node's host that may hold what is offloaded. `at_most_s`: a step that is enough; slower
     policies are not listed, and where none is that fast the scan is short.
@@ -96,10 +98,6 @@ def scan(
     looked = Scanning(Pricing(case, sync, per_gpu), found, bounded=bounded, processes=processes)
     others: tuple[float, ...] = (most, min(limit, most_bytes(case, SAFE))) if extremes else ()
     keep = Keep(limit, max(top, POOL), losers, frontier, others, at_most_s)
-    finished = looked.run(keep, progress)
-    if not len(keep.best) and limit < most and finished:
-        limit, keep = most, Keep(most, max(top, POOL), losers, frontier, others, at_most_s)
-        finished = looked.run(keep, progress)
 
     def candidates(seen: PricedPolicies) -> tuple[Candidate, ...]:
         return tuple(
@@ -113,6 +111,17 @@ def scan(
             for i, (step, peak) in enumerate(zip(seen.steps, seen.peaks, strict=True))
             if np.isfinite(peak)
         )
+
+    def told(done: int, of: int) -> None:
+        if progress is not None:
+            progress(done, of)
+        if so_far is not None:
+            so_far(candidates(keep.best)[:top])
+
+    finished = looked.run(keep, told)
+    if not len(keep.best) and limit < most and finished:
+        limit, keep = most, Keep(most, max(top, POOL), losers, frontier, others, at_most_s)
+        finished = looked.run(keep, told)
 
     def safest() -> Candidate | None:
         """The fastest that is nearly sure to fit; what the scan met of the kind bounds the search."""

@@ -46,6 +46,8 @@ class NearestRun:
     """doublings"""
     unlike: tuple[str, ...]
     """where the policy differs"""
+    row: int
+    """of the table, its first line not counted"""
 
     def __str__(self) -> str:
         name = f"{self.run.model} on {self.run.gpus:,} {self.run.gpu} ({self.run.source})"
@@ -63,6 +65,11 @@ class _Table:
 
 def nearest_run(case: Case, policy: Policy, *, without: str = "") -> NearestRun:
     """`without`: a source whose runs are left out."""
+    return nearest_runs(case, policy, 1, without=without)[0]
+
+
+def nearest_runs(case: Case, policy: Policy, count: int, *, without: str = "") -> list[NearestRun]:
+    """The nearest first."""
     table = _measured()
     counted = np.log2([
         policy.gpus, policy.tp, policy.pp * policy.vpp, policy.cp, policy.ep, policy.micro_batch, case.job.seq,
@@ -75,8 +82,10 @@ def nearest_run(case: Case, policy: Policy, *, without: str = "") -> NearestRun:
     distance = apart.sum(axis=1) + turned.sum(axis=1) + OTHER_GPU * other
     if without:
         distance[[run.source == without for run in table.runs]] = np.inf
-    best = int(np.argmin(distance))
-    return NearestRun(table.runs[best], float(distance[best]), _unlike(case, counted, switched, table, best))
+    return [
+        NearestRun(table.runs[row], float(distance[row]), _unlike(case, counted, switched, table, int(row)), int(row))
+        for row in np.argsort(distance, kind="stable")[:count]
+    ]
 
 
 def _unlike(case: Case, counted: Floats, switched: Floats, table: _Table, row: int) -> tuple[str, ...]:

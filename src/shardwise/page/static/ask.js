@@ -19,7 +19,11 @@ export function questionOf(table, name, state) {
     options[field] = table.fields[field] && table.fields[field].kind === "switch" ? true : value;
   }
   const question = { verb: ask.verb, first, options: { ...options, ...ask.with } };
-  if (whole.config && whole.model.endsWith(".json")) question.files = { [whole.model]: unpacked(whole.config) };
+  const files = {};
+  if (whole.config && whole.model.endsWith(".json")) files[whole.model] = unpacked(whole.config);
+  if (whole["launch-text"] && ask.first.includes("{launch}")) files[whole.launch] = unpacked(whole["launch-text"]);
+  if (whole.packed && ask.first.includes("{trace}")) files[whole.trace] = whole.packed;
+  if (Object.keys(files).length) question.files = files;
   return question;
 }
 
@@ -29,7 +33,7 @@ export function keyOf(question) {
 
 const kept = new Map();
 
-export async function ask(question, { signal, progress } = {}) {
+export async function ask(question, { signal, progress, found: soFar } = {}) {
   const key = keyOf(question);
   if (window.shardwiseAnswers) {
     const found = window.shardwiseAnswers[key];
@@ -38,8 +42,8 @@ export async function ask(question, { signal, progress } = {}) {
     return found;
   }
   if (kept.has(key)) return kept.get(key);
-  const answer = progress ? await streamed(question, signal, progress) : await plain(question, signal);
-  if (question.verb !== "watch") {
+  const answer = progress ? await streamed(question, signal, progress, soFar) : await plain(question, signal);
+  if (!["watch", "why"].includes(question.verb)) {
     kept.set(key, answer);
     if (kept.size > 60) kept.delete(kept.keys().next().value);
   }
@@ -66,7 +70,7 @@ async function troubleOf(response) {
 }
 
 // Server-sent events over a request that carries a question.
-async function streamed(question, signal, progress) {
+async function streamed(question, signal, progress, soFar) {
   const response = await request(question, signal, "text/event-stream");
   if (!response.ok) throw await troubleOf(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -80,6 +84,7 @@ async function streamed(question, signal, progress) {
       const data = event.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("");
       const name = (event.match(/^event: (\w+)/m) || [])[1];
       if (name === "progress") progress(JSON.parse(data));
+      if (name === "found" && soFar) soFar(JSON.parse(data));
       if (name === "answer") return JSON.parse(data);
       if (name === "trouble") throw new Trouble(JSON.parse(data).errors);
     }

@@ -66,8 +66,8 @@ export function stackedBars(rows, { label, limit, unit, most, height }) {
   }, label);
 }
 
-// Dots: [{x, y, colour, size, ring, words, chosen()}]; axes {label, words(value)}; `limit` on x.
-export function dots(points, { label, x, y, limit }) {
+// Dots: [{x, y, colour, size, ring, words, chosen()}]; axes {label, words(value)}; `limit` on x, `levels` on y.
+export function dots(points, { label, x, y, limit, levels }) {
   return responsive((width, em) => {
     const height = Math.min(Math.max(width * 0.5, 15 * em), 26 * em);
     const [left, right, top, bottom] = [3.9 * em, 1.2 * em, 1.4 * em, 2.9 * em];
@@ -77,7 +77,7 @@ export function dots(points, { label, x, y, limit }) {
       return [Math.max(0, low - edge), high + edge];
     };
     const [xLow, xHigh] = room(points.map((point) => point.x), limit ? [limit.value] : []);
-    const [yLow, yHigh] = room(points.map((point) => point.y), []);
+    const [yLow, yHigh] = room(points.map((point) => point.y), (levels || []).map((level) => level.value));
     const px = (value) => left + ((value - xLow) / (xHigh - xLow)) * (width - left - right);
     const py = (value) => height - bottom - ((value - yLow) / (yHigh - yLow)) * (height - top - bottom);
     const chart = s("svg", { viewBox: `0 0 ${width} ${height}`, height });
@@ -94,6 +94,10 @@ export function dots(points, { label, x, y, limit }) {
     if (limit) {
       chart.append(s("line", { class: "limit", x1: px(limit.value), x2: px(limit.value), y1: top, y2: height - bottom }));
       chart.append(s("text", { x: px(limit.value) - em * 0.4, y: top - em * 0.45, "text-anchor": "end", class: "strong" }, limit.words));
+    }
+    for (const level of levels || []) {
+      chart.append(s("line", { class: "limit", x1: left, x2: width - right, y1: py(level.value), y2: py(level.value) }));
+      if (level.words) chart.append(s("text", { x: width - right, y: py(level.value) - em * 0.3, "text-anchor": "end", class: "strong" }, level.words));
     }
     for (const point of points) {
       const size = (point.size || 0.42) * em;
@@ -113,15 +117,16 @@ export function dots(points, { label, x, y, limit }) {
 }
 
 // Lines: [{name, colour, values: [[x, y]], dashed, area}].
-export function lines(series, { label, x, y, log, marks, most, low, height: tall }) {
+export function lines(series, { label, x, y, log, logY, marks, most, low, height: tall }) {
   return responsive((width, em) => {
     const height = (tall || 16) * em;
     const [left, right, top, bottom] = [3.6 * em, 1 * em, 1.5 * em, 2.7 * em];
     const at = (value) => (log ? Math.log10(value) : value);
     const xs = series.flatMap((line) => line.values.map((point) => at(point[0])));
-    const ys = series.flatMap((line) => line.values.map((point) => point[1]));
+    const up = (value) => (logY ? Math.log10(Math.max(value, 1e-300)) : value);
+    const ys = series.flatMap((line) => line.values.map((point) => up(point[1])));
     const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)];
-    const [yLow, yHigh] = [low === undefined ? Math.min(0, ...ys) : low, most || Math.max(...ys) * 1.05 || 1];
+    const [yLow, yHigh] = logY ? [Math.floor(Math.min(...ys)), Math.ceil(Math.max(...ys))] : [low === undefined ? Math.min(0, ...ys) : low, most || Math.max(...ys) * 1.05 || 1];
     const px = (value) => left + ((at(value) - xLow) / (xHigh - xLow || 1)) * (width - left - right);
     const py = (value) => height - bottom - ((value - yLow) / (yHigh - yLow || 1)) * (height - top - bottom);
     const chart = s("svg", { viewBox: `0 0 ${width} ${height}`, height });
@@ -130,14 +135,15 @@ export function lines(series, { label, x, y, log, marks, most, low, height: tall
       chart.append(s("line", { class: "grid", x1: px(tick), x2: px(tick), y1: top, y2: height - bottom }));
       chart.append(s("text", { x: px(tick), y: height - bottom + em * 1.1, "text-anchor": "middle" }, x.words ? x.words(tick) : digits(tick)));
     }
-    for (const tick of ticks(yLow, yHigh, height / em / 3.5)) {
+    for (const tick of logY ? ticks(yLow, yHigh, height / em / 3.5).filter(Number.isInteger) : ticks(yLow, yHigh, height / em / 3.5)) {
+      const value = logY ? 10 ** tick : tick;
       chart.append(s("line", { class: "grid", x1: left, x2: width - right, y1: py(tick), y2: py(tick) }));
-      chart.append(s("text", { x: left - em * 0.5, y: py(tick) + em * 0.28, "text-anchor": "end" }, y.words ? y.words(tick) : digits(tick)));
+      chart.append(s("text", { x: left - em * 0.5, y: py(tick) + em * 0.28, "text-anchor": "end" }, y.words ? y.words(value) : value < 1e-3 ? value.toExponential(0) : digits(value)));
     }
     chart.append(s("text", { x: width - right, y: height - em * 0.4, "text-anchor": "end" }, x.label));
     chart.append(s("text", { x: 0, y: em * 0.8 }, y.label));
     for (const line of series) {
-      const path = line.values.map(([a, b], place) => `${place ? "L" : "M"}${px(a).toFixed(1)} ${py(Math.min(b, yHigh)).toFixed(1)}`).join("");
+      const path = line.values.map(([a, b], place) => `${place ? "L" : "M"}${px(a).toFixed(1)} ${py(Math.min(up(b), yHigh)).toFixed(1)}`).join("");
       if (line.area) chart.append(s("path", { d: `${path}L${px(line.values.at(-1)[0])} ${py(yLow)}L${px(line.values[0][0])} ${py(yLow)}Z`, fill: `var(--${line.colour})`, "fill-opacity": 0.15 }));
       chart.append(hovered(s("path", { d: path, fill: "none", stroke: `var(--${line.colour})`, "stroke-width": 2.2, "stroke-dasharray": line.dashed ? "6 4" : "", "stroke-linejoin": "round" }), line.name));
     }

@@ -2,12 +2,33 @@
 import { h } from "./dom.js";
 import { packed } from "./state.js";
 
-const LONGEST_CONFIG = 24000;
+const LARGEST_FILE = 2 ** 20;
+const LONGEST_IN_A_LINK = 32000;
 
 function powers(most) {
   const found = [];
   for (let value = 1; value <= most; value *= 2) found.push(String(value));
   return found;
+}
+
+export function plainName(name) {
+  return name.replace(/[^\w.-]/g, "-").replace(/^[^A-Za-z0-9]+/, "") || "file";
+}
+
+// What a dropped file states: a model, where it is JSON with a model's shape, else a launch.
+function inLink(text) {
+  const found = packed(text);
+  if (found.length > LONGEST_IN_A_LINK) throw new Error("it is too long for a link");
+  return found;
+}
+
+function stated(name, text) {
+  if (name.endsWith(".json")) {
+    const data = JSON.parse(text);
+    if (["model_type", "architectures", "hidden_size", "n_embd", "num_hidden_layers"].some((key) => key in data)) return { model: name, config: inLink(JSON.stringify(data)) };
+  }
+  const known = /\.(json|ya?ml|toml|sh|slurm|sbatch)$/.test(name);
+  return { launch: known ? name : `${name}.sh`, "launch-text": inLink(text) };
 }
 
 export class Form {
@@ -112,23 +133,21 @@ export class Form {
     return { element: h("div", { class: "both" }, range, exact, dots), main: range, set, dots, values };
   }
 
-  // A config.json that is dropped on the model's field becomes the model, and travels in the link.
+  // A config.json that is dropped on the model's field becomes the model; what a training program is launched with is
+  // looked at beside the plan. Both travel in the link.
   accept(field) {
-    const open = h("input", { type: "file", accept: ".json,application/json", hidden: true, "aria-label": "A config.json of your own" });
+    const open = h("input", { type: "file", accept: ".json,.yaml,.yml,.toml,.sh,.slurm,.sbatch", hidden: true, "aria-label": "A config.json or a launch file of your own" });
     const take = async (file) => {
       if (!file) return;
-      const text = await file.text();
       try {
-        const small = JSON.stringify(JSON.parse(text));
-        if (small.length > LONGEST_CONFIG) throw new Error("it is too long for a model's configuration");
-        const plain = file.name.replace(/[^\w.-]/g, "-").replace(/^[^A-Za-z0-9]+/, "") || "config.json";
-        this.changed({ model: plain.endsWith(".json") ? plain : `${plain}.json`, config: packed(small) });
+        if (file.size > LARGEST_FILE) throw new Error("it is too long for a configuration");
+        this.changed(stated(plainName(file.name), await file.text()));
       } catch (error) {
-        this.wrong([{ field: "model", value: file.name, message: `${file.name}: ${error.message}; drop the config.json of a model` }]);
+        this.wrong([{ field: "model", value: file.name, message: `${file.name}: ${error.message}; drop the config.json of a model, or a launch file` }]);
       }
     };
     open.addEventListener("change", () => take(open.files[0]));
-    field.append(open, h("button", { type: "button", class: "quiet", onclick: () => open.click() }, "Open a config.json"));
+    field.append(open, h("button", { type: "button", class: "quiet", onclick: () => open.click() }, "Open a config.json or launch file"));
     field.addEventListener("dragover", (event) => { event.preventDefault(); field.classList.add("drop"); });
     field.addEventListener("dragleave", () => field.classList.remove("drop"));
     field.addEventListener("drop", (event) => { event.preventDefault(); field.classList.remove("drop"); take(event.dataTransfer.files[0]); });

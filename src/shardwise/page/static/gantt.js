@@ -8,9 +8,16 @@ function tickText(time, span) {
   return `${Number((time * scale).toPrecision(5))} ${unit}`;
 }
 
+// Kinds of what was measured, in the order of the answer: name, colour, lane.
+export const MEASURED = [["measured compute", "series-2", 0], ["measured communication", "series-6", 1], ["measured copies", "series-4", 2]];
+const INKS = Object.fromEntries(MEASURED.map(([name, ink]) => [name, ink]));
+
 export class Gantt {
   constructor(spans, stepS) {
     this.spans = spans;
+    this.step = stepS;
+    this.order = [...spans.rows.keys()];
+    this.draws = 0;
     this.whole = stepS;
     this.from = 0;
     this.to = stepS;
@@ -95,6 +102,26 @@ export class Gantt {
     requestAnimationFrame(() => { this.wanted = false; this.draw(); });
   }
 
+  // Beside the predicted rows, what was measured: a row of each rank under that of its place, as long as its step took.
+  overlay(measured) {
+    this.predicted = this.predicted || this.spans;
+    const base = this.predicted;
+    const rows = base.rows.length;
+    const own = measured.rows.map((row) => ({ name: row.name, measured: true }));
+    const count = measured.rank.length;
+    this.spans = {
+      ...base, rows: [...base.rows, ...own], kinds: [...base.kinds, ...MEASURED.map(([name]) => name)],
+      rank: base.rank.concat(measured.rank.map((rank) => rank + rows)), lane: base.lane.concat(measured.kind.map((kind) => MEASURED[kind][2])),
+      kind: base.kind.concat(measured.kind.map((kind) => kind + base.kinds.length)), micro_batch: base.micro_batch.concat(Array(count).fill(-1)),
+      start_s: base.start_s.concat(measured.start_s), end_s: base.end_s.concat(measured.end_s),
+    };
+    this.order = own.length === rows ? base.rows.flatMap((_, place) => [place, rows + place]) : [...this.spans.rows.keys()];
+    this.whole = Math.max(this.step, measured.step_s);
+    this.lanes = this.lanesUsed();
+    this.index = this.sorted();
+    this.show(0, this.whole);
+  }
+
   layout() {
     const em = rem();
     const dense = this.spans.rows.length > 16;
@@ -105,7 +132,8 @@ export class Gantt {
     this.width = Math.max(10, this.element.clientWidth - this.left - 0.4 * em);
     this.places = [];
     let y = this.top;
-    this.lanes.forEach((lanes) => {
+    this.order.forEach((place) => {
+      const lanes = this.lanes[place];
       const row = { y, lanes: new Map() };
       for (const lane of lanes) {
         const height = lane === 0 ? this.tall : this.thin;
@@ -114,7 +142,7 @@ export class Gantt {
       }
       row.bottom = y;
       y += dense ? 2 : 0.45 * em;
-      this.places.push(row);
+      this.places[place] = row;
     });
     this.rowsEnd = y;
     this.memoryTop = y + 1.8 * em;
@@ -141,6 +169,7 @@ export class Gantt {
     this.axis(pen);
     this.slices(pen);
     this.memory(pen);
+    this.draws += 1;
     this.element.dataset.drawMs = (performance.now() - begun).toFixed(1);
   }
 
@@ -169,7 +198,7 @@ export class Gantt {
 
   slices(pen) {
     const { kind, start_s: start, end_s: end, micro_batch: number } = this.spans;
-    const inks = this.spans.kinds.map((name) => colour(`task-${name.replaceAll(" ", "-")}`));
+    const inks = this.spans.kinds.map((name) => colour(INKS[name] || `task-${name.replaceAll(" ", "-")}`));
     const scale = this.width / (this.to - this.from);
     let drawn = 0;
     pen.save();
@@ -211,7 +240,8 @@ export class Gantt {
 
   memory(pen) {
     const em = rem();
-    const { memory, rows, limit_bytes: limit } = this.spans;
+    const { memory, limit_bytes: limit } = this.spans;
+    const rows = this.spans.rows.filter((row) => !row.measured);
     const most = Math.max(limit, ...rows.map((row) => row.peak_bytes)) * 1.05;
     const y = (bytes) => this.memoryTop + this.memoryHeight * (1 - bytes / most);
     const scale = this.width / (this.to - this.from);

@@ -48,10 +48,10 @@ class Page {
 
   async offerLists() {
     if (window.shardwiseAnswers) return;
-    const [models, clusters] = await Promise.all(["models", "clusters"].map((name) => ask(questionOf(this.table, name, {}))));
+    const [models, clusters] = await Promise.all(["models", "clusters"].map((name) => ask(this.question(name, {}))));
     this.form.offer("models", models.answer.models.map((model) => model.name));
     this.form.offer("clusters", clusters.answer.clusters.flatMap((cluster) => [`${cluster.name}:${Math.min(64, cluster.gpus)}`, `${cluster.name}:${Math.min(1024, cluster.gpus)}`]));
-    const stacks = await ask(questionOf(this.table, "stacks", {}));
+    const stacks = await ask(this.question("stacks", {}));
     this.form.offer("stacks", stacks.answer.stacks.map((stack) => stack.name));
   }
 
@@ -98,7 +98,10 @@ class Page {
       this.results.dataset.drawn = location.hash;
       if (context.after) context.after();
     } catch (error) {
-      if (error.name === "AbortError" || view !== this.now.view) return;
+      if (error.name === "AbortError" || view !== this.now.view) {
+        if (this.stopping && this.stopping.signal.aborted && context.stopped) context.stopped();
+        return;
+      }
       this.failed(error);
     } finally {
       clearTimeout(late);
@@ -127,15 +130,27 @@ class Page {
       href: (name, changes) => link(name, { ...state, ...changes }, this.table),
       form: this.form,
       still: () => view === this.now.view && JSON.stringify(state) === JSON.stringify(this.now.state),
-      ask: async (name, changes, { quiet } = {}) => {
-        const question = questionOf(this.table, name, { ...state, ...changes });
+      stop: () => { if (this.stopping) this.stopping.abort(); },
+      show: (parts) => { if (view === this.now.view) this.results.replaceChildren(...parts); },
+      ask: async (name, changes, { quiet, found: soFar } = {}) => {
+        const question = this.question(name, { ...state, ...changes });
         const progress = !quiet && ["plan", "fabric", "operate", "simulate"].includes(question.verb) ? (told) => this.progress(told) : undefined;
-        const found = await ask(question, { signal: quiet ? undefined : signal, progress });
+        const found = await ask(question, { signal: quiet ? undefined : this.stoppable(signal), progress, found: soFar });
         if (!quiet) this.command(found.command);
         return found.answer;
       },
       raw: (question) => ask(question),
     };
+  }
+
+  // Given up by a newer question, or by whoever does not want to wait.
+  stoppable(signal) {
+    this.stopping = new AbortController();
+    return AbortSignal.any([signal, this.stopping.signal]);
+  }
+
+  question(name, state) {
+    return questionOf(this.table, name, state);
   }
 
   command(text) {
@@ -181,11 +196,5 @@ class Page {
   }
 }
 
-async function begin() {
-  const table = window.shardwiseTable || (await (await fetch("questions.json")).json());
-  const page = new Page(table);
-  window.shardwisePage = page;
-  page.start();
-}
-
-begin();
+window.shardwisePage = new Page(window.shardwiseTable);
+window.shardwisePage.start();

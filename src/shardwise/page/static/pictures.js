@@ -1,5 +1,10 @@
 // Small pictures that move: each is drawn for a moment between 0 and 1, played, stopped or pulled by hand.
 import { h, rem, s } from "./dom.js";
+import { batch, bits, chain, gpu, hybrid, recompute, sequence } from "./pictures/machines.js";
+import { congestion, generations, levels, placement, race, router } from "./pictures/networks.js";
+import { box, canvas, ease, words } from "./pictures/parts.js";
+import { gpipe, interleaved, pipeline, split } from "./pictures/schedules.js";
+import { interval, largest, local, methods, money, watching } from "./pictures/runs.js";
 
 const LOOP_MS = 9000;
 
@@ -34,11 +39,6 @@ export function moving(picture, label) {
   requestAnimationFrame((now) => { draw(); if (playing) tick(now); });
   return h("figure", { class: "moving" }, stage, h("div", { class: "pull" }, button, pull));
 }
-
-const canvas = (width, height) => s("svg", { viewBox: `0 0 ${width} ${height}`, height });
-const words = (x, y, text, more) => s("text", { x, y, "text-anchor": "middle", ...more }, text);
-const box = (x, y, width, height, colour, more) => s("rect", { x, y, width: Math.max(0, width), height: Math.max(0, height), rx: 3, fill: `var(--${colour})`, ...more });
-const ease = (value) => { const t = Math.min(1, Math.max(0, value)); return t * t * (3 - 2 * t); };
 
 // A neuron: inputs times weights, added up.
 function neuron(t, width, em) {
@@ -147,54 +147,6 @@ function tensor(t, width, em) {
   });
   const summed = ease(phase - 2.6);
   chart.append(box(width * 0.86, 4 * em, 3 * em * summed, 3 * em, "series-2"), words(width * 0.86 + 1.5 * em, 8.4 * em, summed > 0.2 ? "sum over GPUs" : ""));
-  return chart;
-}
-
-// A pipeline: forward and backward of micro-batches over stages, one forward one backward.
-function pipeline(t, width, em) {
-  const [stages, batches] = [4, 6];
-  const order = (stage) => {
-    const found = [];
-    const warm = Math.min(stages - stage, batches);
-    let [f, b] = [0, 0];
-    while (f < warm) found.push(["f", f++]);
-    while (b < batches) { found.push(["b", b++]); if (f < batches) found.push(["f", f++]); }
-    return found;
-  };
-  const done = new Map();
-  const rows = [...Array(stages)].map((_, stage) => order(stage));
-  const at = rows.map(() => [0, 0]);
-  for (let changed = true; changed;) {
-    changed = false;
-    rows.forEach((row, stage) => {
-      const next = row[at[stage][0]];
-      if (!next) return;
-      const [kind, number] = next;
-      const needs = kind === "f" ? (stage ? done.get(`f${stage - 1},${number}`) : 0) : (stage < stages - 1 ? done.get(`b${stage + 1},${number}`) : done.get(`f${stage},${number}`));
-      if (needs === undefined) return;
-      const begun = Math.max(at[stage][1], needs);
-      const end = begun + (kind === "f" ? 1 : 2);
-      done.set(`${kind}${stage},${number}`, end);
-      next.push(begun, end);
-      at[stage] = [at[stage][0] + 1, end];
-      changed = true;
-    });
-  }
-  const whole = Math.max(...at.map((each) => each[1]));
-  const chart = canvas(width, (stages * 2.4 + 2.6) * em);
-  const x = (time) => 5 * em + (time / whole) * (width - 5.5 * em);
-  const now = t * 1.1 * whole;
-  rows.forEach((row, stage) => {
-    const y = (0.6 + stage * 2.4) * em;
-    chart.append(words(2.4 * em, y + 1.3 * em, `stage ${stage}`, { class: "strong" }));
-    chart.append(box(x(0), y, x(whole) - x(0), 2 * em, "raised"));
-    for (const [kind, number, begun, end] of row) {
-      if (begun > now) continue;
-      chart.append(box(x(begun) + 1, y, x(Math.min(end, now)) - x(begun) - 2, 2 * em, kind === "f" ? "task-forward" : "task-backward"));
-      if (now >= end) chart.append(words((x(begun) + x(end)) / 2, y + 1.35 * em, String(number + 1), { class: kind === "f" ? "on" : "on-light" }));
-    }
-  });
-  for (let time = 0; time < whole; time += 2) chart.append(words(x(time + 0.5), (stages * 2.4 + 1.6) * em, `t${time + 1}`));
   return chart;
 }
 
@@ -384,4 +336,4 @@ function context(t, width, em) {
   return chart;
 }
 
-export const PICTURES = { neuron, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context };
+export const PICTURES = { neuron, bytes, loop, replicas, zero, tensor, pipeline, ring, trees, experts, roofline, overlap, gossip, compression, search, failures, context, gpipe, interleaved, split, recompute, bits, batch, chain, gpu, hybrid, sequence, router, race, levels, generations, placement, congestion, local, largest, methods, interval, watching, money };

@@ -7,9 +7,11 @@ const RISKS = [[0.005, "series-2", "less than 0.5%"], [0.1, "series-4", "up to 1
 const FIRST_ROWS = 10;
 
 export async function drawPlan(state, context) {
-  const plan = await context.ask("plan");
-  if (!plan.recommended) return [nothing(plan), notes(plan.notes)];
+  const mine = launched(state, context);
+  const plan = await context.ask("plan", {}, { found: (best) => searching(best, context) });
+  if (!plan.recommended) return [nothing(plan), await mine, notes(plan.notes)];
   return [
+    await mine,
     hero(plan, context),
     wide(plot(plan, context), "half"),
     wide(others(plan, context), "half"),
@@ -19,6 +21,42 @@ export async function drawPlan(state, context) {
     exports(plan, context),
     notes(plan.notes),
   ];
+}
+
+// While the search goes on: the best that is known, and a way to end it.
+function searching(best, context) {
+  const said = h("span", { class: "muted" }, "still looking; the first may change");
+  const stop = h("button", { type: "button", onclick: () => context.stop() }, "Stop");
+  const rows = best.map((each) => [h("button", { type: "button", class: "inline", onclick: () => context.go("policy", policyState(each.policy)) }, policyCode(each.policy)), timeText(each.step_s), digits(each.tokens_per_s_per_gpu), gib(each.peak_bytes)]);
+  const made = card(null, null, h("header", null, h("h2", null, "The best so far"), said), table(["policy", "step", "tok/s/GPU", "GiB"], rows, { label: "the best so far" }), h("div", { class: "buttons" }, stop));
+  made.classList.add("so-far");
+  made.dataset.found = best.length;
+  context.stopped = () => { said.textContent = "stopped: others were not looked at"; stop.remove(); };
+  context.show([made]);
+}
+
+// What a launch file that was dropped here says, whether it runs, and what would be faster.
+async function launched(state, context) {
+  if (!state.launch) return null;
+  const drop = h("button", { type: "button", onclick: () => context.change({ launch: "", "launch-text": "" }) }, "Leave it out");
+  try {
+    let found = await context.ask("launch", {}, { quiet: true });
+    if (!found.judged) found = await context.ask("launch-of", {}, { quiet: true });
+    const to = found.policy ? policyState(found.policy, found.gpus) : {};
+    const verdict = !found.judged ? h("div", { class: "banner warn" }, found.notes.at(-1) || "not judged") : h("div", { class: `banner ${found.fits ? "good" : "bad"}` }, found.legal ? found.why : `Cannot run (${found.rule}): ${found.why}`);
+    const better = found.improvements.map((each) => [Object.entries(each.changes).map(([name, change]) => `${name} ${change.from} → ${change.to}`).join(", "), timeText(each.step_s), signed(each.gain)]);
+    const made = card(`Your launch file: ${state.launch}`, `read as ${found.target}`,
+      h("div", { class: "chips" }, policyChips(found.policy).map((word) => h("span", { class: "chip" }, word))), verdict,
+      h("div", { class: "facts" }, found.step_s ? fact("Step", ...seconds(found.step_s)) : null, found.peak_bytes ? fact("Memory", gib(found.peak_bytes), "GiB") : null, found.best && found.best.gain > 0 ? fact("The best of a plan", signed(found.best.gain), "", policyCode(found.best.policy)) : null),
+      better.length ? table(["one setting changed", "step", "gain"], better, { label: "improvements of the launch file" }) : null,
+      found.not_modelled.length ? h("ul", { class: "notes" }, found.not_modelled.map((line) => h("li", null, line))) : null,
+      h("div", { class: "buttons" }, found.legal === false ? null : h("button", { type: "button", class: "main", onclick: () => context.go("policy", { ...to, ...(found.seq_tokens ? { seq: found.seq_tokens } : {}), ...(found.global_sequences ? { "global-batch": found.global_sequences } : {}) }) }, "Open its policy"), drop));
+    made.classList.add("launch");
+    if (found.step_s) made.dataset.launchStep = found.step_s;
+    return made;
+  } catch (error) {
+    return card(`Your launch file: ${state.launch}`, null, h("div", { class: "banner bad" }, error.message), h("div", { class: "buttons" }, drop));
+  }
 }
 
 function nothing(plan) {

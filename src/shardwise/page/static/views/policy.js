@@ -1,5 +1,5 @@
 // One policy, changed by hand: can it run, what fills the memory, where the time goes, how far to trust it.
-import { responsive, stackedBars } from "../charts.js";
+import { dots, responsive, stackedBars } from "../charts.js";
 import { card, fact, h, legend, notes, s, table } from "../dom.js";
 import { digits, dollars, gib, percent, policyChips, policyCode, policyState, seconds, sizeText, timeText } from "../format.js";
 
@@ -17,9 +17,13 @@ const MANY = 16;
 
 export async function drawPolicy(state, context) {
   const found = await context.ask("estimate");
-  context.after = () => marks(state, context);
+  const measured = h("div", { class: "plot tall evidence" }, h("p", { class: "muted small" }, "looking at measured runs…"));
+  context.after = async () => {
+    await marks(state, context);
+    if (found.legal && context.still()) await evidence(found, context, measured);
+  };
   if (!found.legal) return [cannot(found, context), notes(found.notes)];
-  const columns = h("div", { class: "columns" }, h("div", null, memory(found), trust(found)), h("div", null, time(found), traffic(found)));
+  const columns = h("div", { class: "columns" }, h("div", null, memory(found), trust(found, measured)), h("div", null, time(found), traffic(found)));
   return [verdict(found, context), headline(found), columns, notes(found.assumptions, "What is assumed"), notes(found.notes)];
 }
 
@@ -82,7 +86,7 @@ function time(found) {
   return card("Time of a step", "paler: hidden under compute", drawn, table(["part", "time", "share"], list, { label: "parts of the step" }));
 }
 
-function trust(found) {
+function trust(found, measured) {
   const [low, high] = found.error_range || [0, 0];
   const drawn = responsive((width, em) => {
     const [from, to] = [found.step_s * (1 + low * 1.6), found.step_s * (1 + high * 1.4)];
@@ -96,8 +100,34 @@ function trust(found) {
     return chart;
   }, "The band in which 80% of measured steps lie");
   return card("How far to trust it", found.error_range ? "80% of measured steps lie in the band" : "", drawn,
-    h("p", { class: "small" }, found.error_basis), found.nearest_run ? h("p", { class: "small" }, h("strong", null, "Nearest measured run: "), `${found.nearest_run} (${digits(found.doublings_from_it)} doublings away)`) : null,
+    h("p", { class: "small" }, found.error_basis), found.nearest_run ? h("p", { class: "small" }, h("strong", null, "Nearest measured run: "), `${found.nearest_run} (${digits(found.doublings_from_it)} doublings away)`) : null, measured,
     found.deciding_numbers.length ? h("ul", { class: "notes" }, found.deciding_numbers.map((each) => h("li", null, `${each.setting} = ${each.value} decides ${percent(each.share)} of the step: ${each.origin}`))) : null);
+}
+
+// Measured runs as points: how far from this policy, and how far from their own predictions. Asked when all else is drawn.
+async function evidence(found, context, holder) {
+  let runs;
+  try {
+    runs = (await context.ask("evidence", {}, { quiet: true })).evidence.filter((run) => run.measured_over_predicted);
+  } catch (error) {
+    holder.replaceChildren(h("p", { class: "muted small" }, error.message));
+    return;
+  }
+  if (!context.still()) return;
+  holder.dataset.runs = runs.length;
+  if (!runs.length) {
+    holder.replaceChildren(h("p", { class: "muted small" }, "no measured run is like it"));
+    return;
+  }
+  const [low, high] = found.error_range || [null, null];
+  const inside = (ratio) => low === null || (ratio >= 1 + low && ratio <= 1 + high);
+  const points = runs.map((run) => ({
+    x: run.doublings, y: run.measured_over_predicted, colour: inside(run.measured_over_predicted) ? "series-2" : "series-6", size: 0.45,
+    words: `${run.model} on ${run.gpus.toLocaleString("en-US")} ${run.gpu} (${run.source})\nmeasured ${digits(run.measured_tokens_per_s_per_gpu)} tokens/s per GPU, predicted ${digits(run.predicted_tokens_per_s_per_gpu)}\n${run.unlike.length ? `here ${run.unlike.join(", ")}` : "as here"}`,
+  }));
+  const levels = [{ value: 1, words: "as predicted" }, ...(low === null ? [] : [{ value: 1 + low }, { value: 1 + high, words: "the band" }])];
+  holder.replaceChildren(h("p", { class: "small" }, h("strong", null, `${runs.length} measured runs most like it`), ", each beside its own prediction"),
+    dots(points, { label: `${runs.length} measured runs: doublings away from this policy, and measured step over predicted step`, x: { label: "doublings away from this policy" }, y: { label: "measured step over predicted" }, levels }));
 }
 
 function traffic(found) {

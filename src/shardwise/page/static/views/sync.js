@@ -1,6 +1,6 @@
 // Data parallelism that communicates less: what a step costs, who talks to whom, and whether it still learns.
-import { responsive, stackedBars } from "../charts.js";
-import { card, fact, h, notes, s, table, wide } from "../dom.js";
+import { lines, responsive, stackedBars } from "../charts.js";
+import { card, fact, h, legend, notes, s, table, wide } from "../dom.js";
 import { digits, seconds, sizeText, timeText } from "../format.js";
 
 export async function drawSync(state, context) {
@@ -25,17 +25,24 @@ export async function drawSync(state, context) {
     [["compute", cost.compute_s, "series-0", timeText(cost.compute_s)], ["network", Math.max(0, cost.psgd_step_s - cost.compute_s), "series-6", timeText(cost.psgd_step_s - cost.compute_s)]]) : [];
   return [head,
     wide(card("A step", "blue: compute; orange: network", steps.length ? stackedBars(steps, { label: "Step of the strategy beside the mean gradient", unit: "s", height: 2.4 }) : h("p", { class: "muted" }, "state the compute of a step")), "half"),
-    wide(graph(cost), "half"), await converged(learning), all(list, context), notes(cost.notes)];
+    wide(graph(cost), "half"), await converged(learning, cost), all(list, context), notes(cost.notes)];
 }
 
-async function converged(learning) {
+// What it learns and what it sends over the same time: steps of the simulated workers, each as long as the network here makes it.
+async function converged(learning, cost) {
   try {
     const found = await learning;
     const ratio = found.error / found.psgd_error;
-    const drawn = stackedBars([
-      { name: found.strategy.replaceAll("_", " "), parts: [["error", found.error, "series-1", digits(found.error)]], after: digits(found.error) },
-      { name: "mean gradient", parts: [["error", found.psgd_error, "series-0", digits(found.psgd_error)]], after: digits(found.psgd_error) }], { label: "Error after the same steps", height: 2 });
-    return card("Does it still learn?", found.diverged ? "it diverged" : `error after ${found.steps} steps: ${digits(ratio)} times that of the mean gradient`, drawn, h("ul", { class: "notes" }, found.notes.map((line) => h("li", null, line))));
+    const [own, other] = [cost.step_s || cost.communication_s, cost.psgd_step_s || cost.psgd_communication_s];
+    const name = found.strategy.replaceAll("_", " ");
+    const over = (curve, stepS) => curve.step.map((step, place) => [step * stepS, curve.error[place]]);
+    const both = [[name, "series-1", found.curve, own, cost.sent_bytes], ["mean gradient", "series-0", found.psgd_curve, other, cost.psgd_sent_bytes]];
+    const errors = lines(both.map(([each, colour, curve, stepS]) => ({ name: each, colour, values: over(curve, stepS) })), { label: "Error over time, beside the mean gradient", x: { label: "time", words: timeText }, y: { label: "error" }, logY: true, height: 14 });
+    const bytes = lines(both.map(([each, colour, curve, stepS, sent]) => ({ name: each, colour, values: [[0, 0], ...curve.step.map((step) => [step * stepS, (step * sent) / 1e9])] })), { label: "Bytes a worker has sent over time, beside the mean gradient", x: { label: "time", words: timeText }, y: { label: "GB sent by a worker" }, height: 14 });
+    const made = card("Does it still learn?", found.diverged ? "it diverged" : `error after ${found.steps} steps: ${digits(ratio)} times that of the mean gradient`,
+      h("div", { class: "columns" }, h("div", null, errors), h("div", null, bytes)), legend(both.map(([each, colour]) => [each, colour])), h("ul", { class: "notes" }, found.notes.map((line) => h("li", null, line))));
+    made.dataset.error = found.error;
+    return made;
   } catch (error) {
     return card("Does it still learn?", null, h("p", { class: "muted" }, error.message));
   }

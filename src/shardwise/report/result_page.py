@@ -1,0 +1,89 @@
+"""What a verb printed as one HTML file: tables, facts, notes and figures; no script, no outside file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from shardwise.report.fabric_page import html_list, html_table
+from shardwise.report.timeline_page import MARK, STYLE
+
+MORE = """
+h1 { margin: 16px 24px 0; font-size: 22px; } p.command { margin: 4px 24px 0; color: #5b6068; overflow-wrap: anywhere; }
+section { margin: 0 24px 22px; overflow-x: auto; } section h2 { margin: 18px 0 8px; }
+section > svg { max-width: 100%; height: auto; } section table, section ul { margin-left: 0; }
+td.words { text-align: left; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.45 ui-monospace, 'DejaVu Sans Mono', monospace; }
+dl { display: grid; grid-template-columns: minmax(7em, max-content) 1fr; gap: 3px 18px; margin: 0; }
+dt { color: #5b6068; } dd { margin: 0; }
+@media (max-width: 600px) { section, h1, p.command { margin-left: 4px; margin-right: 4px; } }
+"""
+
+
+@dataclass(frozen=True)
+class TablePart:
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+
+    @property
+    def html(self) -> str:
+        return _titled(self.title) + html_table(self.heads, self.rows, words=self.words)
+
+
+@dataclass(frozen=True)
+class FactsPart:
+    title: str
+    facts: Sequence[tuple[str, str]]
+
+    @property
+    def html(self) -> str:
+        pairs = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in self.facts)
+        return f"{_titled(self.title)}<dl>{pairs}</dl>"
+
+
+@dataclass(frozen=True)
+class NotesPart:
+    title: str
+    lines: Sequence[str]
+
+    @property
+    def html(self) -> str:
+        return _titled(self.title) + html_list(self.lines)
+
+
+@dataclass
+class TextPart:
+    """What was printed as it stands."""
+
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def html(self) -> str:
+        text = "".join(self.pieces).strip("\n")
+        return f"<pre>{escape(text)}</pre>" if text.strip() else ""
+
+
+@dataclass(frozen=True)
+class DrawnPart:
+    """HTML or SVG that this package made."""
+
+    html: str
+
+
+ResultPart = TablePart | FactsPart | NotesPart | TextPart | DrawnPart
+
+
+def result_page(command: str, parts: Sequence[ResultPart]) -> str:
+    body = "\n".join(f"<section>{html}</section>" for part in parts if (html := part.html))
+    title = escape(" ".join(command.split()[:3]))
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"/>{MARK}'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"/><title>{title}</title>'
+        f"<style>{STYLE}{MORE}</style></head>\n<body>\n<h1>{title}</h1>\n"
+        f'<p class="command"><code>{escape(command)}</code></p>\n{body}\n</body>\n</html>\n'
+    )
+
+
+def _titled(title: str) -> str:
+    return f"<h2>{escape(title)}</h2>" if title else ""
