@@ -28,10 +28,13 @@ def simulate_split(case: Case, policy: Policy, layers: Sequence[int], recomputed
     for chunk in range(program.held.shape[1] - 1, -1, -1):
         share[program.held[:, chunk]] = rank_share
     a, b = plain.costs, full.costs
+    again = rank_share > 0
     held = with_(
         a.held,
+        # what one layer makes again stands beside the rest as soon as any does
+        static={kind: np.where(again, b.held.static[kind], size) for kind, size in a.held.static.items()},
         saved=a.held.saved + rank_share[:, None] * (b.held.saved - a.held.saved),
-        once=np.where(rank_share > 0, b.held.once, a.held.once),
+        once=np.where(again, b.held.once, a.held.once),
     )
     costs = with_(
         a,
