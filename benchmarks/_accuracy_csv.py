@@ -19,10 +19,12 @@ OTHERS = {
     "h200_*_measured.csv": "the same steps as measured",
     "h200_programs_fifth_drawn.json": "which programs the fifth set drew, from which lists",
     "h200_programs_sixth_drawn.json": "and the sixth",
+    "h200_programs_seventh_drawn.json": "and the seventh",
     "h200_programs_*again*.csv": "programs predicted again after the errors of their set had been seen: no proof",
     "h200_programs_second_look.csv": "programs of the first two sets as measured once more",
     "h200_programs_third_by_grid.csv": "the third set predicted with laws of the kernel grid, seen by then: no proof",
     "h200_programs_third_look.csv": "programs of the third set as measured once more",
+    "h200_programs_seventh_look.csv": "programs of the seventh set as measured once more, under a profiler",
     "steps.svg, residuals.svg, new_sources.svg, coverage.svg, choice.svg": "the figures of the page",
 }
 """files that lie there and are not written from a Table"""
