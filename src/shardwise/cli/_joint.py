@@ -114,6 +114,11 @@ def joint_answer(
     rents = _rents(asked, [cluster, *map(cluster_of, asked.mixed or ())])
     chosen = list(methods().values()) if asked.methods == COMPARE else [method_of(asked.methods or "dp")]
     if asked.mixed:
+        if sync is not None:
+            raise ValueError(
+                "sync: --mixed joins its clusters into one pipeline, priced with the mean gradient; leave --sync or "
+                "--mixed out"
+            )
         return _of_parts(asked, case, cluster, rents, chosen, host_bytes)
     whole = case.on(cluster)
     choices = [None] if sync is None else choices_of(sync, case.job.optimizer.name)
