@@ -58,6 +58,7 @@ def test_mixed_clusters_name_the_part_of_each_stage(capsys):
     ("more", "words"),
     [
         ("--methods dp", "write --joint too"),
+        ("--joint --mixed 4xa100-80 --link '100 Gbps' --sync local_sgd,every=8", "leave --sync or --mixed out"),
         ("--mixed 4xv100", "write --joint too"),
         ("--joint --methods best", "'best' is unknown"),
         ("--joint --mixed 4xv100", "--link"),
