@@ -21,6 +21,7 @@ from shardwise.studies.build import report_of
 JOB = Job(seq=8192, global_batch=512, tokens=15e12)
 KEYS = {
     "tier", "model", "cluster", "gpu", "gpus", "stack", "seq_tokens", "global_sequences", "step_tokens", "precision",
+    "pipeline_passes",
     "optimizer", "policy", "fits", "verdict", "step_s", "error_band", "error_range", "error_basis",
     "tokens_per_s_per_gpu", "peak_flops_per_s",
     "mfu_causal_half", "mfu_full_square", "hfu", "capacity_bytes", "peak_bytes", "reserve_bytes", "free_bytes",

@@ -145,7 +145,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
-Cut = Size = SimpleNamespace  # what is cut, as plain data
+ProductCut = Size = SimpleNamespace  # what is cut, as plain data
 """
 
 
@@ -157,12 +157,12 @@ def _body(source: str) -> str:
 
 
 def _cut_text(cut: ProductCut) -> str:
-    columns = ", ".join(f"Cut(module={c.module!r}, indices={_indices(c.indices)})" for c in cut.columns)
+    columns = ", ".join(f"ProductCut(module={c.module!r}, indices={_indices(c.indices)})" for c in cut.columns)
     stacks = ", ".join(
-        f"Cut(parameter={s.parameter!r}, axis={s.axis}, indices={_indices(s.indices)})" for s in cut.stacks
+        f"ProductCut(parameter={s.parameter!r}, axis={s.axis}, indices={_indices(s.indices)})" for s in cut.stacks
     )
-    sizes = ", ".join(f"Cut(module={s.module!r}, name={s.name!r}, value={s.value})" for s in cut.sizes)
-    return (f"Cut(around={cut.around!r}, columns=[{columns}], row={cut.row!r}, stacks=[{stacks}], "
+    sizes = ", ".join(f"ProductCut(module={s.module!r}, name={s.name!r}, value={s.value})" for s in cut.sizes)
+    return (f"ProductCut(around={cut.around!r}, columns=[{columns}], row={cut.row!r}, stacks=[{stacks}], "
             f"inner={list(cut.inner)!r}, "
             f"sizes=[{sizes}], fitted={cut.fitted})")  # fmt: skip
 

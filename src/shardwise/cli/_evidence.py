@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from shardwise.case import Case
+from shardwise.cli._groups import OUTPUT
 from shardwise.cli._output import print_table
 from shardwise.plan.nearest import MEASURED, NearestRun, nearest_runs
 from shardwise.spec.policy import Policy
@@ -14,7 +15,10 @@ from shardwise.validate.table import read_table
 
 MOST = 50
 Evidence = Annotated[
-    int, Parameter(help="Show so many of the measured runs most like it, each beside its prediction; 0: none.")
+    int,
+    Parameter(
+        group=OUTPUT, help="Show so many of the measured runs most like it, each beside its prediction; 0: none."
+    ),
 ]
 
 

@@ -138,12 +138,12 @@ async def _events(answers: Answers, question: Question) -> AsyncIterator[bytes]:
             hearing = asyncio.create_task(told.get())
             await asyncio.wait({working, hearing}, timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
             if hearing.done():
-                news = hearing.result()
-                name = "progress" if isinstance(news, Progress) else "found"
-                yield _event(name, msgspec.json.encode(news))
+                yield _news(hearing.result())
             elif not working.done():
                 yield b": still at work\n\n"
             hearing.cancel()
+        while not told.empty():  # said just before the answer
+            yield _news(told.get_nowait())
         try:
             yield _event("answer", working.result())
         except (Refused, Trouble) as error:
@@ -151,6 +151,10 @@ async def _events(answers: Answers, question: Question) -> AsyncIterator[bytes]:
             yield _event("trouble", msgspec.json.encode({"status": status} | msgspec.json.decode(body)))
     finally:
         working.cancel()
+
+
+def _news(news: Any) -> bytes:
+    return _event("progress" if isinstance(news, Progress) else "found", msgspec.json.encode(news))
 
 
 def _event(name: str, data: bytes) -> bytes:

@@ -6,7 +6,6 @@ elements are. `rates.py` has the speed of each way.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from shardwise.trace.events import Pass
+from shardwise.trace.layouts import WARP, elements_found, lines_touched, same_layout
 from shardwise.trace.on_host import all_on_host
 from shardwise.trace.reductions import reduced
 
@@ -79,12 +79,10 @@ NONZERO_S = 8e-6
 """of `nonzero` beyond one kernel: it counts, then adds up the counts, then writes"""
 LOADED_BYTES = 16
 """that one instruction reads"""
-AXIS_TIME = 0.15
-"""of each axis beyond two that a kernel which goes element by element finds its place in"""
 SECTOR_BYTES = 32
 """that the memory gives at least"""
-LINE_BYTES, WARP, FEW_LINES = 128, 32, 10
-"""of the cache; threads that ask together; lines up to which the instructions of a copy take longer than they do"""
+FEW_LINES = 10
+"""of the cache, up to which the instructions of a copy take longer than they do"""
 LIST_LAUNCH_S, LISTED = 1.5e-6, {1: 110, 2: 64, 3: 48, 4: 36}
 """of a further kernel for a list of tensors, and how many tensors one takes, by the number of lists (torch 2.11)"""
 SCAN_STEP_S = 2.5e-7
@@ -279,7 +277,7 @@ def _joined(args: Sequence[Any], ins: list[Tensor], many: int) -> tuple[str, int
     """Sixteen bytes at a time only where each piece's rows come in sixteens."""
     if not all(t.is_contiguous() for t in ins):
         apart = max((t for t in ins if not t.is_contiguous()), key=Tensor.numel)
-        return "joined_pieces", round(many * _found(apart, [apart]) / max(apart.numel(), 1))
+        return "joined_pieces", round(many * elements_found(apart, [apart]) / max(apart.numel(), 1))
     axis = args[1] if len(args) > 1 and isinstance(args[1], int) else 0
     even = all(prod(t.shape[axis % t.dim() :]) * t.element_size() % LOADED_BYTES == 0 for t in ins if t.dim())
     return ("joined", 0) if even else ("joined_unevenly", many)
@@ -350,72 +348,35 @@ def copied_way(source: Tensor, out: Tensor) -> tuple[str, int]:
     if source.numel() <= 1 or out.numel() <= 1:
         return "stream", 0
     wider = out.element_size() > source.element_size()
-    if _same_layout(source, out):
+    if same_layout(source, out):
         return ("widened", out.numel()) if wider else ("stream", 0)
-    lines = _lines(source, out)
+    lines = lines_touched(source, out)
     if lines > FEW_LINES:
         return "turned", out.numel() * lines // WARP
-    return ("widened" if wider else "strided"), _found(out, [source])
-
-
-def _lines(source: Tensor, out: Tensor) -> int:
-    """Of the memory, that the threads of a warp touch in `source` while they write neighbours of `out`."""
-    left, lines = WARP, 1
-    for axis in sorted((a for a in range(out.dim()) if out.shape[a] > 1), key=lambda a: out.stride()[a]):
-        many = min(left, out.shape[axis])
-        lines *= min(many, -(-many * source.stride()[axis] * source.element_size() // LINE_BYTES) or 1)
-        left = -(-left // many)
-        if left == 1:
-            break
-    return min(lines, WARP)
-
-
-def _found(out: Tensor, operands: Sequence[Tensor]) -> int:
-    """Elements, and what it takes to find them: a division for each axis that does not fall together with its
-    neighbour."""
-    together = 0
-    tensors = [t.expand(out.shape) if t.shape != out.shape else t for t in (out, *operands)]
-    sizes = [axis for axis in range(out.dim()) if out.shape[axis] > 1]
-    for outer, inner in pairwise(sizes):
-        together += all(t.stride()[outer] == t.stride()[inner] * t.shape[inner] for t in tensors)
-    axes = len(sizes) - together
-    return round(out.numel() * (1.0 + AXIS_TIME * max(axes - 2, 0)))
+    return ("widened" if wider else "strided"), elements_found(out, [source])
 
 
 def _pointwise(name: str, ins: list[Tensor], out: Tensor) -> tuple[str, int]:
     # a number that lies on the GPU is broadcast like any other tensor, one of the host is not
     operands = [t for t in ins if t.dim() or not (name == "where" or all_on_host([t]))]
     floats = {t.dtype for t in (*operands, out) if t.is_floating_point()}
-    if all(_same_layout(t, out) for t in operands):
+    if all(same_layout(t, out) for t in operands):
         if len(floats) > 1:
             return "mixed", out.numel()
         if name == "where":
             return "chosen", 0
         return (CURVED.get(name, "stream") if out.element_size() == 2 else "stream"), 0
-    elements = _found(out, operands)
+    elements = elements_found(out, operands)
     if len(floats) > 1:
         whole = [t for t in operands if t.shape == out.shape]
         if len(whole) == len(operands):
             return "mixed", elements
         wider = any(t.element_size() < out.element_size() for t in whole)
         return ("widened_broadcast" if wider else "mixed_broadcast"), elements
-    lines = max((_lines(t, out) for t in operands if t.shape == out.shape), default=1)
+    lines = max((lines_touched(t, out) for t in operands if t.shape == out.shape), default=1)
     if lines > FEW_LINES:
         return "turned", elements * lines // WARP
     if len(operands) == 1:
         return "strided", elements
-    broadcast = all(_same_layout(t, out) or (t.is_contiguous() and t.shape != out.shape) for t in operands)
+    broadcast = all(same_layout(t, out) or (t.is_contiguous() and t.shape != out.shape) for t in operands)
     return ("broadcast" if broadcast else "mixed"), elements
-
-
-def _same_layout(first: Tensor, second: Tensor) -> bool:
-    """Element i of one lies where element i of the other does, and nothing lies between."""
-    if first.shape != second.shape:
-        return False
-    ones = [(a, b) for a, b, size in zip(first.stride(), second.stride(), first.shape, strict=True) if size > 1]
-    return all(a == b for a, b in ones) and _dense(first)
-
-
-def _dense(tensor: Tensor) -> bool:
-    reached = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return reached == tensor.numel()
